@@ -1,0 +1,175 @@
+//! What makes a message a call, work, an event or an audit event, and which subject it travels on.
+//!
+//! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`.
+
+use prost::{Message, Name};
+
+use dray_types::{Fault, OperationId, TenantId};
+
+use crate::v1;
+
+/// The request of a call: somebody waits, and asking twice does no harm.
+pub trait Call: Message + Name + Default + 'static {
+    /// What comes back.
+    type Reply: Message + Name + Default + 'static;
+    /// Area token of the subject.
+    const AREA: &'static str;
+    /// Verb token of the subject.
+    const VERB: &'static str;
+    /// Path of the same method over gRPC.
+    const GRPC_PATH: &'static str;
+}
+
+/// Work: something happens in the world, or nothing may be lost.
+pub trait Work: Message + Name + Default + 'static {
+    /// Area token of the subject.
+    const AREA: &'static str;
+    /// Verb token of the subject.
+    const VERB: &'static str;
+    /// The event that tells of every end that is not success.
+    type Rejected: Event;
+
+    /// The event for an end that is not success.
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> Self::Rejected;
+}
+
+/// An event: it tells what happened.
+pub trait Event: Message + Name + Default + 'static {
+    /// Area token of the subject.
+    const AREA: &'static str;
+    /// Past participle, the last but one token of the subject.
+    const PAST: &'static str;
+}
+
+/// An audit event: an event that goes to the audit stream.
+pub trait Audit: Message + Name + Default + 'static {
+    /// Area token of the subject.
+    const AREA: &'static str;
+    /// Past participle, the last but one token of the subject.
+    const PAST: &'static str;
+}
+
+/// `dray.<area>.v1.<verb>`
+pub fn call_subject<C: Call>() -> String {
+    format!("dray.{}.v1.{}", C::AREA, C::VERB)
+}
+
+/// `dray.work.<area>.v1.<verb>.<tenant>`
+pub fn work_subject<W: Work>(tenant: &TenantId) -> String {
+    format!("dray.work.{}.v1.{}.{}", W::AREA, W::VERB, tenant.token())
+}
+
+/// `dray.dead.<area>.v1.<verb>.<tenant>`
+pub fn dead_subject<W: Work>(tenant: &TenantId) -> String {
+    format!("dray.dead.{}.v1.{}.{}", W::AREA, W::VERB, tenant.token())
+}
+
+/// `dray.event.<area>.v1.<past participle>.<tenant>`
+pub fn event_subject<E: Event>(tenant: &TenantId) -> String {
+    format!("dray.event.{}.v1.{}.{}", E::AREA, E::PAST, tenant.token())
+}
+
+/// `dray.audit.<area>.v1.<past participle>.<tenant>`
+pub fn audit_subject<A: Audit>(tenant: &TenantId) -> String {
+    format!("dray.audit.{}.v1.{}.{}", A::AREA, A::PAST, tenant.token())
+}
+
+/// Additive revision of every message type, the part after `/` in `Dray-Schema`.
+pub const REVISION: u32 = 1;
+
+/// Value of `Dray-Schema`: `dray.v1.ToolCallRequested/1`.
+pub fn schema<M: Name>() -> String {
+    format!("{}/{REVISION}", M::full_name())
+}
+
+/// Step of work within an operation, unique per stream and message kind: `toolcall.resolve`.
+pub fn work_step<W: Work>() -> String {
+    format!("{}.{}", W::AREA, W::VERB)
+}
+
+/// Step of an event within an operation: `toolcall.resolved`.
+pub fn event_step<E: Event>() -> String {
+    format!("{}.{}", E::AREA, E::PAST)
+}
+
+/// `Nats-Msg-Id`: `<operation>:<step>:<redrives>` (messaging-reliability 4.2).
+pub fn message_id(operation: &OperationId, step: &str, redrives: u32) -> String {
+    format!("{operation}:{step}:{redrives}")
+}
+
+impl Work for v1::ToolCallRequested {
+    const AREA: &'static str = "toolcall";
+    const VERB: &'static str = "resolve";
+    type Rejected = v1::ToolCallRejected;
+
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> v1::ToolCallRejected {
+        v1::ToolCallRejected {
+            operation_id: operation.to_string(),
+            tool_call_id: self.tool_call_id.clone(),
+            tool: self.tool.clone(),
+            state: state.into(),
+            fault: Some(fault.clone().into()),
+            invalid: None,
+        }
+    }
+}
+
+impl Event for v1::ToolCallResolved {
+    const AREA: &'static str = "toolcall";
+    const PAST: &'static str = "resolved";
+}
+
+impl Event for v1::ToolCallRejected {
+    const AREA: &'static str = "toolcall";
+    const PAST: &'static str = "rejected";
+}
+
+impl Audit for v1::EgressAudit {
+    const AREA: &'static str = "egress";
+    const PAST: &'static str = "fetched";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_follow_the_topology() {
+        let acme = TenantId::new("acme").unwrap();
+        assert_eq!(call_subject::<v1::FetchRequest>(), "dray.egress.v1.fetch");
+        assert_eq!(
+            call_subject::<v1::ToolCallRequested>(),
+            "dray.file.v1.submit"
+        );
+        assert_eq!(
+            work_subject::<v1::ToolCallRequested>(&acme),
+            "dray.work.toolcall.v1.resolve.acme"
+        );
+        assert_eq!(
+            event_subject::<v1::ToolCallRejected>(&acme),
+            "dray.event.toolcall.v1.rejected.acme"
+        );
+        assert_eq!(
+            dead_subject::<v1::ToolCallRequested>(&acme),
+            "dray.dead.toolcall.v1.resolve.acme"
+        );
+        assert_eq!(
+            audit_subject::<v1::EgressAudit>(&acme),
+            "dray.audit.egress.v1.fetched.acme"
+        );
+        assert_eq!(
+            schema::<v1::ToolCallRequested>(),
+            "dray.v1.ToolCallRequested/1"
+        );
+    }
+}

@@ -1,0 +1,269 @@
+//! Conversions between wire types and `dray-types`. Everything is destructured, so that a new field cannot be
+//! forgotten.
+
+use std::time::Duration;
+
+use dray_types::{Artifact, Claim, Fault, FaultCode, Retry, Sha256Digest, TenantId};
+
+use crate::v1;
+
+/// A wire message that breaks its contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// A field that the contract requires is absent.
+    #[error("field `{0}` is missing")]
+    Missing(&'static str),
+    /// A field has a value that the contract does not allow.
+    #[error("field `{field}` is not valid: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Invalid {
+    /// An invalid field with the reason of a failed conversion.
+    pub fn field(field: &'static str, reason: impl ToString) -> Self {
+        Self::Field {
+            field,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+impl From<Invalid> for Fault {
+    fn from(invalid: Invalid) -> Self {
+        Self::new(
+            FaultCode::InvalidArgument,
+            format!("The request is not valid: {invalid}."),
+        )
+        .advice("Correct the field and send the request again.")
+    }
+}
+
+impl From<FaultCode> for v1::FaultCode {
+    fn from(code: FaultCode) -> Self {
+        match code {
+            FaultCode::InvalidArgument => Self::InvalidArgument,
+            FaultCode::NotFound => Self::NotFound,
+            FaultCode::Denied => Self::Denied,
+            FaultCode::TooLarge => Self::TooLarge,
+            FaultCode::Unsupported => Self::Unsupported,
+            FaultCode::RateLimited => Self::RateLimited,
+            FaultCode::Timeout => Self::Timeout,
+            FaultCode::Unavailable => Self::Unavailable,
+            FaultCode::Internal => Self::Internal,
+        }
+    }
+}
+
+impl From<v1::FaultCode> for FaultCode {
+    fn from(code: v1::FaultCode) -> Self {
+        match code {
+            v1::FaultCode::InvalidArgument => Self::InvalidArgument,
+            v1::FaultCode::NotFound => Self::NotFound,
+            v1::FaultCode::Denied => Self::Denied,
+            v1::FaultCode::TooLarge => Self::TooLarge,
+            v1::FaultCode::Unsupported => Self::Unsupported,
+            v1::FaultCode::RateLimited => Self::RateLimited,
+            v1::FaultCode::Timeout => Self::Timeout,
+            v1::FaultCode::Unavailable => Self::Unavailable,
+            v1::FaultCode::Internal | v1::FaultCode::Unspecified => Self::Internal,
+        }
+    }
+}
+
+impl From<Fault> for v1::Fault {
+    fn from(fault: Fault) -> Self {
+        let Fault {
+            code,
+            detail,
+            message,
+            advice,
+            retry,
+            trace_id,
+        } = fault;
+        let (retryable, retry_after_ms) = match retry {
+            Retry::Never => (false, 0),
+            Retry::After(delay) => (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        };
+        Self {
+            code: v1::FaultCode::from(code).into(),
+            detail,
+            message,
+            advice,
+            retryable,
+            retry_after_ms,
+            trace_id,
+        }
+    }
+}
+
+impl From<v1::Fault> for Fault {
+    fn from(fault: v1::Fault) -> Self {
+        let code = fault.code().into();
+        let v1::Fault {
+            code: _,
+            detail,
+            message,
+            advice,
+            retryable,
+            retry_after_ms,
+            trace_id,
+        } = fault;
+        let retry = if retryable {
+            Retry::After(Duration::from_millis(retry_after_ms))
+        } else {
+            Retry::Never
+        };
+        Self {
+            code,
+            detail,
+            message,
+            advice,
+            retry,
+            trace_id,
+        }
+    }
+}
+
+impl From<Artifact> for v1::Artifact {
+    fn from(artifact: Artifact) -> Self {
+        let Artifact {
+            tenant,
+            sha256,
+            size,
+            media_type,
+            name,
+        } = artifact;
+        Self {
+            tenant: tenant.to_string(),
+            sha256: sha256.as_bytes().to_vec(),
+            size,
+            media_type,
+            name,
+        }
+    }
+}
+
+impl TryFrom<v1::Artifact> for Artifact {
+    type Error = Invalid;
+
+    fn try_from(artifact: v1::Artifact) -> Result<Self, Invalid> {
+        let v1::Artifact {
+            tenant,
+            sha256,
+            size,
+            media_type,
+            name,
+        } = artifact;
+        Ok(Self {
+            tenant: TenantId::new(tenant)
+                .map_err(|error| Invalid::field("artifact.tenant", error))?,
+            sha256: Sha256Digest::try_from(sha256.as_slice())
+                .map_err(|error| Invalid::field("artifact.sha256", error))?,
+            size,
+            media_type,
+            name,
+        })
+    }
+}
+
+impl From<Claim> for v1::Claim {
+    fn from(claim: Claim) -> Self {
+        let Claim {
+            artifact,
+            store,
+            version_id,
+            created_at_ms,
+            expires_at_ms,
+        } = claim;
+        Self {
+            artifact: Some(artifact.into()),
+            store,
+            version_id,
+            created_at_ms,
+            expires_at_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::Claim> for Claim {
+    type Error = Invalid;
+
+    fn try_from(claim: v1::Claim) -> Result<Self, Invalid> {
+        let v1::Claim {
+            artifact,
+            store,
+            version_id,
+            created_at_ms,
+            expires_at_ms,
+        } = claim;
+        Ok(Self {
+            artifact: artifact
+                .ok_or(Invalid::Missing("claim.artifact"))?
+                .try_into()?,
+            store,
+            version_id,
+            created_at_ms,
+            expires_at_ms,
+        })
+    }
+}
+
+/// Bytes that are here, or the claim for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The bytes.
+    Inline(bytes::Bytes),
+    /// Where to read them.
+    Claim(Claim),
+}
+
+impl From<Content> for v1::Content {
+    fn from(content: Content) -> Self {
+        let body = match content {
+            Content::Inline(bytes) => v1::content::Body::Inline(bytes),
+            Content::Claim(claim) => v1::content::Body::Claim(claim.into()),
+        };
+        Self { body: Some(body) }
+    }
+}
+
+impl TryFrom<v1::Content> for Content {
+    type Error = Invalid;
+
+    fn try_from(content: v1::Content) -> Result<Self, Invalid> {
+        match content.body.ok_or(Invalid::Missing("content.body"))? {
+            v1::content::Body::Inline(bytes) => Ok(Self::Inline(bytes)),
+            v1::content::Body::Claim(claim) => Ok(Self::Claim(claim.try_into()?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_cross_the_wire_unchanged() {
+        for code in FaultCode::ALL {
+            let fault = Fault::new(code, "m")
+                .detail("d")
+                .advice("a")
+                .retry_after(Duration::from_millis(7))
+                .trace_id("t");
+            assert_eq!(Fault::from(v1::Fault::from(fault.clone())), fault);
+        }
+    }
+
+    #[test]
+    fn a_claim_without_its_artifact_is_invalid() {
+        assert_eq!(
+            Claim::try_from(v1::Claim::default()),
+            Err(Invalid::Missing("claim.artifact"))
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The one place that reads the wall clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Wall-clock time as a value, so that tests can move it.
+///
+/// Cheap to clone; clones of a manual clock move together.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    manual: Option<Arc<AtomicU64>>,
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// A clock that stands at `unix_ms` until it is told otherwise.
+    pub fn manual(unix_ms: u64) -> Self {
+        Self {
+            manual: Some(Arc::new(AtomicU64::new(unix_ms))),
+        }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the clock that everything else uses"
+    )]
+    pub fn now_ms(&self) -> u64 {
+        match &self.manual {
+            Some(manual) => manual.load(Ordering::SeqCst),
+            None => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |elapsed| {
+                    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+                }),
+        }
+    }
+
+    /// Moves a manual clock forward; the system clock cannot be moved and stays as it is.
+    pub fn advance(&self, by: Duration) {
+        if let Some(manual) = &self.manual {
+            manual.fetch_add(
+                u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+                Ordering::SeqCst,
+            );
+        }
+    }
+}

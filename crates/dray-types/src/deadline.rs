@@ -1,0 +1,57 @@
+//! Absolute instants by which an answer must have been given.
+
+use std::time::Duration;
+
+/// An absolute instant in Unix milliseconds, carried in `Dray-Deadline` and passed on unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// The deadline at this Unix time in milliseconds.
+    pub const fn from_unix_ms(unix_ms: u64) -> Self {
+        Self(unix_ms)
+    }
+
+    /// The deadline `after` from `now_ms` (Unix milliseconds).
+    pub fn after(now_ms: u64, after: Duration) -> Self {
+        Self(now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// Unix milliseconds.
+    pub const fn unix_ms(self) -> u64 {
+        self.0
+    }
+
+    /// Time left at `now_ms`; zero when it has passed.
+    pub const fn remaining(self, now_ms: u64) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(now_ms))
+    }
+
+    /// Whether the instant has passed at `now_ms`.
+    pub const fn has_passed(self, now_ms: u64) -> bool {
+        now_ms >= self.0
+    }
+
+    /// The same deadline moved `by` earlier: what a responder allows itself (messaging-reliability C-3).
+    #[must_use]
+    pub fn earlier(self, by: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_never_goes_below_zero() {
+        let deadline = Deadline::after(1_000, Duration::from_millis(500));
+        assert_eq!(deadline.remaining(1_200), Duration::from_millis(300));
+        assert_eq!(deadline.remaining(9_000), Duration::ZERO);
+        assert!(deadline.has_passed(1_500));
+        assert!(!deadline.has_passed(1_499));
+    }
+}

@@ -1,0 +1,98 @@
+//! SHA-256 digests.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 digest; prints as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256Digest([u8; 32]);
+
+/// The text is not 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a SHA-256 digest is 64 hexadecimal digits")]
+pub struct InvalidDigest;
+
+impl Sha256Digest {
+    /// The digest with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Hashes `content`.
+    pub fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 lower-case hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        self.0
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 0x0f])
+            .filter_map(|nibble| DIGITS.get(usize::from(nibble)))
+            .map(|digit| char::from(*digit))
+            .collect()
+    }
+}
+
+impl TryFrom<&[u8]> for Sha256Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(bytes: &[u8]) -> Result<Self, InvalidDigest> {
+        bytes.try_into().map(Self).map_err(|_| InvalidDigest)
+    }
+}
+
+impl FromStr for Sha256Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(InvalidDigest);
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let pair = text.get(index * 2..index * 2 + 2).ok_or(InvalidDigest)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| InvalidDigest)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl fmt::Debug for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sha256Digest({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_round_trips_and_rejects_other_text() {
+        let digest = Sha256Digest::of(b"");
+        assert_eq!(
+            digest.to_string(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+        assert_eq!(digest.to_hex().parse(), Ok(digest));
+        assert_eq!(digest.to_hex().to_uppercase().parse(), Ok(digest));
+        for wrong in ["", "e3", &"g".repeat(64), &"é".repeat(32)] {
+            assert_eq!(wrong.parse::<Sha256Digest>(), Err(InvalidDigest), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a failure looks like to whoever asked.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The closed set of failure codes. New reasons are *details*, not codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FaultCode {
+    /// The request is wrong; sending it again changes nothing.
+    InvalidArgument,
+    /// What was named does not exist.
+    NotFound,
+    /// A policy or a permission refuses it.
+    Denied,
+    /// A size limit was passed.
+    TooLarge,
+    /// The kind of thing asked for is not offered.
+    Unsupported,
+    /// Too much at once; later is fine.
+    RateLimited,
+    /// The deadline or a phase limit passed.
+    Timeout,
+    /// A dependency did not do its part.
+    Unavailable,
+    /// Our own mistake. Always the same words for the agent.
+    Internal,
+}
+
+impl FaultCode {
+    /// Every code, in the order of the protobuf numbers.
+    pub const ALL: [Self; 9] = [
+        Self::InvalidArgument,
+        Self::NotFound,
+        Self::Denied,
+        Self::TooLarge,
+        Self::Unsupported,
+        Self::RateLimited,
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    /// The name used in logs, metrics and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::NotFound => "not_found",
+            Self::Denied => "denied",
+            Self::TooLarge => "too_large",
+            Self::Unsupported => "unsupported",
+            Self::RateLimited => "rate_limited",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl fmt::Display for FaultCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Whether the same request may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The same request fails the same way.
+    Never,
+    /// The same request may succeed, not before the given delay.
+    After(Duration),
+}
+
+/// A failure for an agent or a calling service.
+///
+/// The message never holds a resolved address, an internal host, a host path, a header, a token or the text
+/// of another crate's error; the operator's log holds the chain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// One of the closed set.
+    pub code: FaultCode,
+    /// The precise reason, a snake-case word from the owning service's list (`ssrf_blocked`). Used in logs,
+    /// audit and metrics; empty when the code says it all.
+    pub detail: String,
+    /// One sentence on what happened, for the agent.
+    pub message: String,
+    /// One sentence on what to do next; empty when there is nothing to advise.
+    pub advice: String,
+    /// Whether and when to try again.
+    pub retry: Retry,
+    /// Trace id to quote to an operator; empty outside a trace.
+    pub trace_id: String,
+}
+
+/// What every internal fault says; causes belong in the log.
+pub const INTERNAL_MESSAGE: &str = "Something went wrong inside the file service.";
+
+impl Fault {
+    /// A fault that is not worth repeating.
+    pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: String::new(),
+            message: message.into(),
+            advice: String::new(),
+            retry: Retry::Never,
+            trace_id: String::new(),
+        }
+    }
+
+    /// The fault for our own mistakes: always the same words.
+    pub fn internal() -> Self {
+        Self::new(FaultCode::Internal, INTERNAL_MESSAGE)
+            .advice("Try again; if it happens again, report the trace id to the operator.")
+            .retry_after(Duration::from_secs(1))
+    }
+
+    /// Adds the precise reason.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = advice.into();
+        self
+    }
+
+    /// Marks it as worth repeating, not before `delay`.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry = Retry::After(delay);
+        self
+    }
+
+    /// Adds the trace id.
+    #[must_use]
+    pub fn trace_id(mut self, trace_id: impl Into<String>) -> Self {
+        self.trace_id = trace_id.into();
+        self
+    }
+
+    /// Whether the same request may succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self.retry, Retry::After(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_the_closed_set() {
+        let names: Vec<_> = FaultCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(
+            names.join(" "),
+            "invalid_argument not_found denied too_large unsupported rate_limited timeout unavailable internal"
+        );
+    }
+
+    #[test]
+    fn internal_faults_say_nothing_of_the_cause() {
+        assert_eq!(Fault::internal().to_string(), INTERNAL_MESSAGE);
+        assert!(Fault::internal().is_retryable());
+    }
+}

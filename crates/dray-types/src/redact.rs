@@ -1,0 +1,153 @@
+//! Values that must not appear in logs or answers as they are.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// A URL as it may be shown: scheme, host, port and path; no user info, query or fragment.
+///
+/// The query may hold a signature, the user info a password (messaging-reliability L-1, quickapps R8).
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedactedUrl(String);
+
+/// Longest shown form, in characters.
+const SHOWN: usize = 200;
+/// Longest shown form of a text that is not a URL, in characters.
+const SHOWN_UNPARSED: usize = 80;
+
+impl RedactedUrl {
+    /// Reduces a parsed URL.
+    pub fn from_url(url: &Url) -> Self {
+        let host = url.host_str().unwrap_or_default();
+        let port = url
+            .port()
+            .map(|port| format!(":{port}"))
+            .unwrap_or_default();
+        let shown = format!("{}://{host}{port}{}", url.scheme(), url.path());
+        Self(escape(&shown, SHOWN))
+    }
+
+    /// Reduces the text of a URL: at most 200 characters with controls escaped; for text that does not parse as
+    /// an absolute URL with a host, its first 80 characters up to the query, escaped.
+    pub fn from_text(text: &str) -> Self {
+        match Url::parse(text) {
+            Ok(url) if url.has_host() => Self::from_url(&url),
+            _ => {
+                let end = text.find(['?', '#']).unwrap_or(text.len());
+                let visible = text.get(..end).unwrap_or_default();
+                let visible = visible.rsplit_once('@').map_or(visible, |(_, after)| after);
+                Self(escape(visible, SHOWN_UNPARSED))
+            }
+        }
+    }
+
+    /// The text to show.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RedactedUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for RedactedUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedactedUrl({})", self.0)
+    }
+}
+
+/// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Cuts to `limit` characters and escapes what would not be seen.
+fn escape(text: &str, limit: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(limit));
+    for character in text.chars().take(limit) {
+        if is_invisible(character) {
+            shown.extend(character.escape_unicode());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// A credential. Prints and serialises as `***`; the value leaves only through [`Secret::expose`].
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(if self.is_empty() { "" } else { "***" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_lose_user_info_query_and_fragment() {
+        let check =
+            |text: &str, shown: &str| assert_eq!(RedactedUrl::from_text(text).as_str(), shown);
+        check(
+            "https://u:p@h.example:8443/a/b?X-Amz-Signature=s#f",
+            "https://h.example:8443/a/b",
+        );
+        check("not a url?secret", "not a url");
+        check("u:p@h/x?secret", "h/x");
+        check("a\u{202e}b\n", "a\\u{202e}b\\u{a}");
+        assert_eq!(
+            RedactedUrl::from_text(&format!("http://h/{}", "x".repeat(999)))
+                .as_str()
+                .len(),
+            200
+        );
+        assert_eq!(RedactedUrl::from_text(&"x".repeat(999)).as_str().len(), 80);
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret:?} {secret}"), "*** ***");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"***\"");
+        assert_eq!(secret.expose(), "hunter2");
+    }
+}

@@ -1,0 +1,153 @@
+//! The `file:` grammar of tool-call arguments (quickapps 30.2, 30.3).
+//!
+//! ```text
+//! value   = *"/" "file:" [ prefix "::" ] rest [ LF ]
+//! prefix  = "base64" / "url" / "text"
+//! rest    = 1*( any character except LF )
+//! ```
+//!
+//! Keywords fold as ASCII only: `ı` is not `i`.
+
+/// How the content of a referenced file is put into the argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Standard base64 with padding and without line breaks (RFC 4648 section 4).
+    Base64,
+    /// Decoded text.
+    Text,
+    /// The reference itself, untouched and never fetched.
+    Url,
+}
+
+/// A whole argument value that names a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileReference<'a> {
+    /// What to put in place of the value.
+    pub form: Form,
+    /// What was named: everything after `::`, not trimmed.
+    pub target: &'a str,
+}
+
+/// What an argument value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// Not a reference: pass it on unchanged.
+    Plain,
+    /// `file:` without one of the prefixes: an invalid parameter.
+    MissingPrefix,
+    /// A reference.
+    Reference(FileReference<'a>),
+}
+
+/// The invalid-parameter sentence for [`Parsed::MissingPrefix`].
+pub const MISSING_PREFIX: &str = "Missing required file prefix (base64::, url::, text::)";
+
+impl<'a> FileReference<'a> {
+    /// Reads a whole argument value.
+    ///
+    /// ```
+    /// use dray_types::reference::{FileReference, Form, Parsed};
+    ///
+    /// let parsed = FileReference::parse("file:base64::files/b/report.pdf");
+    /// assert_eq!(parsed, Parsed::Reference(FileReference { form: Form::Base64, target: "files/b/report.pdf" }));
+    /// assert_eq!(FileReference::parse("see file:base64::x"), Parsed::Plain);
+    /// assert_eq!(FileReference::parse("file:///etc/passwd"), Parsed::MissingPrefix);
+    /// ```
+    pub fn parse(value: &'a str) -> Parsed<'a> {
+        let value = value.trim_start_matches('/');
+        let Some(rest) = strip_keyword(value, "file:") else {
+            return Parsed::Plain;
+        };
+        let rest = rest.strip_suffix('\n').unwrap_or(rest);
+        if rest.is_empty() || rest.contains('\n') {
+            return Parsed::Plain;
+        }
+        for (keyword, form) in [
+            ("base64::", Form::Base64),
+            ("url::", Form::Url),
+            ("text::", Form::Text),
+        ] {
+            match strip_keyword(rest, keyword) {
+                Some(target) if !target.is_empty() => {
+                    return Parsed::Reference(Self { form, target });
+                }
+                _ => {}
+            }
+        }
+        Parsed::MissingPrefix
+    }
+}
+
+fn strip_keyword<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+    let head = text.get(..keyword.len())?;
+    head.eq_ignore_ascii_case(keyword)
+        .then(|| text.get(keyword.len()..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(value: &str, expected: &Parsed<'_>) {
+        assert_eq!(&FileReference::parse(value), expected, "{value:?}");
+    }
+
+    fn reference(form: Form, target: &str) -> Parsed<'_> {
+        Parsed::Reference(FileReference { form, target })
+    }
+
+    #[test]
+    fn every_row_of_the_grammar() {
+        check("file:base64::a", &reference(Form::Base64, "a"));
+        check("FILE:Text::a b ", &reference(Form::Text, "a b "));
+        check(
+            "///file:url::http://h/x?y",
+            &reference(Form::Url, "http://h/x?y"),
+        );
+        check("file:text::a\n", &reference(Form::Text, "a"));
+        check("file:text:: a", &reference(Form::Text, " a"));
+        check("file:text:::a", &reference(Form::Text, ":a"));
+        check("file:text::a\r", &reference(Form::Text, "a\r"));
+        check(
+            "file:base64::file:text::a",
+            &reference(Form::Base64, "file:text::a"),
+        );
+        check("file:base64::\n\n", &Parsed::Plain);
+        check("file:", &Parsed::Plain);
+        check("file:\n", &Parsed::Plain);
+        check(" file:text::a", &Parsed::Plain);
+        check("x file:text::a", &Parsed::Plain);
+        check("file:text::a\nb", &Parsed::Plain);
+        check("", &Parsed::Plain);
+        check("files/b/a", &Parsed::Plain);
+        check("f\u{131}le:text::a", &Parsed::Plain);
+        for missing in [
+            "file:///etc/passwd",
+            "file:bytes::x",
+            "file:base64:x",
+            "file:base64::",
+            "file:text",
+            "file:ba\u{17f}e64::x",
+        ] {
+            check(missing, &Parsed::MissingPrefix);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_targets_are_suffixes(value in "/{0,2}(file:)?(base64::|url::|text::|[a-z:]{0,8})?.{0,12}\n?") {
+            if let Parsed::Reference(found) = FileReference::parse(&value) {
+                let body = value.strip_suffix('\n').unwrap_or(&value);
+                prop_assert!(body.ends_with(found.target));
+                prop_assert!(!found.target.is_empty() && !found.target.contains('\n'));
+            }
+        }
+
+        #[test]
+        fn ordinary_text_is_never_touched(value in "[^/fF].*") {
+            prop_assert_eq!(FileReference::parse(&value), Parsed::Plain);
+        }
+    }
+}

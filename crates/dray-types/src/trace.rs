@@ -1,0 +1,90 @@
+//! W3C trace context as it travels in headers.
+
+/// `traceparent` and `tracestate` (W3C Trace Context, level 1), checked for shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceContext {
+    /// `00-<32 hex>-<16 hex>-<2 hex>`; empty when there is no trace.
+    pub traceparent: String,
+    /// Vendor state, passed on as it is; empty when there is none.
+    pub tracestate: String,
+}
+
+impl TraceContext {
+    /// Takes both headers. An invalid `traceparent` starts a new trace, it is never an error: the result is
+    /// then empty.
+    pub fn new(traceparent: &str, tracestate: &str) -> Self {
+        if !is_traceparent(traceparent) {
+            return Self::default();
+        }
+        let state_is_clean =
+            tracestate.len() <= 512 && tracestate.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        Self {
+            traceparent: traceparent.to_owned(),
+            tracestate: if state_is_clean {
+                tracestate.to_owned()
+            } else {
+                String::new()
+            },
+        }
+    }
+
+    /// The 32 hexadecimal digits of the trace id; `None` when there is no trace.
+    pub fn trace_id(&self) -> Option<&str> {
+        self.traceparent.get(3..35)
+    }
+
+    /// Whether there is no trace.
+    pub fn is_empty(&self) -> bool {
+        self.traceparent.is_empty()
+    }
+}
+
+fn is_traceparent(text: &str) -> bool {
+    let lower_hex = |part: &str, length: usize| {
+        part.len() == length
+            && part
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let not_zero = |part: &str| part.bytes().any(|byte| byte != b'0');
+    let mut parts = text.split('-');
+    let (Some(version), Some(trace), Some(parent), Some(flags), None) = (
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+        parts.next(),
+    ) else {
+        return false;
+    };
+    version == "00"
+        && lower_hex(trace, 32)
+        && not_zero(trace)
+        && lower_hex(parent, 16)
+        && not_zero(parent)
+        && lower_hex(flags, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_headers_start_a_new_trace() {
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(
+            TraceContext::new(good, "a=b").trace_id(),
+            Some("4bf92f3577b34da6a3ce929d0e0e4736")
+        );
+        for wrong in [
+            "",
+            "00-x",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            &good.to_uppercase(),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        ] {
+            assert!(TraceContext::new(wrong, "a=b").is_empty(), "{wrong}");
+        }
+        assert_eq!(TraceContext::new(good, "a=b\r\nx: y").tracestate, "");
+    }
+}
