@@ -10,8 +10,10 @@ pub mod deadline;
 pub mod digest;
 pub mod fault;
 pub mod id;
+pub mod period;
 pub mod redact;
 pub mod reference;
+mod schema;
 pub mod size;
 pub mod trace;
 
@@ -21,6 +23,7 @@ pub use deadline::Deadline;
 pub use digest::Sha256Digest;
 pub use fault::{Fault, FaultCode, Retry};
 pub use id::{AppId, OperationId, SessionId, TenantId};
+pub use period::Period;
 pub use redact::{RedactedUrl, Secret};
 pub use reference::FileReference;
 pub use size::ByteSize;
