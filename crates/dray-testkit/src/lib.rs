@@ -1,1 +1,5 @@
-//! dray-testkit
+//! Test support: small real things that misbehave on purpose. Nothing in here is part of the product.
+
+pub mod dns;
+pub mod http;
+pub mod tls;

@@ -1,0 +1,258 @@
+//! A scripted DNS server on UDP and TCP: it answers what a test says, right or wrong, and remembers the questions.
+//!
+//! One answer per question; no recursion, no zone logic.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+
+/// What the server does with a question.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// These records, in order: owner and data.
+    Records(Vec<(String, RData)>),
+    /// This response code without records.
+    Code(ResponseCode),
+    /// Nothing at all.
+    Silence,
+    /// Bytes that are not a DNS message, after the right id.
+    Garbage,
+    /// Over UDP an empty answer with the truncation bit; over TCP the records.
+    Truncated(Vec<(String, RData)>),
+    /// These records, as the answer to another question.
+    WrongQuestion(Vec<(String, RData)>),
+    /// A datagram with the wrong id and the first records, then the right one with the second records.
+    SpoofedFirst(Vec<(String, RData)>, Vec<(String, RData)>),
+}
+
+/// An address record for `owner`.
+pub fn address(owner: &str, address: IpAddr) -> (String, RData) {
+    let data = match address {
+        IpAddr::V4(v4) => RData::A(A(v4)),
+        IpAddr::V6(v6) => RData::AAAA(AAAA(v6)),
+    };
+    (owner.to_owned(), data)
+}
+
+/// An alias record from `owner` to `target`. An invalid target becomes the root.
+pub fn alias(owner: &str, target: &str) -> (String, RData) {
+    let target = Name::from_str(target).unwrap_or_default();
+    (owner.to_owned(), RData::CNAME(CNAME(target)))
+}
+
+/// One question that came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Name, lower-case, with its root dot.
+    pub name: String,
+    /// Type.
+    pub kind: RecordType,
+    /// Whether it came over TCP.
+    pub tcp: bool,
+    /// Where it came from.
+    pub from: SocketAddr,
+    /// Largest UDP answer that the asker takes.
+    pub max_payload: u16,
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    replies: Mutex<HashMap<(String, RecordType), Reply>>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+/// The scripted server. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    zone: Arc<Zone>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Listens on one free loopback port over UDP and TCP. Unknown questions get `NXDOMAIN`.
+    pub async fn start() -> io::Result<Self> {
+        let (udp, tcp) = bind().await?;
+        let address = udp.local_addr()?;
+        let zone = Arc::new(Zone::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve_udp(udp, Arc::clone(&zone)));
+        tasks.spawn(serve_tcp(tcp, Arc::clone(&zone)));
+        Ok(Self {
+            address,
+            zone,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sets what `name` (with or without root dot) and `kind` are answered.
+    pub fn set(&self, name: &str, kind: RecordType, reply: Reply) {
+        let name = format!("{}.", name.trim_end_matches('.')).to_lowercase();
+        lock(&self.zone.replies).insert((name, kind), reply);
+    }
+
+    /// Answers `name` with these addresses, each under its own type; a type without any gets an empty answer.
+    pub fn set_addresses(&self, name: &str, addresses: &[IpAddr]) {
+        for kind in [RecordType::A, RecordType::AAAA] {
+            let records = addresses
+                .iter()
+                .filter(|ip| ip.is_ipv4() == (kind == RecordType::A))
+                .map(|ip| address(name, *ip))
+                .collect();
+            self.set(name, kind, Reply::Records(records));
+        }
+    }
+
+    /// Every question so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.zone.asked).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One port for both transports; the kernel picks the UDP port, TCP may have to try again.
+async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
+    let mut last = None;
+    for _ in 0..32 {
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        match TcpListener::bind(udp.local_addr()?).await {
+            Ok(tcp) => return Ok((udp, tcp)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("no free port")))
+}
+
+async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
+    let mut buffer = vec![0; 4096];
+    while let Ok((count, from)) = socket.recv_from(&mut buffer).await {
+        let packet = buffer.get(..count).unwrap_or_default();
+        for answer in zone.answer(packet, from, false) {
+            if let Err(error) = socket.send_to(&answer, from).await {
+                tracing::debug!(%error, "scripted answer was not sent");
+            }
+        }
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, from)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let zone = Arc::clone(&zone);
+        connections.spawn(async move {
+            if let Err(error) = serve_stream(stream, from, &zone).await {
+                tracing::debug!(%error, "scripted connection ended");
+            }
+        });
+    }
+}
+
+async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &Zone) -> io::Result<()> {
+    loop {
+        let length = stream.read_u16().await?;
+        let mut packet = vec![0; usize::from(length)];
+        stream.read_exact(&mut packet).await?;
+        for answer in zone.answer(&packet, from, true) {
+            let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
+            stream.write_u16(length).await?;
+            stream.write_all(&answer).await?;
+        }
+    }
+}
+
+impl Zone {
+    /// The datagrams to send back.
+    fn answer(&self, packet: &[u8], from: SocketAddr, tcp: bool) -> Vec<Vec<u8>> {
+        let Ok(question) = Message::from_vec(packet) else {
+            return Vec::new();
+        };
+        let Some(query) = question.queries.first() else {
+            return Vec::new();
+        };
+        let key = (query.name().to_lowercase().to_string(), query.query_type());
+        lock(&self.asked).push(Asked {
+            name: key.0.clone(),
+            kind: key.1,
+            tcp,
+            from,
+            max_payload: question.max_payload(),
+        });
+        let reply = lock(&self.replies).get(&key).cloned();
+        let messages = match reply.unwrap_or(Reply::Code(ResponseCode::NXDomain)) {
+            Reply::Silence => Vec::new(),
+            Reply::Garbage => return vec![garbage(question.id)],
+            Reply::Code(code) => vec![respond(&question, query, code, Vec::new())],
+            Reply::Records(records) => {
+                vec![respond(&question, query, ResponseCode::NoError, records)]
+            }
+            Reply::Truncated(records) if tcp => {
+                vec![respond(&question, query, ResponseCode::NoError, records)]
+            }
+            Reply::Truncated(_) => {
+                let mut message = respond(&question, query, ResponseCode::NoError, Vec::new());
+                message.metadata.truncation = true;
+                vec![message]
+            }
+            Reply::WrongQuestion(records) => {
+                let other = Query::query(Name::from_str("other.test.").unwrap_or_default(), key.1);
+                vec![respond(&question, &other, ResponseCode::NoError, records)]
+            }
+            Reply::SpoofedFirst(spoofed, genuine) => {
+                let mut first = respond(&question, query, ResponseCode::NoError, spoofed);
+                first.metadata.id = question.id.wrapping_add(1);
+                vec![
+                    first,
+                    respond(&question, query, ResponseCode::NoError, genuine),
+                ]
+            }
+        };
+        messages
+            .iter()
+            .filter_map(|message| message.to_vec().ok())
+            .collect()
+    }
+}
+
+fn garbage(id: u16) -> Vec<u8> {
+    let mut bytes = id.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&[0x81, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    bytes
+}
+
+fn respond(
+    question: &Message,
+    query: &Query,
+    code: ResponseCode,
+    records: Vec<(String, RData)>,
+) -> Message {
+    let mut message = Message::response(question.id, question.op_code);
+    message.metadata.message_type = MessageType::Response;
+    message.metadata.recursion_desired = true;
+    message.metadata.recursion_available = true;
+    message.metadata.response_code = code;
+    message.add_query(query.clone());
+    for (owner, data) in records {
+        let owner =
+            Name::from_str(&format!("{}.", owner.trim_end_matches('.'))).unwrap_or_default();
+        message.add_answer(Record::from_rdata(owner, 60, data));
+    }
+    message
+}

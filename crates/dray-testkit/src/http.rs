@@ -1,0 +1,265 @@
+//! A scripted HTTP/1 server that can send any bytes at any pace, and that remembers what it was asked.
+//!
+//! It is not an HTTP implementation: the answer is a list of [`Step`]s that nobody checks, which is the point.
+//! [`converse`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// Longest request head that is read before the server answers anyway.
+const HEAD_LIMIT: usize = 256 * 1024;
+
+/// One thing that the server does after it has read a request head.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Writes these bytes.
+    Send(Bytes),
+    /// Writes these bytes so many times; `u64::MAX` never ends.
+    Repeat(Bytes, u64),
+    /// Waits.
+    Pause(Duration),
+    /// Keeps the connection open without a byte until the peer closes it.
+    Hold,
+    /// Closes without the farewell of TLS; what plain TCP calls a clean end stays one.
+    Drop,
+}
+
+impl Step {
+    /// Writes `bytes`.
+    pub fn send(bytes: impl AsRef<[u8]>) -> Self {
+        Self::Send(Bytes::copy_from_slice(bytes.as_ref()))
+    }
+}
+
+/// A whole answer: steps in order, then a clean close.
+#[derive(Clone, Debug, Default)]
+pub struct Script(pub Vec<Step>);
+
+impl Script {
+    /// An answer of exactly these bytes, then a clean close.
+    pub fn raw(bytes: impl AsRef<[u8]>) -> Self {
+        Self(vec![Step::send(bytes)])
+    }
+
+    /// `200` with a correct `Content-Length`.
+    pub fn ok(body: impl AsRef<[u8]>) -> Self {
+        Self::with_fields(&[], body)
+    }
+
+    /// `200` with these fields and a correct `Content-Length`.
+    pub fn with_fields(fields: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref();
+        let mut head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in fields {
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+        head.push_str("\r\n");
+        Self(vec![Step::send(head), Step::send(body)])
+    }
+
+    /// This status, without a body.
+    pub fn status(code: u16) -> Self {
+        Self::raw(format!("HTTP/1.1 {code} Any\r\nContent-Length: 0\r\n\r\n"))
+    }
+
+    /// A redirect with this status to `location`.
+    pub fn redirect(code: u16, location: &str) -> Self {
+        Self::raw(format!(
+            "HTTP/1.1 {code} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+        ))
+    }
+
+    /// Adds a step.
+    #[must_use]
+    pub fn then(mut self, step: Step) -> Self {
+        self.0.push(step);
+        self
+    }
+}
+
+/// A request head as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Every byte up to and including the empty line.
+    pub head: String,
+}
+
+impl Seen {
+    /// Target of the request line; empty when there is none.
+    pub fn target(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// First field of this name, ignoring case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// Decides what to answer, and remembers every request head.
+#[derive(Clone)]
+pub struct Responder {
+    answer: Arc<dyn Fn(&Seen) -> Script + Send + Sync>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responder")
+            .field("seen", &self.seen())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Responder {
+    /// A responder that answers each request with what `answer` returns.
+    pub fn new(answer: impl Fn(&Seen) -> Script + Send + Sync + 'static) -> Self {
+        Self {
+            answer: Arc::new(answer),
+            seen: Arc::default(),
+        }
+    }
+
+    /// A responder that always answers `script`.
+    pub fn always(script: Script) -> Self {
+        Self::new(move |_| script.clone())
+    }
+
+    /// Every request head so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn answer(&self, seen: Seen) -> Script {
+        let script = (self.answer)(&seen);
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(seen);
+        script
+    }
+}
+
+/// Reads one request head from `stream` and plays the answer.
+///
+/// Errors are those of the stream; a peer that hangs up in the middle is one.
+pub async fn converse<S>(mut stream: S, responder: &Responder) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(head) = read_head(&mut stream).await? else {
+        return Ok(());
+    };
+    for step in responder.answer(Seen { head }).0 {
+        match step {
+            Step::Send(bytes) => write(&mut stream, &bytes).await?,
+            Step::Repeat(bytes, times) => {
+                for _ in 0..times {
+                    write(&mut stream, &bytes).await?;
+                }
+            }
+            Step::Pause(time) => tokio::time::sleep(time).await,
+            Step::Hold => {
+                tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+            }
+            Step::Drop => return Ok(()),
+        }
+    }
+    stream.shutdown().await
+}
+
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<String>> {
+    let mut head = Vec::new();
+    let mut chunk = [0; 4096];
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") && head.len() < HEAD_LIMIT {
+        let count = stream.read(&mut chunk).await?;
+        if count == 0 {
+            return Ok(None);
+        }
+        head.extend_from_slice(chunk.get(..count).unwrap_or_default());
+    }
+    Ok(Some(String::from_utf8_lossy(&head).into_owned()))
+}
+
+/// The scripted server on a loopback port. Ends, connections included, when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    responder: Responder,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Listens on a free loopback port.
+    pub async fn start(responder: Responder) -> io::Result<Self> {
+        Self::listen(responder, None).await
+    }
+
+    /// Listens on a free loopback port and speaks TLS with `acceptor`.
+    pub async fn start_tls(responder: Responder, acceptor: TlsAcceptor) -> io::Result<Self> {
+        Self::listen(responder, Some(acceptor)).await
+    }
+
+    async fn listen(responder: Responder, acceptor: Option<TlsAcceptor>) -> io::Result<Self> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, responder.clone(), acceptor));
+        Ok(Self {
+            address,
+            responder,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request head so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.responder.seen()
+    }
+}
+
+async fn accept(listener: TcpListener, responder: Responder, acceptor: Option<TlsAcceptor>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let responder = responder.clone();
+        let acceptor = acceptor.clone();
+        connections.spawn(async move {
+            let ended = match acceptor {
+                None => converse(stream, &responder).await,
+                Some(acceptor) => match acceptor.accept(stream).await {
+                    Ok(stream) => converse(stream, &responder).await,
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "scripted connection ended early");
+            }
+        });
+    }
+}

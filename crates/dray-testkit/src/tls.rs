@@ -1,0 +1,122 @@
+//! A certificate authority for tests: it signs whatever name a test wants, right or wrong.
+
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::TlsAcceptor;
+
+/// A throw-away certificate authority.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+/// What a server presents and offers; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Whether the certificate has run out long ago.
+    pub expired: bool,
+    /// Protocol versions that the server speaks.
+    pub versions: Vec<&'static SupportedProtocolVersion>,
+    /// Protocols offered by ALPN, best first; empty offers none.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            expired: false,
+            versions: vec![&TLS13, &TLS12],
+            alpn: Vec::new(),
+        }
+    }
+}
+
+impl Authority {
+    /// Makes a new authority with its own key.
+    pub fn new() -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Self {
+            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)?,
+        })
+    }
+
+    /// The authority's certificate, for a client's trust store.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
+    }
+
+    /// The authority's certificate as PEM text.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// An acceptor with a valid certificate for `name`, a host name or an address.
+    pub fn acceptor(&self, name: &str) -> Result<TlsAcceptor, TlsError> {
+        self.acceptor_with(name, Offer::default())
+    }
+
+    /// An acceptor with a certificate for `name` and what `offer` says.
+    pub fn acceptor_with(&self, name: &str, offer: Offer) -> Result<TlsAcceptor, TlsError> {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        if offer.expired {
+            params.not_before = date_time_ymd(2000, 1, 1);
+            params.not_after = date_time_ymd(2001, 1, 1);
+        }
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&offer.versions)?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        config.alpn_protocols = offer.alpn;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A test certificate or server configuration that could not be made.
+#[derive(Debug)]
+pub enum TlsError {
+    /// The certificate could not be made.
+    Certificate(rcgen::Error),
+    /// The server configuration was refused.
+    Config(rustls::Error),
+}
+
+impl std::fmt::Display for TlsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Certificate(error) => write!(f, "test certificate: {error}"),
+            Self::Config(error) => write!(f, "test TLS configuration: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl From<rcgen::Error> for TlsError {
+    fn from(error: rcgen::Error) -> Self {
+        Self::Certificate(error)
+    }
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        Self::Config(error)
+    }
+}
