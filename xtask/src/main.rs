@@ -1,17 +1,38 @@
 //! The project's own commands: `cargo xtask --help`.
+//!
+//! Each command is a module; this file only names them. What a command needs of the machine stands as data in
+//! `need`, what must stay true of the source stands in `tidy`.
+#![expect(
+    clippy::print_stderr,
+    reason = "a command line speaks on its standard streams"
+)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
+mod check;
+mod fuzz;
 mod generate;
+mod need;
+mod python;
+mod step;
+mod suite;
+mod tidy;
 
+/// Checks, tests, measures and generates.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
-    about = "Checks, tests, measures and generates.",
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = "Most used:\n  \
+        cargo xtask test                  everything a change must pass, installing what it needs when it may\n  \
+        cargo xtask test -- redirect      only tests whose name contains `redirect`\n  \
+        cargo xtask check                 the same and formatting, lints, documentation\n  \
+        cargo xtask bench                 how fast, against the plain way of doing the same\n\n\
+        Installs happen only when run as root on Debian or a relative of it; otherwise the command says what to\n\
+        install and stops."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -20,20 +41,76 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Formatting, lints, tests, documentation, generated files and the source rules: the whole of CI.
+    Check,
+    /// The test command: prepares the machine, then runs all tests, generated files and source rules included.
+    Test {
+        /// Prepares the machine and stops.
+        #[arg(long)]
+        prepare: bool,
+        /// Only tests whose name contains this; what follows goes to the test runner as it is.
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
+    /// Measures against the plain way of doing the same, in a release build.
+    Bench {
+        /// Names of measurements and switches of the bench binary; everything without one.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        names: Vec<String>,
+    },
+    /// Fault tests that need minutes: restarts, clocks, hundreds of kills.
+    Soak {
+        /// Only tests whose name contains this.
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
+    /// The release binary in network namespaces with packet counters. Needs root.
+    Blackbox {
+        /// Only tests whose name contains this.
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
+    /// Feeds parsers of untrusted bytes with mutated input until a finding or the time is up.
+    Fuzz {
+        /// Minutes for each target.
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+        /// The target; all of them, one after another, without it.
+        target: Option<String>,
+    },
     /// Writes every generated file anew.
     Generate {
         /// Changes nothing; fails when a file would change.
         #[arg(long)]
         check: bool,
     },
+    /// Rules about the source that no compiler knows: who may depend on whom, licences, coverage of the security rules.
+    Tidy,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let root = workspace_root()?;
     match arguments.command {
+        Command::Check => check::run(&root),
+        Command::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
+        Command::Test { filter, .. } => suite::test(&root, &filter),
+        Command::Bench { names } => bench(&root, &names),
+        Command::Soak { filter } => suite::soak(&root, &filter),
+        Command::Blackbox { filter } => suite::blackbox(&root, &filter),
+        Command::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
         Command::Generate { check } => generate::run(&root, check),
+        Command::Tidy => tidy::run(&root),
     }
+}
+
+/// The measurements are a binary of their own, so that this one stays small.
+fn bench(root: &Path, names: &[String]) -> anyhow::Result<()> {
+    need::ensure(need::BENCH)?;
+    step::cargo(root)
+        .args(["run", "--release", "--package", "dray-bench", "--"])
+        .args(names)
+        .run()
 }
 
 /// The folder of the workspace manifest.

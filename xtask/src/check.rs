@@ -1,0 +1,31 @@
+//! `cargo xtask check`: what a change must pass, cheapest first.
+
+use std::path::Path;
+
+use crate::{step, suite};
+
+/// Stops at the first failure: what comes later would only repeat it.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    step::cargo(root).args(["fmt", "--all", "--check"]).run()?;
+    step::cargo(root)
+        .args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+        .run()?;
+    step::cargo(root)
+        .args([
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ])
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .run()?;
+    // Generated files and source rules are part of it.
+    suite::test(root, &[])
+}

@@ -1,0 +1,245 @@
+//! What the commands need of the machine, as data, and how it gets there.
+//!
+//! Installs only as root with `apt-get` at hand; otherwise it says what to install. It removes nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use crate::step;
+
+/// A program that is needed, how to see that it is there, and the Debian package that brings it.
+pub(crate) struct Need {
+    /// What the tests call it.
+    program: &'static str,
+    /// Any of these ends well when it is there.
+    probes: &'static [&'static [&'static str]],
+    /// Debian package.
+    package: &'static str,
+    /// What for.
+    reason: &'static str,
+}
+
+/// For `cargo xtask test`.
+pub(crate) const TEST: &[Need] = &[
+    Need {
+        program: "nats-server",
+        probes: &[&["nats-server", "--version"]],
+        package: "nats-server",
+        reason: "the bus is tested against the real server",
+    },
+    Need {
+        program: "curl",
+        probes: &[&["curl", "--version"]],
+        package: "curl",
+        reason: "URL parsing is compared with curl's",
+    },
+    Need {
+        program: "python3 with venv",
+        probes: &[&["python3", "-c", "import venv, ensurepip"]],
+        package: "python3-venv",
+        reason: "clients in another language prove the contracts",
+    },
+    Need {
+        program: "docker compose",
+        probes: &[
+            &["docker", "compose", "version"],
+            &["docker-compose", "version"],
+        ],
+        package: "docker-compose",
+        reason: "docker-compose.yml is checked by the program that reads it",
+    },
+    Need {
+        program: "kubectl",
+        probes: &[&["kubectl", "kustomize", "--help"]],
+        package: "kubernetes-client",
+        reason: "deploy/kubernetes is rendered before it is checked",
+    },
+];
+
+/// For `cargo xtask bench`.
+pub(crate) const BENCH: &[Need] = &[
+    Need {
+        program: "nats-server",
+        probes: &[&["nats-server", "--version"]],
+        package: "nats-server",
+        reason: "calls are measured against a bare client of the same server",
+    },
+    Need {
+        program: "curl",
+        probes: &[&["curl", "--version"]],
+        package: "curl",
+        reason: "fetches are measured against it",
+    },
+];
+
+/// For `cargo xtask blackbox`, beyond what the tests need.
+pub(crate) const BLACKBOX: &[Need] = &[
+    Need {
+        program: "ip",
+        probes: &[&["ip", "-Version"]],
+        package: "iproute2",
+        reason: "network namespaces",
+    },
+    Need {
+        program: "nft",
+        probes: &[&["nft", "--version"]],
+        package: "nftables",
+        reason: "packet counters on blocked ranges",
+    },
+];
+
+/// Makes sure that everything is there, or says what is not.
+pub(crate) fn ensure(needs: &[Need]) -> anyhow::Result<()> {
+    let missing = missing(needs);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !may_install() {
+        bail!("{}", advice(&missing));
+    }
+    install(&missing)?;
+    let still = self::missing(missing);
+    if !still.is_empty() {
+        bail!("installed, but still not usable:\n{}", advice(&still));
+    }
+    Ok(())
+}
+
+/// What is not there.
+fn missing<'need>(needs: impl IntoIterator<Item = &'need Need>) -> Vec<&'need Need> {
+    needs
+        .into_iter()
+        .filter(|need| !need.probes.iter().any(|probe| succeeds(probe)))
+        .collect()
+}
+
+/// Whether a probe ends well.
+fn succeeds(probe: &[&str]) -> bool {
+    probe
+        .split_first()
+        .is_some_and(|(name, arguments)| step::program(name).args(arguments).succeeds())
+}
+
+/// Root on a machine with `apt-get`.
+fn may_install() -> bool {
+    let root = step::program("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|user| user.trim() == "0");
+    root && step::program("apt-get").arg("--version").succeeds()
+}
+
+/// What to install, and why.
+fn advice(missing: &[&Need]) -> String {
+    let mut lines = vec!["this machine lacks what the command needs:".to_owned()];
+    for need in missing {
+        lines.push(format!("  {:<18} {}", need.program, need.reason));
+    }
+    let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+    lines.push("install it and run the same command again; on Debian and Ubuntu:".to_owned());
+    lines.push(format!(
+        "  sudo apt-get install --no-install-recommends {}",
+        packages.join(" ")
+    ));
+    lines.join("\n")
+}
+
+/// Installs the Debian packages, without starting any service that they bring.
+fn install(missing: &[&Need]) -> anyhow::Result<()> {
+    let _quiet = NoServices::declare(Path::new("/usr/sbin/policy-rc.d"))?;
+    // A stale index may still do, so a failure here is not one yet.
+    let _ = step::program("apt-get").args(["update", "-qq"]).run();
+    step::program("apt-get")
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(missing.iter().map(|need| need.package))
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .run()
+}
+
+/// While it lives, packages may not start services: Debian asks this file first.
+struct NoServices<'path> {
+    path: Option<&'path Path>,
+}
+
+impl<'path> NoServices<'path> {
+    /// Leaves a policy alone that the machine has already.
+    fn declare(path: &'path Path) -> anyhow::Result<Self> {
+        if path.exists() {
+            return Ok(Self { path: None });
+        }
+        fs::write(path, "#!/bin/sh\nexit 101\n")
+            .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: Some(path) })
+    }
+}
+
+impl Drop for NoServices<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.path {
+            // Nothing sensible can be done about a failure while another error may be on its way.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THERE: Need = Need {
+        program: "sh",
+        probes: &[&["no-such-program-here"], &["sh", "-c", "true"]],
+        package: "dash",
+        reason: "one probe of two is enough",
+    };
+    const NOT_THERE: Need = Need {
+        program: "warp",
+        probes: &[&["no-such-program-here"], &["sh", "-c", "false"]],
+        package: "warp-core",
+        reason: "speed",
+    };
+
+    #[test]
+    fn one_probe_that_ends_well_is_enough() {
+        let needs = [THERE, NOT_THERE];
+        let missing = missing(&needs);
+        assert_eq!(missing.len(), 1);
+        assert_eq!(missing[0].program, "warp");
+    }
+
+    #[test]
+    fn the_advice_names_program_reason_and_package() {
+        let advice = advice(&[&NOT_THERE]);
+        assert!(advice.contains("warp "), "{advice}");
+        assert!(advice.contains("speed"), "{advice}");
+        assert!(
+            advice.ends_with("sudo apt-get install --no-install-recommends warp-core"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn services_are_kept_from_starting_only_while_installing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy-rc.d");
+        {
+            let _quiet = NoServices::declare(&path).unwrap();
+            let status = std::process::Command::new(&path).status().unwrap();
+            assert_eq!(status.code(), Some(101));
+        }
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_policy_of_the_machine_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy-rc.d");
+        fs::write(&path, "theirs").unwrap();
+        drop(NoServices::declare(&path).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+    }
+}

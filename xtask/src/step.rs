@@ -1,0 +1,138 @@
+//! One program that a command runs: shown before it starts, its failure told in one sentence.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// A program with its arguments, about to run.
+pub(crate) struct Step {
+    command: Command,
+}
+
+/// `cargo`, in the workspace.
+pub(crate) fn cargo(root: &Path) -> Step {
+    program(env!("CARGO")).inside(root)
+}
+
+/// Any program by name or path.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Step {
+    Step {
+        command: Command::new(name),
+    }
+}
+
+impl Step {
+    /// One more argument.
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// More arguments.
+    pub(crate) fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// A variable for the program alone.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Variables for the program alone.
+    pub(crate) fn envs(mut self, variables: &[(String, String)]) -> Self {
+        self.command
+            .envs(variables.iter().map(|(name, value)| (name, value)));
+        self
+    }
+
+    /// The folder to run in.
+    pub(crate) fn inside(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Shows the line, runs it and fails when it failed.
+    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+        let line = self.line();
+        eprintln!("$ {line}");
+        let status = self
+            .command
+            .status()
+            .with_context(|| format!("cannot start `{line}`"))?;
+        if !status.success() {
+            bail!("`{line}` failed ({status})");
+        }
+        Ok(())
+    }
+
+    /// What the program wrote on standard output. Nothing is shown.
+    pub(crate) fn output(mut self) -> anyhow::Result<String> {
+        let line = self.line();
+        let output = self
+            .command
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot start `{line}`"))?;
+        if !output.status.success() {
+            bail!("`{line}` failed ({})", output.status);
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Whether the program exists and ends well. Nothing is shown.
+    pub(crate) fn succeeds(mut self) -> bool {
+        self.command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+
+    /// The command as somebody would type it; `cargo` by its name.
+    fn line(&self) -> String {
+        let program = Path::new(self.command.get_program());
+        let mut line = program
+            .file_name()
+            .unwrap_or(program.as_os_str())
+            .to_string_lossy()
+            .into_owned();
+        for argument in self.command.get_args() {
+            // Writing to a string cannot fail.
+            let _ = write!(line, " {}", argument.to_string_lossy());
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_line_and_the_status() {
+        let error = program("sh").args(["-c", "exit 3"]).run().unwrap_err();
+        assert_eq!(error.to_string(), "`sh -c exit 3` failed (exit status: 3)");
+    }
+
+    #[test]
+    fn a_missing_program_does_not_succeed() {
+        assert!(!program("no-such-program-here").succeeds());
+        assert!(program("true").succeeds());
+    }
+
+    #[test]
+    fn variables_reach_the_program_alone() {
+        let seen = program("sh")
+            .args(["-c", "printf %s \"$DRAY_STEP\""])
+            .env("DRAY_STEP", "here")
+            .output()
+            .unwrap();
+        assert_eq!(seen, "here");
+    }
+}

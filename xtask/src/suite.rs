@@ -1,0 +1,111 @@
+//! The test commands: prepare the machine, build everything once, run.
+//!
+//! The summary of the test runner comes last, so that whoever reads only the end of the log reads the result.
+
+use std::path::Path;
+
+use anyhow::bail;
+
+use crate::{generate, need, python, step, tidy};
+
+/// Variables that tests read, name and value.
+type Variables = Vec<(String, String)>;
+
+/// The package and the binary of the system tests.
+const SYSTEM: [&str; 4] = ["--package", "dray-tests", "--test", "system"];
+
+/// Installs what is missing, and says what tests find in their environment.
+pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
+    need::ensure(need::TEST)?;
+    let python = python::ensure(root)?;
+    Ok(vec![(
+        "DRAY_TEST_PYTHON".to_owned(),
+        python.display().to_string(),
+    )])
+}
+
+/// All tests, then documentation examples; source rules and generated files first. A failure of one does not
+/// hide the next.
+pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+    let variables = prepare(root)?;
+    let mut failures = Vec::new();
+    let mut note = |what: &str, result: anyhow::Result<()>| {
+        if let Err(error) = result {
+            eprintln!("{what}: {error:#}");
+            failures.push(format!("{what}: {error:#}"));
+        }
+    };
+    if filter.is_empty() {
+        note("generated files", generate::run(root, true));
+        note("source rules", tidy::run(root));
+    }
+    // One graph for binaries and tests: system tests start the binary that stands beside them.
+    step::cargo(root)
+        .args(["build", "--workspace", "--bins", "--tests"])
+        .run()?;
+    if filter.is_empty() {
+        note(
+            "documentation examples",
+            step::cargo(root)
+                .args(["test", "--quiet", "--workspace", "--doc"])
+                .run(),
+        );
+    }
+    note("tests", run_all(root, &variables, filter));
+    if !failures.is_empty() {
+        bail!("not everything passed:\n{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// Through `cargo nextest` where it is installed: it runs tests of all crates side by side and ends hanging ones.
+fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Result<()> {
+    let nextest = step::cargo(root).args(["nextest", "--version"]).succeeds();
+    let runner = if nextest {
+        step::cargo(root).args(["nextest", "run", "--workspace", "--bins", "--tests"])
+    } else {
+        step::cargo(root).args([
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--bins",
+            "--tests",
+            "--",
+        ])
+    };
+    runner.args(filter).envs(variables).run()
+}
+
+/// The fault tests that need minutes.
+pub(crate) fn soak(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+    let variables = prepare(root)?;
+    step::cargo(root)
+        .args(["build", "--package", "dray"])
+        .run()?;
+    step::cargo(root)
+        .arg("test")
+        .args(SYSTEM)
+        .args(["--features", "soak", "--", "soak::", "--test-threads", "1"])
+        .args(filter)
+        .envs(&variables)
+        .env("DRAY_BIN", root.join("target/debug/dray"))
+        .run()
+}
+
+/// The suite that looks at the release binary from outside.
+pub(crate) fn blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
+    need::ensure(need::BLACKBOX)?;
+    let variables = prepare(root)?;
+    step::cargo(root)
+        .args(["build", "--release", "--package", "dray"])
+        .run()?;
+    step::cargo(root)
+        .arg("test")
+        .args(SYSTEM)
+        .args(["--features", "blackbox", "--"])
+        .args(["blackbox::", "--test-threads", "1", "--nocapture"])
+        .args(filter)
+        .envs(&variables)
+        .env("DRAY_BIN", root.join("target/release/dray"))
+        .run()
+}

@@ -1,0 +1,211 @@
+//! What `cargo metadata` says, as far as the rules ask.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::step;
+
+/// All packages of the resolved graph.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    /// By id.
+    pub(crate) packages: BTreeMap<String, Package>,
+}
+
+/// One package.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// SPDX expression, when there is one.
+    pub(crate) licence: Option<String>,
+    /// `None` for what stands in this repository.
+    pub(crate) source: Option<String>,
+    /// One of ours.
+    pub(crate) member: bool,
+    /// Folder of the manifest, relative to the workspace; only for members.
+    pub(crate) folder: String,
+    /// What its manifest names.
+    pub(crate) declared: Vec<Declared>,
+    /// Ids of what it is built from, without development and build dependencies.
+    pub(crate) normal: BTreeSet<String>,
+}
+
+/// A line under `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]`.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    /// The name in source code, when it is another.
+    pub(crate) rename: Option<String>,
+    pub(crate) dev: bool,
+}
+
+impl Metadata {
+    /// Asks cargo.
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
+        let text = step::cargo(root)
+            .args(["metadata", "--format-version", "1", "--all-features"])
+            .output()?;
+        Self::parse(&text)
+    }
+
+    /// Reads the answer of cargo.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let root = at(&value, "/workspace_root").as_str().unwrap_or_default();
+        let members: BTreeSet<&str> = list(at(&value, "/workspace_members"))
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let mut packages = BTreeMap::new();
+        for package in list(at(&value, "/packages")) {
+            let id = text_of(package, "id")?;
+            let member = members.contains(id.as_str());
+            packages.insert(id, parse_package(package, member, root)?);
+        }
+        for node in list(at(&value, "/resolve/nodes")) {
+            let id = text_of(node, "id")?;
+            if let Some(package) = packages.get_mut(&id) {
+                package.normal = normal_dependencies(node);
+            }
+        }
+        Ok(Self { packages })
+    }
+
+    /// Our own packages.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
+        self.packages.values().filter(|package| package.member)
+    }
+
+    /// Names of everything that a package is built from, itself excluded.
+    pub(crate) fn normal_tree(&self, name: &str) -> BTreeSet<&str> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<&str> = self
+            .packages
+            .values()
+            .filter(|package| package.name == name)
+            .flat_map(|package| package.normal.iter().map(String::as_str))
+            .collect();
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(package) = self.packages.get(id) {
+                open.extend(package.normal.iter().map(String::as_str));
+            }
+        }
+        seen.into_iter()
+            .filter_map(|id| self.packages.get(id))
+            .map(|package| package.name.as_str())
+            .collect()
+    }
+}
+
+fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Package> {
+    let manifest = text_of(package, "manifest_path")?;
+    let folder = Path::new(&manifest)
+        .parent()
+        .and_then(|folder| folder.strip_prefix(root).ok())
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let declared = list(at(package, "/dependencies"))
+        .iter()
+        .map(|dependency| {
+            Ok(Declared {
+                name: text_of(dependency, "name")?,
+                rename: at(dependency, "/rename").as_str().map(str::to_owned),
+                dev: at(dependency, "/kind").as_str() == Some("dev"),
+            })
+        })
+        .collect::<anyhow::Result<_>>()?;
+    Ok(Package {
+        name: text_of(package, "name")?,
+        version: text_of(package, "version")?,
+        licence: at(package, "/license").as_str().map(str::to_owned),
+        source: at(package, "/source").as_str().map(str::to_owned),
+        member,
+        folder,
+        declared,
+        normal: BTreeSet::new(),
+    })
+}
+
+/// Ids of the dependencies of one node whose kind is neither `dev` nor `build`.
+fn normal_dependencies(node: &Value) -> BTreeSet<String> {
+    list(at(node, "/deps"))
+        .iter()
+        .filter(|dependency| {
+            list(at(dependency, "/dep_kinds"))
+                .iter()
+                .any(|kind| at(kind, "/kind").is_null())
+        })
+        .filter_map(|dependency| at(dependency, "/pkg").as_str().map(str::to_owned))
+        .collect()
+}
+
+/// What stands at a JSON pointer; null when nothing does.
+fn at<'value>(value: &'value Value, pointer: &str) -> &'value Value {
+    value.pointer(pointer).unwrap_or(&Value::Null)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text_of(value: &Value, key: &str) -> anyhow::Result<String> {
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+        .with_context(|| format!("cargo metadata without `{key}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = r#"{
+        "workspace_root": "/w",
+        "workspace_members": ["ours"],
+        "packages": [
+            {"id": "ours", "name": "ours", "version": "1", "license": "MIT", "source": null,
+             "manifest_path": "/w/crates/ours/Cargo.toml",
+             "dependencies": [
+                {"name": "theirs", "kind": null, "rename": null},
+                {"name": "tester", "kind": "dev", "rename": "probe"}]},
+            {"id": "theirs", "name": "theirs", "version": "2", "license": null, "source": "registry+x",
+             "manifest_path": "/r/theirs/Cargo.toml", "dependencies": []},
+            {"id": "deep", "name": "deep", "version": "3", "license": null, "source": "registry+x",
+             "manifest_path": "/r/deep/Cargo.toml", "dependencies": []},
+            {"id": "tester", "name": "tester", "version": "3", "license": null, "source": "registry+x",
+             "manifest_path": "/r/tester/Cargo.toml", "dependencies": []}
+        ],
+        "resolve": {"nodes": [
+            {"id": "ours", "deps": [
+                {"pkg": "theirs", "dep_kinds": [{"kind": null}, {"kind": "dev"}]},
+                {"pkg": "tester", "dep_kinds": [{"kind": "dev"}]}]},
+            {"id": "theirs", "deps": [{"pkg": "deep", "dep_kinds": [{"kind": null}]}]},
+            {"id": "deep", "deps": [{"pkg": "theirs", "dep_kinds": [{"kind": null}]}]}
+        ]}
+    }"#;
+
+    #[test]
+    fn the_normal_tree_is_transitive_and_leaves_development_out() {
+        let metadata = Metadata::parse(ANSWER).unwrap();
+        let tree: Vec<_> = metadata.normal_tree("ours").into_iter().collect();
+        assert_eq!(tree, ["deep", "theirs"]);
+    }
+
+    #[test]
+    fn members_know_their_folder_and_what_they_declare() {
+        let metadata = Metadata::parse(ANSWER).unwrap();
+        let ours = metadata.members().next().unwrap();
+        assert_eq!(ours.folder, "crates/ours");
+        assert_eq!(ours.declared[1].rename.as_deref(), Some("probe"));
+        assert!(ours.declared[1].dev);
+        assert!(!ours.declared[0].dev);
+    }
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask tidy`: rules about the source that no compiler knows.
+//!
+//! Each rule is a pure function from what was read to sentences about what is wrong, so each is tested without a
+//! tree. Reading happens here.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+mod edges;
+mod licences;
+mod metadata;
+mod rules;
+mod source;
+mod unused;
+
+use metadata::Metadata;
+use source::Source;
+
+/// Prints every breach and fails when there is one.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    let metadata = Metadata::read(root)?;
+    let sources = read_sources(root)?;
+    let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
+
+    let mut breaches = edges::breaches(&metadata);
+    breaches.extend(licences::breaches(&metadata, &allowed)?);
+    breaches.extend(unused::breaches(&metadata, &sources));
+    breaches.extend(sources.iter().flat_map(source::breaches));
+    breaches.extend(rules::breaches(&sources));
+    if breaches.is_empty() {
+        return Ok(());
+    }
+    for breach in &breaches {
+        eprintln!("tidy: {breach}");
+    }
+    bail!("{} breaches of the source rules", breaches.len());
+}
+
+/// Every Rust file that a person wrote.
+fn read_sources(root: &Path) -> anyhow::Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for top in ["bench", "crates", "fuzz", "tests", "xtask"] {
+        let top = root.join(top);
+        if top.exists() {
+            collect(root, &top, &mut sources)?;
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+/// Walks one folder.
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() {
+            let written_by_programs = ["generated", "target", "corpus", "artifacts"];
+            if !written_by_programs.iter().any(|skip| name == *skip) {
+                collect(root, &path, sources)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let path = path.strip_prefix(root)?.to_string_lossy().into_owned();
+            sources.push(Source { path, text });
+        }
+    }
+    Ok(())
+}

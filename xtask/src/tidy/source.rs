@@ -1,0 +1,195 @@
+//! What every Rust file keeps to.
+
+/// One Rust file.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    /// Relative to the workspace, with `/`.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Longer than this, a file hides something that wants a name of its own.
+const MAX_LINES: usize = 500;
+
+/// Words that mark unfinished work. Written in halves, so that this file does not hold them.
+const UNFINISHED: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("#[", "ignore"),
+];
+
+/// Waiting for time to pass instead of for what is expected.
+const SLEEP: &str = concat!("sleep", "(");
+
+/// Ways to read the environment.
+const ENVIRONMENT: [&str; 3] = ["env::var(", "env::vars(", "env::var_os("];
+
+impl Source {
+    /// The lines that only tests are built from, with their numbers from 1.
+    pub(crate) fn test_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let all = self.is_test_file();
+        let mut inside = all;
+        self.text.lines().enumerate().filter_map(move |(at, line)| {
+            // By custom the test module is the last item of its file.
+            inside |= line.trim_start().starts_with("#[cfg(test)]");
+            inside.then_some((at + 1, line))
+        })
+    }
+
+    /// The lines that the product is built from.
+    fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let first_test = self.test_lines().next().map_or(usize::MAX, |(at, _)| at);
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(at, line)| (at + 1, line))
+            .filter(move |(at, _)| *at < first_test)
+    }
+
+    /// Files that hold nothing but tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
+    fn is_test_file(&self) -> bool {
+        self.path
+            .split('/')
+            .any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"))
+    }
+}
+
+/// Breaches in one file.
+pub(crate) fn breaches(source: &Source) -> Vec<String> {
+    let Source { path, text } = source;
+    let mut breaches = Vec::new();
+    if !text.starts_with("//!") {
+        breaches.push(format!(
+            "{path} must begin with `//!`: what it is for, what it does not do"
+        ));
+    }
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        breaches.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
+    }
+    for (at, line) in text.lines().enumerate() {
+        for word in UNFINISHED.iter().filter(|word| line.contains(**word)) {
+            breaches.push(format!("{path}:{} holds `{word}`", at + 1));
+        }
+    }
+    for (at, line) in source.test_lines().filter(|(_, line)| line.contains(SLEEP)) {
+        breaches.push(format!(
+            "{path}:{at} sleeps in a test: `{}`; wait for the condition, or pause the clock and advance it",
+            line.trim()
+        ));
+    }
+    if reads_no_environment(path) {
+        for (at, _) in source
+            .product_lines()
+            .filter(|(_, line)| ENVIRONMENT.iter().any(|call| line.contains(call)))
+        {
+            breaches.push(format!(
+                "{path}:{at} reads the environment, which is for the loader of dray-service alone"
+            ));
+        }
+    }
+    breaches
+}
+
+/// Which crates have configuration handed to them. The command line is an edge of its own, and so are tools and
+/// tests.
+fn reads_no_environment(path: &str) -> bool {
+    let free = [
+        "crates/dray-service/",
+        "crates/dray/",
+        "crates/dray-testkit/",
+    ];
+    path.starts_with("crates/") && !free.iter().any(|folder| path.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, text: &str, expected: &[&str]) {
+        let source = Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        assert_eq!(breaches(&source), expected);
+    }
+
+    #[test]
+    fn a_file_says_first_what_it_is_for() {
+        check("crates/a/src/lib.rs", "//! Why.\nfn a() {}\n", &[]);
+        check(
+            "crates/a/src/lib.rs",
+            "fn a() {}\n",
+            &["crates/a/src/lib.rs must begin with `//!`: what it is for, what it does not do"],
+        );
+    }
+
+    #[test]
+    fn a_file_has_an_end() {
+        let longest = format!("//! Why.\n{}", "\n".repeat(MAX_LINES - 1));
+        check("xtask/src/a.rs", &longest, &[]);
+        check(
+            "xtask/src/a.rs",
+            &format!("{longest}\n"),
+            &["xtask/src/a.rs has 501 lines, more than 500"],
+        );
+    }
+
+    #[test]
+    fn unfinished_work_is_named_with_its_line() {
+        for word in UNFINISHED {
+            check(
+                "bench/src/a.rs",
+                &format!("//! Why.\n\n    {word} later\n"),
+                &[&format!("bench/src/a.rs:3 holds `{word}`")],
+            );
+        }
+    }
+
+    #[test]
+    fn tests_wait_for_conditions() {
+        let text =
+            format!("//! Why.\nfn a() {{ {SLEEP}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP}2); }}\n");
+        let told = |path: &str, at: usize, line: &str| {
+            format!(
+                "{path}:{at} sleeps in a test: `{line}`; wait for the condition, or pause the clock and advance it"
+            )
+        };
+        let last = format!("mod t {{ {SLEEP}2); }}");
+        check(
+            "crates/a/src/b.rs",
+            &text,
+            &[&told("crates/a/src/b.rs", 4, &last)],
+        );
+        let first = format!("fn a() {{ {SLEEP}1); }}");
+        check(
+            "crates/a/src/tests/b.rs",
+            &text,
+            &[
+                &told("crates/a/src/tests/b.rs", 2, &first),
+                &told("crates/a/src/tests/b.rs", 4, &last),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_environment_is_read_in_one_place() {
+        let text = "//! Why.\nlet a = std::env::var(\"A\");\n#[cfg(test)]\nlet b = std::env::var(\"B\");\n";
+        check(
+            "crates/dray-store/src/a.rs",
+            text,
+            &[
+                "crates/dray-store/src/a.rs:2 reads the environment, which is for the loader of dray-service alone",
+            ],
+        );
+        for free in [
+            "crates/dray-service/src/a.rs",
+            "crates/dray/src/a.rs",
+            "tests/main.rs",
+        ] {
+            check(free, text, &[]);
+        }
+    }
+}

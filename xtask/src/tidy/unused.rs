@@ -1,0 +1,94 @@
+//! Dependencies that nothing names: each costs every newcomer build time.
+
+use super::metadata::{Declared, Metadata, Package};
+use super::source::Source;
+
+/// Crates that are there for a feature or a side effect, with the reason.
+const SILENT: &[(&str, &str)] = &[];
+
+/// Dependencies whose name stands in no file of the crate that declares them.
+pub(crate) fn breaches(metadata: &Metadata, sources: &[Source]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for package in metadata.members() {
+        let own = own_sources(package, sources);
+        let silent = |declared: &&Declared| SILENT.iter().all(|(name, _)| *name != declared.name);
+        for declared in package.declared.iter().filter(silent) {
+            let name = declared.rename.as_ref().unwrap_or(&declared.name);
+            let name = name.replace('-', "_");
+            if !own.iter().any(|source| names(&source.text, &name)) {
+                breaches.push(format!(
+                    "{} declares {} and never names it",
+                    package.name, declared.name
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+/// Files of one package.
+fn own_sources<'all>(package: &Package, sources: &'all [Source]) -> Vec<&'all Source> {
+    let folder = format!("{}/", package.folder);
+    sources
+        .iter()
+        .filter(|source| source.path.starts_with(&folder))
+        .collect()
+}
+
+/// Whether a text holds a crate name as a whole word.
+fn names(text: &str, name: &str) -> bool {
+    let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text
+            .get(at + name.len()..)
+            .and_then(|text| text.chars().next());
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let package = Package {
+            name: "ours".to_owned(),
+            member: true,
+            folder: "crates/ours".to_owned(),
+            declared: vec![Declared {
+                name: "http-body".to_owned(),
+                ..Declared::default()
+            }],
+            ..Package::default()
+        };
+        let metadata = Metadata {
+            packages: BTreeMap::from([("ours".to_owned(), package)]),
+        };
+        let source = |path: &str, text: &str| Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let sources = [
+            source("crates/ours/src/lib.rs", text),
+            source("crates/ours-too/src/lib.rs", "use http_body::Body;"),
+        ];
+        assert_eq!(breaches(&metadata, &sources), expected);
+    }
+
+    #[test]
+    fn a_named_dependency_is_used() {
+        check("use http_body::Body;", &[]);
+        check("fn a() -> impl http_body::Body {}", &[]);
+    }
+
+    #[test]
+    fn a_longer_name_is_another_crate() {
+        check(
+            "use http_body_util::Full;",
+            &["ours declares http-body and never names it"],
+        );
+    }
+}
