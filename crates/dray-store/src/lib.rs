@@ -1,1 +1,64 @@
-//! dray-store
+//! The artifact store: finished content named by its SHA-256, kept behind the S3 API.
+//!
+//! Streams both ways, checks length and digest on the way in and on the way out, mints presigned URLs and
+//! forgets what is past its lifetime. Every object belongs to one tenant; two tenants never share one.
+//! [`embedded`] is an S3 endpoint inside this process for the one-machine mode, spoken to through the same client.
+//!
+//! What it does not do: it takes no decision on who may see what beyond the tenant, keeps no index, and never
+//! puts a URL anywhere but into the answer of the call that asked for it.
+//!
+//! ```no_run
+//! # async fn example(options: dray_store::Options) -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_store::{Label, Store};
+//! use dray_types::{Clock, Deadline, OperationId, TenantId};
+//!
+//! let clock = Clock::system();
+//! let store = Store::open(&options, clock.clone()).await?;
+//! let tenant = TenantId::new("acme")?;
+//! let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
+//! writer.write("some bytes".into()).await?;
+//! let claim = writer.finish(Label::new("text/plain", "note.txt")).await?;
+//!
+//! let deadline = Deadline::after(clock.now_ms(), std::time::Duration::from_secs(30));
+//! let mut reader = store.read(&tenant, &claim, deadline).await?;
+//! while let Some(bytes) = reader.next().await? {
+//!     drop(bytes);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod commit;
+mod error;
+mod link;
+mod object;
+mod options;
+mod pieces;
+mod reader;
+mod request;
+mod self_test;
+mod store;
+mod sweep;
+mod upload;
+mod writer;
+
+pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
+pub use link::{LONGEST, Link, SHORTEST};
+pub use options::{Options, Problem};
+pub use reader::Reader;
+pub use request::RequestError;
+pub use store::{Label, Store};
+pub use sweep::SweepReport;
+pub use upload::{Expected, Ticket};
+pub use writer::Writer;
+
+/// Largest object: what one server-side copy can move (S3 allows 5 GiB).
+pub const MAX_OBJECT: u64 = 5 << 30;
+
+/// Size of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the
+/// next one being filled stay within [`WINDOW`].
+pub const PART: usize = 5 << 20;
+
+/// Most bytes a transfer holds in memory (architecture, invariant 4).
+pub const WINDOW: usize = 8 << 20;

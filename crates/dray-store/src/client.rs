@@ -1,0 +1,142 @@
+//! The configured SDK client: limits, TLS, signing. Makes clients; sends nothing.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    BehaviorVersion, Builder, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    SharedHttpClient, StalledStreamProtectionConfig,
+};
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
+use crate::options::Options;
+
+/// Time to a connection, TLS included (messaging-reliability K-8).
+const CONNECT: Duration = Duration::from_secs(3);
+/// Time to the head of an answer, the request's body included (K-8).
+pub(crate) const REQUEST: Duration = Duration::from_secs(30);
+/// Time without a byte while a body is read (K-8).
+pub(crate) const IDLE: Duration = Duration::from_secs(10);
+/// Time that an unused connection is kept. Shorter than the usual 60 s of servers, so that they do not hang up first.
+const KEEP: Duration = Duration::from_secs(20);
+
+/// Two clients for one bucket: they differ in the host that is signed.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    /// Talks to the endpoint.
+    pub(crate) inside: Client,
+    /// Signs URLs for others; never sends.
+    pub(crate) public: Client,
+}
+
+impl Clients {
+    /// Fails only when the file with certificate authorities cannot be read.
+    pub(crate) async fn new(options: &Options) -> io::Result<Self> {
+        let plain = options.endpoint.starts_with("http://");
+        let tls = tls_context(options.ca_file.as_deref()).await?;
+        let http = http_client(plain, tls);
+        let public = if options.public_endpoint.is_empty() {
+            &options.endpoint
+        } else {
+            &options.public_endpoint
+        };
+        Ok(Self {
+            inside: client(options, &options.endpoint, http.clone()),
+            public: client(options, public, http),
+        })
+    }
+}
+
+fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
+    let session =
+        (!options.session_token.is_empty()).then(|| options.session_token.expose().to_owned());
+    let credentials = Credentials::new(
+        options.access_key.expose(),
+        options.secret_key.expose(),
+        session,
+        None,
+        "dray-store",
+    );
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(CONNECT)
+        .operation_attempt_timeout(REQUEST)
+        .build();
+    let mut config = Builder::new()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .region(Region::new(options.region.clone()))
+        .credentials_provider(credentials)
+        .force_path_style(options.path_style)
+        .http_client(http)
+        .timeout_config(timeouts)
+        // One layer of retries: callers retry whole operations (messaging-reliability 8).
+        .retry_config(RetryConfig::standard().with_max_attempts(2))
+        // Checksums are given where they matter; the idle limit is kept by the reader.
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    if !endpoint.is_empty() {
+        config = config.endpoint_url(endpoint);
+    }
+    Client::from_conf(config.build())
+}
+
+/// No proxies from the environment; certificates are always verified.
+fn http_client(plain: bool, tls: TlsContext) -> SharedHttpClient {
+    HttpBuilder::new()
+        .pool_idle_timeout(KEEP)
+        .build_with_connector_fn(move |settings, components| {
+            let mut builder = Connector::builder()
+                .proxy_config(ProxyConfig::disabled())
+                .enable_tcp_nodelay(true);
+            if let Some(settings) = settings {
+                builder = builder.connector_settings(settings.clone());
+            }
+            if let Some(components) = components {
+                builder.set_sleep_impl(components.sleep_impl());
+            }
+            if plain {
+                return builder.build_http();
+            }
+            builder
+                .tls_provider(Provider::Rustls(CryptoMode::Ring))
+                .tls_context(tls.clone())
+                .build()
+        })
+}
+
+/// Whom to trust: the system's authorities, or exactly those of the file. The file is checked here, because the
+/// connector would panic over it at the first request.
+async fn tls_context(file: Option<&Path>) -> io::Result<TlsContext> {
+    let trust = match file {
+        None => TrustStore::default(),
+        Some(file) => {
+            let pem = tokio::fs::read(file).await?;
+            let wrong = |error: &dyn std::fmt::Display| {
+                io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+            };
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| wrong(&error))?;
+                roots.add(certificate).map_err(|error| wrong(&error))?;
+            }
+            if roots.is_empty() {
+                return Err(wrong(&"no certificate in the file"));
+            }
+            TrustStore::empty().with_pem_certificate(pem)
+        }
+    };
+    TlsContext::builder()
+        .with_trust_store(trust)
+        .build()
+        .map_err(|error| io::Error::other(error.to_string()))
+}

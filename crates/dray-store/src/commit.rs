@@ -1,0 +1,143 @@
+//! Making content visible under its finished key, exactly once and only when it is checked
+//! (messaging-reliability K-4). The bytes are in memory with their digest, or at a staging key.
+
+use bytes::Bytes;
+use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
+
+use crate::error::PutError;
+use crate::object::{self, Copy};
+use crate::pieces;
+use crate::request::RequestError;
+use crate::store::{Inner, Label};
+
+/// Age from which an object that is claimed again gets a new lifetime, so that what is left of it outlives every
+/// dead letter: 15 days less one are the 14 days of `DRAY_DEAD`.
+const REFRESH_AGE: Period = Period::secs(24 * 60 * 60);
+
+/// Stores bytes whose digest is computed here, without a staging place.
+pub(crate) async fn put_known(
+    inner: &Inner,
+    tenant: &TenantId,
+    bytes: Bytes,
+    label: Label,
+) -> Result<Claim, PutError> {
+    let (digest, bytes) = pieces::digest(bytes).await;
+    let artifact = artifact(tenant, digest, bytes.len() as u64, label);
+    create(inner, artifact, vec![bytes], None).await
+}
+
+/// An artifact from its parts.
+pub(crate) fn artifact(
+    tenant: &TenantId,
+    sha256: Sha256Digest,
+    size: u64,
+    label: Label,
+) -> Artifact {
+    Artifact {
+        tenant: tenant.clone(),
+        sha256,
+        size,
+        media_type: label.media_type,
+        name: label.name,
+    }
+}
+
+/// Conditional PUT of a body whose digest is known beforehand; an object that is there already is adopted.
+pub(crate) async fn create(
+    inner: &Inner,
+    artifact: Artifact,
+    body: Vec<Bytes>,
+    deadline: Option<Deadline>,
+) -> Result<Claim, PutError> {
+    let key = artifact.key();
+    match object::put(inner, &key, body, artifact.sha256, deadline).await {
+        Ok(version) => Ok(fresh(inner, artifact, version)),
+        Err(RequestError::Exists) => adopt(inner, artifact, deadline).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Server-side copy from a staging key whose bytes are known to be the artifact's. An object that is there already is
+/// adopted. `tag` is the entity tag that the staged object must still have.
+pub(crate) async fn publish(
+    inner: &Inner,
+    stage: &str,
+    tag: Option<String>,
+    artifact: Artifact,
+    deadline: Option<Deadline>,
+) -> Result<Claim, PutError> {
+    let key = artifact.key();
+    // Without conditional copies two writers may both copy, which leaves the same bytes.
+    let create = inner.abilities().conditional_copy;
+    if !create && object::head(inner, &key, deadline).await?.is_some() {
+        return adopt(inner, artifact, deadline).await;
+    }
+    let copy = Copy {
+        from: stage,
+        to: &key,
+        tag,
+        create,
+    };
+    match object::copy(inner, copy, deadline).await {
+        Ok(copied)
+            if copied
+                .sha256
+                .is_some_and(|sha256| sha256 != artifact.sha256) =>
+        {
+            Err(PutError::Corrupted)
+        }
+        Ok(copied) => Ok(fresh(inner, artifact, copied.version)),
+        Err(RequestError::Exists) => adopt(inner, artifact, deadline).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The object under the artifact's key was there before: makes sure that it is the artifact and lives long enough
+/// (messaging-reliability K-4).
+async fn adopt(
+    inner: &Inner,
+    artifact: Artifact,
+    deadline: Option<Deadline>,
+) -> Result<Claim, PutError> {
+    let key = artifact.key();
+    // A conditional write that met another one in flight may come before the other is visible.
+    let head = object::head(inner, &key, deadline)
+        .await?
+        .ok_or(RequestError::Unwell {
+            status: 409,
+            code: "ConditionalRequestConflict".to_owned(),
+        })?;
+    let same_digest = head.sha256.is_none_or(|sha256| sha256 == artifact.sha256);
+    if head.size != artifact.size || !same_digest {
+        tracing::error!(key, size = head.size, "object is not what its key says");
+        return Err(PutError::Conflict);
+    }
+    let now = inner.clock.now_ms();
+    if now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis() {
+        return Ok(claim(inner, artifact, head.modified_ms, head.version));
+    }
+    let copy = Copy {
+        from: &key,
+        to: &key,
+        tag: head.tag,
+        create: false,
+    };
+    let copied = object::copy(inner, copy, deadline).await?;
+    Ok(fresh(inner, artifact, copied.version))
+}
+
+/// The claim of an object that was made just now.
+fn fresh(inner: &Inner, artifact: Artifact, version: Option<String>) -> Claim {
+    claim(inner, artifact, inner.clock.now_ms(), version)
+}
+
+fn claim(inner: &Inner, artifact: Artifact, modified_ms: u64, version_id: Option<String>) -> Claim {
+    Claim {
+        artifact,
+        store: inner.options.alias.clone(),
+        // Stores without versions say "null".
+        version_id: version_id.filter(|version| version != "null"),
+        created_at_ms: inner.clock.now_ms(),
+        expires_at_ms: modified_ms.saturating_add(inner.options.cas_lifetime.as_millis()),
+    }
+}

@@ -1,0 +1,285 @@
+//! What each operation can fail with, and what the one who asked is told.
+
+use std::time::Duration;
+
+use dray_types::{Fault, FaultCode};
+
+use crate::options::Problem;
+use crate::request::RequestError;
+
+/// The store cannot be used; nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The options are wrong.
+    #[error("the store's options are wrong: {}", list(.0))]
+    Options(Vec<Problem>),
+    /// The file with certificate authorities cannot be used.
+    #[error("store.ca_file cannot be used")]
+    Authorities(#[source] std::io::Error),
+    /// The bucket could not be created.
+    #[error("the bucket could not be created")]
+    Bucket(#[source] RequestError),
+    /// A self-test request failed.
+    #[error("the store's self-test could not run")]
+    Request(#[from] RequestError),
+    /// A second conditional create of one key succeeded: two writers would overwrite each other
+    /// (messaging-reliability K-7).
+    #[error("the object store ignores `If-None-Match: *`; it cannot be used safely")]
+    Unconditional,
+}
+
+fn list(problems: &[Problem]) -> String {
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// Bytes could not be stored. Nothing is visible under the artifact's key because of this call.
+#[derive(Debug, thiserror::Error)]
+pub enum PutError {
+    /// More than one object can hold.
+    #[error("more than {limit} bytes do not fit one object")]
+    TooLarge {
+        /// Largest size in bytes.
+        limit: u64,
+    },
+    /// The object under the artifact's key has another size or checksum than its name says.
+    #[error("the stored object is not what its key says")]
+    Conflict,
+    /// What arrived at the store is not what was sent.
+    #[error("the store holds other bytes than were sent")]
+    Corrupted,
+    /// An earlier call of this writer failed; the upload was given up.
+    #[error("the writer failed before")]
+    Poisoned,
+    /// A request failed.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// An artifact could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The claim belongs to somebody else.
+    #[error("the claim belongs to another tenant")]
+    ForeignTenant,
+    /// The claim names a store that is not configured here.
+    #[error("the claim names the store `{0}`")]
+    UnknownStore(String),
+    /// Nothing is stored under the claim's key: it expired, or it was never finished.
+    #[error("the claim's object is gone")]
+    Missing,
+    /// Short, long or different bytes (messaging-reliability K-5).
+    #[error("the stored bytes are not what the claim says: {0}")]
+    Mismatch(&'static str),
+    /// More than the caller wanted in memory.
+    #[error("the artifact has {size} bytes, the limit is {limit}")]
+    TooLarge {
+        /// Bytes of the artifact.
+        size: u64,
+        /// Most that the caller takes.
+        limit: u64,
+    },
+    /// A request failed, or the stream broke or stood still.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// No URL could be minted.
+#[derive(Debug, thiserror::Error)]
+pub enum PresignError {
+    /// The claim belongs to somebody else.
+    #[error("the claim belongs to another tenant")]
+    ForeignTenant,
+    /// The claim names a store that is not configured here.
+    #[error("the claim names the store `{0}`")]
+    UnknownStore(String),
+    /// The object lives for less than the shortest link.
+    #[error("the object ends too soon for a link")]
+    ObjectEnds,
+    /// The signing credentials live for less than the shortest link.
+    #[error("the credentials end too soon for a link")]
+    CredentialsEnd,
+    /// More than one object can hold.
+    #[error("more than {limit} bytes do not fit one object")]
+    TooLarge {
+        /// Largest size in bytes.
+        limit: u64,
+    },
+    /// A text that cannot stand in a header.
+    #[error("the media type cannot stand in a header")]
+    MediaType,
+    /// Signing failed.
+    #[error("signing failed")]
+    Signing(#[source] RequestError),
+}
+
+/// An upload through a presigned URL could not be turned into a claim.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfirmError {
+    /// Nothing was uploaded, or it was confirmed before and is gone from the staging place.
+    #[error("nothing was uploaded")]
+    NotUploaded,
+    /// The upload has another size or digest than announced.
+    #[error("the upload is not what was announced: {0}")]
+    Mismatch(&'static str),
+    /// The uploaded object could not be read back.
+    #[error("the upload could not be checked")]
+    Read(#[source] ReadError),
+    /// The finished object could not be made.
+    #[error("the upload could not be finished")]
+    Put(#[source] PutError),
+    /// A request failed.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+fn unavailable(detail: &str, message: &str, seconds: u64) -> Fault {
+    Fault::new(FaultCode::Unavailable, message)
+        .detail(detail)
+        .advice("Try again in a moment.")
+        .retry_after(Duration::from_secs(seconds))
+}
+
+fn mismatch() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "The stored file is damaged, so it was not handed over.",
+    )
+    .detail("integrity_mismatch")
+    .advice("Provide the file again.")
+}
+
+fn foreign() -> Fault {
+    Fault::new(FaultCode::Denied, "The file belongs to somebody else.").detail("foreign_tenant")
+}
+
+fn unknown_store() -> Fault {
+    Fault::new(
+        FaultCode::InvalidArgument,
+        "The file is kept in a store that is not known here.",
+    )
+    .detail("unknown_store")
+}
+
+fn too_large(limit: u64) -> Fault {
+    Fault::new(
+        FaultCode::TooLarge,
+        format!("The file is larger than {limit} bytes."),
+    )
+    .detail("too_large")
+    .advice("Use a smaller file.")
+}
+
+impl From<RequestError> for Fault {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Unreachable(_) => {
+                unavailable("store_unreachable", "The file store cannot be reached.", 1)
+            }
+            RequestError::TimedOut => {
+                Fault::new(FaultCode::Timeout, "The file store did not answer in time.")
+                    .detail("store_timeout")
+                    .advice("Try again in a moment.")
+                    .retry_after(Duration::from_secs(1))
+            }
+            RequestError::Busy => Fault::new(
+                FaultCode::RateLimited,
+                "Too many files are being moved at once.",
+            )
+            .detail("store_busy")
+            .advice("Try again in a moment.")
+            .retry_after(Duration::from_secs(1)),
+            RequestError::Unwell { .. } => {
+                unavailable("store_unavailable", "The file store is unavailable.", 2)
+            }
+            RequestError::Full { .. } => {
+                Fault::new(FaultCode::Unavailable, "The file store is full.")
+                    .detail("store_full")
+                    .advice("Tell the operator; trying again helps only once there is room.")
+                    .retry_after(Duration::from_secs(30))
+            }
+            RequestError::Missing => claim_missing(),
+            RequestError::Corrupted { .. } => unavailable(
+                "store_corrupted",
+                "The file was damaged on its way to the store.",
+                1,
+            ),
+            RequestError::Exists | RequestError::Refused { .. } | RequestError::Garbled(_) => {
+                Fault::internal().detail("store_refused")
+            }
+        }
+    }
+}
+
+fn claim_missing() -> Fault {
+    Fault::new(FaultCode::NotFound, "The stored file is no longer there.")
+        .detail("claim_missing")
+        .advice("Provide the file again.")
+}
+
+impl From<PutError> for Fault {
+    fn from(error: PutError) -> Self {
+        match error {
+            PutError::TooLarge { limit } => too_large(limit),
+            PutError::Conflict => mismatch(),
+            PutError::Corrupted => unavailable(
+                "store_corrupted",
+                "The file was damaged on its way to the store.",
+                1,
+            ),
+            PutError::Poisoned => Fault::internal().detail("writer_failed_before"),
+            PutError::Request(error) => error.into(),
+        }
+    }
+}
+
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::ForeignTenant => foreign(),
+            ReadError::UnknownStore(_) => unknown_store(),
+            ReadError::Missing => claim_missing(),
+            ReadError::Mismatch(_) => mismatch(),
+            ReadError::TooLarge { limit, .. } => too_large(limit),
+            ReadError::Request(error) => error.into(),
+        }
+    }
+}
+
+impl From<PresignError> for Fault {
+    fn from(error: PresignError) -> Self {
+        match error {
+            PresignError::ForeignTenant => foreign(),
+            PresignError::UnknownStore(_) => unknown_store(),
+            PresignError::ObjectEnds => claim_missing(),
+            PresignError::CredentialsEnd => {
+                unavailable("credentials_ending", "No link can be made just now.", 60)
+            }
+            PresignError::TooLarge { limit } => too_large(limit),
+            PresignError::MediaType => {
+                Fault::new(FaultCode::InvalidArgument, "The media type is not valid.")
+                    .detail("invalid_media_type")
+            }
+            PresignError::Signing(_) => Fault::internal().detail("signing_failed"),
+        }
+    }
+}
+
+impl From<ConfirmError> for Fault {
+    fn from(error: ConfirmError) -> Self {
+        match error {
+            ConfirmError::NotUploaded => Fault::new(FaultCode::NotFound, "Nothing was uploaded.")
+                .detail("not_uploaded")
+                .advice("Upload the file first, exactly as announced."),
+            ConfirmError::Mismatch(_) => Fault::new(
+                FaultCode::InvalidArgument,
+                "The upload has another size or digest than announced.",
+            )
+            .detail("upload_mismatch")
+            .advice("Announce the file again and upload exactly those bytes."),
+            ConfirmError::Read(error) => error.into(),
+            ConfirmError::Put(error) => error.into(),
+            ConfirmError::Request(error) => error.into(),
+        }
+    }
+}

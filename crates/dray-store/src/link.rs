@@ -1,0 +1,209 @@
+//! Presigned URLs for reading: a bearer secret for one object until it ends (messaging-reliability 11).
+//!
+//! Mint them as late as possible, give them to whoever asked, keep them nowhere.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_sdk_s3::presigning::PresigningConfig;
+use dray_types::{Claim, Secret, TenantId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::error::PresignError;
+use crate::request::RequestError;
+use crate::store::{Inner, Store};
+
+/// Shortest lifetime that is minted on request (L-2).
+pub const SHORTEST: Duration = Duration::from_mins(5);
+/// Longest lifetime that `SigV4` allows (L-2).
+pub const LONGEST: Duration = Duration::from_hours(7 * 24);
+/// Time before the end of temporary credentials at which links end.
+const CREDENTIALS_MARGIN: Duration = Duration::from_mins(1);
+
+/// A URL that opens one object to whoever holds it. Prints without the URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The URL.
+    pub url: Secret,
+    /// Unix milliseconds at which it really ends; may be sooner than asked.
+    pub expires_at_ms: u64,
+}
+
+/// Types that browsers do not execute. Everything else is served as `application/octet-stream` (L-4).
+const INERT: [&str; 14] = [
+    "application/gzip",
+    "application/json",
+    "application/zip",
+    "audio/mpeg",
+    "audio/ogg",
+    "audio/wav",
+    "image/gif",
+    "image/jpeg",
+    "image/png",
+    "image/webp",
+    "text/csv",
+    "text/plain",
+    "video/mp4",
+    "video/webm",
+];
+
+/// What may stand in an extended header value as it is (RFC 8187 section 3.2.1, `attr-char`).
+const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+impl Store {
+    /// A URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
+    ///
+    /// `wanted` is brought between 5 minutes and 7 days, and ends no later than the object or a minute before the
+    /// signing credentials.
+    pub async fn presign_get(
+        &self,
+        tenant: &TenantId,
+        claim: &Claim,
+        wanted: Duration,
+    ) -> Result<Link, PresignError> {
+        let inner = &self.inner;
+        if claim.artifact.tenant != *tenant {
+            return Err(PresignError::ForeignTenant);
+        }
+        if claim.store != inner.options.alias {
+            return Err(PresignError::UnknownStore(claim.store.clone()));
+        }
+        let object_ends = Some(claim.expires_at_ms);
+        let (lifetime, expires_at_ms) = lifetime(inner, wanted, object_ends)?;
+        let request = inner
+            .clients
+            .public
+            .get_object()
+            .bucket(&inner.options.bucket)
+            .key(claim.artifact.key())
+            .set_version_id(claim.version_id.clone())
+            .response_content_disposition(disposition(&claim.artifact.name))
+            .response_content_type(served_type(&claim.artifact.media_type))
+            .presigned(lifetime);
+        let signed = Box::pin(request)
+            .await
+            .map_err(|error| PresignError::Signing(RequestError::from_sdk(error)))?;
+        Ok(Link {
+            url: Secret::new(signed.uri()),
+            expires_at_ms,
+        })
+    }
+}
+
+/// The lifetime to sign, and the Unix milliseconds at which it ends.
+pub(crate) fn lifetime(
+    inner: &Inner,
+    wanted: Duration,
+    object_ends_ms: Option<u64>,
+) -> Result<(PresigningConfig, u64), PresignError> {
+    // Signatures count in whole seconds.
+    let start_ms = inner.clock.now_ms() / 1000 * 1000;
+    let until = |end_ms: u64| Duration::from_secs(end_ms.saturating_sub(start_ms) / 1000);
+    let mut lifetime = wanted.clamp(SHORTEST, LONGEST);
+    if let Some(end_ms) = object_ends_ms {
+        lifetime = lifetime.min(until(end_ms));
+        if lifetime.is_zero() {
+            return Err(PresignError::ObjectEnds);
+        }
+    }
+    let credentials_end = inner.options.credentials_expire_at_ms;
+    if credentials_end != 0 {
+        lifetime = lifetime.min(until(credentials_end).saturating_sub(CREDENTIALS_MARGIN));
+        if lifetime.is_zero() {
+            return Err(PresignError::CredentialsEnd);
+        }
+    }
+    let lifetime = Duration::from_secs(lifetime.as_secs());
+    let config = PresigningConfig::builder()
+        .start_time(UNIX_EPOCH + Duration::from_millis(start_ms))
+        .expires_in(lifetime)
+        .build()
+        .map_err(|error| PresignError::Signing(RequestError::Garbled(error.to_string())))?;
+    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    Ok((config, start_ms.saturating_add(lifetime_ms)))
+}
+
+/// `Content-Disposition` that always downloads, with the last component of the name in the encoding of RFC 8187.
+fn disposition(name: &str) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let visible: String = last
+        .chars()
+        .filter(|character| !character.is_control())
+        .collect();
+    if visible.is_empty() {
+        return "attachment".to_owned();
+    }
+    let encoded = utf8_percent_encode(&visible, OUTSIDE_ATTR_CHAR);
+    format!("attachment; filename*=UTF-8''{encoded}")
+}
+
+/// The type under which browsers see it.
+fn served_type(media_type: &str) -> &'static str {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    INERT
+        .iter()
+        .find(|inert| essence.eq_ignore_ascii_case(inert))
+        .copied()
+        .unwrap_or("application/octet-stream")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_encoded_and_lose_their_folders() {
+        for (name, expected) in [
+            ("report.pdf", "attachment; filename*=UTF-8''report.pdf"),
+            (
+                "naïve plan.txt",
+                "attachment; filename*=UTF-8''na%C3%AFve%20plan.txt",
+            ),
+            ("../../etc/passwd", "attachment; filename*=UTF-8''passwd"),
+            ("c:\\temp\\x.exe", "attachment; filename*=UTF-8''x.exe"),
+            (
+                "a\"; filename=b",
+                "attachment; filename*=UTF-8''a%22%3B%20filename%3Db",
+            ),
+            (
+                "a\r\nSet-Cookie: x",
+                "attachment; filename*=UTF-8''aSet-Cookie%3A%20x",
+            ),
+            (
+                "it's (1)%",
+                "attachment; filename*=UTF-8''it%27s%20%281%29%25",
+            ),
+            ("", "attachment"),
+            ("folder/", "attachment"),
+        ] {
+            assert_eq!(disposition(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_inert_types_keep_their_name() {
+        for (declared, served) in [
+            ("image/png", "image/png"),
+            ("IMAGE/PNG; q=1", "image/png"),
+            ("text/plain; charset=utf-8", "text/plain"),
+            ("text/html", "application/octet-stream"),
+            ("image/svg+xml", "application/octet-stream"),
+            ("application/xhtml+xml", "application/octet-stream"),
+            ("text/javascript", "application/octet-stream"),
+            ("", "application/octet-stream"),
+        ] {
+            assert_eq!(served_type(declared), served, "{declared}");
+        }
+    }
+}

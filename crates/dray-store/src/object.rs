@@ -1,0 +1,175 @@
+//! Single requests on single objects: head, conditional create, copy, delete. They know keys and checksums, not
+//! artifacts: what a sequence of them promises is the matter of `commit`.
+
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_types::{Deadline, Sha256Digest};
+
+use crate::pieces;
+use crate::request::RequestError;
+use crate::store::Inner;
+
+/// Largest body sent as one request when it is in memory anyway; larger ones go in parts (messaging-reliability K-4).
+pub(crate) const SINGLE: usize = 16 << 20;
+
+/// The only condition ever used on a write.
+pub(crate) const ANY: &str = "*";
+
+/// What the store says about an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// SHA-256 of the whole object, where the store knows it.
+    pub(crate) sha256: Option<Sha256Digest>,
+    /// Unix milliseconds.
+    pub(crate) modified_ms: u64,
+    /// Entity tag, for conditional copies.
+    pub(crate) tag: Option<String>,
+    /// Version, where the bucket keeps versions.
+    pub(crate) version: Option<String>,
+}
+
+/// PUT with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed: the signed
+/// checksum header covers it.
+pub(crate) async fn put(
+    inner: &Inner,
+    key: &str,
+    body: Vec<Bytes>,
+    sha256: Sha256Digest,
+    deadline: Option<Deadline>,
+) -> Result<Option<String>, RequestError> {
+    let request = inner
+        .clients
+        .inside
+        .put_object()
+        .bucket(&inner.options.bucket)
+        .key(key)
+        .if_none_match(ANY)
+        .content_length(pieces::length(&body))
+        .checksum_sha256(to_header(&sha256))
+        .body(ByteStream::new(pieces::body(body)))
+        .customize()
+        .disable_payload_signing();
+    let answer = inner.request(deadline, Box::pin(request.send())).await?;
+    Ok(answer.version_id().map(str::to_owned))
+}
+
+/// A server-side copy inside the bucket.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    /// Entity tag that the source must still have.
+    pub(crate) tag: Option<String>,
+    /// Sends `If-None-Match: *`: nothing may be at the destination.
+    pub(crate) create: bool,
+}
+
+/// What the store says about a copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    /// SHA-256 of the copy, where the store computed it.
+    pub(crate) sha256: Option<Sha256Digest>,
+    /// Version, where the bucket keeps versions.
+    pub(crate) version: Option<String>,
+}
+
+/// Copies without moving the bytes through here.
+pub(crate) async fn copy(
+    inner: &Inner,
+    copy: Copy<'_>,
+    deadline: Option<Deadline>,
+) -> Result<Copied, RequestError> {
+    let mut request = inner
+        .clients
+        .inside
+        .copy_object()
+        .bucket(&inner.options.bucket)
+        .copy_source(format!("{}/{}", inner.options.bucket, copy.from))
+        .set_copy_source_if_match(copy.tag)
+        .key(copy.to)
+        .checksum_algorithm(ChecksumAlgorithm::Sha256);
+    if copy.create {
+        request = request.if_none_match(ANY);
+    }
+    if copy.from == copy.to {
+        // A copy onto itself is refused unless something changes.
+        request = request.metadata_directive(MetadataDirective::Replace);
+    }
+    let answer = inner.request(deadline, Box::pin(request.send())).await?;
+    let result = answer.copy_object_result();
+    Ok(Copied {
+        sha256: result
+            .and_then(|result| result.checksum_sha256())
+            .and_then(from_header),
+        version: answer.version_id().map(str::to_owned),
+    })
+}
+
+/// What is stored under the key; `None` when nothing is.
+pub(crate) async fn head(
+    inner: &Inner,
+    key: &str,
+    deadline: Option<Deadline>,
+) -> Result<Option<Head>, RequestError> {
+    let request = inner
+        .clients
+        .inside
+        .head_object()
+        .bucket(&inner.options.bucket)
+        .key(key)
+        .checksum_mode(ChecksumMode::Enabled)
+        .send();
+    let answer = match inner.request(deadline, Box::pin(request)).await {
+        Ok(answer) => answer,
+        Err(RequestError::Missing) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let modified_ms = answer
+        .last_modified()
+        .and_then(|time| time.to_millis().ok())
+        .and_then(|millis| u64::try_from(millis).ok())
+        .unwrap_or_default();
+    Ok(Some(Head {
+        size: answer
+            .content_length()
+            .and_then(|length| u64::try_from(length).ok())
+            .unwrap_or_default(),
+        sha256: answer.checksum_sha256().and_then(from_header),
+        modified_ms,
+        tag: answer.e_tag().map(str::to_owned),
+        version: answer.version_id().map(str::to_owned),
+    }))
+}
+
+/// Deletes the object, if it is there.
+pub(crate) async fn delete(
+    inner: &Inner,
+    key: &str,
+    deadline: Option<Deadline>,
+) -> Result<(), RequestError> {
+    let request = inner
+        .clients
+        .inside
+        .delete_object()
+        .bucket(&inner.options.bucket)
+        .key(key)
+        .send();
+    inner.request(deadline, Box::pin(request)).await?;
+    Ok(())
+}
+
+/// `x-amz-checksum-sha256` of a digest.
+pub(crate) fn to_header(sha256: &Sha256Digest) -> String {
+    STANDARD.encode(sha256.as_bytes())
+}
+
+/// The digest of a whole object; `None` for the checksum of checksums that multipart uploads have (`…-3`).
+pub(crate) fn from_header(text: &str) -> Option<Sha256Digest> {
+    let bytes = STANDARD.decode(text).ok()?;
+    Sha256Digest::try_from(bytes.as_slice()).ok()
+}

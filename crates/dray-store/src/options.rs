@@ -1,0 +1,165 @@
+//! What an operator can set about the store. Only describes and checks; connects to nothing.
+
+use std::path::PathBuf;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where artifacts are kept and how they are reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Name of this store inside claims. Every service that shares claims uses the same name for the same
+    /// store. Default `main`.
+    pub alias: String,
+    /// Base URL of the S3 API, such as `https://minio.storage:9000`. Empty means the AWS endpoint of `region`.
+    pub endpoint: String,
+    /// Base URL under which clients outside (people, sandboxes) reach the store; presigned URLs carry it. Empty
+    /// means the same as `endpoint`.
+    pub public_endpoint: String,
+    /// Region that requests are signed for. Default `us-east-1`.
+    pub region: String,
+    /// Bucket that holds everything. Default `drayage`.
+    pub bucket: String,
+    /// Access key id.
+    pub access_key: Secret,
+    /// Secret access key.
+    pub secret_key: Secret,
+    /// Session token of temporary credentials. Empty for permanent ones.
+    pub session_token: Secret,
+    /// Unix milliseconds at which temporary credentials end; presigned URLs end a minute before. 0 for permanent
+    /// credentials.
+    pub credentials_expire_at_ms: u64,
+    /// Puts the bucket into the path (`host/bucket/key`) instead of the host name. Most stores other than AWS want it. Default true.
+    pub path_style: bool,
+    /// Creates the bucket at start when it is missing. Default false.
+    pub create_bucket: bool,
+    /// PEM file with the authorities that sign the endpoint's certificate, instead of the system's own.
+    pub ca_file: Option<PathBuf>,
+    /// How long finished content is kept. At least `15d`, so that a dead letter (14 days) can still be redriven. A
+    /// lifecycle rule of the bucket has to say the same. Default `15d`.
+    pub cas_lifetime: Period,
+    /// How long unfinished uploads are kept. Default `1d`.
+    pub stage_lifetime: Period,
+    /// Requests to the store at one time, and readers at one time. Default 16.
+    pub concurrency: u32,
+}
+
+/// One thing wrong with the options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("store.{field}: {reason}")]
+pub struct Problem {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub reason: String,
+}
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// As long as dead letters are kept (messaging-reliability 3.1) and one more day (K-6).
+const SHORTEST_CAS_LIFETIME: Period = Period::secs(15 * DAY);
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            alias: "main".to_owned(),
+            endpoint: String::new(),
+            public_endpoint: String::new(),
+            region: "us-east-1".to_owned(),
+            bucket: "drayage".to_owned(),
+            access_key: Secret::default(),
+            secret_key: Secret::default(),
+            session_token: Secret::default(),
+            credentials_expire_at_ms: 0,
+            path_style: true,
+            create_bucket: false,
+            ca_file: None,
+            cas_lifetime: SHORTEST_CAS_LIFETIME,
+            stage_lifetime: Period::secs(DAY),
+            concurrency: 16,
+        }
+    }
+}
+
+impl Options {
+    /// Everything that is wrong, also across fields; empty when the options can be used.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field, reason: &str| {
+            if !right {
+                problems.push(Problem {
+                    field,
+                    reason: reason.to_owned(),
+                });
+            }
+        };
+        unless(
+            dray_types::id::is_subject_token(&self.alias),
+            "alias",
+            "must be 1 to 64 of a-z, 0-9, _ and -",
+        );
+        unless(
+            is_bucket(&self.bucket),
+            "bucket",
+            "must be 3 to 63 of a-z, 0-9, . and -",
+        );
+        unless(!self.region.is_empty(), "region", "must not be empty");
+        unless(
+            !self.access_key.is_empty(),
+            "access_key",
+            "must not be empty",
+        );
+        unless(
+            !self.secret_key.is_empty(),
+            "secret_key",
+            "must not be empty",
+        );
+        unless(
+            self.endpoint.is_empty() || is_origin(&self.endpoint),
+            "endpoint",
+            "must be http://host[:port] or https://host[:port]",
+        );
+        unless(
+            self.public_endpoint.is_empty() || is_origin(&self.public_endpoint),
+            "public_endpoint",
+            "must be http://host[:port] or https://host[:port]",
+        );
+        unless(
+            self.cas_lifetime >= SHORTEST_CAS_LIFETIME,
+            "cas_lifetime",
+            "must be at least 15d",
+        );
+        unless(
+            self.stage_lifetime >= Period::secs(DAY),
+            "stage_lifetime",
+            "must be at least 1d",
+        );
+        unless(
+            (1..=256).contains(&self.concurrency),
+            "concurrency",
+            "must be 1 to 256",
+        );
+        problems
+    }
+}
+
+fn is_bucket(name: &str) -> bool {
+    (3..=63).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-'))
+}
+
+/// Scheme, host and port, and nothing else that a key could be appended to by mistake.
+fn is_origin(text: &str) -> bool {
+    let Ok(uri) = text.parse::<http::Uri>() else {
+        return false;
+    };
+    matches!(uri.scheme_str(), Some("http" | "https"))
+        && uri
+            .authority()
+            .is_some_and(|authority| !authority.as_str().contains('@'))
+        && uri.path_and_query().is_none_or(|rest| rest.as_str() == "/")
+}

@@ -1,0 +1,190 @@
+//! Reading an artifact: streamed, counted, hashed. Whoever sees the end of it knows that the bytes are right.
+
+use std::time::Duration;
+
+use aws_sdk_s3::primitives::ByteStream;
+use bytes::{Bytes, BytesMut};
+use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::client::IDLE;
+use crate::error::ReadError;
+use crate::request::{RequestError, Source};
+use crate::store::Inner;
+
+/// Age of a claim below which its object may still be on its way (messaging-reliability K-5).
+const YOUNG: Duration = Duration::from_secs(5);
+/// Times that a young claim's object is asked for.
+const TRIES: u32 = 3;
+/// Pause between them.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// An artifact on its way out.
+#[derive(Debug)]
+pub struct Reader {
+    body: ByteStream,
+    clock: dray_types::Clock,
+    deadline: Deadline,
+    expected: Sha256Digest,
+    size: u64,
+    seen: u64,
+    hasher: Sha256,
+    state: State,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Reading,
+    Verified,
+    Failed,
+}
+
+impl Reader {
+    pub(crate) async fn open(
+        inner: &Inner,
+        tenant: &TenantId,
+        claim: &Claim,
+        deadline: Deadline,
+    ) -> Result<Self, ReadError> {
+        check(inner, tenant, claim)?;
+        let permit = inner.reader_permit(deadline).await?;
+        let artifact = &claim.artifact;
+        let (body, length) = fetch(inner, claim, deadline).await?;
+        if length.is_some_and(|length| length != artifact.size) {
+            return Err(mismatch(claim, "length"));
+        }
+        Ok(Self {
+            body,
+            clock: inner.clock.clone(),
+            deadline,
+            expected: artifact.sha256,
+            size: artifact.size,
+            seen: 0,
+            hasher: Sha256::new(),
+            state: State::Reading,
+            _permit: permit,
+        })
+    }
+
+    /// Bytes of the artifact.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The next bytes; `None` exactly when everything was read and is what the claim says. Bytes given out before
+    /// that are not proven yet: nothing may become visible to others before `None` was seen.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+        match self.state {
+            State::Verified => return Ok(None),
+            State::Failed => return Err(ReadError::Mismatch("read after a failure")),
+            State::Reading => {}
+        }
+        let step = self.step().await;
+        match &step {
+            Ok(Some(_)) => {}
+            Ok(None) => self.state = State::Verified,
+            Err(_) => self.state = State::Failed,
+        }
+        step
+    }
+
+    async fn step(&mut self) -> Result<Option<Bytes>, ReadError> {
+        let limit = self.deadline.remaining(self.clock.now_ms()).min(IDLE);
+        let next = tokio::time::timeout(limit, self.body.next())
+            .await
+            .map_err(|_| RequestError::TimedOut)?;
+        match next {
+            Some(Ok(bytes)) => {
+                self.seen += bytes.len() as u64;
+                if self.seen > self.size {
+                    return Err(ReadError::Mismatch("long"));
+                }
+                self.hasher.update(&bytes);
+                Ok(Some(bytes))
+            }
+            Some(Err(error)) => Err(RequestError::Unreachable(Source::from(error)).into()),
+            None if self.seen < self.size => Err(ReadError::Mismatch("short")),
+            None => {
+                let got = Sha256Digest::from_bytes(self.hasher.finalize_reset().into());
+                if got == self.expected {
+                    Ok(None)
+                } else {
+                    Err(ReadError::Mismatch("digest"))
+                }
+            }
+        }
+    }
+
+    /// Everything at once, proven, when it is at most `limit`.
+    pub async fn read_all(mut self, limit: ByteSize) -> Result<Bytes, ReadError> {
+        if self.size > limit.as_u64() {
+            return Err(ReadError::TooLarge {
+                size: self.size,
+                limit: limit.as_u64(),
+            });
+        }
+        let mut all = BytesMut::with_capacity(ByteSize::bytes(self.size).as_usize());
+        while let Some(bytes) = self.next().await? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(all.freeze())
+    }
+}
+
+/// Whether the claim may be used here at all.
+fn check(inner: &Inner, tenant: &TenantId, claim: &Claim) -> Result<(), ReadError> {
+    if claim.artifact.tenant != *tenant {
+        return Err(ReadError::ForeignTenant);
+    }
+    if claim.store != inner.options.alias {
+        return Err(ReadError::UnknownStore(claim.store.clone()));
+    }
+    Ok(())
+}
+
+/// The body and its announced length.
+async fn fetch(
+    inner: &Inner,
+    claim: &Claim,
+    deadline: Deadline,
+) -> Result<(ByteStream, Option<u64>), ReadError> {
+    let key = claim.artifact.key();
+    let mut tries = 1;
+    loop {
+        let request = inner
+            .clients
+            .inside
+            .get_object()
+            .bucket(&inner.options.bucket)
+            .key(&key)
+            .set_version_id(claim.version_id.clone())
+            .send();
+        match inner.request(Some(deadline), Box::pin(request)).await {
+            Ok(answer) => {
+                let length = answer.content_length();
+                let length = length.and_then(|length| u64::try_from(length).ok());
+                return Ok((answer.body, length));
+            }
+            Err(RequestError::Missing) => {
+                let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
+                if tries == TRIES || u128::from(age) >= YOUNG.as_millis() {
+                    return Err(ReadError::Missing);
+                }
+                tries += 1;
+                tokio::time::sleep(PAUSE.min(inner.left(Some(deadline)))).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn mismatch(claim: &Claim, what: &'static str) -> ReadError {
+    tracing::error!(
+        key = claim.artifact.key(),
+        what,
+        "stored object is not what the claim says"
+    );
+    ReadError::Mismatch(what)
+}

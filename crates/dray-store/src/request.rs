@@ -1,0 +1,130 @@
+//! What one request to the store can fail with. Turns the SDK's errors into few words that callers can act on;
+//! decides nothing.
+
+use std::error::Error as StdError;
+
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_types::error::display::DisplayErrorContext;
+
+/// A cause that only the operator's log shows.
+pub(crate) type Source = Box<dyn StdError + Send + Sync>;
+
+/// One request did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// No connection, or it broke before the answer was complete.
+    #[error("the object store cannot be reached")]
+    Unreachable(#[source] Source),
+    /// Connect, request or idle limit passed, or the caller's deadline.
+    #[error("the object store did not answer in time")]
+    TimedOut,
+    /// All permits stayed taken until the wait was over.
+    #[error("too many requests to the object store at once")]
+    Busy,
+    /// The store answers, but cannot do it now (5xx, 429).
+    #[error("the object store is unwell (status {status}, {code})")]
+    Unwell {
+        /// HTTP status.
+        status: u16,
+        /// The store's error code.
+        code: String,
+    },
+    /// The store has no room left.
+    #[error("the object store is full ({code})")]
+    Full {
+        /// The store's error code.
+        code: String,
+    },
+    /// Nothing is stored under the key.
+    #[error("no such object")]
+    Missing,
+    /// A condition of the request did not hold: something is stored under the key already.
+    #[error("the object exists already")]
+    Exists,
+    /// The store found bytes that do not match their checksum.
+    #[error("the store refused the bytes: checksum mismatch ({code})")]
+    Corrupted {
+        /// The store's error code.
+        code: String,
+    },
+    /// The store refused: credentials, permissions, or a request that it does not understand.
+    #[error("the object store refused the request (status {status}, {code})")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// The store's error code.
+        code: String,
+    },
+    /// The request could not be built or the answer not understood.
+    #[error("the exchange with the object store made no sense: {0}")]
+    Garbled(String),
+}
+
+/// Error codes that mean "no room", of S3-compatible stores.
+const FULL: [&str; 5] = [
+    "XMinioStorageFull",
+    "XMinioAdminBucketQuotaExceeded",
+    "QuotaExceeded",
+    "InsufficientStorage",
+    "StorageFull",
+];
+
+/// Error codes that mean "these bytes are not what you said they are".
+const CORRUPTED: [&str; 4] = [
+    "BadDigest",
+    "XAmzContentSHA256Mismatch",
+    "XAmzContentChecksumMismatch",
+    "InvalidDigest",
+];
+
+impl RequestError {
+    /// Reads what the SDK says about a failed request.
+    pub(crate) fn from_sdk<E>(error: SdkError<E>) -> Self
+    where
+        E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+    {
+        match error {
+            SdkError::TimeoutError(_) => Self::TimedOut,
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => Self::TimedOut,
+            SdkError::ServiceError(answer) => {
+                let status = answer.raw().status().as_u16();
+                Self::from_answer(status, answer.err().code().unwrap_or_default())
+            }
+            SdkError::ResponseError(answer) if answer.raw().status().as_u16() >= 400 => {
+                Self::from_answer(answer.raw().status().as_u16(), "")
+            }
+            // No connection, or a success whose body broke off.
+            error @ (SdkError::DispatchFailure(_) | SdkError::ResponseError(_)) => {
+                Self::Unreachable(Source::from(error))
+            }
+            error => Self::Garbled(DisplayErrorContext(&error).to_string()),
+        }
+    }
+
+    fn from_answer(status: u16, code: &str) -> Self {
+        let owned = || code.to_owned();
+        match status {
+            _ if FULL.contains(&code) => Self::Full { code: owned() },
+            507 => Self::Full { code: owned() },
+            _ if CORRUPTED.contains(&code) => Self::Corrupted { code: owned() },
+            404 => Self::Missing,
+            // 409 is the answer of AWS to two conditional writes that met in flight.
+            412 | 409
+                if matches!(
+                    code,
+                    "" | "PreconditionFailed" | "ConditionalRequestConflict"
+                ) =>
+            {
+                Self::Exists
+            }
+            408 | 425 | 429 | 500..=599 => Self::Unwell {
+                status,
+                code: owned(),
+            },
+            _ => Self::Refused {
+                status,
+                code: owned(),
+            },
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The proof at start that the store keeps what the rest relies on (messaging-reliability K-7).
+
+use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+
+use crate::error::OpenError;
+use crate::object::{self, Copy};
+use crate::request::RequestError;
+use crate::store::Inner;
+
+/// The fixed key that readiness asks for. Nothing is ever stored there.
+pub(crate) const PROBE: &str = "stage/probe/ready";
+
+/// What a store can do beyond what it must. The default is the careful assumption.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// `CopyObject` honours `If-None-Match: *`.
+    pub(crate) conditional_copy: bool,
+    /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store tells was verified.
+    pub(crate) verified_checksums: bool,
+}
+
+/// Creates the bucket; that it is there already is fine.
+pub(crate) async fn create_bucket(inner: &Inner) -> Result<(), RequestError> {
+    let head = inner
+        .clients
+        .inside
+        .head_bucket()
+        .bucket(&inner.options.bucket)
+        .send();
+    match inner.request(None, Box::pin(head)).await {
+        Ok(_) => return Ok(()),
+        Err(RequestError::Missing) => {}
+        Err(error) => return Err(error),
+    }
+    let region = inner.options.region.as_str();
+    // The one region that must not be named.
+    let configuration = (region != "us-east-1").then(|| {
+        CreateBucketConfiguration::builder()
+            .location_constraint(BucketLocationConstraint::from(region))
+            .build()
+    });
+    let create = inner
+        .clients
+        .inside
+        .create_bucket()
+        .bucket(&inner.options.bucket)
+        .set_create_bucket_configuration(configuration)
+        .send();
+    match inner.request(None, Box::pin(create)).await {
+        Ok(_) | Err(RequestError::Exists) => Ok(()),
+        Err(RequestError::Refused { code, .. }) if code.starts_with("BucketAlready") => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses a store that overwrites in spite of `If-None-Match: *`, and finds out what else it can do.
+pub(crate) async fn run(inner: &Inner) -> Result<Abilities, OpenError> {
+    let unique = uuid::Uuid::new_v4();
+    let keys = ["a", "b", "c"].map(|name| format!("stage/probe/{unique}-{name}"));
+    let outcome = check(inner, &keys).await;
+    for key in &keys {
+        if let Err(error) = object::delete(inner, key, None).await {
+            tracing::warn!(key, %error, "probe object stays until it is swept");
+        }
+    }
+    outcome
+}
+
+async fn check(
+    inner: &Inner,
+    [first, second, third]: &[String; 3],
+) -> Result<Abilities, OpenError> {
+    let body = || vec![Bytes::from_static(b"probe")];
+    let digest = Sha256Digest::of(b"probe");
+    object::put(inner, first, body(), digest, None).await?;
+    match object::put(inner, first, body(), digest, None).await {
+        Ok(_) => return Err(OpenError::Unconditional),
+        Err(RequestError::Exists) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let abilities = Abilities {
+        conditional_copy: copies_conditionally(inner, first, second).await?,
+        verified_checksums: verifies_checksums(inner, third).await?,
+    };
+    if !abilities.verified_checksums {
+        tracing::warn!("the object store does not verify SHA-256 checksums; uploads are read back");
+    }
+    Ok(abilities)
+}
+
+/// A store that refuses the header does not know it; one that copies twice ignores it.
+async fn copies_conditionally(inner: &Inner, from: &str, to: &str) -> Result<bool, OpenError> {
+    for attempt in 0..2 {
+        let copy = Copy {
+            from,
+            to,
+            tag: None,
+            create: true,
+        };
+        match object::copy(inner, copy, None).await {
+            Ok(_) if attempt == 0 => {}
+            Ok(_) => return Ok(false),
+            Err(RequestError::Exists) => return Ok(attempt == 1),
+            Err(
+                RequestError::Unwell { status: 501, .. }
+                | RequestError::Refused { status: 400, .. },
+            ) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+async fn verifies_checksums(inner: &Inner, key: &str) -> Result<bool, OpenError> {
+    let body = vec![Bytes::from_static(b"probe")];
+    match object::put(inner, key, body, Sha256Digest::of(b"other"), None).await {
+        Ok(_) => Ok(false),
+        Err(RequestError::Corrupted { .. } | RequestError::Refused { status: 400, .. }) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,227 @@
+//! The handle that services hold, and the short calls on it.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use aws_sdk_s3::error::SdkError;
+use bytes::Bytes;
+use dray_types::{Artifact, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use crate::client::{Clients, IDLE, REQUEST};
+use crate::error::{OpenError, PutError, ReadError};
+use crate::options::Options;
+use crate::reader::Reader;
+use crate::request::RequestError;
+use crate::self_test::{self, Abilities};
+use crate::writer::Writer;
+use crate::{commit, object};
+
+/// Finished content of all tenants, behind one S3 bucket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What people see of an artifact: labels, never trusted and never part of its identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Declared media type.
+    pub media_type: String,
+    /// File name, or empty.
+    pub name: String,
+}
+
+/// What all handles of one store share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) clients: Clients,
+    pub(crate) clock: Clock,
+    /// Requests on their way.
+    requests: Arc<Semaphore>,
+    /// Open readers. Apart from the requests, so that someone who reads and writes at once cannot wait for himself.
+    readers: Arc<Semaphore>,
+    /// Abandoned uploads being cleaned up.
+    pub(crate) tasks: TaskTracker,
+    /// Found out by the self-test.
+    abilities: OnceLock<Abilities>,
+}
+
+impl Store {
+    /// Connects, creates the bucket when the options say so, and makes sure that the store keeps its promises
+    /// (messaging-reliability K-7): conditional create and checksums.
+    pub async fn open(options: &Options, clock: Clock) -> Result<Self, OpenError> {
+        let problems = options.problems();
+        if !problems.is_empty() {
+            return Err(OpenError::Options(problems));
+        }
+        let clients = Clients::new(options)
+            .await
+            .map_err(OpenError::Authorities)?;
+        let permits = usize::try_from(options.concurrency).unwrap_or(1);
+        let store = Self {
+            inner: Arc::new(Inner {
+                options: options.clone(),
+                clients,
+                clock,
+                requests: Arc::new(Semaphore::new(permits)),
+                readers: Arc::new(Semaphore::new(permits)),
+                tasks: TaskTracker::new(),
+                abilities: OnceLock::new(),
+            }),
+        };
+        if options.create_bucket {
+            self_test::create_bucket(&store.inner)
+                .await
+                .map_err(OpenError::Bucket)?;
+        }
+        let abilities = self_test::run(&store.inner).await?;
+        store.inner.abilities.get_or_init(|| abilities);
+        Ok(store)
+    }
+
+    /// The name that claims carry for this store.
+    pub fn alias(&self) -> &str {
+        &self.inner.options.alias
+    }
+
+    /// Starts storing bytes that come piece by piece. `epoch` is the attempt's lease epoch: attempts of one
+    /// operation never share a staging place (messaging-reliability K-3).
+    pub fn writer(&self, tenant: &TenantId, operation: &OperationId, epoch: u64) -> Writer {
+        Writer::new(Arc::clone(&self.inner), tenant, operation, epoch)
+    }
+
+    /// Stores bytes that are in memory already. Storing the same bytes again gives the same artifact.
+    pub async fn put(
+        &self,
+        tenant: &TenantId,
+        operation: &OperationId,
+        bytes: Bytes,
+        label: Label,
+    ) -> Result<Claim, PutError> {
+        if bytes.len() <= object::SINGLE {
+            return commit::put_known(&self.inner, tenant, bytes, label).await;
+        }
+        let mut writer = self.writer(tenant, operation, 0);
+        writer.write(bytes).await?;
+        writer.finish(label).await
+    }
+
+    /// Opens a claim of `tenant` for reading. Somebody else's claim is refused without a request.
+    ///
+    /// An object that is not there within 5 s of the claim's creation is asked for three times (K-5).
+    pub async fn read(
+        &self,
+        tenant: &TenantId,
+        claim: &Claim,
+        deadline: Deadline,
+    ) -> Result<Reader, ReadError> {
+        Reader::open(&self.inner, tenant, claim, deadline).await
+    }
+
+    /// Size of the tenant's artifact with this digest, when it is stored.
+    pub async fn find(
+        &self,
+        tenant: &TenantId,
+        sha256: Sha256Digest,
+    ) -> Result<Option<u64>, RequestError> {
+        let key = Artifact {
+            tenant: tenant.clone(),
+            sha256,
+            size: 0,
+            media_type: String::new(),
+            name: String::new(),
+        }
+        .key();
+        let found = object::head(&self.inner, &key, None).await?;
+        Ok(found.map(|object| object.size))
+    }
+
+    /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
+    pub async fn probe(&self) -> Result<(), RequestError> {
+        object::head(&self.inner, self_test::PROBE, None).await?;
+        Ok(())
+    }
+
+    /// Waits until the uploads that were given up are cleaned up. Called at the end of a drain.
+    pub async fn settle(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        self.inner.tasks.reopen();
+    }
+}
+
+impl Label {
+    /// A label with this media type and name.
+    pub fn new(media_type: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            media_type: media_type.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl Default for Label {
+    fn default() -> Self {
+        Self::new("application/octet-stream", "")
+    }
+}
+
+impl Inner {
+    /// What the store can do beyond what it must.
+    pub(crate) fn abilities(&self) -> Abilities {
+        self.abilities.get().copied().unwrap_or_default()
+    }
+
+    /// Sends one request within the permits and the deadline.
+    pub(crate) async fn request<T, E>(
+        &self,
+        deadline: Option<Deadline>,
+        request: impl Future<Output = Result<T, SdkError<E>>> + Send,
+    ) -> Result<T, RequestError>
+    where
+        E: aws_sdk_s3::error::ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let _permit = self.permit(&self.requests, deadline).await?;
+        // Two attempts and the pause between them.
+        let limit = self
+            .left(deadline)
+            .min(REQUEST * 2 + Duration::from_secs(3));
+        match tokio::time::timeout(limit, request).await {
+            Ok(answer) => answer.map_err(RequestError::from_sdk),
+            Err(_) => Err(RequestError::TimedOut),
+        }
+    }
+
+    /// A place among the readers.
+    pub(crate) async fn reader_permit(
+        &self,
+        deadline: Deadline,
+    ) -> Result<OwnedSemaphorePermit, RequestError> {
+        self.permit(&self.readers, Some(deadline)).await
+    }
+
+    /// Time until the deadline; a day when there is none.
+    pub(crate) fn left(&self, deadline: Option<Deadline>) -> Duration {
+        deadline.map_or(Duration::from_hours(24), |deadline| {
+            deadline.remaining(self.clock.now_ms())
+        })
+    }
+
+    async fn permit(
+        &self,
+        permits: &Arc<Semaphore>,
+        deadline: Option<Deadline>,
+    ) -> Result<OwnedSemaphorePermit, RequestError> {
+        let left = self.left(deadline);
+        if left.is_zero() {
+            return Err(RequestError::TimedOut);
+        }
+        match tokio::time::timeout(left.min(IDLE), Arc::clone(permits).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(RequestError::Busy),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Forgetting what is past its lifetime (messaging-reliability K-6), for stores without lifecycle rules: the embedded
+//! one. Where the bucket has rules, they do the same and nothing is left to sweep.
+
+use aws_sdk_s3::primitives::DateTime;
+use dray_types::Period;
+
+use crate::object;
+use crate::request::RequestError;
+use crate::store::{Inner, Store};
+
+/// What one sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Finished objects past their lifetime.
+    pub finished: u64,
+    /// Staged objects past their lifetime.
+    pub staged: u64,
+    /// Multipart uploads that were never completed.
+    pub uploads: u64,
+    /// Bytes of the removed objects.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Removes everything past its lifetime. Safe to run at any time and by several at once: an object that was
+    /// claimed again meanwhile is young again and stays.
+    pub async fn sweep(&self) -> Result<SweepReport, RequestError> {
+        let inner = &self.inner;
+        let (finished, finished_bytes) =
+            remove_old(inner, "cas/", inner.options.cas_lifetime).await?;
+        let (staged, staged_bytes) =
+            remove_old(inner, "stage/", inner.options.stage_lifetime).await?;
+        let uploads = abort_old(inner).await?;
+        Ok(SweepReport {
+            finished,
+            staged,
+            uploads,
+            bytes: finished_bytes + staged_bytes,
+        })
+    }
+}
+
+/// Removes objects under `prefix` that were last touched longer ago than `lifetime`: their number and bytes.
+async fn remove_old(
+    inner: &Inner,
+    prefix: &str,
+    lifetime: Period,
+) -> Result<(u64, u64), RequestError> {
+    let (mut count, mut bytes) = (0, 0);
+    let mut continuation = None;
+    loop {
+        let request = inner
+            .clients
+            .inside
+            .list_objects_v2()
+            .bucket(&inner.options.bucket)
+            .prefix(prefix)
+            .set_continuation_token(continuation)
+            .send();
+        let page = inner.request(None, Box::pin(request)).await?;
+        for object in page.contents() {
+            let (Some(key), Some(modified)) = (object.key(), object.last_modified()) else {
+                continue;
+            };
+            if !is_past(inner, modified, lifetime) {
+                continue;
+            }
+            // The listing may be old by now: somebody may have claimed the object again.
+            let Some(head) = object::head(inner, key, None).await? else {
+                continue;
+            };
+            if !is_past(
+                inner,
+                &DateTime::from_millis(head.modified_ms.cast_signed()),
+                lifetime,
+            ) {
+                continue;
+            }
+            object::delete(inner, key, None).await?;
+            count += 1;
+            bytes += head.size;
+        }
+        continuation = page.next_continuation_token().map(str::to_owned);
+        if continuation.is_none() {
+            return Ok((count, bytes));
+        }
+    }
+}
+
+/// Aborts multipart uploads that were started longer ago than staged objects live.
+async fn abort_old(inner: &Inner) -> Result<u64, RequestError> {
+    let mut count = 0;
+    let (mut key_marker, mut id_marker) = (None, None);
+    loop {
+        let request = inner
+            .clients
+            .inside
+            .list_multipart_uploads()
+            .bucket(&inner.options.bucket)
+            .set_key_marker(key_marker)
+            .set_upload_id_marker(id_marker)
+            .send();
+        let page = inner.request(None, Box::pin(request)).await?;
+        for upload in page.uploads() {
+            let (Some(key), Some(id), Some(started)) =
+                (upload.key(), upload.upload_id(), upload.initiated())
+            else {
+                continue;
+            };
+            if !is_past(inner, started, inner.options.stage_lifetime) {
+                continue;
+            }
+            let abort = inner
+                .clients
+                .inside
+                .abort_multipart_upload()
+                .bucket(&inner.options.bucket)
+                .key(key)
+                .upload_id(id)
+                .send();
+            match inner.request(None, Box::pin(abort)).await {
+                Ok(_) => count += 1,
+                Err(RequestError::Missing) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if page.is_truncated() != Some(true) {
+            return Ok(count);
+        }
+        key_marker = page.next_key_marker().map(str::to_owned);
+        id_marker = page.next_upload_id_marker().map(str::to_owned);
+    }
+}
+
+fn is_past(inner: &Inner, time: &DateTime, lifetime: Period) -> bool {
+    let modified_ms = time
+        .to_millis()
+        .ok()
+        .and_then(|millis| u64::try_from(millis).ok())
+        .unwrap_or(u64::MAX);
+    inner.clock.now_ms() >= modified_ms.saturating_add(lifetime.as_millis())
+}

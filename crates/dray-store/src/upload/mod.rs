@@ -1,0 +1,193 @@
+//! Uploads by others through a presigned URL, and what turns them into claims (messaging-reliability L-5).
+
+pub(crate) mod parts;
+
+use std::time::Duration;
+
+use dray_types::{Claim, Deadline, OperationId, Secret, Sha256Digest, TenantId};
+use sha2::{Digest as _, Sha256};
+
+use crate::client::IDLE;
+use crate::error::{ConfirmError, PresignError, ReadError};
+use crate::object::{self, ANY, Head};
+use crate::request::{RequestError, Source};
+use crate::store::{Inner, Label, Store};
+use crate::{MAX_OBJECT, commit, link};
+
+/// What somebody announces to upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Exact number of bytes; signed, so no other number is accepted.
+    pub size: u64,
+    /// Media type that the uploader sends; signed.
+    pub media_type: String,
+    /// Digest, when it is known beforehand; signed, and verified by the store. Without it the upload is read once more
+    /// when it is confirmed.
+    pub sha256: Option<Sha256Digest>,
+}
+
+/// Permission to upload one object once. Prints without the URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// Whose object it becomes.
+    pub tenant: TenantId,
+    /// The staging key.
+    pub key: String,
+    /// What was announced.
+    pub expected: Expected,
+    /// Where to PUT.
+    pub url: Secret,
+    /// Headers that the uploader must send exactly so; they are signed.
+    pub headers: Vec<(String, String)>,
+    /// Unix milliseconds at which the URL ends.
+    pub expires_at_ms: u64,
+}
+
+impl Store {
+    /// A URL that uploads one object to a staging place of the operation. Nothing is visible to anybody until
+    /// [`Store::confirm_upload`].
+    pub async fn presign_put(
+        &self,
+        tenant: &TenantId,
+        operation: &OperationId,
+        epoch: u64,
+        expected: Expected,
+        wanted: Duration,
+    ) -> Result<Ticket, PresignError> {
+        let inner = &self.inner;
+        if expected.size > MAX_OBJECT {
+            return Err(PresignError::TooLarge { limit: MAX_OBJECT });
+        }
+        if !is_header_text(&expected.media_type) {
+            return Err(PresignError::MediaType);
+        }
+        let stage_ends = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
+        let (lifetime, expires_at_ms) = link::lifetime(inner, wanted, Some(stage_ends))?;
+        let key = format!(
+            "stage/{}/{epoch}/{}",
+            operation.ledger_token(),
+            uuid::Uuid::new_v4()
+        );
+        let request = inner
+            .clients
+            .public
+            .put_object()
+            .bucket(&inner.options.bucket)
+            .key(&key)
+            .content_length(i64::try_from(expected.size).unwrap_or(i64::MAX))
+            .content_type(&expected.media_type)
+            .set_checksum_sha256(expected.sha256.as_ref().map(object::to_header))
+            .if_none_match(ANY)
+            .presigned(lifetime);
+        let signed = Box::pin(request)
+            .await
+            .map_err(|error| PresignError::Signing(RequestError::from_sdk(error)))?;
+        let headers = signed
+            .headers()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        Ok(Ticket {
+            tenant: tenant.clone(),
+            key,
+            expected,
+            url: Secret::new(signed.uri()),
+            headers,
+            expires_at_ms,
+        })
+    }
+
+    /// Checks what was uploaded with the ticket and makes it an artifact. Bytes that are not what was announced are
+    /// removed.
+    pub async fn confirm_upload(
+        &self,
+        ticket: &Ticket,
+        label: Label,
+        deadline: Deadline,
+    ) -> Result<Claim, ConfirmError> {
+        let inner = &self.inner;
+        let head = object::head(inner, &ticket.key, Some(deadline))
+            .await?
+            .ok_or(ConfirmError::NotUploaded)?;
+        let checked = verify(inner, ticket, &head, deadline).await;
+        let published = match checked {
+            Ok(sha256) => {
+                let artifact = commit::artifact(&ticket.tenant, sha256, head.size, label);
+                commit::publish(inner, &ticket.key, head.tag, artifact, Some(deadline))
+                    .await
+                    .map_err(ConfirmError::Put)
+            }
+            Err(error) => Err(error),
+        };
+        if let Ok(_) | Err(ConfirmError::Mismatch(_)) = published
+            && let Err(error) = object::delete(inner, &ticket.key, Some(deadline)).await
+        {
+            tracing::warn!(key = ticket.key, %error, "staged upload stays until it is swept");
+        }
+        published
+    }
+}
+
+/// The digest of the staged object, when it is what was announced.
+async fn verify(
+    inner: &Inner,
+    ticket: &Ticket,
+    head: &Head,
+    deadline: Deadline,
+) -> Result<Sha256Digest, ConfirmError> {
+    if head.size != ticket.expected.size {
+        return Err(ConfirmError::Mismatch("size"));
+    }
+    let told = head.sha256.filter(|_| inner.abilities().verified_checksums);
+    let sha256 = match told {
+        Some(sha256) => sha256,
+        None => read_digest(inner, ticket, head, deadline).await?,
+    };
+    match ticket.expected.sha256 {
+        Some(announced) if announced != sha256 => Err(ConfirmError::Mismatch("digest")),
+        _ => Ok(sha256),
+    }
+}
+
+/// Reads the staged object to learn its digest. The entity tag makes sure that what is copied later is what was read.
+async fn read_digest(
+    inner: &Inner,
+    ticket: &Ticket,
+    head: &Head,
+    deadline: Deadline,
+) -> Result<Sha256Digest, ConfirmError> {
+    let _permit = inner.reader_permit(deadline).await?;
+    let request = inner
+        .clients
+        .inside
+        .get_object()
+        .bucket(&inner.options.bucket)
+        .key(&ticket.key)
+        .set_if_match(head.tag.clone())
+        .send();
+    let mut body = inner.request(Some(deadline), Box::pin(request)).await?.body;
+    let mut hasher = Sha256::new();
+    let mut seen = 0;
+    loop {
+        let limit = inner.left(Some(deadline)).min(IDLE);
+        let next = tokio::time::timeout(limit, body.next())
+            .await
+            .map_err(|_| RequestError::TimedOut)?;
+        match next {
+            Some(Ok(bytes)) => {
+                seen += bytes.len() as u64;
+                hasher.update(&bytes);
+            }
+            Some(Err(error)) => {
+                let broken = RequestError::Unreachable(Source::from(error));
+                return Err(ConfirmError::Read(ReadError::Request(broken)));
+            }
+            None if seen == head.size => break,
+            None => return Err(ConfirmError::Read(ReadError::Mismatch("length"))),
+        }
+    }
+    Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
+}
+
+fn is_header_text(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
+}

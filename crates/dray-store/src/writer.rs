@@ -1,0 +1,168 @@
+//! Storing bytes that come piece by piece and whose digest is known only at the end.
+//!
+//! What fits one part is sent as one conditional create of the finished key. Anything larger goes to a staging
+//! place in parts, each with its checksum, while it is hashed as a whole; only when everything is there and checked is
+//! it copied to its finished key (messaging-reliability K-4). At no time is more than [`WINDOW`] held.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
+use sha2::{Digest as _, Sha256};
+
+use crate::commit;
+use crate::error::PutError;
+use crate::pieces::Pieces;
+use crate::store::{Inner, Label};
+use crate::upload::parts::Upload;
+use crate::{MAX_OBJECT, PART, WINDOW};
+
+/// Bytes hashed before other tasks of the thread get their turn.
+const TURN: usize = 256 << 10;
+
+/// One artifact on its way in. Dropping it gives up; what was uploaded is removed in the background.
+#[derive(Debug)]
+pub struct Writer {
+    inner: Arc<Inner>,
+    tenant: TenantId,
+    /// `stage/<operation>/<epoch>`.
+    stage: String,
+    deadline: Option<Deadline>,
+    whole: Sha256,
+    size: u64,
+    part: Pieces,
+    upload: Option<Upload>,
+    failed: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        tenant: &TenantId,
+        operation: &OperationId,
+        epoch: u64,
+    ) -> Self {
+        Self {
+            inner,
+            tenant: tenant.clone(),
+            stage: format!("stage/{}/{epoch}", operation.ledger_token()),
+            deadline: None,
+            whole: Sha256::new(),
+            size: 0,
+            part: Pieces::default(),
+            upload: None,
+            failed: false,
+        }
+    }
+
+    /// Gives up with a timeout when the deadline passes.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Deadline) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Bytes taken so far.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Takes bytes. Waits while the store is slower than the source, so that no more than [`WINDOW`] is held; a
+    /// large `bytes` stays in memory until its last part is sent.
+    ///
+    /// After an error the upload is given up: only dropping is left.
+    pub async fn write(&mut self, bytes: Bytes) -> Result<(), PutError> {
+        if self.failed {
+            return Err(PutError::Poisoned);
+        }
+        let written = self.take(bytes).await;
+        self.failed = written.is_err();
+        written
+    }
+
+    async fn take(&mut self, mut bytes: Bytes) -> Result<(), PutError> {
+        if self.size.saturating_add(bytes.len() as u64) > MAX_OBJECT {
+            return Err(PutError::TooLarge { limit: MAX_OBJECT });
+        }
+        while !bytes.is_empty() {
+            if self.part.len() == PART {
+                self.send_part().await?;
+            }
+            let piece = bytes.split_to(bytes.len().min(PART - self.part.len()).min(TURN));
+            if let Some(upload) = &mut self.upload
+                && upload.on_its_way() + self.part.len() + piece.len() > WINDOW
+            {
+                upload.wait().await?;
+            }
+            self.whole.update(&piece);
+            self.size += piece.len() as u64;
+            self.part.push(piece);
+            if bytes.len() >= TURN {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is held as the next part of the staged upload; starts that with the first part.
+    async fn send_part(&mut self) -> Result<(), PutError> {
+        let upload = if let Some(upload) = &mut self.upload {
+            upload
+        } else {
+            let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
+            let upload = Upload::start(Arc::clone(&self.inner), key, self.deadline).await?;
+            self.upload.insert(upload)
+        };
+        // The first part's digest is the whole's so far.
+        let digest = (self.size == self.part.len() as u64).then(|| finish(self.whole.clone()));
+        upload.send(self.part.take(), digest).await?;
+        Ok(())
+    }
+
+    /// Stores what was written and says where it is. The same bytes of the same tenant are the same object, whoever
+    /// stored them first.
+    pub async fn finish(mut self, label: Label) -> Result<Claim, PutError> {
+        if self.failed {
+            return Err(PutError::Poisoned);
+        }
+        let sha256 = finish(std::mem::take(&mut self.whole));
+        let artifact = commit::artifact(&self.tenant, sha256, self.size, label);
+        if self.upload.is_none() {
+            return commit::create(&self.inner, artifact, self.part.take(), self.deadline).await;
+        }
+        if self.part.len() > 0 {
+            self.send_part().await?;
+        }
+        let Some(upload) = &mut self.upload else {
+            return Err(PutError::Poisoned);
+        };
+        upload.complete(self.size).await?;
+        let stage = upload.key();
+        let claim = commit::publish(&self.inner, stage, None, artifact, self.deadline).await?;
+        self.abort().await;
+        Ok(claim)
+    }
+
+    /// Gives up, and returns when what was uploaded is removed. Best effort: what stays behind is swept.
+    pub async fn abort(mut self) {
+        if let Some(upload) = self.upload.take() {
+            upload.discard().await;
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let Some(upload) = self.upload.take() else {
+            return;
+        };
+        // Outside a runtime nobody can clean up but the sweep.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.inner.tasks.spawn_on(upload.discard(), &runtime);
+        }
+    }
+}
+
+fn finish(hasher: Sha256) -> Sha256Digest {
+    Sha256Digest::from_bytes(hasher.finalize().into())
+}
