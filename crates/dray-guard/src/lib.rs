@@ -1,1 +1,52 @@
-//! dray-guard
+//! Decides what may be fetched from addresses that an agent, a user or an app chose.
+//!
+//! Everything here is a pure function of its arguments: no clock, no network, no async runtime, no
+//! environment. The fetcher does the I/O and asks this crate before every step:
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`policy`] | may this app fetch at all, and this host, and this port? |
+//! | [`pattern`] | does a host match an allowlist item? |
+//! | [`canon`] | which host does this text name, and is there only one way to read it? |
+//! | [`addrclass`] | is this address public, or which special block is it in? |
+//! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
+//! | [`chain`] | where does this redirect lead, and may it be followed? |
+//! | [`reason`] | what is the agent told? |
+//!
+//! Rule ids (`U-4`, `D-5`) in comments and test names are those of the egress security specification. A
+//! question that cannot be answered is a refusal (I-4).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use dray_guard::{AdminPolicy, AppPolicy, Chain, Code, EffectivePolicy};
+//!
+//! let admin = AdminPolicy { enabled: true, ..AdminPolicy::default() };
+//! let policy = Arc::new(EffectivePolicy::new(&admin, &AppPolicy::default())?);
+//! let chain = Chain::start("https://files.example.org/a.pdf", policy.clone())?;
+//! assert_eq!(chain.current().host_header(), "files.example.org");
+//! let refused = Chain::start("https://user@files.example.org/", policy).unwrap_err();
+//! assert_eq!(refused.code, Code::UrlCredentials);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod addrclass;
+pub mod canon;
+pub mod chain;
+pub mod judge;
+pub mod pattern;
+pub mod policy;
+pub mod reason;
+
+pub use addrclass::{Class, TABLE_EDITION, classify};
+pub use canon::{CanonicalName, CanonicalUrl, Host};
+pub use chain::{Chain, NextHop, Refused};
+pub use judge::{
+    Answer, HopContext, Judge, JudgeConfig, Judged, Nat64Prefix, Network, Pinned, PinnedAddr,
+    PrivateRanges, Refusal,
+};
+pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
+pub use policy::{AdminPolicy, AllowedPorts, AppPolicy, EffectivePolicy, MaxRedirects};
+pub use reason::{Code, ShownHost, ShownUrl};
+
+#[cfg(test)]
+mod tests;

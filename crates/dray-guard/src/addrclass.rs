@@ -1,0 +1,104 @@
+//! Classifies an address by its number (section 8).
+//!
+//! The tables are data ([`IPV4`], [`IPV6`]); an IPv6 address outside `2000::/3` is blocked whatever it is, because
+//! nothing else is assigned for global unicast. Knows nothing of configuration: that is [`crate::judge`].
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+mod tables;
+
+pub use tables::{Block, IPV4, IPV6, PROVIDER_SERVICES};
+
+/// Date of the registries that the tables follow: IANA special-purpose registries, IPv4 and IPv6.
+pub const TABLE_EDITION: &str = "2025-10-09";
+
+/// What an address is, for the decision, the audit event and the metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Nothing special: may be connected to.
+    Public,
+    /// Inside a private range that the operator opened (8.6). Never the result of [`classify`].
+    Opened(IpNet),
+    /// Refused; the name of the block or rule.
+    Blocked(&'static str),
+}
+
+impl Class {
+    /// A name from a closed set: `public`, `opened`, or the name of the block.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Opened(_) => "opened",
+            Self::Blocked(name) => name,
+        }
+    }
+
+    /// Whether it is refused.
+    pub const fn is_blocked(&self) -> bool {
+        matches!(self, Self::Blocked(_))
+    }
+}
+
+/// As it stands in an audit event: `public`, `opened:10.1.0.0/16`, `loopback`.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened(range) => write!(f, "opened:{range}"),
+            Self::Public | Self::Blocked(_) => f.write_str(self.as_str()),
+        }
+    }
+}
+
+/// Classifies any address. IPv4-mapped addresses are what they carry (8.3).
+pub fn classify(address: IpAddr) -> Class {
+    match address.to_canonical() {
+        IpAddr::V4(address) => classify_v4(address),
+        IpAddr::V6(address) => classify_v6(address),
+    }
+}
+
+fn classify_v4(address: Ipv4Addr) -> Class {
+    let number = address.to_bits();
+    IPV4.iter()
+        .find(|block| block.first <= number && number <= block.last)
+        .map_or(Class::Public, |block| Class::Blocked(block.name))
+}
+
+fn classify_v6(address: Ipv6Addr) -> Class {
+    let number = address.to_bits();
+    if let Some(block) = IPV6
+        .iter()
+        .find(|block| block.first <= number && number <= block.last)
+    {
+        return Class::Blocked(block.name);
+    }
+    match isatap(address).map(classify_v4) {
+        Some(Class::Blocked(_)) => Class::Blocked("isatap"),
+        _ => Class::Public,
+    }
+}
+
+/// The IPv4 address inside an ISATAP interface identifier, `0:5efe:a.b.c.d` or `200:5efe:a.b.c.d` (RFC 5214 6.1).
+pub(crate) fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.segments() {
+        [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => Some(Ipv4Addr::from_bits(
+            (u32::from(high) << 16) | u32::from(low),
+        )),
+        _ => None,
+    }
+}
+
+/// Every blocked network of sections 8.1, 8.2 and the constant part of 8.4, for firewall rules (S-3).
+///
+/// Rows may lie inside one another.
+pub fn blocked_networks() -> impl Iterator<Item = IpNet> {
+    IPV4.iter()
+        .map(Block::<u32>::network)
+        .chain(IPV6.iter().map(Block::<u128>::network))
+}
+
+#[cfg(test)]
+mod tests;

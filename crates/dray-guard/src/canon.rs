@@ -1,0 +1,206 @@
+//! Reads a URL in the only way it can be read (section 5), or refuses it.
+//!
+//! If two widely used parsers could see two different hosts in a text, the text is refused. So our own splitter
+//! runs on the raw text first, nothing is trimmed, and its result must agree with the `url` crate and with
+//! `http::Uri` (U-11). Whether the host may be fetched is decided elsewhere; [`names`] holds the hosts that never
+//! are.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use url::Url;
+
+use crate::reason::Code;
+
+mod agree;
+mod authority;
+mod join;
+mod name;
+pub mod names;
+
+pub(crate) use authority::parse_port;
+pub use name::CanonicalName;
+
+/// Longest URL in bytes, as written and in canonical form (U-1).
+pub const LONGEST_URL: usize = 8192;
+
+/// A URL that can be read in one way only. Handed on instead of text; has no user info and no fragment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CanonicalUrl {
+    https: bool,
+    host: Host,
+    root_dot: bool,
+    port: u16,
+    path_and_query: String,
+}
+
+/// The host of a URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// A domain name.
+    Name(CanonicalName),
+    /// A literal address; never an IPv4-mapped one, which is what it carries (8.3).
+    Ip(IpAddr),
+}
+
+impl CanonicalUrl {
+    /// Reads an absolute URL, as an agent wrote it or as a redirect named it.
+    ///
+    /// # Errors
+    /// `invalid_url`, `unsupported_scheme` (also checked before the host is looked at, U-13), `url_credentials` or
+    /// `ambiguous_host`.
+    pub fn parse(text: &str) -> Result<Self, Code> {
+        let url = Self::read(text)?;
+        let canonical = url.to_string();
+        // U-11: writing it down and reading it again changes nothing.
+        if agree::with_http(&url, &canonical) && Self::read(&canonical)? == url {
+            Ok(url)
+        } else {
+            Err(Code::InvalidUrl)
+        }
+    }
+
+    fn read(text: &str) -> Result<Self, Code> {
+        check_text(text)?;
+        let (https, rest) = split_scheme(text)?;
+        let authority = authority::Authority::split(rest)?;
+        let (host, root_dot) = authority.host()?;
+        let port = authority.port.unwrap_or(if https { 443 } else { 80 });
+        let parsed = Url::parse(text).map_err(|_| Code::InvalidUrl)?;
+        let mut path_and_query = parsed.path().to_owned();
+        if let Some(query) = parsed.query() {
+            path_and_query.push('?');
+            path_and_query.push_str(query);
+        }
+        let url = Self {
+            https,
+            host,
+            root_dot,
+            port,
+            path_and_query,
+        };
+        if agree::with_whatwg(&url, &parsed) {
+            Ok(url)
+        } else {
+            Err(Code::InvalidUrl)
+        }
+    }
+
+    /// Whether the scheme is https.
+    pub const fn https(&self) -> bool {
+        self.https
+    }
+
+    /// `http` or `https`.
+    pub const fn scheme(&self) -> &'static str {
+        if self.https { "https" } else { "http" }
+    }
+
+    /// The host.
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Whether the host was written with a root dot. Such a host matches no pattern (H-3).
+    pub const fn root_dot(&self) -> bool {
+        self.root_dot
+    }
+
+    /// The effective port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Path and query, percent-encoded; begins with `/`.
+    pub fn path_and_query(&self) -> &str {
+        &self.path_and_query
+    }
+
+    /// The path alone.
+    pub fn path(&self) -> &str {
+        self.path_and_query
+            .split_once('?')
+            .map_or(self.path_and_query.as_str(), |(path, _)| path)
+    }
+
+    /// The value of the `Host` field: canonical host without root dot, the port unless it is the scheme's default.
+    pub fn host_header(&self) -> String {
+        format!("{}{}", self.host, self.port_suffix())
+    }
+
+    /// Scheme, host, port and path; no query. For answers and audit events (B-7).
+    pub fn without_query(&self) -> String {
+        format!("{}://{}{}", self.scheme(), self.host_header(), self.path())
+    }
+
+    fn port_suffix(&self) -> String {
+        let default = if self.https { 443 } else { 80 };
+        if self.port == default {
+            String::new()
+        } else {
+            format!(":{}", self.port)
+        }
+    }
+}
+
+impl FromStr for CanonicalUrl {
+    type Err = Code;
+
+    fn from_str(text: &str) -> Result<Self, Code> {
+        Self::parse(text)
+    }
+}
+
+/// The canonical text, root dot and query included. Not for logs (S-5).
+impl fmt::Display for CanonicalUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = if self.root_dot { "." } else { "" };
+        let Self { host, .. } = self;
+        let port = self.port_suffix();
+        let path_and_query = &self.path_and_query;
+        write!(f, "{}://{host}{root}{port}{path_and_query}", self.scheme())
+    }
+}
+
+/// The canonical host without root dot, IPv6 in brackets.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Ip(IpAddr::V4(address)) => address.fmt(f),
+            Self::Ip(IpAddr::V6(address)) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+/// U-1 and U-2, on the text exactly as it came.
+fn check_text(text: &str) -> Result<(), Code> {
+    if text.is_empty() || text.len() > LONGEST_URL || text.chars().any(is_forbidden) {
+        return Err(Code::InvalidUrl);
+    }
+    Ok(())
+}
+
+/// Characters that some parser strips, trims or takes for a separator (U-2).
+pub(crate) const fn is_forbidden(character: char) -> bool {
+    matches!(
+        character,
+        '\0'..=' ' | '\\' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffd}'
+    )
+}
+
+/// U-3: `http` or `https`, then exactly `://`. Gives what follows.
+fn split_scheme(text: &str) -> Result<(bool, &str), Code> {
+    let (scheme, rest) = join::split_reference(text).ok_or(Code::InvalidUrl)?;
+    let https = match scheme.to_ascii_lowercase().as_str() {
+        "https" => true,
+        "http" => false,
+        _ => return Err(Code::UnsupportedScheme),
+    };
+    let rest = rest.strip_prefix("//").ok_or(Code::InvalidUrl)?;
+    Ok((https, rest))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Host and port of the raw text (U-4 to U-9), without help from any URL library.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::reason::Code;
+
+use super::Host;
+use super::name::{self, CanonicalName};
+
+/// The part between `://` and the first `/`, `?` or `#`, split.
+#[derive(Debug)]
+pub(super) struct Authority<'a> {
+    host: RawHost<'a>,
+    /// The port as written.
+    pub(super) port: Option<u16>,
+}
+
+#[derive(Debug)]
+enum RawHost<'a> {
+    Bracketed(&'a str),
+    Plain(&'a str),
+}
+
+impl<'a> Authority<'a> {
+    /// Splits the text that follows `://`.
+    pub(super) fn split(rest: &'a str) -> Result<Self, Code> {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err(Code::UrlCredentials);
+        }
+        if authority.is_empty() || authority.contains('%') {
+            return Err(Code::InvalidUrl);
+        }
+        let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
+            let (address, after) = inner.split_once(']').ok_or(Code::InvalidUrl)?;
+            let port = match after {
+                "" => None,
+                _ => Some(after.strip_prefix(':').ok_or(Code::InvalidUrl)?),
+            };
+            (RawHost::Bracketed(address), port)
+        } else {
+            match authority.split_once(':') {
+                Some((host, port)) => (RawHost::Plain(host), Some(port)),
+                None => (RawHost::Plain(authority), None),
+            }
+        };
+        Ok(Self {
+            host,
+            port: port.map(parse_port).transpose()?,
+        })
+    }
+
+    /// The canonical host, and whether it was written with a root dot.
+    pub(super) fn host(&self) -> Result<(Host, bool), Code> {
+        match self.host {
+            RawHost::Bracketed(text) => {
+                // U-5. The standard parser takes no zone, no IPvFuture and no bare IPv4 address.
+                let address: Ipv6Addr = text.parse().map_err(|_| Code::InvalidUrl)?;
+                Ok((Host::Ip(IpAddr::V6(address).to_canonical()), false))
+            }
+            RawHost::Plain(text) => plain_host(text),
+        }
+    }
+}
+
+/// U-6 to U-8.
+fn plain_host(text: &str) -> Result<(Host, bool), Code> {
+    let mapped = name::map(text)?;
+    if is_address_like(text) || is_address_like(&mapped) {
+        return match text.parse::<Ipv4Addr>() {
+            Ok(address) if address.to_string() == text => Ok((Host::Ip(address.into()), false)),
+            _ => Err(Code::AmbiguousHost),
+        };
+    }
+    let (name, root_dot) = CanonicalName::from_mapped(&mapped)?;
+    Ok((Host::Name(name), root_dot))
+}
+
+/// Whether some parser would read the host as an IPv4 address: its last label that is not empty is a number.
+fn is_address_like(host: &str) -> bool {
+    let last = host
+        .rsplit('.')
+        .find(|label| !label.is_empty())
+        .unwrap_or_default();
+    !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
+        || last
+            .get(..2)
+            .is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"))
+}
+
+/// U-9: `[1-9][0-9]{0,4}` up to 65535.
+pub(crate) fn parse_port(text: &str) -> Result<u16, Code> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    match text.parse() {
+        Ok(port) if is_plain => Ok(port),
+        _ => Err(Code::InvalidUrl),
+    }
+}

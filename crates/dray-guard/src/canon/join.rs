@@ -1,0 +1,53 @@
+//! Resolving the reference of a redirect against the current URL (section 12).
+
+use url::Url;
+
+use crate::reason::Code;
+
+use super::{CanonicalUrl, check_text};
+
+impl CanonicalUrl {
+    /// The URL that `reference` names when it stands in an answer to `self`.
+    ///
+    /// A reference with a scheme or an authority is judged literally, as if an agent had written it; only one
+    /// without is joined the WHATWG way, and then cannot leave the origin.
+    ///
+    /// # Errors
+    /// Those of [`CanonicalUrl::parse`].
+    pub fn join(&self, reference: &str) -> Result<Self, Code> {
+        check_text(reference)?;
+        if split_reference(reference).is_some() {
+            return Self::parse(reference);
+        }
+        if reference.starts_with("//") {
+            return Self::parse(&format!("{}:{reference}", self.scheme()));
+        }
+        let joined = Url::parse(&self.to_string())
+            .and_then(|base| base.join(reference))
+            .map_err(|_| Code::InvalidUrl)?;
+        let next = Self::parse(joined.as_str())?;
+        if next.is_same_origin(self) {
+            Ok(next)
+        } else {
+            Err(Code::InvalidUrl)
+        }
+    }
+
+    /// Whether scheme, host and port are the same.
+    pub fn is_same_origin(&self, other: &Self) -> bool {
+        self.https == other.https
+            && self.host == other.host
+            && self.root_dot == other.root_dot
+            && self.port == other.port
+    }
+}
+
+/// Splits a text that begins with a scheme (RFC 3986 3.1) at the colon behind it.
+pub(super) fn split_reference(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    is_scheme.then_some((scheme, rest))
+}

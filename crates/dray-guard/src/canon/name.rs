@@ -1,0 +1,119 @@
+//! Domain names: mapping to A-labels (U-7) and the check against disguises (U-8).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+use idna::AsciiDenyList;
+use idna::uts46::{Hyphens, Uts46};
+
+use crate::pattern::is_label;
+use crate::reason::Code;
+
+/// Longest name in characters, without the root dot.
+pub(crate) const LONGEST_NAME: usize = 253;
+
+/// A domain name in lower-case A-labels without root dot.
+///
+/// May have a single label: such names are never fetched (section 6), which is not a question of syntax.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CanonicalName(String);
+
+impl CanonicalName {
+    /// The name, without root dot.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name with the root label, as DNS is asked (D-1).
+    pub fn fqdn(&self) -> String {
+        format!("{}.", self.0)
+    }
+
+    /// Checks a name that is mapped already; says whether it had a root dot.
+    pub(super) fn from_mapped(mapped: &str) -> Result<(Self, bool), Code> {
+        let (name, root_dot) = match mapped.strip_suffix('.') {
+            Some(name) => (name, true),
+            None => (mapped, false),
+        };
+        if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
+            return Err(Code::InvalidUrl);
+        }
+        Ok((Self(name.to_owned()), root_dot))
+    }
+}
+
+/// Reads a name as the host of a URL is read; a root dot is dropped. Addresses are no names.
+impl FromStr for CanonicalName {
+    type Err = Code;
+
+    fn from_str(text: &str) -> Result<Self, Code> {
+        match super::CanonicalUrl::parse(&format!("http://{text}/"))?.host {
+            super::Host::Name(name) if !text.contains(['/', '?', '#', ':']) => Ok(name),
+            _ => Err(Code::InvalidUrl),
+        }
+    }
+}
+
+impl fmt::Display for CanonicalName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
+pub(super) fn map(raw: &str) -> Result<Cow<'_, str>, Code> {
+    if raw.chars().any(is_unseen) {
+        return Err(Code::AmbiguousHost);
+    }
+    let mapped = idna::domain_to_ascii_cow(raw.as_bytes(), AsciiDenyList::URL)
+        .map_err(|_| Code::InvalidUrl)?;
+    let same_count = raw.split('.').count() == mapped.split('.').count();
+    let is_honest = same_count
+        && raw
+            .split('.')
+            .zip(mapped.split('.'))
+            .all(|(raw, mapped)| is_same_label(raw, mapped));
+    if is_honest {
+        Ok(mapped)
+    } else {
+        Err(Code::AmbiguousHost)
+    }
+}
+
+/// Whether the label says what it becomes. An ASCII label is itself; any other becomes an A-label that, written
+/// out, is the raw label in lower case: nothing in it was replaced by another character or dropped.
+fn is_same_label(raw: &str, mapped: &str) -> bool {
+    if raw.is_ascii() {
+        return raw.eq_ignore_ascii_case(mapped);
+    }
+    let (shown, result) =
+        Uts46::new().to_unicode(mapped.as_bytes(), AsciiDenyList::URL, Hyphens::Allow);
+    let lower: String = raw.chars().flat_map(char::to_lowercase).collect();
+    let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&lower);
+    mapped.starts_with("xn--") && result.is_ok() && composed == shown
+}
+
+/// Characters that take no room on the screen: soft hyphen, joiners, zero-width and direction marks, variation
+/// selectors, tags.
+const fn is_unseen(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{ffa0}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}

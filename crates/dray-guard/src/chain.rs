@@ -1,0 +1,185 @@
+//! The state of a redirect chain (section 12).
+//!
+//! Every target passes syntax, scheme, both allowlists, port and name here (I-3, P-5); its addresses are judged by
+//! [`crate::judge`] before anything is connected. Does not read responses: it is told the status and the `Location`
+//! fields.
+
+use std::sync::Arc;
+
+use crate::canon::CanonicalUrl;
+use crate::judge::{HopContext, Network, Pinned};
+use crate::policy::EffectivePolicy;
+use crate::reason::Code;
+
+/// One fetch on its way through redirects.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    policy: Arc<EffectivePolicy>,
+    current: CanonicalUrl,
+    followed: u8,
+    /// Where the hop before the current one went.
+    previous: Option<Network>,
+    /// Where the current hop went, once it was judged.
+    here: Option<Network>,
+}
+
+/// What follows from a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop {
+    /// The response is the answer, whatever its status means.
+    Answer,
+    /// The chain moved on: fetch [`Chain::current`].
+    Follow,
+}
+
+/// A URL that may not be fetched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("hop {hop}: {code}")]
+pub struct Refused {
+    /// Why.
+    pub code: Code,
+    /// The hop that was refused: 0 for the agent's own URL.
+    pub hop: u32,
+    /// What was refused, when it could be read. For the audit event; a hostile redirect is not shown to an agent.
+    pub target: Option<CanonicalUrl>,
+}
+
+impl From<Refused> for Code {
+    fn from(refused: Refused) -> Self {
+        refused.code
+    }
+}
+
+/// Whether a status redirects. 300, 304, 305 and 306 do not.
+pub const fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
+impl Chain {
+    /// Begins with the URL that an agent wrote.
+    ///
+    /// # Errors
+    /// The first failing step of 3.1 that can be decided without DNS.
+    pub fn start(text: &str, policy: Arc<EffectivePolicy>) -> Result<Self, Refused> {
+        let current = check(&policy, CanonicalUrl::parse(text), 0)?;
+        Ok(Self {
+            policy,
+            current,
+            followed: 0,
+            previous: None,
+            here: None,
+        })
+    }
+
+    /// What to fetch now.
+    pub const fn current(&self) -> &CanonicalUrl {
+        &self.current
+    }
+
+    /// Redirects that were followed.
+    pub const fn followed(&self) -> u32 {
+        self.followed as u32
+    }
+
+    /// Number of the current hop; 0 for the agent's own URL.
+    pub const fn hop(&self) -> u32 {
+        self.followed()
+    }
+
+    /// The policy that holds for the whole chain (C-4, X-5).
+    pub const fn policy(&self) -> &Arc<EffectivePolicy> {
+        &self.policy
+    }
+
+    /// What the judge must know of the current hop.
+    pub fn context(&self) -> HopContext {
+        HopContext {
+            previous: self.previous,
+            admin_listed: self.policy.is_admin_listed(&self.current),
+        }
+    }
+
+    /// Notes where the current hop goes. A hop that is never noted counts as public, the stricter case.
+    pub fn note(&mut self, pinned: &Pinned) {
+        self.here = Some(pinned.network());
+    }
+
+    /// Takes the head of a response: its status and the raw values of all its `Location` fields.
+    ///
+    /// # Errors
+    /// `redirect_invalid`, `redirect_limit`, `redirect_downgrade`, or what the target itself is refused for.
+    pub fn on_redirect(&mut self, status: u16, locations: &[&[u8]]) -> Result<NextHop, Refused> {
+        if !is_redirect(status) {
+            return Ok(NextHop::Answer);
+        }
+        let hop = self.hop() + 1;
+        let refuse = |code| Refused {
+            code,
+            hop,
+            target: None,
+        };
+        let reference = single_location(locations).ok_or(refuse(Code::RedirectInvalid))?;
+        if self.followed >= self.policy.admin().max_redirects.get() {
+            return Err(refuse(Code::RedirectLimit));
+        }
+        let target = self.current.join(reference).map_err(|code| {
+            refuse(if code == Code::InvalidUrl {
+                Code::RedirectInvalid
+            } else {
+                code
+            })
+        })?;
+        let next = self.enter(target, hop)?;
+        self.followed += 1;
+        self.current = next;
+        self.previous = Some(self.here.take().unwrap_or(Network::Public));
+        Ok(NextHop::Follow)
+    }
+
+    /// X-3, then everything that the agent's own URL had to pass (P-5).
+    fn enter(&self, target: CanonicalUrl, hop: u32) -> Result<CanonicalUrl, Refused> {
+        let admin = self.policy.admin();
+        let is_downgrade = self.current.https() && !target.https();
+        if is_downgrade && !admin.https_only && !admin.allow_downgrade {
+            return Err(Refused {
+                code: Code::RedirectDowngrade,
+                hop,
+                target: Some(target),
+            });
+        }
+        check(&self.policy, Ok(target), hop)
+    }
+}
+
+fn check(
+    policy: &EffectivePolicy,
+    url: Result<CanonicalUrl, Code>,
+    hop: u32,
+) -> Result<CanonicalUrl, Refused> {
+    let url = url.map_err(|code| Refused {
+        code,
+        hop,
+        target: None,
+    })?;
+    match policy.check(&url) {
+        Ok(()) => Ok(url),
+        Err(code) => Err(Refused {
+            code,
+            hop,
+            target: Some(url),
+        }),
+    }
+}
+
+/// The one `Location`: present, not empty, UTF-8, and the same in
+/// every field.
+fn single_location<'a>(locations: &[&'a [u8]]) -> Option<&'a str> {
+    let (first, others) = locations.split_first()?;
+    if first.is_empty() || others.iter().any(|other| other != first) {
+        return None;
+    }
+    std::str::from_utf8(first).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Judges the addresses of one hop (sections 7 and 8) and is the only source of a connectable address.
+//!
+//! A [`PinnedAddr`] cannot be made anywhere else, so whatever dials one dials an address that was judged (I-1, I-2).
+//! There is no way to open loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
+//! public address to a listener of their own.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use crate::addrclass::Class;
+use crate::canon::{CanonicalName, names};
+use crate::pattern::HostPatterns;
+use crate::reason::Code;
+
+mod nat64;
+mod networks;
+mod pinned;
+mod private;
+mod rules;
+
+pub use nat64::{Nat64Error, Nat64Prefix, parse_nat64_prefixes};
+pub use networks::{NetworksError, parse_blocked_networks};
+pub use pinned::{Judged, Network, Pinned, PinnedAddr, Refusal};
+pub use private::{PrivateRangeError, PrivateRanges};
+
+/// Most CNAME records in an answer (D-8).
+pub const MOST_CNAMES: usize = 8;
+/// Most addresses that are kept for connecting (D-5).
+pub const MOST_PINNED: usize = 8;
+
+/// What the judge knows of its surroundings. The default knows nothing, which opens nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JudgeConfig {
+    /// Networks that the operator blocks in addition (8.4). Win over everything.
+    pub extra_blocked: Vec<IpNet>,
+    /// Hosts that the operator blocks in addition (section 6), applied to CNAME targets here.
+    pub extra_blocked_hosts: HostPatterns,
+    /// Addresses of the interfaces of this machine (8.4).
+    pub own_addresses: Vec<IpAddr>,
+    /// Addresses of what the product itself talks to: Kubernetes API, NATS, object store, DNS servers (8.4).
+    pub protected: Vec<IpNet>,
+    /// Private ranges that the operator opened (8.6).
+    pub private_ranges: PrivateRanges,
+    /// NAT64 prefixes that are in use here (D-9).
+    pub nat64_prefixes: Vec<Nat64Prefix>,
+    /// Do not connect over IPv6; such addresses are judged all the same (D-3).
+    pub ipv4_only: bool,
+    /// Try IPv6 before IPv4 (D-5).
+    pub ipv6_first: bool,
+}
+
+/// What DNS answered for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The name that was asked for.
+    pub name: CanonicalName,
+    /// Targets of the CNAME records, in order, as text with or without root dot.
+    pub cnames: Vec<String>,
+    /// All addresses of both families.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// What the chain knows of the hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HopContext {
+    /// Where the hop went that redirected here; `None` for the first hop.
+    pub previous: Option<Network>,
+    /// Whether the operator's allowlist is set and names the host.
+    pub admin_listed: bool,
+}
+
+/// Decides about addresses.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    config: JudgeConfig,
+}
+
+impl Judge {
+    /// A judge with this configuration.
+    pub fn new(config: JudgeConfig) -> Self {
+        Self { config }
+    }
+
+    /// The same judge with the addresses that the interfaces have now.
+    #[must_use]
+    pub fn with_own_addresses(&self, own_addresses: Vec<IpAddr>) -> Self {
+        let config = JudgeConfig {
+            own_addresses,
+            ..self.config.clone()
+        };
+        Self { config }
+    }
+
+    /// What the judge knows.
+    pub const fn config(&self) -> &JudgeConfig {
+        &self.config
+    }
+
+    /// Refuses a CNAME target that is never fetched (section 6, D-8): `ssrf_blocked`, because the agent named
+    /// another host. A resolver that follows chains itself asks before each step.
+    pub fn check_cname(&self, target: &str) -> Result<(), Code> {
+        if names::is_blocked_cname(target, &self.config.extra_blocked_hosts) {
+            return Err(Code::SsrfBlocked);
+        }
+        Ok(())
+    }
+
+    /// Judges everything DNS answered (D-4, D-5, D-8). `port` is the port of the URL.
+    ///
+    /// # Errors
+    /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long;
+    /// `dns_not_found` when there is no address; `connect_failed` when there is none of a family that is used here.
+    pub fn judge_answer(
+        &self,
+        answer: &Answer,
+        port: u16,
+        hop: HopContext,
+    ) -> Result<Pinned, Refusal> {
+        let judged = self.classes(&answer.addresses);
+        let chain = if answer.cnames.len() > MOST_CNAMES {
+            Err(Code::DnsFailure)
+        } else {
+            answer
+                .cnames
+                .iter()
+                .try_for_each(|target| self.check_cname(target))
+        };
+        match chain {
+            Ok(()) => self.decide(judged, port, hop),
+            Err(code) => Err(Refusal { code, judged }),
+        }
+    }
+
+    /// Judges the literal address of a URL.
+    ///
+    /// # Errors
+    /// `ssrf_blocked`; `connect_failed` for an IPv6 address when that family is not used here.
+    pub fn judge_literal(
+        &self,
+        address: IpAddr,
+        port: u16,
+        hop: HopContext,
+    ) -> Result<Pinned, Refusal> {
+        self.decide(self.classes(&[address]), port, hop)
+    }
+
+    /// Checks the peer of a connection that was made (T-2): it is the pinned address, and that is still allowed.
+    ///
+    /// # Errors
+    /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile.
+    pub fn reclassify(&self, peer: SocketAddr, pinned: &PinnedAddr) -> Result<(), Code> {
+        let expected = pinned.socket_addr();
+        if peer.ip().to_canonical() != expected.ip() || peer.port() != expected.port() {
+            return Err(Code::Internal);
+        }
+        if self.class(peer.ip()) == pinned.class() {
+            Ok(())
+        } else {
+            Err(Code::SsrfBlocked)
+        }
+    }
+
+    fn classes(&self, addresses: &[IpAddr]) -> Vec<Judged> {
+        addresses
+            .iter()
+            .map(|address| Judged {
+                address: address.to_canonical(),
+                class: self.class(*address),
+            })
+            .collect()
+    }
+
+    /// D-4 and 8.6: all public or all opened; into an opened range only from outside a public hop.
+    fn decide(&self, judged: Vec<Judged>, port: u16, hop: HopContext) -> Result<Pinned, Refusal> {
+        let refuse = |code, judged| Err(Refusal { code, judged });
+        let count = |network: Network| {
+            judged
+                .iter()
+                .filter(|one| Network::of(one.class) == Some(network))
+                .count()
+        };
+        let network = match judged.len() {
+            0 => return refuse(Code::DnsNotFound, judged),
+            all if count(Network::Public) == all => Network::Public,
+            all if count(Network::Opened) == all => Network::Opened,
+            _ => return refuse(Code::SsrfBlocked, judged),
+        };
+        let comes_from_outside = hop.previous == Some(Network::Public);
+        if network == Network::Opened && comes_from_outside && !hop.admin_listed {
+            return refuse(Code::SsrfBlocked, judged);
+        }
+        let pinned = Pinned::new(network, judged, port, &self.config);
+        if pinned.addresses().is_empty() {
+            return refuse(Code::ConnectFailed, pinned.into_judged());
+        }
+        Ok(pinned)
+    }
+
+    /// What an address is here: the operator's additions, NAT64, opened ranges, then the tables.
+    pub fn class(&self, address: IpAddr) -> Class {
+        rules::class(&self.config, address.to_canonical())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Networks that an operator blocks in addition (8.4).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// Why a list of blocked networks is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworksError {
+    /// Not an address and not a network.
+    #[error("{0:?} is not an address or a network such as 203.0.113.0/24")]
+    NotANetwork(String),
+    /// Bits after the prefix are set: it is unclear which network is meant.
+    #[error("{0} has bits set after its prefix; write {1}")]
+    HostBits(IpNet, IpNet),
+}
+
+/// Reads addresses and networks with commas between them; blank text is none. IPv4-mapped notation means the IPv4
+/// network.
+pub fn parse_blocked_networks(text: &str) -> Result<Vec<IpNet>, NetworksError> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    text.split(',')
+        .map(|item| parse_network(item.trim()))
+        .collect()
+}
+
+fn parse_network(text: &str) -> Result<IpNet, NetworksError> {
+    let network = match text.parse::<IpAddr>() {
+        Ok(address) => IpNet::from(address),
+        Err(_) => text
+            .parse()
+            .map_err(|_| NetworksError::NotANetwork(text.to_owned()))?,
+    };
+    if network.trunc() != network {
+        return Err(NetworksError::HostBits(network, network.trunc()));
+    }
+    Ok(unmap(network))
+}
+
+/// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).
+fn unmap(network: IpNet) -> IpNet {
+    let (IpAddr::V4(address), Some(length)) = (
+        network.addr().to_canonical(),
+        network.prefix_len().checked_sub(96),
+    ) else {
+        return network;
+    };
+    match network {
+        IpNet::V4(_) => network,
+        IpNet::V6(_) => v4(address, length).map_or(network, IpNet::V4),
+    }
+}
+
+fn v4(address: Ipv4Addr, length: u8) -> Option<Ipv4Net> {
+    Ipv4Net::new(address, length).ok()
+}

@@ -1,0 +1,142 @@
+//! The outcome of a judgement: addresses that may be connected to, or a refusal with its reasons.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::addrclass::Class;
+use crate::reason::Code;
+
+use super::{JudgeConfig, MOST_PINNED};
+
+/// One address of an answer with its class, for the audit event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The address; IPv4-mapped ones are unwrapped (8.3).
+    pub address: IpAddr,
+    /// What it is.
+    pub class: Class,
+}
+
+/// Which side of the wall a hop is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Public space.
+    Public,
+    /// A private range that the operator opened.
+    Opened,
+}
+
+impl Network {
+    pub(super) const fn of(class: Class) -> Option<Self> {
+        match class {
+            Class::Public => Some(Self::Public),
+            Class::Opened(_) => Some(Self::Opened),
+            Class::Blocked(_) => None,
+        }
+    }
+}
+
+/// An address that was judged and may be connected to. Made by the judge only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedAddr {
+    socket: SocketAddr,
+    class: Class,
+}
+
+impl PinnedAddr {
+    /// Where to connect.
+    pub const fn socket_addr(&self) -> SocketAddr {
+        self.socket
+    }
+
+    /// What it was judged to be; never blocked.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+}
+
+/// The pin of one hop (D-6): the addresses that may be connected to, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    addresses: Vec<PinnedAddr>,
+    judged: Vec<Judged>,
+    network: Network,
+}
+
+impl Pinned {
+    /// Keeps at most eight different addresses, alternating between the families (D-5).
+    pub(super) fn new(
+        network: Network,
+        judged: Vec<Judged>,
+        port: u16,
+        config: &JudgeConfig,
+    ) -> Self {
+        let mut unique: Vec<Judged> = Vec::with_capacity(judged.len());
+        for one in &judged {
+            let is_used = one.address.is_ipv4() || !config.ipv4_only;
+            if is_used && !unique.contains(one) {
+                unique.push(*one);
+            }
+        }
+        let (v4, v6): (Vec<_>, Vec<_>) = unique.into_iter().partition(|one| one.address.is_ipv4());
+        let (preferred, other) = if config.ipv6_first {
+            (v6, v4)
+        } else {
+            (v4, v6)
+        };
+        let addresses = interleave(preferred, other)
+            .take(MOST_PINNED)
+            .map(|one| PinnedAddr {
+                socket: SocketAddr::new(one.address, port),
+                class: one.class,
+            })
+            .collect();
+        Self {
+            addresses,
+            judged,
+            network,
+        }
+    }
+
+    /// The addresses in the order in which to try them; at least one.
+    pub fn addresses(&self) -> &[PinnedAddr] {
+        &self.addresses
+    }
+
+    /// Every address of the answer with its class.
+    pub fn judged(&self) -> &[Judged] {
+        &self.judged
+    }
+
+    /// Where this hop goes.
+    pub const fn network(&self) -> Network {
+        self.network
+    }
+
+    pub(super) fn into_judged(self) -> Vec<Judged> {
+        self.judged
+    }
+}
+
+/// A hop that may not be connected, and every address that was looked at. The agent learns the code alone (I-8).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}")]
+pub struct Refusal {
+    /// Why.
+    pub code: Code,
+    /// Every address of the answer with its class.
+    pub judged: Vec<Judged>,
+}
+
+fn interleave<T>(first: Vec<T>, second: Vec<T>) -> impl Iterator<Item = T> {
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut is_first_due = true;
+    std::iter::from_fn(move || {
+        let next = if is_first_due {
+            first.next().or_else(|| second.next())
+        } else {
+            second.next().or_else(|| first.next())
+        };
+        is_first_due = !is_first_due;
+        next
+    })
+}

@@ -1,0 +1,130 @@
+//! Private ranges that an operator opened for internal file servers (8.6).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The only space that may be opened: RFC 1918 and RFC 4193.
+const OPENABLE: [IpNet; 4] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0),
+        7,
+    )),
+];
+
+/// Exact private networks that may be fetched from. None by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrivateRanges {
+    /// Sorted, unique.
+    entries: Vec<IpNet>,
+}
+
+/// Why a range is not accepted: an error at start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrivateRangeError {
+    /// Not a network in the notation of its family with a prefix length.
+    #[error("{0:?} is not a network such as 10.20.0.0/16")]
+    NotANetwork(String),
+    /// Bits after the prefix are set.
+    #[error("{0} has bits set after its prefix; write {1}")]
+    HostBits(IpNet, IpNet),
+    /// Not inside one of the private ranges.
+    #[error(
+        "{0} cannot be opened; only networks inside 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or fc00::/7 can"
+    )]
+    NotPrivate(IpNet),
+}
+
+impl PrivateRanges {
+    /// Reads networks with commas between them; blank text opens nothing.
+    pub fn parse(text: &str) -> Result<Self, PrivateRangeError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let mut entries: Vec<IpNet> = text
+            .split(',')
+            .map(|item| parse_entry(item.trim()))
+            .collect::<Result<_, _>>()?;
+        entries.sort();
+        entries.dedup();
+        Ok(Self { entries })
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The open networks in a fixed order, for the start-up log and every audit event.
+    pub fn iter(&self) -> impl Iterator<Item = IpNet> {
+        self.entries.iter().copied()
+    }
+
+    /// What the operator should be told: entries wider than /16 (IPv4) or /48 (IPv6).
+    pub fn warnings(&self) -> Vec<String> {
+        self.iter()
+            .filter(|entry| match entry {
+                IpNet::V4(entry) => entry.prefix_len() < 16,
+                IpNet::V6(entry) => entry.prefix_len() < 48,
+            })
+            .map(|entry| format!("{entry} opens a very wide private range"))
+            .collect()
+    }
+
+    /// The narrowest entry that holds `address`.
+    pub(super) fn find(&self, address: IpAddr) -> Option<IpNet> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.contains(&address))
+            .max_by_key(|entry| entry.prefix_len())
+            .copied()
+    }
+
+    /// Whether `address` is the network or broadcast address of an IPv4 entry of /30 or wider.
+    pub(super) fn is_edge(&self, address: IpAddr) -> bool {
+        self.entries.iter().any(|entry| match (entry, address) {
+            (IpNet::V4(entry), IpAddr::V4(address)) => {
+                entry.prefix_len() <= 30
+                    && (entry.network() == address || entry.broadcast() == address)
+            }
+            _ => false,
+        })
+    }
+}
+
+fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
+    let entry: IpNet = text
+        .parse()
+        .map_err(|_| PrivateRangeError::NotANetwork(text.to_owned()))?;
+    if entry.trunc() != entry {
+        return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
+    }
+    if OPENABLE.iter().any(|range| range.contains(&entry)) {
+        Ok(entry)
+    } else {
+        Err(PrivateRangeError::NotPrivate(entry))
+    }
+}
+
+impl FromStr for PrivateRanges {
+    type Err = PrivateRangeError;
+
+    fn from_str(text: &str) -> Result<Self, PrivateRangeError> {
+        Self::parse(text)
+    }
+}
+
+/// The entries with commas between them.
+impl fmt::Display for PrivateRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries: Vec<_> = self.entries.iter().map(IpNet::to_string).collect();
+        f.write_str(&entries.join(","))
+    }
+}

@@ -1,0 +1,90 @@
+//! The order in which an address meets the rules of section 8.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::addrclass::{self, Class, PROVIDER_SERVICES};
+
+use super::JudgeConfig;
+
+/// Classifies an address that is not IPv4-mapped.
+pub(super) fn class(config: &JudgeConfig, address: IpAddr) -> Class {
+    if let Some(name) = addition(config, address) {
+        return Class::Blocked(name);
+    }
+    if let IpAddr::V6(address) = address {
+        if let Some(class) = translated(config, address) {
+            return class;
+        }
+        if is_provider_service(address) {
+            return Class::Blocked("provider_service");
+        }
+    }
+    let class = match config.private_ranges.find(address) {
+        Some(_) if config.private_ranges.is_edge(address) => Class::Blocked("range_edge"),
+        Some(range) => Class::Opened(range),
+        None => addrclass::classify(address),
+    };
+    if !class.is_blocked() && carries_blocked(config, address) {
+        return Class::Blocked("isatap");
+    }
+    class
+}
+
+/// Additions win over everything (8.4).
+fn addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
+    let is_own = config
+        .own_addresses
+        .iter()
+        .any(|own| own.to_canonical() == address);
+    if is_own {
+        return Some("own_address");
+    }
+    if config.protected.iter().any(|net| net.contains(&address)) {
+        return Some("protected");
+    }
+    config
+        .extra_blocked
+        .iter()
+        .any(|net| net.contains(&address))
+        .then_some("operator_blocked")
+}
+
+/// The verdict on an address behind a configured NAT64 prefix (D-9): that on the address it carries. `None` for any
+/// other address.
+fn translated(config: &JudgeConfig, address: Ipv6Addr) -> Option<Class> {
+    // The longest prefix decides, as in routing.
+    let prefix = config
+        .nat64_prefixes
+        .iter()
+        .filter(|prefix| prefix.contains(address))
+        .max_by_key(|prefix| prefix.length())?;
+    Some(match prefix.decode(address) {
+        Some(inner) => carried(config, inner),
+        None => Class::Blocked("nat64_malformed"),
+    })
+}
+
+/// Whether it is an ISATAP address around a blocked one (8.3).
+fn carries_blocked(config: &JudgeConfig, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V6(address) => {
+            addrclass::isatap(address).is_some_and(|inner| carried(config, inner).is_blocked())
+        }
+        IpAddr::V4(_) => false,
+    }
+}
+
+/// The class of an IPv4 address that an IPv6 address carries. Opened ranges do not apply (8.6).
+fn carried(config: &JudgeConfig, inner: Ipv4Addr) -> Class {
+    match addition(config, inner.into()) {
+        Some(name) => Class::Blocked(name),
+        None => addrclass::classify(inner.into()),
+    }
+}
+
+fn is_provider_service(address: Ipv6Addr) -> bool {
+    let number = address.to_bits();
+    PROVIDER_SERVICES
+        .iter()
+        .any(|block| block.first <= number && number <= block.last)
+}

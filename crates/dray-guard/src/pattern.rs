@@ -1,0 +1,254 @@
+//! Host patterns of allowlists (section 4): `example.com` and `*.example.com`.
+//!
+//! Patterns match canonical hosts by whole labels. Whether a list applies is [`crate::policy`]'s business.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use psl::Psl as _;
+
+use crate::canon::{CanonicalUrl, Host};
+
+/// Longest name in characters, without a root dot (H-1).
+const LONGEST_NAME: usize = 253;
+/// Longest label in characters.
+const LONGEST_LABEL: usize = 63;
+/// Blanks that are trimmed around items (H-4).
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// One pattern: a host name, or every name below one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPattern {
+    /// Lower case, no root dot, no leading `*.`.
+    name: String,
+    wildcard: bool,
+}
+
+/// A set of patterns; order, case, duplicates and root dots of the text do not matter (H-4).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostPatterns(BTreeSet<HostPattern>);
+
+/// Why a pattern or a list of them is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    /// The list is not blank and yet names no host.
+    #[error("the host list is not blank but holds no pattern; leave it blank for no list")]
+    NoPattern,
+    /// An item of the list is empty.
+    #[error("the host list has an empty item")]
+    EmptyItem,
+    /// The text begins like JSON and is not an array of strings.
+    #[error("the host list begins with [ but is not a JSON array of strings")]
+    Json(#[source] serde_json::Error),
+    /// Not ASCII (H-2).
+    #[error("host pattern {pattern:?} is not ASCII{}", hint(.suggestion.as_deref()))]
+    NotAscii {
+        /// As written.
+        pattern: String,
+        /// The punycode form that was probably meant.
+        suggestion: Option<String>,
+    },
+    /// `*` somewhere else than as the whole first label.
+    #[error("host pattern {0:?} may use * only as a leading *. before a name")]
+    Wildcard(String),
+    /// A scheme, port, path, user info, brackets or a network.
+    #[error("host pattern {0:?} must be a bare host name")]
+    NotAHost(String),
+    /// An empty or overlong label, a hyphen at its edge, or a character that no host name has.
+    #[error(
+        "host pattern {0:?} has an invalid label; labels are 1 to 63 of a-z 0-9 _ - without a hyphen at the edges"
+    )]
+    Label(String),
+    /// Only one label.
+    #[error("host pattern {0:?} needs at least two labels")]
+    SingleLabel(String),
+    /// The last label is a number: an address, not a name.
+    #[error("host pattern {0:?} is an address; patterns are host names")]
+    Address(String),
+    /// More than 253 characters.
+    #[error("host pattern {0:?} is longer than 253 characters")]
+    TooLong(String),
+}
+
+fn hint(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |form| format!("; write {form:?}"))
+}
+
+impl HostPattern {
+    /// Reads one pattern; blanks around it are ignored.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let text = text.trim_matches(BLANKS);
+        if text.is_empty() {
+            return Err(PatternError::EmptyItem);
+        }
+        if !text.is_ascii() {
+            return Err(not_ascii(text));
+        }
+        let lower = text.to_ascii_lowercase();
+        let rootless = lower.strip_suffix('.').unwrap_or(&lower);
+        let (name, wildcard) = match rootless.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (rootless, false),
+        };
+        if name.contains('*') {
+            return Err(PatternError::Wildcard(text.to_owned()));
+        }
+        if name.contains([':', '/', '@', '[', ']', '?', '#', '%', '\\']) {
+            return Err(PatternError::NotAHost(text.to_owned()));
+        }
+        if rootless.len() > LONGEST_NAME {
+            return Err(PatternError::TooLong(text.to_owned()));
+        }
+        check_labels(text, name, wildcard)?;
+        Ok(Self {
+            name: name.to_owned(),
+            wildcard,
+        })
+    }
+
+    /// Whether a canonical name (lower case, no root dot) matches (H-3).
+    pub fn matches(&self, name: &str) -> bool {
+        if !self.wildcard {
+            return self.name == name;
+        }
+        name.strip_suffix(self.name.as_str())
+            .and_then(|below| below.strip_suffix('.'))
+            .is_some_and(|below| !below.is_empty())
+    }
+
+    /// Whether it allows every registration below a public suffix, such as `*.com` (H-5): legal, worth a warning.
+    pub fn covers_public_suffix(&self) -> bool {
+        self.wildcard
+            && psl::List
+                .suffix(self.name.as_bytes())
+                .is_some_and(|suffix| suffix.as_bytes() == self.name.as_bytes())
+    }
+}
+
+/// The labels of section 4. A wildcard may stand over a single label: it is then over a public suffix (H-5).
+fn check_labels(text: &str, name: &str, wildcard: bool) -> Result<(), PatternError> {
+    if !name.split('.').all(is_label) {
+        return Err(PatternError::Label(text.to_owned()));
+    }
+    let last = name.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(PatternError::Address(text.to_owned()));
+    }
+    if !wildcard && last.len() == name.len() {
+        return Err(PatternError::SingleLabel(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// 1 to 63 of `[a-z0-9_-]`, no hyphen at an edge.
+pub(crate) fn is_label(label: &str) -> bool {
+    (1..=LONGEST_LABEL).contains(&label.len())
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+fn not_ascii(text: &str) -> PatternError {
+    let (star, name) = match text.strip_prefix("*.") {
+        Some(name) => ("*.", name),
+        None => ("", text),
+    };
+    let suggestion = idna::domain_to_ascii_cow(name.as_bytes(), idna::AsciiDenyList::URL)
+        .ok()
+        .filter(|mapped| mapped.split('.').all(is_label))
+        .map(|mapped| format!("{star}{mapped}"));
+    PatternError::NotAscii {
+        pattern: text.to_owned(),
+        suggestion,
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let star = if self.wildcard { "*." } else { "" };
+        write!(f, "{star}{}", self.name)
+    }
+}
+
+impl HostPatterns {
+    /// Reads each item as a pattern. No item at all gives the empty set, which matches nothing.
+    pub fn parse<I>(items: I) -> Result<Self, PatternError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        items
+            .into_iter()
+            .map(|item| HostPattern::parse(item.as_ref()))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether any pattern matches the canonical name.
+    pub fn matches_name(&self, name: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether any pattern matches the host of `url`. Addresses (P-2) and hosts written with a root dot (H-3)
+    /// match no pattern.
+    pub fn matches(&self, url: &CanonicalUrl) -> bool {
+        match url.host() {
+            Host::Name(name) => !url.root_dot() && self.matches_name(name.as_str()),
+            Host::Ip(_) => false,
+        }
+    }
+
+    /// Whether there is no pattern: nothing matches.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The patterns in a fixed order, independent of how the list was written.
+    pub fn iter(&self) -> impl Iterator<Item = &HostPattern> {
+        self.0.iter()
+    }
+
+    /// Patterns that cover a public suffix, to be logged at start (H-5).
+    pub fn over_public_suffixes(&self) -> impl Iterator<Item = &HostPattern> {
+        self.0
+            .iter()
+            .filter(|pattern| pattern.covers_public_suffix())
+    }
+}
+
+/// Reads a list that an operator wrote: comma-separated, or a JSON array of strings (P-4).
+///
+/// Blank text is `None`, *no list*. Text that is not blank and yields no pattern is an error, as is an empty item
+/// among others.
+pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError> {
+    let text = text.trim_matches(BLANKS);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let items: Vec<String> = if text.starts_with('[') {
+        serde_json::from_str(text).map_err(PatternError::Json)?
+    } else {
+        text.split(',').map(str::to_owned).collect()
+    };
+    if items
+        .iter()
+        .all(|item| item.trim_matches(BLANKS).is_empty())
+    {
+        return Err(PatternError::NoPattern);
+    }
+    HostPatterns::parse(items).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

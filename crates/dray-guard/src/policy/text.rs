@@ -1,0 +1,71 @@
+//! Strict readers of the operator's switches and numbers: a typo is an error at start, never a default.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The text is neither `true` nor `false`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a switch; write true or false")]
+pub struct SwitchError(String);
+
+/// Reads `true` or `false` in any case and nothing else (3.2).
+pub fn parse_switch(text: &str) -> Result<bool, SwitchError> {
+    if text.eq_ignore_ascii_case("true") {
+        Ok(true)
+    } else if text.eq_ignore_ascii_case("false") {
+        Ok(false)
+    } else {
+        Err(SwitchError(text.to_owned()))
+    }
+}
+
+/// How many redirects are followed at most: 0 to 10, by default 5. Five means six requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxRedirects(u8);
+
+/// The limit is not a number from 0 to 10.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a redirect limit; write a number from 0 to 10")]
+pub struct MaxRedirectsError(String);
+
+impl MaxRedirects {
+    /// The hard ceiling.
+    pub const CEILING: u8 = 10;
+
+    /// Takes a limit of at most ten.
+    pub fn new(limit: u32) -> Result<Self, MaxRedirectsError> {
+        match u8::try_from(limit) {
+            Ok(limit) if limit <= Self::CEILING => Ok(Self(limit)),
+            _ => Err(MaxRedirectsError(limit.to_string())),
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for MaxRedirects {
+    fn default() -> Self {
+        Self(5)
+    }
+}
+
+impl FromStr for MaxRedirects {
+    type Err = MaxRedirectsError;
+
+    fn from_str(text: &str) -> Result<Self, MaxRedirectsError> {
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(limit) if is_plain => Self::new(limit),
+            _ => Err(MaxRedirectsError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for MaxRedirects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

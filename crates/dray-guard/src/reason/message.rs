@@ -1,0 +1,129 @@
+//! The sentences of section 17.
+//!
+//! They are wire format: callers and prompts depend on them to the letter, the missing capital after "could
+//! not be fetched." included. The file-resolver adds its own advice to the four policy sentences.
+
+use super::{Code, ShownHost, ShownUrl};
+
+/// What a message is made of.
+enum Sentence {
+    /// Stands alone.
+    Policy(&'static str),
+    /// Says this of the URL.
+    Url(&'static str),
+    /// The URL could not be fetched, and this is why.
+    Transport(&'static str),
+    /// The host was not found.
+    Host,
+    /// The server answered this status.
+    Status(u16),
+    /// The URL could not be fetched, and there is nothing to add.
+    NotFetched,
+}
+
+impl Code {
+    /// What happened, for the agent.
+    pub(super) fn message(self, u: &ShownUrl, host: ShownHost<'_>) -> String {
+        let not_fetched = format!("External URL {u} could not be fetched.");
+        match self.sentence() {
+            Sentence::Policy(sentence) => sentence.to_owned(),
+            Sentence::Url(verdict) => format!("External URL {u} {verdict}"),
+            Sentence::Transport(cause) => format!("{not_fetched} {cause}"),
+            Sentence::Host => format!("{not_fetched} could not resolve host {host}."),
+            Sentence::Status(status) => {
+                format!("{not_fetched} The server answered HTTP status {status}.")
+            }
+            Sentence::NotFetched => not_fetched,
+        }
+    }
+
+    #[rustfmt::skip]
+    const fn sentence(self) -> Sentence {
+        match self {
+            Self::DisabledByAdmin => Sentence::Policy("External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."),
+            Self::DisabledByApp => Sentence::Policy("External URL fetching is disabled by this app (features.external_url_fetch.enabled=false)."),
+            Self::HostNotInAdminAllowlist => Sentence::Policy("External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST)."),
+            Self::HostNotInAppAllowlist => Sentence::Policy("External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist)."),
+            Self::PolicyInvalid => Sentence::Policy("This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch."),
+            Self::Overloaded => Sentence::Policy("External URL fetching is busy; try again shortly."),
+            Self::InvalidUrl => Sentence::Url("is not a valid absolute http(s) URL."),
+            Self::UnsupportedScheme => Sentence::Url("uses a scheme that is not supported; use http or https."),
+            Self::UrlCredentials => Sentence::Url("contains credentials, which are not accepted."),
+            Self::AmbiguousHost => Sentence::Url("writes its host in an ambiguous form; use a plain host name or a dotted-decimal address."),
+            Self::PortNotAllowed => Sentence::Url("uses a port that is not allowed."),
+            Self::BlockedHost => Sentence::Url("names a host that is never fetched (local, internal or reserved name)."),
+            Self::SsrfBlocked => Sentence::Url("resolves to a blocked address (loopback, private, link-local, or cloud-metadata)."),
+            Self::RedirectLimit => Sentence::Url("exceeded the configured redirect limit."),
+            Self::TooLarge => Sentence::Url("exceeds the configured file-size limit."),
+            Self::Timeout => Sentence::Url("timed out."),
+            Self::DeadlineExpired => Sentence::Url("timed out. It was not fetched before its deadline."),
+            Self::RedirectDowngrade => Sentence::Transport("It redirected from https to http, which is not allowed."),
+            Self::RedirectInvalid => Sentence::Transport("It redirected to an invalid location."),
+            Self::DnsNotFound => Sentence::Host,
+            Self::DnsFailure => Sentence::Transport("Its host could not be resolved at the moment."),
+            Self::ConnectFailed => Sentence::Transport("The server could not be reached."),
+            Self::TlsError => Sentence::Transport("The TLS or certificate check failed."),
+            Self::ConnectionClosed => Sentence::Transport("The server closed the connection without a response."),
+            Self::MalformedResponse => Sentence::Transport("The server sent an invalid HTTP response."),
+            Self::HttpStatus(status) => Sentence::Status(status),
+            Self::UnexpectedPartial => Sentence::Transport("The server sent only part of the file."),
+            Self::Truncated => Sentence::Transport("The transfer ended before the file was complete."),
+            Self::UnsupportedEncoding => Sentence::Transport("It uses a content encoding that is not supported."),
+            Self::DecodeError => Sentence::Transport("Its content could not be decompressed."),
+            Self::SinkFailed => Sentence::Transport("The file could not be stored; try again shortly."),
+            Self::Internal => Sentence::NotFetched,
+        }
+    }
+
+    /// What to do next; empty where the message says it already or the caller knows better.
+    pub(super) const fn advice(self) -> &'static str {
+        match self {
+            Self::DisabledByAdmin
+            | Self::DisabledByApp
+            | Self::HostNotInAdminAllowlist
+            | Self::HostNotInAppAllowlist
+            | Self::PolicyInvalid
+            | Self::Overloaded
+            | Self::SinkFailed
+            | Self::UnsupportedScheme
+            | Self::AmbiguousHost => "",
+            Self::InvalidUrl => {
+                "Write the whole URL, for example https://files.example.org/report.pdf."
+            }
+            Self::UrlCredentials => {
+                "Use a URL without user name and password, for example a signed link."
+            }
+            Self::PortNotAllowed => {
+                "Use a URL on a standard web port, or ask the operator to allow this one."
+            }
+            Self::BlockedHost | Self::SsrfBlocked => {
+                "Use a URL on the public internet, or upload the file instead."
+            }
+            Self::RedirectLimit | Self::RedirectDowngrade | Self::RedirectInvalid => {
+                "Use the URL of the file itself instead of one that redirects."
+            }
+            Self::TooLarge => "Use a smaller file, or ask the operator to raise the limit.",
+            Self::Timeout | Self::DeadlineExpired => {
+                "Try again, or use a smaller file or a faster server."
+            }
+            Self::DnsNotFound => "Check the spelling of the host.",
+            Self::TlsError => "Use a server with a valid certificate.",
+            Self::DnsFailure | Self::ConnectFailed | Self::ConnectionClosed | Self::Truncated => {
+                "Try again shortly."
+            }
+            Self::HttpStatus(404 | 410) => "Check the URL: the server does not have this file.",
+            Self::HttpStatus(401 | 403 | 407 | 451) => {
+                "Use a URL that needs no sign-in, or upload the file instead."
+            }
+            Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504) => "Try again later.",
+            Self::MalformedResponse
+            | Self::HttpStatus(_)
+            | Self::UnexpectedPartial
+            | Self::UnsupportedEncoding
+            | Self::DecodeError => "Use another source for this file.",
+            Self::Internal => {
+                "Try again; if it happens again, report the trace id to the operator."
+            }
+        }
+    }
+}
