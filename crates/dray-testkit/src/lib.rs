@@ -1,5 +1,6 @@
 //! Test support: small real things that misbehave on purpose. Nothing in here is part of the product.
 
+pub mod dial;
 pub mod dns;
 pub mod http;
 pub mod tls;

@@ -1,0 +1,202 @@
+//! A small DIAL Core that keeps files in memory and speaks the files API (quickapps 5.1) over HTTP/1.
+//!
+//! Buckets belong to keys, files have metadata, uploads know `If-Match` and `If-None-Match`. It remembers every
+//! request, and misbehaves for single files when it is told to ([`Trouble`]). It checks no permissions beyond bucket
+//! ownership and sharing, and keeps nothing when it is dropped.
+
+mod body;
+mod serve;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use http::HeaderMap;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// The server. Ends, connections included, when it is dropped.
+#[derive(Debug)]
+pub struct DialCore {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    _tasks: JoinSet<()>,
+}
+
+/// How one file misbehaves. It holds until [`DialCore::behave`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Metadata and content answer this status.
+    Status(u16),
+    /// Metadata are right, the content answers this status.
+    ContentStatus(u16),
+    /// Metadata and content answer a redirect to this URL.
+    Redirect(String),
+    /// The status comes with `Retry-After` in seconds.
+    Busy(u16, u64),
+    /// Metadata are no JSON.
+    GarbledMetadata,
+    /// Metadata do not state a length, the content comes chunked.
+    NoLength,
+    /// Metadata state this length; the content comes chunked and is what it is.
+    MetadataLength(u64),
+    /// The connection breaks after half of the promised bytes.
+    Truncated,
+    /// No answer ever comes.
+    Silent,
+    /// The content stops after its first half and the connection stays open.
+    Stalled,
+    /// Metadata state no length, the content never ends.
+    Endless,
+    /// The content claims a content coding.
+    Encoded,
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Method.
+    pub method: String,
+    /// Path and query as sent.
+    pub target: String,
+    /// All headers.
+    pub headers: HeaderMap,
+}
+
+impl Seen {
+    /// A header's value; empty when there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+}
+
+/// One stored file.
+#[derive(Clone, Debug)]
+struct File {
+    content: Bytes,
+    media_type: String,
+}
+
+impl File {
+    fn etag(&self) -> String {
+        Sha256Digest::of(&self.content).to_hex()
+    }
+}
+
+/// Everything the server knows. Paths are decoded: `bucket/folder/name`.
+#[derive(Debug, Default)]
+struct State {
+    /// Bucket of every key.
+    keys: HashMap<String, String>,
+    /// Files that a key may read although its bucket is another.
+    shared: HashSet<(String, String)>,
+    files: BTreeMap<String, File>,
+    troubles: HashMap<String, Trouble>,
+    seen: Vec<Seen>,
+}
+
+impl DialCore {
+    /// Listens on a free loopback port, without keys and files.
+    pub async fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(State::default()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&state)));
+        Ok(Self {
+            address,
+            state,
+            _tasks: tasks,
+        })
+    }
+
+    /// Value for `DIAL_URL`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes `key` the owner of `bucket`.
+    pub fn add_key(&self, key: impl Into<String>, bucket: impl Into<String>) {
+        self.lock().keys.insert(key.into(), bucket.into());
+    }
+
+    /// Lets `key` read one file of somebody else's bucket. `path` is decoded: `bucket/folder/name`.
+    pub fn share(&self, key: impl Into<String>, path: impl Into<String>) {
+        self.lock().shared.insert((key.into(), path.into()));
+    }
+
+    /// Stores a file. `path` is decoded: `bucket/folder/name`.
+    pub fn put(&self, path: impl Into<String>, content: impl Into<Bytes>, media_type: &str) {
+        let file = File {
+            content: content.into(),
+            media_type: media_type.to_owned(),
+        };
+        self.lock().files.insert(path.into(), file);
+    }
+
+    /// What is stored under a decoded path.
+    pub fn file(&self, path: &str) -> Option<Bytes> {
+        self.lock().files.get(path).map(|file| file.content.clone())
+    }
+
+    /// Makes one file misbehave from now on.
+    pub fn misbehave(&self, path: impl Into<String>, trouble: Trouble) {
+        self.lock().troubles.insert(path.into(), trouble);
+    }
+
+    /// Ends the misbehaviour of one file.
+    pub fn behave(&self, path: &str) {
+        self.lock().troubles.remove(path);
+    }
+
+    /// Every request so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    /// `METHOD target` of every request so far.
+    pub fn requests(&self) -> Vec<String> {
+        let shown = |seen: &Seen| format!("{} {}", seen.method, seen.target);
+        self.lock().seen.iter().map(shown).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let state = Arc::clone(&state);
+        connections.spawn(async move {
+            let service = hyper::service::service_fn(move |request| {
+                let state = Arc::clone(&state);
+                async move { serve::answer(&state, request).await }
+            });
+            let served = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "connection to the DIAL double ended early");
+            }
+        });
+    }
+}

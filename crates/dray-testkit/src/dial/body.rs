@@ -1,0 +1,72 @@
+//! Bodies that the double sends and receives.
+
+use std::convert::Infallible;
+use std::io;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+
+/// Any body; an error breaks the connection in the middle.
+pub(super) type Body = BoxBody<Bytes, io::Error>;
+
+/// All of it, with its length.
+pub(super) fn whole(content: impl Into<Bytes>) -> Body {
+    let full = Full::new(content.into());
+    BodyExt::boxed(BodyExt::map_err(full, |never: Infallible| match never {}))
+}
+
+/// All of it, chunked.
+pub(super) fn chunked(content: Bytes) -> Body {
+    BodyExt::boxed(StreamBody::new(stream::iter([Ok(Frame::data(content))])))
+}
+
+/// `content`, then a broken connection.
+pub(super) fn broken(content: Bytes) -> Body {
+    let end = Err(io::Error::from(io::ErrorKind::ConnectionReset));
+    BodyExt::boxed(StreamBody::new(stream::iter([
+        Ok(Frame::data(content)),
+        end,
+    ])))
+}
+
+/// `content`, then nothing for as long as the peer waits.
+pub(super) fn stalled(content: Bytes) -> Body {
+    let first = stream::iter([Ok(Frame::data(content))]);
+    BodyExt::boxed(StreamBody::new(first.chain(stream::pending())))
+}
+
+/// `content` again and again.
+pub(super) fn endless(content: Bytes) -> Body {
+    let frames = stream::repeat(content).map(|content| Ok(Frame::data(content)));
+    BodyExt::boxed(StreamBody::new(frames))
+}
+
+/// The content of the first part of a `multipart/form-data` body (RFC 7578) and its type.
+pub(super) fn first_part(content_type: &str, body: &Bytes) -> Option<(Bytes, String)> {
+    let (_, boundary) = content_type.split_once("boundary=")?;
+    let boundary = boundary.split(';').next()?.trim().trim_matches('"');
+    let start = find(body, format!("--{boundary}\r\n").as_bytes())?;
+    let part = body.slice(start + boundary.len() + 4..);
+    let head_end = find(&part, b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(part.get(..head_end)?).into_owned();
+    let content = part.slice(head_end + 4..);
+    let end = find(&content, format!("\r\n--{boundary}").as_bytes())?;
+    let media_type = head
+        .lines()
+        .find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-type")
+                .then(|| value.trim().to_owned())
+        })
+        .unwrap_or_else(|| "application/octet-stream".to_owned());
+    Some((content.slice(..end), media_type))
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack
+        .windows(needle.len())
+        .position(|window| window == needle)
+}

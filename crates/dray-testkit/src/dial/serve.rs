@@ -1,0 +1,294 @@
+//! The routes of the double.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION,
+    RETRY_AFTER,
+};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::body::{self, Body};
+use super::{File, Seen, State, Trouble, lock};
+
+/// When every file was made; the double has no clock.
+const CREATED_AT: u64 = 1_700_000_000_000;
+
+/// Answers one request; a silent file never does.
+pub(super) async fn answer(
+    state: &Mutex<State>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let (head, incoming) = request.into_parts();
+    lock(state).seen.push(Seen {
+        method: head.method.to_string(),
+        target: head.uri.to_string(),
+        headers: head.headers.clone(),
+    });
+    let path = percent_decode_str(head.uri.path())
+        .decode_utf8_lossy()
+        .into_owned();
+    let response = if path == "/v1/bucket" {
+        bucket(state, &head.headers)
+    } else if let Some(path) = path.strip_prefix("/v1/metadata/files/") {
+        read(state, &head.headers, path, true).await
+    } else if let Some(path) = path.strip_prefix("/v1/files/") {
+        match head.method {
+            Method::GET => read(state, &head.headers, path, false).await,
+            Method::PUT => put(state, &head.headers, path, incoming).await,
+            Method::DELETE => delete(state, &head.headers, path),
+            _ => status(405),
+        }
+    } else {
+        status(404)
+    };
+    Ok(response)
+}
+
+fn status(code: u16) -> Response<Body> {
+    let mut response = Response::new(body::whole(Bytes::new()));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}
+
+fn with_header(
+    mut response: Response<Body>,
+    name: http::HeaderName,
+    value: &str,
+) -> Response<Body> {
+    if let Ok(value) = value.parse() {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+fn json(value: &Value) -> Response<Body> {
+    let response = Response::new(body::whole(value.to_string()));
+    with_header(response, CONTENT_TYPE, "application/json")
+}
+
+/// The bucket of the caller; `Err` when the key is unknown.
+fn own_bucket(state: &State, headers: &HeaderMap) -> Result<(String, String), u16> {
+    let key = headers
+        .get("api-key")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    match state.keys.get(key) {
+        Some(bucket) => Ok((key.to_owned(), bucket.clone())),
+        None => Err(401),
+    }
+}
+
+fn bucket(state: &Mutex<State>, headers: &HeaderMap) -> Response<Body> {
+    match own_bucket(&lock(state), headers) {
+        Ok((_, bucket)) => json(&json!({ "bucket": bucket })),
+        Err(code) => status(code),
+    }
+}
+
+/// Whether the caller may read (or, with `write`, change) the file.
+fn check(state: &State, headers: &HeaderMap, path: &str, write: bool) -> Result<(), u16> {
+    let (key, own) = own_bucket(state, headers)?;
+    let is_own = path.split('/').next() == Some(own.as_str());
+    let is_shared = !write && state.shared.contains(&(key, path.to_owned()));
+    if is_own || is_shared {
+        Ok(())
+    } else {
+        Err(403)
+    }
+}
+
+async fn read(
+    state: &Mutex<State>,
+    headers: &HeaderMap,
+    path: &str,
+    is_metadata: bool,
+) -> Response<Body> {
+    let (trouble, found) = {
+        let state = lock(state);
+        if let Err(code) = check(&state, headers, path, false) {
+            return status(code);
+        }
+        if path.ends_with('/') {
+            return if is_metadata {
+                folder(&state, path)
+            } else {
+                status(404)
+            };
+        }
+        (
+            state.troubles.get(path).cloned(),
+            state.files.get(path).cloned(),
+        )
+    };
+    if trouble == Some(Trouble::Silent) {
+        std::future::pending::<()>().await;
+    }
+    let Some(file) = found else {
+        return status(404);
+    };
+    match &trouble {
+        Some(Trouble::Status(code)) => status(*code),
+        Some(Trouble::Busy(code, seconds)) => {
+            with_header(status(*code), RETRY_AFTER, &seconds.to_string())
+        }
+        Some(Trouble::Redirect(url)) => with_header(status(302), LOCATION, url),
+        _ if is_metadata => metadata(path, &file, trouble.as_ref()),
+        _ => content(&file, trouble.as_ref()),
+    }
+}
+
+fn content(file: &File, trouble: Option<&Trouble>) -> Response<Body> {
+    let all = file.content.clone();
+    let half = all.slice(..all.len() / 2);
+    let promised = || Some(all.len().to_string());
+    let (body, length) = match trouble {
+        Some(Trouble::ContentStatus(code)) => return status(*code),
+        Some(Trouble::NoLength | Trouble::MetadataLength(_)) => (body::chunked(all.clone()), None),
+        Some(Trouble::Truncated) => (body::broken(half), promised()),
+        Some(Trouble::Stalled) => (body::stalled(half), promised()),
+        Some(Trouble::Endless) => (body::endless(all.clone()), None),
+        _ => (body::whole(all.clone()), promised()),
+    };
+    let mut response = with_header(Response::new(body), CONTENT_TYPE, &file.media_type);
+    response = with_header(response, ETAG, &file.etag());
+    if let Some(length) = length {
+        response = with_header(response, CONTENT_LENGTH, &length);
+    }
+    if trouble == Some(&Trouble::Encoded) {
+        response = with_header(response, CONTENT_ENCODING, "gzip");
+    }
+    response
+}
+
+fn metadata(path: &str, file: &File, trouble: Option<&Trouble>) -> Response<Body> {
+    if trouble == Some(&Trouble::GarbledMetadata) {
+        return Response::new(body::whole("<html>"));
+    }
+    let mut value = item(path, file);
+    if let Some(members) = value.as_object_mut() {
+        match trouble {
+            Some(Trouble::NoLength | Trouble::Endless) => {
+                members.remove("contentLength");
+            }
+            Some(Trouble::MetadataLength(length)) => {
+                members.insert("contentLength".to_owned(), (*length).into());
+            }
+            _ => {}
+        }
+    }
+    json(&value)
+}
+
+fn item(path: &str, file: &File) -> Value {
+    let (parent, name) = path.rsplit_once('/').unwrap_or_default();
+    let (bucket, parent) = parent.split_once('/').unwrap_or((parent, ""));
+    json!({
+        "name": name,
+        "parentPath": if parent.is_empty() { Value::Null } else { parent.into() },
+        "bucket": bucket,
+        "url": url(path),
+        "nodeType": "ITEM",
+        "resourceType": "FILE",
+        "createdAt": CREATED_AT,
+        "updatedAt": CREATED_AT,
+        "etag": file.etag(),
+        "contentLength": file.content.len(),
+        "contentType": file.media_type,
+    })
+}
+
+/// Direct children of a folder; folders below it are listed once each.
+fn folder(state: &State, path: &str) -> Response<Body> {
+    let mut items = Vec::new();
+    for (found, file) in &state.files {
+        let Some(rest) = found.strip_prefix(path) else {
+            continue;
+        };
+        let entry = match rest.split_once('/') {
+            None => item(found, file),
+            Some((name, _)) => json!({
+                "name": name,
+                "url": format!("{}/", url(&format!("{path}{name}"))),
+                "nodeType": "FOLDER",
+                "resourceType": "FILE",
+            }),
+        };
+        if items.last() != Some(&entry) {
+            items.push(entry);
+        }
+    }
+    json(&json!({
+        "url": format!("{}/", url(path.trim_end_matches('/'))),
+        "nodeType": "FOLDER",
+        "resourceType": "FILE",
+        "items": items,
+    }))
+}
+
+fn url(path: &str) -> String {
+    let mut url = "files".to_owned();
+    for segment in path.split('/') {
+        url.push('/');
+        url.extend(utf8_percent_encode(segment, NON_ALPHANUMERIC));
+    }
+    url
+}
+
+async fn put(
+    state: &Mutex<State>,
+    headers: &HeaderMap,
+    path: &str,
+    incoming: Incoming,
+) -> Response<Body> {
+    let Ok(received) = incoming.collect().await else {
+        return status(400);
+    };
+    let mut state = lock(state);
+    if let Err(code) = check(&state, headers, path, true) {
+        return status(code);
+    }
+    if path
+        .split('/')
+        .any(|segment| segment.is_empty() || segment.ends_with('.'))
+    {
+        return status(400);
+    }
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let present = state.files.get(path).map(File::etag);
+    let conflict = match (header(IF_MATCH), header(IF_NONE_MATCH)) {
+        (Some(wanted), _) => present.as_deref() != Some(wanted),
+        (None, Some("*")) => present.is_some(),
+        (None, _) => false,
+    };
+    if conflict {
+        return status(412);
+    }
+    let content_type = header(CONTENT_TYPE).unwrap_or_default();
+    let Some((content, media_type)) = body::first_part(content_type, &received.to_bytes()) else {
+        return status(400);
+    };
+    let file = File {
+        content,
+        media_type,
+    };
+    let answer = item(path, &file);
+    state.files.insert(path.to_owned(), file);
+    json(&answer)
+}
+
+fn delete(state: &Mutex<State>, headers: &HeaderMap, path: &str) -> Response<Body> {
+    let mut state = lock(state);
+    match check(&state, headers, path, true) {
+        Err(code) => status(code),
+        Ok(()) if state.files.remove(path).is_some() => status(200),
+        Ok(()) => status(404),
+    }
+}
