@@ -1,0 +1,127 @@
+//! Finds the `file:` references in the arguments of a tool call (quickapps 30.1, R5).
+//!
+//! The arguments stay the text they came as: what is not a reference is copied byte by byte, so numbers of any
+//! size, the order of members and white space come out as they went in. Nothing is loaded here.
+
+mod walk;
+
+use std::ops::Range;
+
+use serde::de::IgnoredAny;
+
+use dray_types::reference::Form;
+use dray_types::{Fault, FaultCode};
+
+/// Deepest nesting of arguments that is looked at; the same as what most JSON readers take.
+pub const MAX_DEPTH: usize = 128;
+
+/// Which strings may be references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Top-level strings and strings that are direct elements of a top-level array.
+    TopLevel,
+    /// Every string value, however deep.
+    Nested,
+}
+
+/// One string of the arguments that begins like a reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Where the string literal stands in the text, quotes included.
+    pub range: Range<usize>,
+    /// Name of the top-level argument it belongs to.
+    pub parameter: String,
+    /// JSON pointer (RFC 6901) of the value.
+    pub pointer: String,
+    /// What it says.
+    pub finding: Finding,
+}
+
+/// What a string that begins like a reference says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A reference to a file.
+    Reference {
+        /// What to put in place of the value.
+        form: Form,
+        /// What was named, not trimmed.
+        target: String,
+    },
+    /// `file:` without one of the prefixes.
+    MissingPrefix,
+    /// A reference that contains half of a surrogate pair: no file can be named like that.
+    BrokenUnicode,
+}
+
+/// Why arguments cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are not UTF-8 (RFC 8259 section 8.1).
+    #[error("the arguments are not UTF-8 text")]
+    NotUtf8,
+    /// The text is not JSON.
+    #[error("the arguments are not valid JSON (line {line}, column {column})")]
+    Syntax {
+        /// Line of the first mistake, from 1.
+        line: usize,
+        /// Column of the first mistake, in bytes from 1.
+        column: usize,
+    },
+    /// The text is JSON, but not an object.
+    #[error("the arguments are not a JSON object")]
+    NotAnObject,
+    /// Objects and arrays are nested deeper than [`MAX_DEPTH`].
+    #[error("the arguments are nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// An object names the same member twice, so that it is not clear which one is meant.
+    #[error("the arguments name a member twice")]
+    DuplicateMember {
+        /// JSON pointer (RFC 6901) of the second one.
+        pointer: String,
+    },
+}
+
+impl From<&Error> for Fault {
+    fn from(error: &Error) -> Self {
+        let (detail, message) = match error {
+            Error::NotUtf8 => ("not_utf8", "The arguments are not UTF-8 text.".to_owned()),
+            Error::Syntax { line, column } => (
+                "invalid_json",
+                format!("The arguments are not valid JSON: line {line}, column {column}."),
+            ),
+            Error::NotAnObject => (
+                "not_an_object",
+                "The arguments are not a JSON object.".to_owned(),
+            ),
+            Error::TooDeep => (
+                "too_deep",
+                format!("The arguments are nested deeper than {MAX_DEPTH} levels."),
+            ),
+            Error::DuplicateMember { pointer } => (
+                "duplicate_member",
+                format!(
+                    "The arguments name the same member twice: {}.",
+                    crate::reply::shown_name(pointer)
+                ),
+            ),
+        };
+        Self::new(FaultCode::InvalidArgument, message)
+            .detail(detail)
+            .advice("Send the arguments as one JSON object, each member named once.")
+    }
+}
+
+/// Checks the arguments and lists what begins like a reference, in order of appearance.
+pub fn slots(arguments: &[u8], reach: Reach) -> Result<Vec<Slot>, Error> {
+    let text = std::str::from_utf8(arguments).map_err(|_| Error::NotUtf8)?;
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        return Err(Error::Syntax {
+            line: error.line(),
+            column: error.column(),
+        });
+    }
+    walk::Walker::new(text, reach).run()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! Walks a text that is known to be JSON and collects the strings that begin like references.
+//!
+//! It keeps positions instead of values; whatever is not within reach is stepped over.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{Deserializer as _, Visitor};
+
+use dray_types::reference::{FileReference, Parsed};
+
+use super::{Error, Finding, MAX_DEPTH, Reach, Slot};
+
+pub(super) struct Walker<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    reach: Reach,
+    path: Vec<Step<'a>>,
+    slots: Vec<Slot>,
+}
+
+/// One step from the root to a value.
+enum Step<'a> {
+    Member(Cow<'a, str>),
+    Element(usize),
+}
+
+/// A string literal as text; `Err` holds it with U+FFFD in place of what is not Unicode.
+type Decoded<'a> = Result<Cow<'a, str>, String>;
+
+impl<'a> Walker<'a> {
+    pub(super) fn new(text: &'a str, reach: Reach) -> Self {
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            reach,
+            path: Vec::new(),
+            slots: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Vec<Slot>, Error> {
+        if self.peek() != Some(b'{') {
+            return Err(Error::NotAnObject);
+        }
+        self.value()?;
+        Ok(self.slots)
+    }
+
+    fn value(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            Some(b'{') => self.object(),
+            Some(b'[') => self.array(),
+            Some(b'"') => {
+                let start = self.at;
+                let literal = self.literal();
+                if self.is_within_reach() {
+                    self.collect(start, literal);
+                }
+                Ok(())
+            }
+            _ => {
+                self.skip_while(|byte| !matches!(byte, b',' | b']' | b'}'));
+                Ok(())
+            }
+        }
+    }
+
+    fn object(&mut self) -> Result<(), Error> {
+        self.enter()?;
+        let is_inspected = self.reach == Reach::Nested || self.path.is_empty();
+        let mut names = HashSet::new();
+        while self.peek() == Some(b'"') {
+            let name = match decode(self.literal()) {
+                Ok(name) => name,
+                Err(lossy) => Cow::Owned(lossy),
+            };
+            let is_repeated = is_inspected && !names.insert(name.clone());
+            self.path.push(Step::Member(name));
+            if is_repeated {
+                let pointer = self.pointer();
+                return Err(Error::DuplicateMember { pointer });
+            }
+            self.skip(b':');
+            self.value()?;
+            self.path.pop();
+            self.skip(b',');
+        }
+        self.leave(b'}');
+        Ok(())
+    }
+
+    fn array(&mut self) -> Result<(), Error> {
+        self.enter()?;
+        let mut index = 0;
+        while !matches!(self.peek(), None | Some(b']')) {
+            self.path.push(Step::Element(index));
+            self.value()?;
+            self.path.pop();
+            self.skip(b',');
+            index += 1;
+        }
+        self.leave(b']');
+        Ok(())
+    }
+
+    fn enter(&mut self) -> Result<(), Error> {
+        self.at += 1;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Error::TooDeep);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, closing: u8) {
+        self.skip(closing);
+        self.depth -= 1;
+    }
+
+    /// Whether the string at the current path may be a reference.
+    fn is_within_reach(&self) -> bool {
+        match self.reach {
+            Reach::Nested => true,
+            Reach::TopLevel => matches!(
+                self.path.as_slice(),
+                [Step::Member(_)] | [Step::Member(_), Step::Element(_)]
+            ),
+        }
+    }
+
+    fn collect(&mut self, start: usize, literal: &str) {
+        let decoded = decode(literal);
+        let text = match &decoded {
+            Ok(text) => text.as_ref(),
+            Err(lossy) => lossy.as_str(),
+        };
+        let finding = match (FileReference::parse(text), &decoded) {
+            (Parsed::Plain, _) => return,
+            (Parsed::MissingPrefix, _) => Finding::MissingPrefix,
+            (Parsed::Reference(_), Err(_)) => Finding::BrokenUnicode,
+            (Parsed::Reference(FileReference { form, target }), Ok(_)) => Finding::Reference {
+                form,
+                target: target.to_owned(),
+            },
+        };
+        let parameter = match self.path.first() {
+            Some(Step::Member(name)) => name.clone().into_owned(),
+            _ => String::new(),
+        };
+        self.slots.push(Slot {
+            range: start..self.at,
+            parameter,
+            pointer: self.pointer(),
+            finding,
+        });
+    }
+
+    /// The current path as a JSON pointer (RFC 6901 section 3).
+    fn pointer(&self) -> String {
+        let mut pointer = String::new();
+        for step in &self.path {
+            pointer.push('/');
+            match step {
+                Step::Member(name) => pointer.push_str(&name.replace('~', "~0").replace('/', "~1")),
+                Step::Element(index) => pointer.push_str(&index.to_string()),
+            }
+        }
+        pointer
+    }
+
+    /// Steps over the string literal that begins here and returns it, quotes included.
+    fn literal(&mut self) -> &'a str {
+        let start = self.at;
+        self.at += 1;
+        while let Some(byte) = self.byte() {
+            self.at += 1;
+            match byte {
+                b'"' => break,
+                b'\\' => self.at += 1,
+                _ => {}
+            }
+        }
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn skip_while(&mut self, passes: impl Fn(u8) -> bool) {
+        while self.byte().is_some_and(&passes) {
+            self.at += 1;
+        }
+    }
+
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> Option<u8> {
+        self.skip_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
+        self.byte()
+    }
+
+    /// Steps over the next byte that is not white space if it is `wanted`.
+    fn skip(&mut self, wanted: u8) {
+        if self.peek() == Some(wanted) {
+            self.at += 1;
+        }
+    }
+}
+
+/// The text of a string literal.
+fn decode(literal: &str) -> Decoded<'_> {
+    let inner = literal
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or_default();
+    if !inner.contains('\\') {
+        return Ok(Cow::Borrowed(inner));
+    }
+    let bytes = serde_json::Deserializer::from_str(literal)
+        .deserialize_bytes(Bytes)
+        .unwrap_or_default();
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Cow::Owned(text)),
+        Err(broken) => Err(String::from_utf8_lossy(broken.as_bytes()).into_owned()),
+    }
+}
+
+/// Takes a string literal as bytes, which lets half surrogate pairs through where text would not.
+struct Bytes;
+
+impl Visitor<'_> for Bytes {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Vec<u8>, E> {
+        Ok(text.as_bytes().to_vec())
+    }
+}

@@ -1,0 +1,143 @@
+//! Turns file content into text while it streams, and refuses what is not text (quickapps 30.4, R6).
+//!
+//! - UTF-8 of any script passes; one leading BOM is removed, invalid sequences become U+FFFD.
+//! - UTF-16 and UTF-32 are decoded when a BOM announces them.
+//! - Known signatures, NUL and a high share of control characters are binary.
+//!
+//! Nothing is given out before the first [`HEAD`] bytes, or the whole file, have been judged. What shows only
+//! later still ends in [`Binary`]: whoever wrote the text out must then throw it away. At most `HEAD` bytes and one
+//! chunk are held.
+
+mod decode;
+
+use decode::Decoder;
+
+/// Bytes that are judged before any text is given out.
+pub const HEAD: usize = 8 * 1024;
+
+/// Starts of files that are never text, with the name for the message. The first five are wire format.
+const SIGNATURES: [(&[u8], &str); 15] = [
+    (b"\x89PNG\r\n\x1a\n", "PNG image"),
+    (b"\xff\xd8\xff", "JPEG image"),
+    (b"GIF8", "GIF image"),
+    (b"%PDF-", "PDF document"),
+    (b"PK\x03\x04", "ZIP archive"),
+    (b"PK\x05\x06", "ZIP archive"),
+    (b"\x1f\x8b\x08", "GZIP archive"),
+    (b"\xfd7zXZ\0", "XZ archive"),
+    (b"\x28\xb5\x2f\xfd", "Zstandard archive"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip archive"),
+    (b"Rar!\x1a\x07", "RAR archive"),
+    (b"\x7fELF", "ELF program"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Office document"),
+    (b"SQLite format 3\0", "SQLite database"),
+    (b"\xca\xfe\xba\xbe", "Java class"),
+];
+
+/// The content is not text; holds the name for the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not text: {0}")]
+pub struct Binary(pub &'static str);
+
+/// What is seen of a file on its way to text.
+#[derive(Debug, Default)]
+pub struct TextStream {
+    head: Vec<u8>,
+    decoder: Option<Decoder>,
+    tally: Tally,
+}
+
+impl TextStream {
+    /// Takes the next bytes and appends what is certain of the text to `text`.
+    pub fn push(&mut self, chunk: &[u8], text: &mut String) -> Result<(), Binary> {
+        if self.decoder.is_some() {
+            return self.decode(chunk, text);
+        }
+        self.head.extend_from_slice(chunk);
+        if self.head.len() < HEAD {
+            return Ok(());
+        }
+        self.open(text)
+    }
+
+    /// Appends the rest of the text; the file has ended.
+    pub fn finish(mut self, text: &mut String) -> Result<(), Binary> {
+        if self.decoder.is_none() {
+            self.open(text)?;
+        }
+        let start = text.len();
+        if let Some(decoder) = &mut self.decoder {
+            self.tally.has_broken |= decoder.finish(text);
+        }
+        self.tally.count(text.get(start..).unwrap_or_default())?;
+        self.tally.judge()
+    }
+
+    /// Judges the head and begins to decode.
+    fn open(&mut self, text: &mut String) -> Result<(), Binary> {
+        let head = std::mem::take(&mut self.head);
+        for (signature, name) in SIGNATURES {
+            if head.starts_with(signature) {
+                return Err(Binary(name));
+            }
+        }
+        let (decoder, bom) = Decoder::for_head(&head);
+        self.decoder = Some(decoder);
+        let start = text.len();
+        self.decode(head.get(bom..).unwrap_or_default(), text)?;
+        let judged = self.tally.judge();
+        if judged.is_err() {
+            text.truncate(start);
+        }
+        judged
+    }
+
+    fn decode(&mut self, chunk: &[u8], text: &mut String) -> Result<(), Binary> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(());
+        };
+        let start = text.len();
+        self.tally.has_broken |= decoder.push(chunk, text);
+        self.tally.count(text.get(start..).unwrap_or_default())
+    }
+}
+
+/// Control characters met so far, and how many characters in all.
+#[derive(Debug, Default)]
+struct Tally {
+    characters: usize,
+    controls: usize,
+    has_broken: bool,
+}
+
+impl Tally {
+    fn count(&mut self, text: &str) -> Result<(), Binary> {
+        for byte in text.bytes() {
+            match byte {
+                0 => return Err(Binary("NUL bytes")),
+                // Tab, line ends, form feed, and what terminals are steered with: BEL, BS, ESC.
+                b'\t' | b'\n' | b'\r' | 0x0c | 0x07 | 0x08 | 0x1b => self.characters += 1,
+                ..0x20 | 0x7f => {
+                    self.characters += 1;
+                    self.controls += 1;
+                }
+                0x80..0xc0 => {}
+                _ => self.characters += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Valid text may hold up to 30 % control characters; text with broken sequences 5 %: Latin-1 prose has none,
+    /// compressed bytes have 10 %.
+    fn judge(&self) -> Result<(), Binary> {
+        let percent = if self.has_broken { 5 } else { 30 };
+        if self.controls.saturating_mul(100) > self.characters.saturating_mul(percent) {
+            return Err(Binary("control characters"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
