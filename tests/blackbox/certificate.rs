@@ -1,0 +1,56 @@
+//! Certificates by `openssl`: an authority for `EXTERNAL_URL_FETCH_CA_BUNDLE`, good servers and bad ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::machine;
+
+/// Names and addresses of the good certificate.
+const GOOD: &str = "DNS:*.example.com,DNS:example.com,IP:93.184.216.34,IP:2606:2800:220:1::1";
+
+/// Certificates in two folders: what the servers present, and what a client may trust.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    /// `NAME.pem` and `NAME.key`; `server` is the good one, any other is presented to `NAME.example.com`.
+    pub(crate) served: PathBuf,
+    /// The authority's certificate, PEM.
+    pub(crate) bundle: PathBuf,
+}
+
+impl Certificates {
+    /// Makes all of them.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let served = folder.join("served");
+        fs::create_dir_all(&served).unwrap();
+        for authority in ["authority", "stranger"] {
+            authority_in(folder, authority);
+        }
+        sign(folder, "authority", "server", GOOD, "30");
+        sign(folder, "authority", "misnamed", "DNS:files.example.org", "30");
+        sign(folder, "authority", "expired", GOOD, "-1");
+        sign(folder, "stranger", "stranger", GOOD, "30");
+        Self { served, bundle: folder.join("authority.pem") }
+    }
+}
+
+fn authority_in(folder: &Path, name: &str) {
+    let subject = format!("/CN={name} of the black-box suite");
+    openssl(folder, &["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
+        "-subj", &subject, "-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem"),
+        "-addext", "keyUsage=critical,keyCertSign"]);
+}
+
+fn sign(folder: &Path, authority: &str, name: &str, alternatives: &str, days: &str) {
+    let key = format!("served/{name}.key");
+    let extensions = format!("basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={alternatives}\n");
+    fs::write(folder.join("extensions"), extensions).unwrap();
+    openssl(folder, &["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+        &format!("/CN={name}"), "-keyout", &key, "-out", "request"]);
+    openssl(folder, &["x509", "-req", "-in", "request", "-CA", &format!("{authority}.pem"), "-CAkey",
+        &format!("{authority}.key"), "-CAcreateserial", "-days", days, "-extfile", "extensions",
+        "-out", &format!("served/{name}.pem")]);
+}
+
+fn openssl(folder: &Path, arguments: &[&str]) {
+    machine::run(machine::bare("openssl").current_dir(folder).args(arguments));
+}

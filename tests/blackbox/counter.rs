@@ -1,0 +1,105 @@
+//! Packet counters: an nftables table that counts connection attempts and datagrams by destination and drops nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::machine;
+use crate::namespace::Namespace;
+use crate::range::BLOCKED;
+
+/// Counters that watch more than a range of section 8: own addresses, listed additions, ports, datagrams.
+pub(crate) const OTHERS: [&str; 8] =
+    ["isatap", "own_address", "kubernetes", "extra", "proxy", "other_port", "other_datagram", "other_name_server"];
+
+/// What goes through uncounted as forbidden, because the story allows it; counted as `opened`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Openings {
+    /// Networks.
+    pub(crate) networks: Vec<&'static str>,
+    /// Ports besides the default ones.
+    pub(crate) ports: Vec<u16>,
+}
+
+/// Which side of the cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Everything that the binary sends, loopback included.
+    Sent,
+    /// Everything that arrives on the far side.
+    Arrived,
+}
+
+/// Starts counting in a namespace.
+pub(crate) fn install(namespace: &Namespace, side: Side, openings: &Openings, servers: &[IpAddr]) {
+    machine::feed(namespace.command("nft").args(["-f", "-"]), &ruleset(side, openings, servers));
+}
+
+/// All counters, by name, in packets.
+pub(crate) fn read(namespace: &Namespace) -> BTreeMap<String, u64> {
+    let listed = machine::run(namespace.command("nft").args(["-j", "list", "counters"]));
+    let listed: Value = serde_json::from_slice(&listed).unwrap();
+    let counters = listed["nftables"].as_array().unwrap().iter().filter_map(|item| item.get("counter"));
+    counters.map(|counter| (counter["name"].as_str().unwrap().to_owned(), counter["packets"].as_u64().unwrap())).collect()
+}
+
+/// Back to zero.
+pub(crate) fn reset(namespace: &Namespace) {
+    machine::run(namespace.command("nft").args(["reset", "counters"]));
+}
+
+fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
+    let mut text = String::from("table inet watch {\n");
+    for name in BLOCKED.iter().map(|range| range.name).chain(OTHERS).chain(["opened", "allowed"]) {
+        writeln!(text, "counter {name} {{ }}").unwrap();
+    }
+    text.push_str(match side {
+        Side::Sent => "chain watch { type filter hook output priority -300;\n",
+        Side::Arrived => "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n",
+    });
+    // What the kernel says on its own, and what belongs to a connection that was counted when it began.
+    text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
+    text.push_str("meta l4proto tcp tcp flags & (syn | ack) != syn return\n");
+    if side == Side::Sent {
+        // The binary's embedded store; servers that wait for a leak listen below these ports.
+        text.push_str("ip daddr 127.0.0.1 tcp dport 32768-65535 return\n");
+    }
+    for network in &openings.networks {
+        writeln!(text, "{} daddr {network} counter name opened return", family(network)).unwrap();
+    }
+    for range in &BLOCKED {
+        writeln!(text, "{} daddr {} counter name {}", family(range.network), range.network, range.name).unwrap();
+    }
+    text.push_str(WATCHED);
+    let ports: String = openings.ports.iter().map(|port| format!(", {port}")).collect();
+    let leaves = if side == Side::Sent { "oifname != \"lo\" " } else { "" };
+    writeln!(text, "{leaves}tcp dport != {{ 53, 80, 443, 8000, 8080, 8443{ports} }} counter name other_port").unwrap();
+    writeln!(text, "{leaves}udp dport != 53 counter name other_datagram").unwrap();
+    for (family, list) in [("ip", listed(servers, IpAddr::is_ipv4)), ("ip6", listed(servers, IpAddr::is_ipv6))] {
+        writeln!(text, "{leaves}meta l4proto {{ tcp, udp }} th dport 53 {family} daddr != {{ {list} }} counter name other_name_server").unwrap();
+    }
+    writeln!(text, "{leaves}tcp dport {{ 80, 443, 8000, 8080, 8443{ports} }} counter name allowed").unwrap();
+    text.push_str("}\n}\n");
+    text
+}
+
+/// Addresses that no range holds: the interface's own, the ones that stories name to the binary as forbidden, the proxy.
+const WATCHED: &str = "\
+ip6 daddr & 0:0:0:0:fdff:ffff:0:0 == 0:0:0:0:0:5efe:0:0 counter name isatap
+ip daddr 151.101.1.2 counter name own_address
+ip6 daddr 2a04:4e42:1::2 counter name own_address
+ip daddr 34.118.224.1 counter name kubernetes
+ip daddr 20.33.0.0/16 counter name extra
+ip6 daddr 2603:1000::/24 counter name extra
+ip daddr 198.41.0.4 counter name proxy
+";
+
+fn family(network: &str) -> &'static str {
+    if network.contains(':') { "ip6" } else { "ip" }
+}
+
+fn listed(servers: &[IpAddr], wanted: fn(&IpAddr) -> bool) -> String {
+    servers.iter().filter(|server| wanted(server)).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,153 @@
+//! What a run must have printed: the contract of `dray fetch --json`, and the agent's sentences to the letter.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::fetch::{Fetch, Outcome};
+
+/// What is expected of one fetch.
+#[derive(Clone, Debug)]
+pub(crate) enum Expect {
+    /// Allowed, with this content.
+    Content(Vec<u8>),
+    /// Allowed, answered by the server at this address (the scripted servers say so).
+    Reached(&'static str),
+    /// Refused or failed with this code of section 17, and its sentence.
+    Denied(&'static str),
+    /// Refused or failed, with whatever code.
+    Refused,
+    /// The binary does not start: the configuration is wrong.
+    NoStart,
+}
+
+/// Every key of the line, in its order.
+const KEYS: [&str; 7] = ["verdict", "code", "message", "size", "sha256", "media_type", "name"];
+
+/// Says what is wrong with the outcome, if anything.
+pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
+    if matches!(expect, Expect::NoStart) {
+        return does_not_start(outcome);
+    }
+    let mut lines = outcome.stdout.lines();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return Err("it did not print exactly one line".to_owned());
+    };
+    let line: Value = serde_json::from_str(line).map_err(|error| format!("the line is not JSON: {error}"))?;
+    let keys: Vec<&str> = line.as_object().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+    demand(keys == KEYS, || format!("the line has the keys {keys:?}"))?;
+    match expect {
+        Expect::Content(content) => allowed(&line, outcome, content),
+        Expect::Reached(address) => allowed(&line, outcome, format!("reached {address}\n").as_bytes()),
+        Expect::Denied(code) => {
+            demand(line["code"] == *code, || format!("the code is {}", line["code"]))?;
+            denied(&line, outcome)?;
+            let sentence = sentence(code, &reduced(&fetch.url));
+            demand(line["message"] == sentence, || format!("the message is {}, not {sentence:?}", line["message"]))?;
+            discloses_nothing(&line, &fetch.url)
+        }
+        Expect::Refused => denied(&line, outcome).and_then(|()| discloses_nothing(&line, &fetch.url)),
+        Expect::NoStart => Ok(()),
+    }
+}
+
+fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+fn does_not_start(outcome: &Outcome) -> Result<(), String> {
+    demand(outcome.status.code() == Some(78), || format!("it ended with {}, not with exit code 78", outcome.status))?;
+    demand(outcome.file.is_none(), || "it wrote a file".to_owned())
+}
+
+fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String> {
+    demand(line["verdict"] == "allow", || format!("it was not allowed: {line}"))?;
+    demand(outcome.status.success(), || format!("it ended with {}", outcome.status))?;
+    let file = outcome.file.as_deref().ok_or("there is no file")?;
+    demand(file == content, || format!("the file is {:?}", String::from_utf8_lossy(file.get(..200).unwrap_or(file))))?;
+    demand(line["size"] == content.len(), || format!("the size is {}", line["size"]))?;
+    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    demand(line["sha256"] == digest, || format!("the digest is {}", line["sha256"]))
+}
+
+fn denied(line: &Value, outcome: &Outcome) -> Result<(), String> {
+    demand(line["verdict"] == "deny", || format!("it was not denied: {line}"))?;
+    demand(outcome.status.code().is_some_and(|code| code != 0), || format!("it ended with {}", outcome.status))?;
+    demand(outcome.file.is_none(), || "it wrote a file".to_owned())
+}
+
+/// I-8: a refusal tells no address but what the URL itself says.
+fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
+    let text = line.to_string().replace(&reduced(url), "");
+    let words = text.split(|letter: char| !(letter.is_ascii_hexdigit() || letter == '.' || letter == ':'));
+    let mut addresses = words.filter(|word| word.trim_matches(['.', ':']).parse::<IpAddr>().is_ok());
+    addresses.next().map_or(Ok(()), |address| Err(format!("it tells the address {address}")))
+}
+
+/// The URL without query and fragment; a path is always there. Stories use URLs that need no other reduction.
+fn reduced(url: &str) -> String {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let url = &url[..end];
+    match url.split_once("://") {
+        Some((_, rest)) if !rest.contains('/') => format!("{url}/"),
+        _ => url.to_owned(),
+    }
+}
+
+/// The agent-facing sentence of a code (section 17), with the original URL in it.
+fn sentence(code: &str, url: &str) -> String {
+    let policy = match code {
+        "disabled_by_admin" => "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED).",
+        "disabled_by_app" => {
+            "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false)."
+        }
+        "host_not_in_admin_allowlist" => {
+            "External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST)."
+        }
+        "host_not_in_app_allowlist" => {
+            "External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist)."
+        }
+        "policy_invalid" => {
+            "This app's external fetch policy is invalid; ask the app owner to correct features.external_url_fetch."
+        }
+        _ => return format!("External URL {url} {}", rest(code, url)),
+    };
+    policy.to_owned()
+}
+
+fn rest(code: &str, url: &str) -> String {
+    let failed = |why: &str| format!("could not be fetched. {why}");
+    match code {
+        "invalid_url" => "is not a valid absolute http(s) URL.".to_owned(),
+        "unsupported_scheme" => "uses a scheme that is not supported; use http or https.".to_owned(),
+        "url_credentials" => "contains credentials, which are not accepted.".to_owned(),
+        "ambiguous_host" => {
+            "writes its host in an ambiguous form; use a plain host name or a dotted-decimal address.".to_owned()
+        }
+        "port_not_allowed" => "uses a port that is not allowed.".to_owned(),
+        "blocked_host" => "names a host that is never fetched (local, internal or reserved name).".to_owned(),
+        "ssrf_blocked" => {
+            "resolves to a blocked address (loopback, private, link-local, or cloud-metadata).".to_owned()
+        }
+        "redirect_limit" => "exceeded the configured redirect limit.".to_owned(),
+        "redirect_downgrade" => failed("It redirected from https to http, which is not allowed."),
+        "redirect_invalid" => failed("It redirected to an invalid location."),
+        "too_large" => "exceeds the configured file-size limit.".to_owned(),
+        "timeout" => "timed out.".to_owned(),
+        "dns_not_found" => {
+            let host = url.split('/').nth(2).unwrap_or_default();
+            failed(&format!("could not resolve host {host}."))
+        }
+        "dns_failure" => failed("Its host could not be resolved at the moment."),
+        "connect_failed" => failed("The server could not be reached."),
+        "tls_error" => failed("The TLS or certificate check failed."),
+        "connection_closed" => failed("The server closed the connection without a response."),
+        "malformed_response" => failed("The server sent an invalid HTTP response."),
+        "unexpected_partial" => failed("The server sent only part of the file."),
+        "truncated" => failed("The transfer ended before the file was complete."),
+        "unsupported_encoding" => "could not be fetched. It uses a content encoding that is not supported.".to_owned(),
+        "decode_error" => failed("Its content could not be decompressed."),
+        _ => panic!("no sentence for the code {code} in this table"),
+    }
+}

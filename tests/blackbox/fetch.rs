@@ -1,0 +1,121 @@
+//! One run of `dray fetch`: what it is told, and what it says.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::namespace::Namespace;
+
+/// Longest that one run may take. The binary's own limits end it far sooner.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// One fetch to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetch {
+    /// As typed.
+    pub(crate) url: String,
+    environment: Vec<(String, Option<String>)>,
+    policy: Option<Value>,
+    arguments: Vec<String>,
+}
+
+/// What a run left behind.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// How it ended.
+    pub(crate) status: ExitStatus,
+    /// Standard output.
+    pub(crate) stdout: String,
+    /// Standard error.
+    pub(crate) stderr: String,
+    /// Content of the file named by `-o`, when there is one.
+    pub(crate) file: Option<Vec<u8>>,
+}
+
+impl Fetch {
+    /// Of this URL, with the environment of the world.
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), environment: Vec::new(), policy: None, arguments: Vec::new() }
+    }
+
+    /// With a variable set, or set to something else.
+    pub(crate) fn set(mut self, variable: &str, value: impl Into<String>) -> Self {
+        self.environment.push((variable.to_owned(), Some(value.into())));
+        self
+    }
+
+    /// Without a variable that the world sets.
+    pub(crate) fn unset(mut self, variable: &str) -> Self {
+        self.environment.push((variable.to_owned(), None));
+        self
+    }
+
+    /// With the policy of an app.
+    pub(crate) fn policy(mut self, policy: Value) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// With a size limit.
+    pub(crate) fn limit(mut self, bytes: u64) -> Self {
+        self.arguments.extend(["--size-limit".to_owned(), bytes.to_string()]);
+        self
+    }
+
+    /// With seconds to wait in all.
+    pub(crate) fn timeout(mut self, seconds: u64) -> Self {
+        self.arguments.extend(["--timeout".to_owned(), seconds.to_string()]);
+        self
+    }
+
+    /// Runs the binary in the namespace. `folder` is empty and its own.
+    pub(crate) fn run(
+        &self,
+        binary: &Path,
+        namespace: &Namespace,
+        folder: &Path,
+        environment: &[(&str, &str)],
+    ) -> Outcome {
+        let content = folder.join("content");
+        let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
+        let mut command = namespace.command(binary.to_str().unwrap());
+        command.arg("fetch").arg("--json").arg("--state").arg(folder.join("state")).arg("-o").arg(&content);
+        if let Some(policy) = &self.policy {
+            let file = folder.join("policy.json");
+            fs::write(&file, policy.to_string()).unwrap();
+            command.arg("--app-policy").arg(file);
+        }
+        // After `--`, so that no URL is taken for an option.
+        command.args(&self.arguments).arg("--").arg(&self.url);
+        command.env("HOME", folder).env("TMPDIR", folder).envs(environment.iter().copied());
+        for (variable, value) in &self.environment {
+            match value {
+                Some(value) => command.env(variable, value),
+                None => command.env_remove(variable),
+            };
+        }
+        command.current_dir(folder).stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
+        let status = wait(&mut command.spawn().unwrap());
+        let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        Outcome { status, stdout: text(stdout), stderr: text(stderr), file: fs::read(content).ok() }
+    }
+}
+
+/// Waits for the end, or makes one.
+fn wait(child: &mut Child) -> ExitStatus {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            return child.wait().unwrap();
+        }
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}

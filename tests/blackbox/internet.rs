@@ -1,0 +1,120 @@
+//! The scripted servers (`internet.py`) as a process in a namespace, and what they saw.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::namespace::Namespace;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/internet.py");
+
+/// Running servers. They end with this value, or with this process.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    child: Child,
+    log: PathBuf,
+}
+
+/// One question to the name server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Lower case, without the root dot.
+    pub(crate) name: String,
+    /// `A`, `AAAA`, or a number.
+    pub(crate) kind: String,
+    /// Whether it came over TCP.
+    pub(crate) tcp: bool,
+    /// Address of the name server that was asked.
+    pub(crate) server: String,
+}
+
+/// One request to a web server.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Address that it was sent to.
+    pub(crate) to: String,
+    /// Port that it was sent to.
+    pub(crate) port: u64,
+    /// Everything up to the empty line, as it came.
+    pub(crate) head: String,
+}
+
+impl Request {
+    /// Value of the `Host` field.
+    pub(crate) fn host(&self) -> &str {
+        self.head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default()
+    }
+}
+
+impl Servers {
+    /// Starts them and waits until they listen.
+    pub(crate) fn start(namespace: &Namespace, folder: &Path, name: &str, script: &Value) -> Self {
+        let plan = folder.join(format!("{name}.json"));
+        let log = folder.join(format!("{name}.log"));
+        fs::write(&plan, script.to_string()).unwrap();
+        fs::write(&log, b"").unwrap();
+        let mut child = namespace
+            .command("python3")
+            .arg(PROGRAM)
+            .args([&plan, &log])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let servers = Self { child, log };
+        assert_eq!(line.trim_end(), "ready", "the scripted servers `{name}` did not start");
+        servers
+    }
+
+    /// Questions so far.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
+        let read = |event: Value| Question {
+            name: text(&event, "name"),
+            kind: text(&event, "kind"),
+            tcp: event["tcp"].as_bool().unwrap(),
+            server: text(&event, "to"),
+        };
+        self.events("dns").map(read).collect()
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        let read = |event: Value| Request {
+            to: event["to"].as_str().unwrap().to_owned(),
+            port: event["port"].as_u64().unwrap(),
+            head: event["head"].as_str().unwrap().to_owned(),
+        };
+        self.events("http").map(read).collect()
+    }
+
+    /// Accepted connections so far, as `address:port`.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        let read = |event: Value| format!("{}:{}", event["to"].as_str().unwrap(), event["port"]);
+        self.events("connect").map(read).collect()
+    }
+
+    /// Forgets what was seen so far.
+    pub(crate) fn forget(&self) {
+        // The servers append: they go on at the new end.
+        fs::write(&self.log, b"").unwrap();
+    }
+
+    fn events(&self, kind: &'static str) -> impl Iterator<Item = Value> {
+        let text = fs::read_to_string(&self.log).unwrap();
+        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        events.into_iter().filter(move |event| event["event"] == kind)
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,78 @@
+//! What the machine must have, and how its programs are run. Says exactly what is missing; works around nothing.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Where programs are looked for; the environment of the caller never reaches a child.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Programs, and the Debian packages that bring them.
+const PROGRAMS: [(&str, &[&str], &str); 4] = [
+    ("ip", &["-Version"], "iproute2"),
+    ("nft", &["--version"], "nftables"),
+    ("openssl", &["version"], "openssl"),
+    ("python3", &["--version"], "python3"),
+];
+
+/// The binary to look at. Panics with everything that is missing on this machine.
+pub(crate) fn require() -> PathBuf {
+    let mut missing = Vec::new();
+    if !cfg!(target_os = "linux") {
+        missing.push("Linux: network namespaces and nftables exist nowhere else".to_owned());
+    }
+    for (program, arguments, package) in PROGRAMS {
+        if !bare(program).args(arguments).output().is_ok_and(|output| output.status.success()) {
+            missing.push(format!("the program `{program}`: apt-get install {package}"));
+        }
+    }
+    let root = bare("id").arg("-u").output();
+    if !root.is_ok_and(|output| output.stdout.trim_ascii() == b"0") {
+        missing.push("root: creating network namespaces needs it".to_owned());
+    }
+    let binary = binary();
+    match &binary {
+        Some(path) if path.is_file() => {}
+        Some(path) => missing.push(format!("the binary: DRAY_BINARY names {}, which is no file", path.display())),
+        None => missing.push("the variable DRAY_BINARY: path of the binary to look at (`cargo xtask blackbox` sets it)".to_owned()),
+    }
+    assert!(missing.is_empty(), "this machine lacks what the suite needs:\n  {}", missing.join("\n  "));
+    binary.unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the runner says here which binary it built")]
+fn binary() -> Option<PathBuf> {
+    std::env::var_os("DRAY_BINARY").map(PathBuf::from)
+}
+
+/// A program with an empty environment but for the search path.
+pub(crate) fn bare(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", PATH).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end; panics with what the program said when it fails.
+pub(crate) fn run(command: &mut Command) -> Vec<u8> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    succeeded(command, output)
+}
+
+/// Like [`run`], with text on standard input.
+pub(crate) fn feed(command: &mut Command, input: &str) -> Vec<u8> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    succeeded(command, output)
+}
+
+fn succeeded(command: &Command, output: Output) -> Vec<u8> {
+    assert!(
+        output.status.success(),
+        "{command:?} failed, {}:\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}

@@ -1,0 +1,26 @@
+//! The egress envelope from outside: the release binary in a network namespace, a scripted internet on the far side of
+//! a cable, and a packet counter on every range that must never be reached (egress-security 23.7, I-1, I-9).
+//!
+//! Linux and root only; see `docs/blackbox.md`. Looks at nothing inside the binary: what it prints, what it asks the
+//! name server, which requests arrive, and which packets leave.
+
+#[cfg(test)]
+mod certificate;
+#[cfg(test)]
+mod counter;
+#[cfg(test)]
+mod expect;
+#[cfg(test)]
+mod fetch;
+#[cfg(test)]
+mod internet;
+#[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod namespace;
+#[cfg(test)]
+mod range;
+#[cfg(test)]
+mod story;
+#[cfg(test)]
+mod world;

@@ -1,0 +1,73 @@
+//! A network namespace that goes away with its value, also after a panic.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{fs, process};
+
+use crate::machine;
+
+/// Every name starts with this; the id of the process that made it follows.
+const PREFIX: &str = "dray-blackbox-";
+
+/// One network namespace with nothing in it but a loopback device that is up.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes it. `what` is unique within this process.
+    pub(crate) fn new(what: &str) -> Self {
+        let name = format!("{PREFIX}{}-{what}", process::id());
+        machine::run(machine::bare("ip").args(["netns", "add", &name]));
+        let namespace = Self { name };
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// The name that other `ip` commands know it by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs lines of `ip` commands in it.
+    pub(crate) fn ip(&self, lines: &str) {
+        machine::feed(machine::bare("ip").args(["-netns", &self.name, "-batch", "-"]), lines);
+    }
+
+    /// A program that will run in it, seeing its own resolver configuration; environment as in [`machine::bare`].
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = machine::bare("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// Puts a file over one in `/etc` for programs of this namespace.
+    pub(crate) fn overlay(&self, file: &str, text: &str) {
+        fs::create_dir_all(self.folder()).unwrap();
+        fs::write(self.folder().join(file), text).unwrap();
+    }
+
+    fn folder(&self) -> PathBuf {
+        PathBuf::from("/etc/netns").join(&self.name)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Nothing to be done when this fails: the next run sweeps.
+        let _ = machine::bare("ip").args(["netns", "delete", &self.name]).output();
+        let _ = fs::remove_dir_all(self.folder());
+    }
+}
+
+/// Removes what a run that was killed left behind: namespaces of this suite whose process is gone.
+pub(crate) fn sweep() {
+    let listed = machine::run(machine::bare("ip").args(["netns", "list"]));
+    for name in String::from_utf8_lossy(&listed).lines().filter_map(|line| line.split(' ').next()) {
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if owner.is_some_and(|pid| !PathBuf::from("/proc").join(pid).exists()) {
+            drop(Namespace { name: name.to_owned() });
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The accounts file on a real server: every line works, everything else is refused, for every identity
+//! (messaging-reliability 18 and 19.12).
+
+use serde_json::{Value, json};
+
+use self::server::Server;
+use self::table::{Identity, admits, example, identities};
+use self::wire::Client;
+
+mod server;
+mod table;
+mod wire;
+
+/// Subjects that would hurt, beside those of the other identities.
+const DANGEROUS: &[&str] = &[
+    "$JS.API.STREAM.DELETE.DRAY_WORK",
+    "$JS.API.STREAM.PURGE.DRAY_WORK",
+    "$JS.API.STREAM.PURGE.KV_dray_ledger",
+    "$JS.API.STREAM.UPDATE.DRAY_WORK",
+    "$JS.API.STREAM.CREATE.DRAY_OTHER",
+    "$JS.API.STREAM.MSG.DELETE.DRAY_WORK",
+    "$JS.API.STREAM.MSG.DELETE.KV_dray_ledger",
+    "$JS.API.STREAM.MSG.GET.DRAY_WORK",
+    "$JS.API.STREAM.MSG.GET.KV_dray_ledger",
+    "$JS.API.STREAM.SNAPSHOT.DRAY_WORK",
+    "$JS.API.STREAM.RESTORE.DRAY_WORK",
+    "$JS.API.STREAM.LEADER.STEPDOWN.DRAY_WORK",
+    "$JS.API.STREAM.PEER.REMOVE.DRAY_WORK",
+    "$JS.API.CONSUMER.CREATE.DRAY_WORK",
+    "$JS.API.CONSUMER.CREATE.DRAY_WORK.spy.dray.work.>",
+    "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.spy",
+    "$JS.API.CONSUMER.DELETE.DRAY_WORK.file-resolver",
+    "$JS.API.CONSUMER.LEADER.STEPDOWN.DRAY_WORK.file-resolver",
+    "$JS.API.META.LEADER.STEPDOWN",
+    "$JS.API.DIRECT.GET.DRAY_WORK",
+    "$JS.API.DIRECT.GET.KV_dray_ledger",
+    "$JS.API.ACCOUNT.INFO",
+    "$JS.API.SERVER.REMOVE",
+    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.DRAY_WORK.file-resolver",
+    "$SYS.REQ.SERVER.PING",
+    "$KV.dray_ledger.anything",
+    "dray.work.toolcall.v1.resolve.other-tenant",
+    "dray.work.toolcall.v1.cancel.acme",
+    "dray.event.toolcall.v1.resolved.acme",
+    "dray.dead.toolcall.v1.resolve.acme",
+    "dray.audit.egress.v1.fetched.acme",
+    "dray.egress.v1.fetch",
+    "dray.egress.v1.probe",
+    "dray.file.v1.resolve.more",
+    "dray.unknown.v1.verb",
+    "dray",
+    "anything.else",
+];
+
+/// Subscriptions that would let somebody listen in.
+const LISTENING: &[(&str, Option<&str>)] = &[
+    (">", None),
+    ("*", None),
+    ("dray.>", None),
+    ("dray.>", Some("egress-fetcher")),
+    ("dray.egress.v1.*", None),
+    ("dray.egress.v1.fetch", None),
+    ("dray.egress.v1.fetch", Some("spy")),
+    ("dray.file.v1.*", None),
+    ("dray.file.v1.resolve", Some("spy")),
+    ("dray.work.>", None),
+    ("dray.work.toolcall.v1.resolve.acme", None),
+    ("dray.event.>", None),
+    ("dray.event.toolcall.v1.*.*", None),
+    ("dray.event.toolcall.v1.*.other-tenant", None),
+    ("dray.audit.>", None),
+    ("dray.dead.>", None),
+    ("_INBOX.>", None),
+    ("_INBOX_nobody.>", None),
+    ("*.any", None),
+    ("$KV.>", None),
+    ("$KV.dray_ledger.>", None),
+    ("$JS.>", None),
+    ("$JS.API.>", None),
+    ("$JS.ACK.>", None),
+    ("$JS.EVENT.ADVISORY.>", None),
+    ("$SYS.>", None),
+];
+
+/// Every subject worth trying to publish on.
+fn subjects(identities: &[Identity]) -> Vec<String> {
+    let mut subjects: Vec<String> = DANGEROUS.iter().map(ToString::to_string).collect();
+    for line in identities.iter().flat_map(|identity| &identity.publish) {
+        let example = example(line);
+        // Beside what a line admits: one token more, one token less.
+        subjects.push(format!("{example}.more"));
+        if let Some((less, _)) = example.rsplit_once('.') {
+            subjects.push(less.to_owned());
+        }
+        subjects.push(example);
+    }
+    for identity in identities {
+        subjects.push(format!("_INBOX_{}.any", identity.user));
+    }
+    subjects.sort();
+    subjects.dedup();
+    subjects
+}
+
+#[test]
+fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
+    let server = Server::start();
+    let identities = identities();
+    let subjects = subjects(&identities);
+    let mut wrong = Vec::new();
+    let mut allowed = 0;
+    for identity in &identities {
+        let mut client = server.client(identity.user);
+        for subject in &subjects {
+            let should = identity.publish.iter().any(|line| admits(line, subject));
+            let answer = client.publish(subject, b"");
+            allowed += usize::from(answer.is_ok());
+            match answer {
+                Ok(()) if !should => wrong.push(format!("{} may {subject}", identity.user)),
+                Err(refusal) if should => wrong.push(format!("{}: {refusal}", identity.user)),
+                Err(refusal) => assert!(
+                    refusal.contains("Permissions Violation for Publish"),
+                    "{refusal}"
+                ),
+                Ok(()) => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let lines: usize = identities
+        .iter()
+        .map(|identity| identity.publish.len())
+        .sum();
+    assert!(allowed >= lines, "{allowed} publishes for {lines} lines");
+}
+
+#[test]
+fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() {
+    let server = Server::start();
+    let identities = identities();
+    let mut tried: Vec<(String, Option<&str>)> = LISTENING
+        .iter()
+        .map(|(subject, queue)| ((*subject).to_owned(), *queue))
+        .collect();
+    for (subject, queue) in identities.iter().flat_map(|identity| &identity.subscribe) {
+        tried.push((subject.clone(), *queue));
+        tried.push((subject.clone(), None));
+        tried.push((subject.clone(), Some("spy")));
+    }
+    let mut wrong = Vec::new();
+    for identity in &identities {
+        let mut client = server.client(identity.user);
+        for (subject, queue) in &tried {
+            // A line without a queue group admits any group; one with a group admits that alone.
+            let should = identity
+                .subscribe
+                .iter()
+                .any(|(line, group)| admits(line, subject) && (group.is_none() || group == queue));
+            match client.subscribe(subject, *queue) {
+                Ok(()) if !should => {
+                    wrong.push(format!("{} may hear {subject} as {queue:?}", identity.user));
+                }
+                Err(refusal) if should => wrong.push(format!("{}: {refusal}", identity.user)),
+                _ => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nobody_enters_without_an_identity() {
+    let server = Server::start();
+    for (user, password) in [
+        ("", ""),
+        ("egress-fetcher", ""),
+        ("egress-fetcher", "secret-of-sweeper"),
+        ("admin", "admin"),
+    ] {
+        let refusal = server.login(user, password).err();
+        assert_eq!(
+            refusal.as_deref(),
+            Some("'Authorization Violation'"),
+            "{user}"
+        );
+    }
+}
+
+/// A stream as the specification has it, with the subjects that matter here.
+fn stream(name: &str, subjects: &str) -> Value {
+    let ledger = name == "KV_dray_ledger";
+    json!({
+        "name": name, "subjects": [subjects], "retention": "limits", "storage": "file", "num_replicas": 1,
+        "discard": "new", "max_bytes": 1 << 20, "max_consumers": -1, "max_msgs": -1, "max_age": 0,
+        "max_msgs_per_subject": if ledger { 1 } else { -1 }, "allow_direct": ledger,
+        "allow_rollup_hdrs": false, "deny_delete": true, "deny_purge": true,
+    })
+}
+
+/// A request whose reply is JSON.
+#[track_caller]
+fn ask(client: &mut Client, subject: &str, headers: &str, payload: &Value) -> Value {
+    let payload = if payload.is_null() {
+        String::new()
+    } else {
+        payload.to_string()
+    };
+    let reply = client
+        .request(subject, headers, payload.as_bytes())
+        .unwrap_or_else(|refusal| panic!("{subject}: {refusal}"));
+    serde_json::from_slice(&reply.payload).unwrap()
+}
+
+/// Streams made by the identity whose job that is.
+fn provisioned(server: &Server) -> Client {
+    let mut provisioner = server.client("provisioner");
+    for (name, subjects) in [
+        ("DRAY_WORK", "dray.work.>"),
+        ("DRAY_EVENT", "dray.event.>"),
+        ("KV_dray_ledger", "$KV.dray_ledger.>"),
+    ] {
+        let subject = format!("$JS.API.STREAM.CREATE.{name}");
+        let made = ask(&mut provisioner, &subject, "", &stream(name, subjects));
+        assert!(made["error"].is_null(), "{made}");
+    }
+    let consumer = json!({
+        "stream_name": "DRAY_WORK",
+        "config": {
+            "durable_name": "file-resolver", "filter_subject": "dray.work.toolcall.>",
+            "ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant",
+            "ack_wait": 30_000_000_000_u64, "max_deliver": 20,
+        },
+    });
+    let made = ask(
+        &mut provisioner,
+        "$JS.API.CONSUMER.DURABLE.CREATE.DRAY_WORK.file-resolver",
+        "",
+        &consumer,
+    );
+    assert!(made["error"].is_null(), "{made}");
+    provisioner
+}
+
+/// Messages in a stream.
+fn messages(client: &mut Client, stream: &str) -> u64 {
+    let subject = format!("$JS.API.STREAM.INFO.{stream}");
+    ask(client, &subject, "", &Value::Null)["state"]["messages"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn a_rollup_header_erases_nothing() {
+    let server = Server::start();
+    provisioned(&server);
+    let mut resolver = server.client("file-resolver");
+    for key in [
+        "toolcall.resolve.acme.one",
+        "toolcall.resolve.acme.two",
+        "file.a.b.c",
+    ] {
+        let stored = ask(
+            &mut resolver,
+            &format!("$KV.dray_ledger.{key}"),
+            "",
+            &json!("kept"),
+        );
+        assert!(stored["error"].is_null(), "{stored}");
+    }
+    for rollup in ["all", "sub"] {
+        let answer = ask(
+            &mut resolver,
+            "$KV.dray_ledger.toolcall.resolve.acme.one",
+            &format!("Nats-Rollup: {rollup}"),
+            &json!("gone"),
+        );
+        assert_eq!(
+            answer["error"]["description"], "rollup not permitted",
+            "{answer}"
+        );
+    }
+    assert_eq!(messages(&mut resolver, "KV_dray_ledger"), 3);
+}
+
+#[test]
+fn nobody_but_the_provisioner_changes_streams_and_not_even_it_deletes() {
+    let server = Server::start();
+    let mut provisioner = provisioned(&server);
+    let mut publisher = server.client("publisher-acme");
+    let accepted = ask(
+        &mut publisher,
+        "dray.work.toolcall.v1.resolve.acme",
+        "",
+        &json!("work"),
+    );
+    assert_eq!(accepted["stream"], "DRAY_WORK");
+    let changes = [
+        ("$JS.API.STREAM.DELETE.DRAY_WORK", Value::Null),
+        ("$JS.API.STREAM.PURGE.DRAY_WORK", Value::Null),
+        ("$JS.API.STREAM.MSG.DELETE.DRAY_WORK", json!({"seq": 1})),
+        (
+            "$JS.API.CONSUMER.DELETE.DRAY_WORK.file-resolver",
+            Value::Null,
+        ),
+        (
+            "$JS.API.STREAM.UPDATE.DRAY_WORK",
+            json!({"name": "DRAY_WORK", "subjects": ["other.>"], "allow_rollup_hdrs": true}),
+        ),
+    ];
+    for identity in identities() {
+        let mut client = server.client(identity.user);
+        for (subject, payload) in &changes {
+            let updates = identity.user == "provisioner" && subject.contains("UPDATE");
+            let answer = client.publish(subject, payload.to_string().as_bytes());
+            assert_eq!(answer.is_ok(), updates, "{}: {subject}", identity.user);
+        }
+    }
+    // The provisioner may ask for an update, so that a topology can grow; what holds messages stays.
+    let info = ask(
+        &mut provisioner,
+        "$JS.API.STREAM.INFO.DRAY_WORK",
+        "",
+        &Value::Null,
+    );
+    assert_eq!(info["state"]["messages"], 1, "{info}");
+    assert_eq!(info["state"]["consumer_count"], 1, "{info}");
+}
+
+#[test]
+fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
+    let server = Server::start();
+    provisioned(&server);
+    let mut publisher = server.client("publisher-acme");
+    publisher
+        .subscribe("dray.event.toolcall.v1.*.acme", None)
+        .unwrap();
+    let accepted = ask(
+        &mut publisher,
+        "dray.work.toolcall.v1.resolve.acme",
+        "Nats-Msg-Id: a:toolcall.resolve:0",
+        &json!("work"),
+    );
+    assert_eq!(accepted["seq"], 1, "{accepted}");
+
+    let mut resolver = server.client("file-resolver");
+    let work = resolver.request(
+        "$JS.API.CONSUMER.MSG.NEXT.DRAY_WORK.file-resolver",
+        "",
+        b"{\"batch\":1}",
+    );
+    let work = work.unwrap();
+    assert_eq!(work.payload, b"\"work\"");
+    let told = ask(
+        &mut resolver,
+        "dray.event.toolcall.v1.resolved.acme",
+        "",
+        &json!("done"),
+    );
+    assert_eq!(told["stream"], "DRAY_EVENT", "{told}");
+    assert_eq!(publisher.next().payload, b"\"done\"");
+
+    // Acknowledged with an answer, as the product does it.
+    resolver.request(&work.reply, "", b"+ACK").unwrap();
+    let consumer = "$JS.API.CONSUMER.INFO.DRAY_WORK.file-resolver";
+    let consumer = ask(&mut resolver, consumer, "", &Value::Null);
+    assert_eq!(consumer["num_ack_pending"], 0, "{consumer}");
+    assert_eq!(consumer["ack_floor"]["stream_seq"], 1, "{consumer}");
+}
+
+#[test]
+fn a_responder_answers_where_it_was_asked_and_nowhere_else() {
+    let server = Server::start();
+    let mut fetcher = server.client("egress-fetcher");
+    fetcher
+        .subscribe("dray.egress.v1.*", Some("egress-fetcher"))
+        .unwrap();
+    // Nobody asked: the resolver's inbox is closed to the fetcher.
+    let refusal = fetcher.publish("_INBOX_file-resolver.1", b"").unwrap_err();
+    assert!(refusal.contains("Permissions Violation"), "{refusal}");
+
+    let mut resolver = server.client("file-resolver");
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| resolver.request("dray.egress.v1.fetch", "", b"please"));
+        let asked = fetcher.next().reply;
+        fetcher.publish(&asked, b"here").unwrap();
+        assert_eq!(answer.join().unwrap().unwrap().payload, b"here");
+        // Progress replies before the last one are within the bound.
+        fetcher.publish(&asked, b"one more").unwrap();
+    });
+}

@@ -1,0 +1,178 @@
+//! A NATS client of a few lines that says what the server answered, word for word.
+//!
+//! The real client hides a refused publish (it is an event, and the caller waits in vain), so it cannot tell a
+//! refusal from an outage. Here every command is followed by a PING, and whatever stands before the PONG is the
+//! answer.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// One connection of one identity.
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+    inbox: String,
+    replies: u32,
+    messages: VecDeque<Message>,
+}
+
+/// A message that arrived.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// On the identity's inbox, and not on a subscription of the test.
+    private: bool,
+    /// Where an answer is awaited; empty when nowhere.
+    pub(super) reply: String,
+    pub(super) payload: Vec<u8>,
+}
+
+/// What the server said against it.
+pub(super) type Refusal = String;
+
+impl Client {
+    /// Logs in and subscribes to the identity's own inbox.
+    pub(super) fn connect(server: SocketAddr, user: &str, password: &str) -> Result<Self, Refusal> {
+        let stream = TcpStream::connect(server).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let mut client = Self {
+            stream: BufReader::new(stream),
+            inbox: format!("_INBOX_{user}"),
+            replies: 0,
+            messages: VecDeque::new(),
+        };
+        let hello = client.line();
+        assert!(hello.starts_with("INFO "), "{hello}");
+        let login = serde_json::json!({
+            "verbose": false, "pedantic": false, "headers": true, "no_responders": true,
+            "user": user, "pass": password, "lang": "test", "version": "1", "protocol": 1,
+        });
+        client.send(format!("CONNECT {login}\r\n").as_bytes())?;
+        let inbox = format!("{}.>", client.inbox);
+        client.subscribe(&inbox, None)?;
+        Ok(client)
+    }
+
+    /// Publishes, and tells whether the server refused it.
+    pub(super) fn publish(&mut self, subject: &str, payload: &[u8]) -> Result<(), Refusal> {
+        self.put(subject, "", "", payload)
+    }
+
+    /// Subscribes, in a queue group or not, and tells whether the server refused it.
+    pub(super) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> Result<(), Refusal> {
+        self.replies += 1;
+        let queue = queue.map(|queue| format!("{queue} ")).unwrap_or_default();
+        self.send(format!("SUB {subject} {queue}{}\r\n", self.replies).as_bytes())
+    }
+
+    /// Publishes with headers and waits for the reply.
+    pub(super) fn request(
+        &mut self,
+        subject: &str,
+        headers: &str,
+        payload: &[u8],
+    ) -> Result<Message, Refusal> {
+        self.replies += 1;
+        let reply = format!("{}.{}", self.inbox, self.replies);
+        self.put(subject, &reply, headers, payload)?;
+        Ok(self.wait(true))
+    }
+
+    /// The next message on a subscription of the test.
+    pub(super) fn next(&mut self) -> Message {
+        self.wait(false)
+    }
+
+    fn wait(&mut self, private: bool) -> Message {
+        loop {
+            let kept = self
+                .messages
+                .iter()
+                .position(|message| message.private == private);
+            if let Some(message) = kept.and_then(|at| self.messages.remove(at)) {
+                return message;
+            }
+            let line = self.line();
+            self.take(&line);
+        }
+    }
+
+    fn put(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        headers: &str,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let mut command = if headers.is_empty() {
+            format!("PUB {subject} {reply} {}\r\n", payload.len()).into_bytes()
+        } else {
+            let head = format!("NATS/1.0\r\n{headers}\r\n\r\n");
+            let total = head.len() + payload.len();
+            format!("HPUB {subject} {reply} {} {total}\r\n{head}", head.len()).into_bytes()
+        };
+        command.extend_from_slice(payload);
+        command.extend_from_slice(b"\r\n");
+        self.send(&command)
+    }
+
+    /// Sends a command and a PING; the first error before the PONG is the refusal.
+    fn send(&mut self, command: &[u8]) -> Result<(), Refusal> {
+        let both = [command, b"PING\r\n"].concat();
+        self.stream.get_mut().write_all(&both).unwrap();
+        let mut answer = Ok(());
+        loop {
+            let line = self.line();
+            if line == "PONG" {
+                return answer;
+            }
+            if let Some(refusal) = line.strip_prefix("-ERR ") {
+                answer = answer.and(Err(refusal.to_owned()));
+                if refusal.contains("Authorization") {
+                    return answer;
+                }
+            } else {
+                self.take(&line);
+            }
+        }
+    }
+
+    /// Keeps a message whose first line this is.
+    fn take(&mut self, line: &str) {
+        let words: Vec<_> = line.split(' ').collect();
+        if !matches!(words[0], "MSG" | "HMSG") {
+            return;
+        }
+        let head: usize = if words[0] == "HMSG" {
+            words[words.len() - 2].parse().unwrap()
+        } else {
+            0
+        };
+        let total: usize = words[words.len() - 1].parse().unwrap();
+        // `MSG subject sid [reply] total`, `HMSG subject sid [reply] head total`
+        let without_reply = if head > 0 { 5 } else { 4 };
+        let reply = if words.len() > without_reply {
+            words[3]
+        } else {
+            ""
+        };
+        let mut body = vec![0; total + 2];
+        self.stream.read_exact(&mut body).unwrap();
+        self.messages.push_back(Message {
+            // The inbox is the first subscription; a pulled message comes to it under its own subject.
+            private: words[2] == "1",
+            reply: reply.to_owned(),
+            payload: body[head..total].to_vec(),
+        });
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream
+            .read_line(&mut line)
+            .expect("the server answers in time");
+        line.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,208 @@
+//! `docker compose up`, as far as it can be told without a Docker daemon.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{read, strings, yaml};
+use crate::support;
+
+/// Variables as `deploy/credentials.sh` prints them.
+fn credentials() -> BTreeMap<String, String> {
+    support::stdout(&mut Command::new(
+        support::root().join("deploy/credentials.sh"),
+    ))
+    .lines()
+    .map(|line| line.split_once('=').expect("NAME=value"))
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect()
+}
+
+/// `docker compose`, or the program of that name before it became a part of docker.
+fn compose(arguments: &[&str]) -> Command {
+    let built_in = Command::new("docker")
+        .args(["compose", "version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    let mut command = if built_in {
+        let mut command = Command::new("docker");
+        command.arg("compose");
+        command
+    } else {
+        Command::new("docker-compose")
+    };
+    command.args(arguments).current_dir(support::root());
+    command
+}
+
+/// The file as the program understands it.
+fn effective() -> Value {
+    let text = support::stdout(compose(&["config"]).envs(credentials()));
+    yaml(&text).remove(0)
+}
+
+#[test]
+fn compose_accepts_the_file() {
+    let services = effective();
+    let services = services["services"].as_object().unwrap();
+    let names: Vec<_> = services.keys().map(String::as_str).collect();
+    for name in [
+        "egress-fetcher",
+        "file-resolver",
+        "minio",
+        "nats",
+        "store-setup",
+        "topology",
+    ] {
+        assert!(names.contains(&name), "{name} is missing among {names:?}");
+    }
+}
+
+#[test]
+fn compose_stops_without_credentials_and_says_how_to_make_them() {
+    let output = compose(&["config"])
+        .env_clear()
+        .env("PATH", path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("deploy/credentials.sh"), "{said}");
+}
+
+/// Where programs are; everything else is cleared.
+fn path() -> String {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test hands its own search path on"
+    )]
+    std::env::var("PATH").unwrap()
+}
+
+#[test]
+fn credentials_are_new_each_time_and_one_for_each_identity() {
+    let (first, second) = (credentials(), credentials());
+    let names: Vec<_> = first.keys().collect();
+    assert_eq!(names, second.keys().collect::<Vec<_>>());
+    for (name, value) in &first {
+        assert!(value.len() > 40, "{name} is short");
+        assert!(
+            value.starts_with(|first: char| first.is_ascii_alphabetic()),
+            "{name} could be read as a number"
+        );
+        assert_ne!(Some(value), second.get(name), "{name} does not change");
+    }
+    let accounts = read("deploy/nats/accounts.conf");
+    for variable in accounts.split('$').skip(1) {
+        let variable: String = variable
+            .chars()
+            .take_while(|character| character.is_ascii_uppercase() || *character == '_')
+            .collect();
+        if variable.starts_with("DRAY_") {
+            assert!(first.contains_key(&variable), "{variable} is not made");
+        }
+    }
+}
+
+#[test]
+fn s_3_only_the_fetcher_has_a_way_out() {
+    let file = effective();
+    assert_eq!(file["networks"]["inside"]["internal"], true);
+    for (name, service) in file["services"].as_object().unwrap() {
+        let networks = service["networks"].as_object().unwrap();
+        assert_eq!(
+            networks.contains_key("outside"),
+            name == "egress-fetcher",
+            "{name}"
+        );
+        let published = matches!(name.as_str(), "nats" | "minio");
+        assert_eq!(networks.contains_key("host"), published, "{name}");
+    }
+}
+
+#[test]
+fn s_1_each_container_holds_its_own_credentials_and_no_others() {
+    let file = effective();
+    for name in ["egress-fetcher", "file-resolver"] {
+        let environment = &file["services"][name]["environment"];
+        assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
+        assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
+    }
+    let all = credentials();
+    let fetcher = file["services"]["egress-fetcher"]["environment"]
+        .as_object()
+        .unwrap();
+    let secrets = fetcher
+        .keys()
+        .filter(|key| key.ends_with("PASSWORD") || key.ends_with("KEY"));
+    assert_eq!(secrets.count(), 3, "password, access key, secret key");
+    assert!(fetcher.keys().all(|key| !all.contains_key(key)));
+}
+
+#[test]
+fn containers_are_locked_down() {
+    let file = effective();
+    for name in ["egress-fetcher", "file-resolver", "topology"] {
+        let service = &file["services"][name];
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(service["user"], "65532:65532", "{name}");
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert_eq!(
+            strings(&service["security_opt"]),
+            ["no-new-privileges:true"],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn ports_are_published_on_loopback_alone() {
+    let text = read("docker-compose.yml");
+    let published: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("ports:"))
+        .collect();
+    assert_eq!(published.len(), 2);
+    for line in published {
+        assert!(line.contains("[\"127.0.0.1:"), "{line}");
+    }
+}
+
+#[test]
+fn s_2_the_image_runs_as_nobody_in_particular_and_watches_itself() {
+    let text = read("deploy/Dockerfile");
+    let last = text.rsplit("\nFROM ").next().unwrap();
+    for line in [
+        "USER 65532:65532",
+        "STOPSIGNAL SIGTERM",
+        "ENTRYPOINT [\"/usr/local/bin/dray\"]",
+    ] {
+        assert!(last.contains(line), "{line}");
+    }
+    assert!(last.contains("\"healthcheck\""), "no health check");
+    assert!(text.contains("--locked"), "the build must use Cargo.lock");
+}
+
+#[test]
+fn store_policy_and_lifetimes_are_what_the_store_needs() {
+    let policy: Value = serde_json::from_str(&read("deploy/minio/artifacts.json")).unwrap();
+    for statement in policy["Statement"].as_array().unwrap() {
+        let stage_only = strings(&statement["Resource"]) == ["arn:aws:s3:::drayage/stage/*"];
+        let deletes = strings(&statement["Action"]).contains(&"s3:DeleteObject");
+        assert_eq!(deletes, stage_only, "{}", statement["Sid"]);
+    }
+    let rules: Value = serde_json::from_str(&read("deploy/minio/lifecycle.json")).unwrap();
+    let days: BTreeMap<_, _> = rules["Rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| {
+            (
+                rule["Filter"]["Prefix"].as_str().unwrap(),
+                rule["Expiration"]["Days"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(days, BTreeMap::from([("cas/", 15), ("stage/", 1)]));
+}

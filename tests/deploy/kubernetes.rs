@@ -1,0 +1,303 @@
+//! `kubectl apply -k deploy/kubernetes`, as far as it can be told without a cluster: rendered by kubectl, checked
+//! against the schemas of Kubernetes, and compared with what the product relies on.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use dray_guard::addrclass::{Class, IPV4, IPV6, classify};
+use serde_json::Value;
+
+use super::{strings, yaml};
+use crate::support;
+
+/// The services, each a Deployment.
+const SERVICES: [&str; 2] = ["egress-fetcher", "file-resolver"];
+
+/// What kubectl makes of the folder.
+static RENDERED: LazyLock<String> = LazyLock::new(|| {
+    support::stdout(
+        Command::new("kubectl")
+            .arg("kustomize")
+            .arg(support::root().join("deploy/kubernetes")),
+    )
+});
+
+/// All objects.
+fn objects() -> Vec<Value> {
+    yaml(&RENDERED)
+}
+
+/// One object by kind and name; generated names carry a hash behind a dash.
+#[track_caller]
+fn object(kind: &str, name: &str) -> Value {
+    objects()
+        .into_iter()
+        .find(|object| {
+            let named = object["metadata"]["name"].as_str().unwrap_or_default();
+            let hashed = kind == "ConfigMap"
+                && named
+                    .rsplit_once('-')
+                    .is_some_and(|(before, hash)| before == name && hash.len() == 10);
+            object["kind"] == kind && (named == name || hashed)
+        })
+        .unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+/// The pod templates of everything that runs.
+fn pods() -> Vec<(String, Value)> {
+    objects()
+        .into_iter()
+        .filter(|object| matches!(object["kind"].as_str(), Some("Deployment" | "Job")))
+        .map(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            (name, object["spec"]["template"]["spec"].clone())
+        })
+        .collect()
+}
+
+#[test]
+fn every_object_fits_the_schemas_of_kubernetes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rendered.yaml");
+    std::fs::write(&file, RENDERED.as_str()).unwrap();
+    let told = support::stdout(
+        Command::new(support::python())
+            .args(["-m", "kubernetes_validate", "--strict", "--no-warn"])
+            .arg(&file),
+    );
+    drop(told);
+    assert!(objects().len() >= 20, "only {} objects", objects().len());
+}
+
+#[test]
+fn the_schemas_refuse_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rendered.yaml");
+    std::fs::write(&file, RENDERED.replace("maxSurge: 1", "maxSurge: {}")).unwrap();
+    let output = Command::new(support::python())
+        .args(["-m", "kubernetes_validate", "--strict"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+}
+
+#[test]
+fn s_2_every_pod_is_locked_down() {
+    let pods = pods();
+    assert_eq!(pods.len(), SERVICES.len() + 1);
+    for (name, pod) in pods {
+        assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+        assert_eq!(pod["enableServiceLinks"], false, "{name}");
+        assert_ne!(pod["hostNetwork"], true, "{name}");
+        let account = object(
+            "ServiceAccount",
+            pod["serviceAccountName"].as_str().unwrap(),
+        );
+        assert_eq!(account["automountServiceAccountToken"], false, "{name}");
+        let context = &pod["securityContext"];
+        assert_eq!(context["runAsNonRoot"], true, "{name}");
+        assert_eq!(
+            context["seccompProfile"]["type"], "RuntimeDefault",
+            "{name}"
+        );
+        for container in pod["containers"].as_array().unwrap() {
+            let context = &container["securityContext"];
+            assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(strings(&context["capabilities"]["drop"]), ["ALL"], "{name}");
+            assert!(
+                container["resources"]["limits"]["memory"].is_string(),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn s_1_no_secret_is_shared_between_services() {
+    let mut seen = BTreeSet::new();
+    for (name, pod) in pods() {
+        let container = &pod["containers"][0];
+        for source in container["envFrom"].as_array().unwrap() {
+            if let Some(secret) = source["secretRef"]["name"].as_str() {
+                assert_eq!(secret, name);
+                assert!(seen.insert(secret.to_owned()), "{secret} twice");
+            }
+        }
+    }
+    assert_eq!(seen.len(), SERVICES.len() + 1);
+    assert!(
+        !RENDERED.contains("kind: Secret"),
+        "secrets are made by hand"
+    );
+}
+
+#[test]
+fn a_service_is_probed_replaced_and_ended_in_order() {
+    for name in SERVICES {
+        let deployment = object("Deployment", name);
+        let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+        assert_eq!(rolling["maxUnavailable"], 0, "{name}");
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["terminationGracePeriodSeconds"], 60, "{name}");
+        let container = &pod["containers"][0];
+        for (probe, path) in [
+            ("startupProbe", "/started"),
+            ("livenessProbe", "/live"),
+            ("readinessProbe", "/ready"),
+        ] {
+            assert_eq!(container[probe]["httpGet"]["path"], path, "{name}");
+        }
+        assert_eq!(strings(&container["args"]), ["up", "--only", name]);
+        let budget = object("PodDisruptionBudget", name);
+        assert_eq!(budget["spec"]["maxUnavailable"], 1, "{name}");
+        assert_eq!(
+            budget["spec"]["selector"], deployment["spec"]["selector"],
+            "{name}"
+        );
+        object("Service", name);
+    }
+}
+
+#[test]
+fn the_fetcher_alone_scales_by_load() {
+    let scaler = object("HorizontalPodAutoscaler", "egress-fetcher");
+    assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], "egress-fetcher");
+    let deployment = object("Deployment", "egress-fetcher");
+    assert!(
+        deployment["spec"]["replicas"].is_null(),
+        "a fixed number would fight the autoscaler at every apply"
+    );
+}
+
+#[test]
+fn image_tag_is_the_version_of_the_workspace() {
+    for (name, pod) in pods() {
+        let image = pod["containers"][0]["image"].as_str().unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(image.ends_with(&format!(":{version}")), "{name}: {image}");
+    }
+}
+
+/// Blocks of addresses that a policy lets out to, with their exceptions.
+fn address_blocks(policy: &Value) -> Vec<(String, Vec<String>)> {
+    let rules = policy["spec"]["egress"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    rules
+        .iter()
+        .flat_map(|rule| rule["to"].as_array().cloned().unwrap_or_default())
+        .filter_map(|peer| {
+            let block = peer["ipBlock"].as_object()?.clone();
+            let except = strings(&block["except"]).into_iter().map(str::to_owned);
+            Some((block["cidr"].as_str()?.to_owned(), except.collect()))
+        })
+        .collect()
+}
+
+/// A network as its first address and prefix length.
+fn network(text: &str) -> (IpAddr, u8) {
+    let (address, prefix) = text.split_once('/').expect("an address and a length");
+    (address.parse().unwrap(), prefix.parse().unwrap())
+}
+
+/// Whether one network lies in another.
+fn inside(inner: &str, outer: &str) -> bool {
+    let ((inner, inner_prefix), (outer, outer_prefix)) = (network(inner), network(outer));
+    let same = match (inner, outer) {
+        (IpAddr::V4(inner), IpAddr::V4(outer)) => {
+            let shift = 32 - u32::from(outer_prefix);
+            inner.to_bits().checked_shr(shift) == outer.to_bits().checked_shr(shift)
+        }
+        (IpAddr::V6(inner), IpAddr::V6(outer)) => {
+            let shift = 128 - u32::from(outer_prefix);
+            inner.to_bits().checked_shr(shift) == outer.to_bits().checked_shr(shift)
+        }
+        _ => false,
+    };
+    same && inner_prefix >= outer_prefix
+}
+
+#[test]
+fn s_3_the_policy_excepts_exactly_what_the_guard_refuses() {
+    let blocks = address_blocks(&object("NetworkPolicy", "egress-fetcher"));
+    let guard: Vec<String> = IPV4
+        .iter()
+        .map(|block| block.network().to_string())
+        .chain(IPV6.iter().map(|block| block.network().to_string()))
+        .collect();
+    for refused in &guard {
+        for (open, except) in &blocks {
+            let reachable =
+                inside(refused, open) && !except.iter().any(|wall| inside(refused, wall));
+            assert!(!reachable, "{refused} can be reached through {open}");
+            assert!(!inside(open, refused), "{open} lies in {refused}");
+        }
+    }
+    for (open, except) in &blocks {
+        for wall in except {
+            assert!(guard.contains(wall), "{wall} is not refused by the guard");
+            assert!(inside(wall, open), "{wall} does not lie in {open}");
+        }
+    }
+    let open: Vec<_> = blocks.iter().map(|(open, _)| open.as_str()).collect();
+    assert_eq!(open, ["0.0.0.0/0", "2000::/3"]);
+}
+
+#[test]
+fn s_3_edges_of_every_exception_are_edges_of_the_guard() {
+    for (_, except) in address_blocks(&object("NetworkPolicy", "egress-fetcher")) {
+        for wall in except {
+            let (first, prefix) = network(&wall);
+            assert!(
+                matches!(classify(first), Class::Blocked(_)),
+                "{first} of {wall}"
+            );
+            let last: IpAddr = match first {
+                IpAddr::V4(first) => {
+                    let span = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                    std::net::Ipv4Addr::from_bits(first.to_bits() | span).into()
+                }
+                IpAddr::V6(first) => {
+                    let span = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                    std::net::Ipv6Addr::from_bits(first.to_bits() | span).into()
+                }
+            };
+            assert!(
+                matches!(classify(last), Class::Blocked(_)),
+                "{last} of {wall}"
+            );
+        }
+    }
+}
+
+#[test]
+fn s_3_nobody_else_has_a_way_out() {
+    for policy in objects() {
+        if policy["kind"] != "NetworkPolicy" {
+            continue;
+        }
+        let name = policy["metadata"]["name"].as_str().unwrap();
+        assert_eq!(
+            address_blocks(&policy).is_empty(),
+            name != "egress-fetcher",
+            "{name}"
+        );
+        for rule in policy["spec"]["egress"].as_array().into_iter().flatten() {
+            let to = rule["to"].as_array().map_or(0, Vec::len);
+            let ports = rule["ports"].as_array().map_or(0, Vec::len);
+            assert!(to > 0 && ports > 0, "{name} lets out to everything");
+        }
+    }
+    let nothing = object("NetworkPolicy", "nothing");
+    assert_eq!(nothing["spec"]["podSelector"], serde_json::json!({}));
+    assert_eq!(
+        strings(&nothing["spec"]["policyTypes"]),
+        ["Ingress", "Egress"]
+    );
+    assert!(nothing["spec"]["egress"].is_null());
+}

@@ -1,0 +1,48 @@
+//! Somebody runs it: what stands in `deploy/` and `docker-compose.yml` is what the programs that read it accept, and
+//! says what the rest of the product relies on.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support;
+
+mod accounts;
+mod compose;
+mod kubernetes;
+
+/// All documents of a YAML text, as JSON.
+fn yaml(text: &str) -> Vec<Value> {
+    let program =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let mut child = Command::new(support::python())
+        .args(["-c", program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "not YAML");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A file of the tree, as text.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(support::root().join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Strings of a JSON array; none when there is no array.
+fn strings(value: &Value) -> Vec<&str> {
+    value
+        .as_array()
+        .map(|items| items.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,10 @@
+//! System tests: one binary, a module per story that a user would tell.
+//!
+//! `cargo xtask test` prepares what they need and runs them with everything else; single ones run with
+//! `cargo xtask test -- deploy::`. Helpers of several stories are in `support`. (`cfg(test)` tells Clippy that
+//! helpers are tests too.)
+
+#[cfg(test)]
+mod deploy;
+#[cfg(test)]
+mod support;

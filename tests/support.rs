@@ -1,0 +1,39 @@
+//! What several stories need: places in the tree, programs beside the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The folder of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests stand below the workspace")
+}
+
+/// The interpreter with the packages of `tests/python/requirements.txt`.
+pub(crate) fn python() -> PathBuf {
+    let path = root().join("target/python/bin/python");
+    assert!(
+        path.exists(),
+        "no Python environment: run `cargo xtask test --prepare` once"
+    );
+    path
+}
+
+/// Runs a program to its end and takes what it wrote on standard output; its standard error goes into the panic.
+#[track_caller]
+pub(crate) fn stdout(command: &mut Command) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    assert!(
+        status.success(),
+        "{command:?} ended with {status}: {}",
+        String::from_utf8_lossy(&stderr)
+    );
+    String::from_utf8(stdout).expect("text")
+}
