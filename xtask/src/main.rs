@@ -8,6 +8,7 @@
 )]
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -15,6 +16,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod fuzz;
 mod generate;
+mod metadata;
 mod need;
 mod python;
 mod step;
@@ -88,10 +90,19 @@ enum Command {
     Tidy,
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
     let root = workspace_root()?;
-    match arguments.command {
+    match command {
         Command::Check => check::run(&root),
         Command::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
         Command::Test { filter, .. } => suite::test(&root, &filter),

@@ -6,13 +6,11 @@ use std::path::Path;
 
 use anyhow::bail;
 
+use crate::metadata::Metadata;
 use crate::{generate, need, python, step, tidy};
 
 /// Variables that tests read, name and value.
 type Variables = Vec<(String, String)>;
-
-/// The package and the binary of the system tests.
-const SYSTEM: [&str; 4] = ["--package", "dray-tests", "--test", "system"];
 
 /// Installs what is missing, and says what tests find in their environment.
 pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
@@ -82,14 +80,8 @@ pub(crate) fn soak(root: &Path, filter: &[String]) -> anyhow::Result<()> {
     step::cargo(root)
         .args(["build", "--package", "dray"])
         .run()?;
-    step::cargo(root)
-        .arg("test")
-        .args(SYSTEM)
-        .args(["--features", "soak", "--", "soak::", "--test-threads", "1"])
-        .args(filter)
-        .envs(&variables)
-        .env("DRAY_BIN", root.join("target/debug/dray"))
-        .run()
+    let binary = root.join("target/debug/dray");
+    run_apart(root, "soak", &binary, &variables, filter)
 }
 
 /// The suite that looks at the release binary from outside.
@@ -99,13 +91,30 @@ pub(crate) fn blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
     step::cargo(root)
         .args(["build", "--release", "--package", "dray"])
         .run()?;
-    step::cargo(root)
-        .arg("test")
-        .args(SYSTEM)
-        .args(["--features", "blackbox", "--"])
-        .args(["blackbox::", "--test-threads", "1", "--nocapture"])
-        .args(filter)
-        .envs(&variables)
-        .env("DRAY_BIN", root.join("target/release/dray"))
-        .run()
+    let binary = root.join("target/release/dray");
+    run_apart(root, "blackbox", &binary, &variables, filter)
+}
+
+/// Runs every test binary of this name, which stands behind a feature of the same name, one test at a time.
+fn run_apart(
+    root: &Path,
+    name: &str,
+    binary: &Path,
+    variables: &Variables,
+    filter: &[String],
+) -> anyhow::Result<()> {
+    let packages = Metadata::read(root)?.with_test(name);
+    if packages.is_empty() {
+        bail!("no package has a test binary called `{name}`");
+    }
+    for package in packages {
+        step::cargo(root)
+            .args(["test", "--package", &package, "--test", name])
+            .args(["--features", name, "--", "--test-threads", "1"])
+            .args(filter)
+            .envs(variables)
+            .env("DRAY_BIN", binary)
+            .run()?;
+    }
+    Ok(())
 }

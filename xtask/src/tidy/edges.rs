@@ -1,6 +1,6 @@
 //! Who may depend on whom.
 
-use super::metadata::{Metadata, Package};
+use crate::metadata::{Metadata, Package};
 
 /// Our crates and which of ours each may be built from. What stands left never knows what stands right.
 const EDGES: &[(&str, &[&str])] = &[
@@ -135,7 +135,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::tidy::metadata::Declared;
+    use crate::metadata::Declared;
 
     /// A workspace from lines `crate: dependency, (dev-dependency)`; unknown names are others' libraries.
     fn workspace(lines: &[&str]) -> Metadata {

@@ -4,7 +4,7 @@
 
 use anyhow::Context as _;
 
-use super::metadata::Metadata;
+use crate::metadata::Metadata;
 
 /// Where packages may come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -104,7 +104,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::tidy::metadata::Package;
+    use crate::metadata::Package;
 
     fn check(expression: &str, expected: bool) {
         let allowed = [

@@ -10,12 +10,11 @@ use anyhow::{Context as _, bail};
 
 mod edges;
 mod licences;
-mod metadata;
 mod rules;
 mod source;
 mod unused;
 
-use metadata::Metadata;
+use crate::metadata::Metadata;
 use source::Source;
 
 /// Prints every breach and fails when there is one.

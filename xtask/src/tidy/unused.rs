@@ -1,7 +1,7 @@
 //! Dependencies that nothing names: each costs every newcomer build time.
 
-use super::metadata::{Declared, Metadata, Package};
 use super::source::Source;
+use crate::metadata::{Declared, Metadata, Package};
 
 /// Crates that are there for a feature or a side effect, with the reason.
 const SILENT: &[(&str, &str)] = &[];

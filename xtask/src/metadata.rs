@@ -1,4 +1,4 @@
-//! What `cargo metadata` says, as far as the rules ask.
+//! What `cargo metadata` says, as far as the commands ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,6 +28,8 @@ pub(crate) struct Package {
     pub(crate) member: bool,
     /// Folder of the manifest, relative to the workspace; only for members.
     pub(crate) folder: String,
+    /// Names of its test binaries.
+    pub(crate) tests: Vec<String>,
     /// What its manifest names.
     pub(crate) declared: Vec<Declared>,
     /// Ids of what it is built from, without development and build dependencies.
@@ -80,6 +82,14 @@ impl Metadata {
         self.packages.values().filter(|package| package.member)
     }
 
+    /// Names of our packages with a test binary of this name.
+    pub(crate) fn with_test(&self, name: &str) -> Vec<String> {
+        self.members()
+            .filter(|package| package.tests.iter().any(|test| test == name))
+            .map(|package| package.name.clone())
+            .collect()
+    }
+
     /// Names of everything that a package is built from, itself excluded.
     pub(crate) fn normal_tree(&self, name: &str) -> BTreeSet<&str> {
         let mut seen = BTreeSet::new();
@@ -121,6 +131,11 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Pa
             })
         })
         .collect::<anyhow::Result<_>>()?;
+    let tests = list(at(package, "/targets"))
+        .iter()
+        .filter(|target| at(target, "/kind/0").as_str() == Some("test"))
+        .filter_map(|target| at(target, "/name").as_str().map(str::to_owned))
+        .collect();
     Ok(Package {
         name: text_of(package, "name")?,
         version: text_of(package, "version")?,
@@ -128,6 +143,7 @@ fn parse_package(package: &Value, member: bool, root: &str) -> anyhow::Result<Pa
         source: at(package, "/source").as_str().map(str::to_owned),
         member,
         folder,
+        tests,
         declared,
         normal: BTreeSet::new(),
     })
@@ -173,6 +189,7 @@ mod tests {
         "packages": [
             {"id": "ours", "name": "ours", "version": "1", "license": "MIT", "source": null,
              "manifest_path": "/w/crates/ours/Cargo.toml",
+             "targets": [{"name": "ours", "kind": ["lib"]}, {"name": "soak", "kind": ["test"]}],
              "dependencies": [
                 {"name": "theirs", "kind": null, "rename": null},
                 {"name": "tester", "kind": "dev", "rename": "probe"}]},
@@ -207,5 +224,7 @@ mod tests {
         assert_eq!(ours.declared[1].rename.as_deref(), Some("probe"));
         assert!(ours.declared[1].dev);
         assert!(!ours.declared[0].dev);
+        assert_eq!(metadata.with_test("soak"), ["ours"]);
+        assert!(metadata.with_test("ours").is_empty());
     }
 }
