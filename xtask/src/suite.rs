@@ -113,7 +113,7 @@ fn run_apart(
             .args(["--features", name, "--", "--test-threads", "1"])
             .args(filter)
             .envs(variables)
-            .env("DRAY_BIN", binary)
+            .env("DRAY_BINARY", binary)
             .run()?;
     }
     Ok(())
