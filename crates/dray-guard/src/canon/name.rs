@@ -88,12 +88,18 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.is_ascii() {
         return raw.eq_ignore_ascii_case(mapped);
     }
+    if raw.contains(KELVIN) {
+        return false;
+    }
     let (shown, result) =
         Uts46::new().to_unicode(mapped.as_bytes(), AsciiDenyList::URL, Hyphens::Allow);
     let lower: String = raw.chars().flat_map(char::to_lowercase).collect();
     let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&lower);
     mapped.starts_with("xn--") && result.is_ok() && composed == shown
 }
+
+/// The only character beyond ASCII whose lower case is an ASCII letter.
+const KELVIN: char = '\u{212a}';
 
 /// Characters that take no room on the screen: soft hyphen, joiners, zero-width and direction marks, variation
 /// selectors, tags.
