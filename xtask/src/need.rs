@@ -89,6 +89,12 @@ pub(crate) const BLACKBOX: &[Need] = &[
         package: "nftables",
         reason: "packet counters on blocked ranges",
     },
+    Need {
+        program: "openssl",
+        probes: &[&["openssl", "version"]],
+        package: "openssl",
+        reason: "certificates of the simulated internet",
+    },
 ];
 
 /// Makes sure that everything is there, or says what is not.

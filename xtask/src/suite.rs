@@ -25,7 +25,7 @@ pub(crate) fn prepare(root: &Path) -> anyhow::Result<Variables> {
 /// All tests, then documentation examples; source rules and generated files first. A failure of one does not
 /// hide the next.
 pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    let variables = prepare(root)?;
+    let mut variables = prepare(root)?;
     let mut failures = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
@@ -49,6 +49,7 @@ pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
                 .run(),
         );
     }
+    variables.push(binary_variable(&root.join("target/debug/dray")));
     note("tests", run_all(root, &variables, filter));
     if !failures.is_empty() {
         bail!("not everything passed:\n{}", failures.join("\n"));
@@ -113,8 +114,13 @@ fn run_apart(
             .args(["--features", name, "--", "--test-threads", "1"])
             .args(filter)
             .envs(variables)
-            .env("DRAY_BINARY", binary)
+            .envs(&[binary_variable(binary)])
             .run()?;
     }
     Ok(())
+}
+
+/// Where tests find the program that they look at.
+fn binary_variable(binary: &Path) -> (String, String) {
+    ("DRAY_BINARY".to_owned(), binary.display().to_string())
 }
