@@ -30,6 +30,7 @@
 
 mod client;
 mod commit;
+pub mod embedded;
 mod error;
 mod link;
 mod object;
@@ -42,6 +43,9 @@ mod store;
 mod sweep;
 mod upload;
 mod writer;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
 pub use link::{LONGEST, Link, SHORTEST};

@@ -1,0 +1,83 @@
+//! What went wrong, in the words of S3.
+
+use std::io::ErrorKind;
+
+use s3s::{S3Error, S3ErrorCode, StdError};
+
+/// What an operation on the folder can fail with.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("no such bucket")]
+    NoSuchBucket,
+    #[error("the bucket is there already")]
+    BucketExists,
+    #[error("no such key")]
+    NoSuchKey,
+    #[error("no such upload")]
+    NoSuchUpload,
+    #[error("a condition does not hold")]
+    Precondition,
+    #[error("the checksum does not match")]
+    BadDigest,
+    #[error("the body ended early")]
+    Incomplete,
+    #[error("a part is missing or has another tag")]
+    InvalidPart,
+    #[error("parts are not in order")]
+    InvalidPartOrder,
+    #[error("a part but the last is smaller than 5 MiB")]
+    TooSmall,
+    #[error("the key is too long")]
+    KeyTooLong,
+    #[error("the range cannot be served")]
+    Range,
+    #[error("{0}")]
+    Invalid(&'static str),
+    #[error("{0} is not offered")]
+    NotOffered(&'static str),
+    #[error("the request's body broke off")]
+    Body(#[source] StdError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Whether the disk, a quota or the capacity is at its end.
+fn is_full(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    )
+}
+
+impl From<Failure> for S3Error {
+    fn from(failure: Failure) -> Self {
+        let code = match &failure {
+            Failure::NoSuchBucket => S3ErrorCode::NoSuchBucket,
+            Failure::BucketExists => S3ErrorCode::BucketAlreadyOwnedByYou,
+            Failure::NoSuchKey => S3ErrorCode::NoSuchKey,
+            Failure::NoSuchUpload => S3ErrorCode::NoSuchUpload,
+            Failure::Precondition => S3ErrorCode::PreconditionFailed,
+            Failure::BadDigest => S3ErrorCode::BadDigest,
+            Failure::Incomplete | Failure::Body(_) => S3ErrorCode::IncompleteBody,
+            Failure::InvalidPart => S3ErrorCode::InvalidPart,
+            Failure::InvalidPartOrder => S3ErrorCode::InvalidPartOrder,
+            Failure::TooSmall => S3ErrorCode::EntityTooSmall,
+            Failure::KeyTooLong => S3ErrorCode::KeyTooLongError,
+            Failure::Range => S3ErrorCode::InvalidRange,
+            Failure::Invalid(_) => S3ErrorCode::InvalidArgument,
+            Failure::NotOffered(_) => S3ErrorCode::NotImplemented,
+            // The code of other stores that run out of room; S3 itself never does.
+            Failure::Io(error) if is_full(error.kind()) => {
+                let mut full = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
+                full.set_message("The store's disk is full.");
+                full.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
+                return full;
+            }
+            Failure::Io(error) => {
+                tracing::error!(%error, "embedded store cannot use its folder");
+                return S3Error::new(S3ErrorCode::InternalError);
+            }
+        };
+        S3Error::with_message(code, failure.to_string())
+    }
+}

@@ -1,0 +1,280 @@
+//! The folder: what becomes visible, and when. Everything here blocks on the file system.
+//!
+//! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free) or
+//! one `rename`. So no reader and no crash ever sees half an object, and of two conditional creators one loses.
+
+use std::fs::{self, File, FileTimes};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use dray_types::Clock;
+use uuid::Uuid;
+
+use super::error::Failure;
+use super::layout::Layout;
+use super::record::{self, Meta, Record};
+use super::room::Room;
+
+/// A folder that this process serves.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) layout: Layout,
+    pub(super) room: Arc<Room>,
+    /// Held while names change, so that folders do not vanish under a new file.
+    names: Mutex<()>,
+    /// Locked as long as the folder is served.
+    _lock: File,
+}
+
+/// A file that has no name yet. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) file: File,
+    path: PathBuf,
+    room: Arc<Room>,
+    /// Bytes written, all accounted for.
+    pub(super) written: u64,
+    named: bool,
+}
+
+/// Whether a new object may take the place of an old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Only a free key.
+    Free,
+    /// Any key.
+    Any,
+}
+
+impl Folder {
+    /// Takes the folder for this process, and removes what an earlier one left half done.
+    pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
+        let layout = Layout::new(root);
+        fs::create_dir_all(root)?;
+        let lock = File::create(layout.lock())?;
+        lock.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => io::Error::new(
+                ErrorKind::ResourceBusy,
+                "the folder is served by another process",
+            ),
+            fs::TryLockError::Error(error) => error,
+        })?;
+        if layout.temporary().exists() {
+            fs::remove_dir_all(layout.temporary())?;
+        }
+        for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
+            fs::create_dir_all(folder)?;
+        }
+        let used = if Room::is_limited(capacity) {
+            size_of(&layout.objects())? + size_of(&layout.uploads())?
+        } else {
+            0
+        };
+        Ok(Self {
+            layout,
+            room: Arc::new(Room::new(capacity, used)),
+            names: Mutex::new(()),
+            _lock: lock,
+        })
+    }
+
+    /// Creates the bucket, if it is missing. Whether it was.
+    pub(super) fn create_bucket(&self, bucket: &str) -> io::Result<bool> {
+        match fs::create_dir(self.layout.bucket(bucket)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails unless the bucket is there.
+    pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), Failure> {
+        if self.layout.bucket(bucket).is_dir() {
+            Ok(())
+        } else {
+            Err(Failure::NoSuchBucket)
+        }
+    }
+
+    /// The file of an object, whether it is there or not.
+    pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, Failure> {
+        self.layout.object(bucket, key).ok_or(Failure::KeyTooLong)
+    }
+
+    /// Opens an object for reading.
+    pub(super) fn open_object(&self, bucket: &str, key: &str) -> Result<Record, Failure> {
+        self.check_bucket(bucket)?;
+        Record::open(&self.path(bucket, key)?)
+    }
+
+    /// A new file without a name.
+    pub(super) fn draft(&self) -> io::Result<Draft> {
+        let path = self.layout.temporary().join(Uuid::new_v4().to_string());
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        Ok(Draft {
+            file,
+            path,
+            room: Arc::clone(&self.room),
+            written: 0,
+            named: false,
+        })
+    }
+
+    /// Seals the draft and makes it the object.
+    pub(super) fn publish(
+        &self,
+        mut draft: Draft,
+        meta: &Meta,
+        path: &Path,
+        place: Place,
+    ) -> Result<(), Failure> {
+        draft.seal(meta)?;
+        let _names = self.names();
+        make_parent(path)?;
+        match place {
+            Place::Free => match fs::hard_link(&draft.path, path) {
+                Ok(()) => {
+                    // The draft's own name goes, the bytes stay.
+                    draft.named = true;
+                    fs::remove_file(&draft.path)?;
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    return Err(Failure::Precondition);
+                }
+                Err(error) => return Err(error.into()),
+            },
+            Place::Any => {
+                let freed = freed_by_removing(path)?;
+                fs::rename(&draft.path, path)?;
+                draft.named = true;
+                self.room.give(freed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an object a second name. The bytes are shared; nothing is moved.
+    pub(super) fn link(&self, from: &Path, to: &Path, place: Place) -> Result<(), Failure> {
+        let _names = self.names();
+        make_parent(to)?;
+        if place == Place::Any && to.exists() {
+            // Linked beside first, so that the name is never missing.
+            let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
+            fs::hard_link(from, &beside).map_err(missing)?;
+            let freed = freed_by_removing(to)?;
+            fs::rename(&beside, to)?;
+            self.room.give(freed);
+            return Ok(());
+        }
+        match fs::hard_link(from, to) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::Precondition),
+            linked => linked.map_err(missing),
+        }
+    }
+
+    /// Makes an object young again.
+    pub(super) fn touch(path: &Path) -> Result<(), Failure> {
+        let file = File::options().write(true).open(path).map_err(missing)?;
+        let now = UNIX_EPOCH + Duration::from_millis(Clock::system().now_ms());
+        file.set_times(FileTimes::new().set_modified(now))?;
+        Ok(())
+    }
+
+    /// Removes an object, if it is there, and the folders that this leaves empty.
+    pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), Failure> {
+        let _names = self.names();
+        let freed = freed_by_removing(path)?;
+        match fs::remove_file(path) {
+            Ok(()) => self.room.give(freed),
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let top = self.layout.bucket(bucket);
+        for folder in path.ancestors().skip(1) {
+            if folder == top || fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Draft {
+    /// Appends what is known about the bytes.
+    fn seal(&mut self, meta: &Meta) -> io::Result<()> {
+        let length = record::seal(&mut self.file, meta)?;
+        self.room.take(length)?;
+        self.written += length;
+        Ok(())
+    }
+
+    /// Takes room for bytes that are about to be written.
+    pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        self.room.take(bytes)?;
+        self.written += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.named {
+            return;
+        }
+        self.room.give(self.written);
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, "an unfinished file stays until the next start");
+        }
+    }
+}
+
+fn missing(error: io::Error) -> Failure {
+    if is_absent(&error) {
+        Failure::NoSuchKey
+    } else {
+        error.into()
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+/// Bytes that come free when the file's name goes: none while it has another.
+fn freed_by_removing(path: &Path) -> io::Result<u64> {
+    match fs::metadata(path) {
+        Ok(attributes) if attributes.nlink() == 1 => Ok(attributes.len()),
+        Ok(_) => Ok(0),
+        Err(error) if is_absent(&error) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Bytes of all files below.
+fn size_of(folder: &Path) -> io::Result<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        total += if entry.file_type()?.is_dir() {
+            size_of(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(total)
+}

@@ -1,0 +1,216 @@
+//! Bodies on their way into the folder: written and hashed beside the network, checked before anything sees them.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use futures_util::StreamExt as _;
+use s3s::TrailingHeaders;
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{Checksum as _, Md5};
+use s3s::dto::{Checksum, StreamingBlob};
+
+use super::error::Failure;
+use super::folder::{Draft, Folder};
+use crate::object;
+
+/// Bytes gathered before they are handed to the thread that hashes and writes.
+const BATCH: usize = 512 << 10;
+/// Time without a byte after which a body is given up.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// What the sender says about a body.
+#[derive(Debug, Default)]
+pub(super) struct Announced {
+    /// `Content-MD5`.
+    pub(super) md5: Option<String>,
+    /// `x-amz-checksum-*` headers.
+    pub(super) checksum: Checksum,
+    /// Where checksums appear after the body.
+    pub(super) trailers: Option<TrailingHeaders>,
+    /// `x-amz-trailer` or `x-amz-sdk-checksum-algorithm`: which checksum the trailer will hold.
+    pub(super) algorithm: Option<String>,
+}
+
+/// A body that arrived and is what was announced.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) draft: Draft,
+    pub(super) sha256: Sha256Digest,
+    /// All checksums that were announced, and SHA-256.
+    pub(super) checksum: Checksum,
+}
+
+/// What the writing thread works with.
+struct Sink {
+    draft: Draft,
+    hasher: ChecksumHasher,
+    md5: Option<Md5>,
+}
+
+/// Runs what blocks on a thread for that.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Takes a body into a file without a name.
+pub(super) async fn receive(
+    folder: &Arc<Folder>,
+    body: Option<StreamingBlob>,
+    announced: Announced,
+) -> Result<Received, Failure> {
+    let opener = Arc::clone(folder);
+    let draft = blocking(move || opener.draft()).await?;
+    let sink = Sink {
+        draft,
+        hasher: announced.hasher(),
+        md5: announced.md5.is_some().then(Md5::new),
+    };
+    let sink = match body {
+        Some(body) => pump(body, sink).await?,
+        None => sink,
+    };
+    let checksum = sink.hasher.finalize();
+    announced.verify(&checksum, sink.md5)?;
+    let sha256 = checksum
+        .checksum_sha256
+        .as_deref()
+        .and_then(object::from_header)
+        .ok_or(Failure::BadDigest)?;
+    Ok(Received {
+        draft: sink.draft,
+        sha256,
+        checksum,
+    })
+}
+
+/// Reads from the network while the batch before is hashed and written.
+async fn pump(mut body: StreamingBlob, sink: Sink) -> Result<Sink, Failure> {
+    let mut batch = Vec::new();
+    let mut gathered = 0;
+    let mut working = tokio::task::spawn_blocking(move || Ok(sink));
+    loop {
+        let next = tokio::time::timeout(IDLE, body.next())
+            .await
+            .map_err(|_| Failure::Incomplete)?;
+        let ended = next.is_none();
+        if let Some(bytes) = next.transpose().map_err(Failure::Body)? {
+            gathered += bytes.len();
+            batch.push(bytes);
+        }
+        if gathered >= BATCH || ended {
+            let mut sink = finished(working.await)?;
+            let pieces = std::mem::take(&mut batch);
+            gathered = 0;
+            working = tokio::task::spawn_blocking(move || {
+                sink.write(&pieces)?;
+                Ok(sink)
+            });
+        }
+        if ended {
+            return finished(working.await);
+        }
+    }
+}
+
+fn finished(
+    worked: Result<Result<Sink, Failure>, tokio::task::JoinError>,
+) -> Result<Sink, Failure> {
+    match worked {
+        Ok(sink) => sink,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+impl Sink {
+    fn write(&mut self, pieces: &[Bytes]) -> io::Result<()> {
+        for piece in pieces {
+            self.draft.reserve(piece.len() as u64)?;
+            self.draft.file.write_all(piece)?;
+            self.hasher.update(piece);
+            if let Some(md5) = &mut self.md5 {
+                md5.update(piece);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Announced {
+    /// SHA-256 always, the others when they are announced.
+    fn hasher(&self) -> ChecksumHasher {
+        let named = |name: &str| {
+            self.algorithm
+                .as_deref()
+                .is_some_and(|algorithm| algorithm.to_ascii_lowercase().ends_with(name))
+        };
+        let checksum = &self.checksum;
+        ChecksumHasher {
+            crc32: (checksum.checksum_crc32.is_some() || named("crc32")).then(Default::default),
+            crc32c: (checksum.checksum_crc32c.is_some() || named("crc32c")).then(Default::default),
+            sha1: (checksum.checksum_sha1.is_some() || named("sha1")).then(Default::default),
+            sha256: Some(s3s::crypto::Sha256::new()),
+            crc64nvme: (checksum.checksum_crc64nvme.is_some() || named("crc64nvme"))
+                .then(Default::default),
+        }
+    }
+
+    /// Compares everything that was announced, before or after the body.
+    fn verify(&self, got: &Checksum, md5: Option<Md5>) -> Result<(), Failure> {
+        let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
+        let trailer = |name: &str| {
+            trailers
+                .as_ref()
+                .and_then(|map| map.get(name))
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
+        let announced = &self.checksum;
+        let pairs = [
+            (
+                "x-amz-checksum-crc32",
+                &announced.checksum_crc32,
+                &got.checksum_crc32,
+            ),
+            (
+                "x-amz-checksum-crc32c",
+                &announced.checksum_crc32c,
+                &got.checksum_crc32c,
+            ),
+            (
+                "x-amz-checksum-sha1",
+                &announced.checksum_sha1,
+                &got.checksum_sha1,
+            ),
+            (
+                "x-amz-checksum-sha256",
+                &announced.checksum_sha256,
+                &got.checksum_sha256,
+            ),
+            (
+                "x-amz-checksum-crc64nvme",
+                &announced.checksum_crc64nvme,
+                &got.checksum_crc64nvme,
+            ),
+        ];
+        for (name, header, got) in pairs {
+            let wanted = header.clone().or_else(|| trailer(name));
+            if wanted.is_some() && wanted != *got {
+                return Err(Failure::BadDigest);
+            }
+        }
+        if let (Some(wanted), Some(md5)) = (&self.md5, md5)
+            && *wanted != STANDARD.encode(md5.finalize())
+        {
+            return Err(Failure::BadDigest);
+        }
+        Ok(())
+    }
+}

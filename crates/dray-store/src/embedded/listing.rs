@@ -1,0 +1,107 @@
+//! The keys of a bucket in the order of S3: by bytes.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::error::Failure;
+use super::folder::Folder;
+use super::layout;
+use super::record::Record;
+
+/// An object in a list.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) key: String,
+    pub(super) size: u64,
+    pub(super) tag: String,
+    pub(super) modified: SystemTime,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) prefix: &'a str,
+    /// Keys up to this one were listed before.
+    pub(super) after: Option<&'a str>,
+    pub(super) most: usize,
+}
+
+impl Folder {
+    /// Up to `most` objects, and whether there are more.
+    pub(super) fn list(
+        &self,
+        bucket: &str,
+        wanted: Wanted<'_>,
+    ) -> Result<(Vec<Listed>, bool), Failure> {
+        self.check_bucket(bucket)?;
+        let mut found = Vec::new();
+        let more = walk(&self.layout.bucket(bucket), "", wanted, &mut found)?;
+        Ok((found, more))
+    }
+}
+
+/// Lists below one folder whose keys start with `before`. Whether the list was cut.
+fn walk(
+    folder: &Path,
+    before: &str,
+    wanted: Wanted<'_>,
+    found: &mut Vec<Listed>,
+) -> Result<bool, Failure> {
+    for (name, key, is_object) in entries(folder, before)? {
+        if is_object {
+            if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
+                continue;
+            }
+            if found.len() == wanted.most {
+                return Ok(true);
+            }
+            match Record::open(&folder.join(name)) {
+                Ok(record) => found.push(Listed {
+                    key,
+                    size: record.size,
+                    tag: record.meta.tag,
+                    modified: record.modified,
+                }),
+                // Removed meanwhile.
+                Err(Failure::NoSuchKey) => {}
+                Err(error) => return Err(error),
+            }
+        } else if may_hold(&key, wanted) && walk(&folder.join(name), &key, wanted, found)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The names in a folder with the keys they stand for, in the order of the keys. A folder's key ends with a slash.
+fn entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
+    let read = match fs::read_dir(folder) {
+        Ok(read) => read,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut entries = Vec::new();
+    for entry in read {
+        let Ok(name) = entry?.file_name().into_string() else {
+            continue;
+        };
+        let Some((component, is_object)) = layout::decode(&name) else {
+            continue;
+        };
+        let slash = if is_object { "" } else { "/" };
+        entries.push((name, format!("{before}{component}{slash}"), is_object));
+    }
+    entries.sort_unstable_by(|one, other| one.1.cmp(&other.1));
+    Ok(entries)
+}
+
+/// Whether keys that start with `below` can be among the wanted ones.
+fn may_hold(below: &str, wanted: Wanted<'_>) -> bool {
+    let on_the_way = below.starts_with(wanted.prefix) || wanted.prefix.starts_with(below);
+    let is_past = wanted
+        .after
+        .is_some_and(|after| below < after && !after.starts_with(below));
+    on_the_way && !is_past
+}

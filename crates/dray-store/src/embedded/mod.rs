@@ -1,0 +1,119 @@
+//! An S3 endpoint inside this process, on loopback, over a folder: the object store of the one-machine mode.
+//!
+//! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as a store elsewhere
+//! would. It does what this crate's client and ordinary clients need for objects and answers `NotImplemented` to the
+//! rest (no versions, no lists by delimiter, no access rules).
+//!
+//! What is acknowledged survives the death of the process, because every object is one file that appears with one
+//! `link` or `rename`. It does not promise to survive the death of the machine: nothing is synced.
+
+mod api;
+mod error;
+mod folder;
+mod incoming;
+mod layout;
+mod listing;
+mod multipart;
+mod outgoing;
+mod record;
+mod room;
+mod server;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use dray_types::Secret;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::options::Options;
+use api::Api;
+use folder::Folder;
+
+/// A running endpoint. Dropping it stops it without waiting; [`EmbeddedS3::stop`] lets requests finish.
+#[derive(Debug)]
+pub struct EmbeddedS3 {
+    address: SocketAddr,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl EmbeddedS3 {
+    /// Serves `folder` on a free loopback port, with new credentials. The options are what a client needs; the bucket
+    /// is there already.
+    ///
+    /// Fails when the folder cannot be written, or when another endpoint serves it.
+    pub async fn start(folder: &Path) -> io::Result<(Self, Options)> {
+        Self::with_capacity(folder, u64::MAX).await
+    }
+
+    /// Like [`EmbeddedS3::start`], but refuses to hold more than `capacity` bytes, as a full disk would.
+    pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, Options)> {
+        let options = Options {
+            access_key: Secret::new(Uuid::new_v4().simple().to_string()),
+            secret_key: Secret::new(format!(
+                "{}{}",
+                Uuid::new_v4().simple(),
+                Uuid::new_v4().simple()
+            )),
+            ..Options::default()
+        };
+        let root = folder.to_owned();
+        let bucket = options.bucket.clone();
+        let folder = incoming::blocking(move || {
+            let folder = Folder::open(&root, capacity)?;
+            folder.create_bucket(&bucket)?;
+            io::Result::Ok(folder)
+        })
+        .await?;
+
+        let mut service = S3ServiceBuilder::new(Api::new(Arc::new(folder)));
+        service.set_auth(SimpleAuth::from_single(
+            options.access_key.expose(),
+            options.secret_key.expose(),
+        ));
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let stop = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        tasks.spawn(server::serve(
+            listener,
+            service.build(),
+            stop.clone(),
+            tasks.clone(),
+        ));
+        let endpoint = Self {
+            address,
+            stop,
+            tasks,
+        };
+        let options = Options {
+            endpoint: format!("http://{address}"),
+            ..options
+        };
+        Ok((endpoint, options))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, lets the requests at work finish, and returns.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for EmbeddedS3 {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,78 @@
+//! Bodies on their way out of the folder.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use s3s::StdError;
+use s3s::dto::StreamingBlob;
+use s3s::stream::{ByteStream, RemainingLength};
+use tokio::task::JoinHandle;
+
+/// Bytes read at once.
+const CHUNK: u64 = 256 << 10;
+
+/// The bytes `start..start + length` of the file. While one chunk is sent, the next one is read.
+pub(super) fn body(mut file: File, start: u64, length: u64) -> StreamingBlob {
+    let reading = tokio::task::spawn_blocking(move || {
+        file.seek(SeekFrom::Start(start))?;
+        read(file, length)
+    });
+    StreamingBlob::new(Outgoing {
+        left: length,
+        reading,
+    })
+}
+
+struct Outgoing {
+    left: u64,
+    reading: JoinHandle<io::Result<(File, Bytes)>>,
+}
+
+fn read(mut file: File, left: u64) -> io::Result<(File, Bytes)> {
+    let wanted = left.min(CHUNK);
+    let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
+    (&mut file).take(wanted).read_to_end(&mut chunk)?;
+    if (chunk.len() as u64) < wanted {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    Ok((file, chunk.into()))
+}
+
+impl Stream for Outgoing {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        match ready!(Pin::new(&mut self.reading).poll(context)) {
+            Ok(Ok((file, chunk))) => {
+                self.left -= chunk.len() as u64;
+                let left = self.left;
+                if left > 0 {
+                    self.reading = tokio::task::spawn_blocking(move || read(file, left));
+                }
+                Poll::Ready(Some(Ok(chunk)))
+            }
+            Ok(Err(error)) => {
+                self.left = 0;
+                Poll::Ready(Some(Err(error.into())))
+            }
+            Err(error) => {
+                self.left = 0;
+                Poll::Ready(Some(Err(error.into())))
+            }
+        }
+    }
+}
+
+impl ByteStream for Outgoing {
+    fn remaining_length(&self) -> RemainingLength {
+        usize::try_from(self.left)
+            .map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)
+    }
+}

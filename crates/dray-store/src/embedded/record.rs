@@ -1,0 +1,131 @@
+//! The file of an object: its bytes, then what is known about them, in one file that appears at once.
+//!
+//! ```text
+//! bytes | JSON | length of the JSON (4 bytes, little endian) | magic (8 bytes)
+//! ```
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Failure;
+
+const MAGIC: &[u8; 8] = b"dray-o1\n";
+/// Length field and magic.
+const FOOTER: u64 = 12;
+/// Longest JSON: S3 allows 2 KiB of metadata.
+const LONGEST: u32 = 64 << 10;
+
+/// What is known about an object's bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Meta {
+    /// Entity tag, without quotes.
+    pub(super) tag: String,
+    /// `x-amz-checksum-sha256`: of the bytes, or of the parts' checksums with `-<parts>`.
+    pub(super) sha256: String,
+    /// Stored media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content_type: Option<String>,
+    /// `x-amz-meta-*`.
+    #[serde(default, skip_serializing_if = "HashMap::is_empty")]
+    pub(super) metadata: HashMap<String, String>,
+}
+
+/// An open object.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) file: File,
+    /// Bytes of the object.
+    pub(super) size: u64,
+    pub(super) meta: Meta,
+    pub(super) modified: SystemTime,
+}
+
+/// Appends what is known to a file that ends with the object's bytes. Returns the bytes written.
+pub(super) fn seal(file: &mut File, meta: &Meta) -> io::Result<u64> {
+    let mut tail = serde_json::to_vec(meta)?;
+    let length =
+        u32::try_from(tail.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    tail.extend_from_slice(&length.to_le_bytes());
+    tail.extend_from_slice(MAGIC);
+    file.write_all(&tail)?;
+    Ok(tail.len() as u64)
+}
+
+impl Record {
+    /// Opens the object, positioned at its first byte.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Failure::NoSuchKey);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let attributes = file.metadata()?;
+        let (size, meta) = read_tail(&mut file, attributes.len())?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Self {
+            file,
+            size,
+            meta,
+            modified: attributes.modified()?,
+        })
+    }
+}
+
+fn read_tail(file: &mut File, length: u64) -> io::Result<(u64, Meta)> {
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "not an object's file");
+    let before_footer = length.checked_sub(FOOTER).ok_or_else(broken)?;
+    file.seek(SeekFrom::Start(before_footer))?;
+    let (mut json_length, mut magic) = ([0; 4], [0; 8]);
+    file.read_exact(&mut json_length)?;
+    file.read_exact(&mut magic)?;
+    let json_length = u32::from_le_bytes(json_length);
+    if magic != *MAGIC || json_length > LONGEST {
+        return Err(broken());
+    }
+    let size = before_footer
+        .checked_sub(u64::from(json_length))
+        .ok_or_else(broken)?;
+    file.seek(SeekFrom::Start(size))?;
+    let mut json = Vec::new();
+    file.take(u64::from(json_length)).read_to_end(&mut json)?;
+    Ok((size, serde_json::from_slice(&json)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_file_gives_back_size_and_meta_and_a_cut_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("object");
+        let meta = Meta {
+            tag: "t".to_owned(),
+            sha256: "s".to_owned(),
+            content_type: Some("text/plain".to_owned()),
+            metadata: HashMap::from([("k".to_owned(), "v".to_owned())]),
+        };
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"hello").unwrap();
+        seal(&mut file, &meta).unwrap();
+
+        let mut record = Record::open(&path).unwrap();
+        assert_eq!((record.size, &record.meta), (5, &meta));
+        let mut start = [0; 5];
+        record.file.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"hello");
+
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            assert!(matches!(Record::open(&path), Err(Failure::Io(_))), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How much may still be written: the capacity that somebody set, ahead of the disk's own end.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes held and the most that may be.
+#[derive(Debug)]
+pub(super) struct Room {
+    capacity: u64,
+    used: AtomicU64,
+}
+
+impl Room {
+    pub(super) fn new(capacity: u64, used: u64) -> Self {
+        Self {
+            capacity,
+            used: AtomicU64::new(used),
+        }
+    }
+
+    /// Whether anybody set a capacity.
+    pub(super) fn is_limited(capacity: u64) -> bool {
+        capacity != u64::MAX
+    }
+
+    /// Takes room for `bytes`, or says that the disk is full.
+    pub(super) fn take(&self, bytes: u64) -> io::Result<()> {
+        let taken = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes)
+                    .filter(|total| *total <= self.capacity)
+            });
+        match taken {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::from(io::ErrorKind::StorageFull)),
+        }
+    }
+
+    /// Gives room back.
+    pub(super) fn give(&self, bytes: u64) {
+        let given = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                Some(used.saturating_sub(bytes))
+            });
+        debug_assert!(given.is_ok());
+    }
+
+    /// Bytes taken.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,154 @@
+//! The store as its callers see it, against the embedded endpoint over real HTTP.
+
+mod stored;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_types::{Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
+use tempfile::TempDir;
+
+use crate::embedded::EmbeddedS3;
+use crate::{Label, Options, ReadError, Store};
+
+/// A store over a folder of its own.
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) options: Options,
+    pub(crate) clock: Clock,
+    pub(crate) endpoint: EmbeddedS3,
+    pub(crate) folder: TempDir,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with_capacity(u64::MAX).await
+    }
+
+    pub(crate) async fn with_capacity(capacity: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (endpoint, options) = EmbeddedS3::with_capacity(folder.path(), capacity)
+            .await
+            .unwrap();
+        let clock = Clock::system();
+        let store = Store::open(&options, clock.clone()).await.unwrap();
+        Self {
+            store,
+            options,
+            clock,
+            endpoint,
+            folder,
+        }
+    }
+
+    /// The same store seen by a clock that can be moved.
+    pub(crate) async fn at(&self, unix_ms: u64) -> (Store, Clock) {
+        let clock = Clock::manual(unix_ms);
+        let store = Store::open(&self.options, clock.clone()).await.unwrap();
+        (store, clock)
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.clock.now_ms(), Duration::from_secs(30))
+    }
+
+    pub(crate) async fn put(&self, tenant: &TenantId, bytes: impl Into<Bytes>) -> Claim {
+        self.store
+            .put(tenant, &OperationId::mint(), bytes.into(), Label::default())
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn read(&self, tenant: &TenantId, claim: &Claim) -> Result<Bytes, ReadError> {
+        let reader = self.store.read(tenant, claim, self.deadline()).await?;
+        reader.read_all(dray_types::ByteSize::mib(256)).await
+    }
+
+    /// Every file below the folder that is an object, a part or a draft.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.file_name().unwrap() != "lock" {
+                    let relative = path.strip_prefix(self.folder.path()).unwrap();
+                    files.push(relative.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
+    /// Puts bytes under a key as somebody who goes around the store would.
+    pub(crate) async fn overwrite(&self, key: &str, bytes: impl Into<Bytes>) {
+        let bytes: Bytes = bytes.into();
+        let inner = &self.store.inner;
+        inner
+            .clients
+            .inside
+            .put_object()
+            .bucket(&self.options.bucket)
+            .key(key)
+            .body(bytes.into())
+            .send()
+            .await
+            .unwrap();
+    }
+}
+
+pub(crate) fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+/// Bytes that do not repeat, so that a piece in the wrong place shows.
+pub(crate) fn noise(length: usize, seed: u64) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes.into()
+}
+
+#[tokio::test]
+async fn a_store_with_wrong_options_is_not_opened() {
+    let wrong = Options {
+        access_key: Secret::default(),
+        endpoint: "ftp://nowhere/path".to_owned(),
+        ..Options::default()
+    };
+    let error = Store::open(&wrong, Clock::system()).await.unwrap_err();
+    let text = error.to_string();
+    for part in ["access_key", "secret_key", "endpoint"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_probe_tells_a_stopped_store() {
+    let world = World::new().await;
+    world.store.probe().await.unwrap();
+    world.endpoint.stop().await;
+    let error = world.store.probe().await.unwrap_err();
+    assert!(
+        matches!(error, crate::RequestError::Unreachable(_)),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn noise_differs_by_seed() {
+    assert_ne!(
+        Sha256Digest::of(&noise(64, 1)),
+        Sha256Digest::of(&noise(64, 2))
+    );
+    assert_eq!(noise(1001, 3).len(), 1001);
+}

@@ -1,0 +1,205 @@
+//! What goes in comes out, whatever its size and however it comes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_types::{ByteSize, OperationId, Sha256Digest};
+use proptest::prelude::*;
+
+use super::{World, noise, tenant};
+use crate::{Label, PART, WINDOW};
+
+/// Writes in pieces of the given sizes, over and over.
+async fn write(world: &World, bytes: &Bytes, pieces: &[usize]) -> dray_types::Claim {
+    let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+    let mut rest = bytes.clone();
+    for size in pieces.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let piece = rest.split_to(rest.len().min(*size));
+        writer.write(piece).await.unwrap();
+    }
+    assert_eq!(writer.size(), bytes.len() as u64);
+    writer
+        .finish(Label::new("text/plain", "a.txt"))
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn every_size_around_the_borders_comes_back() {
+    let world = World::new().await;
+    let mib = 1 << 20;
+    for size in [
+        0,
+        1,
+        64 << 10,
+        (64 << 10) + 1,
+        PART - 1,
+        PART,
+        PART + 1,
+        WINDOW,
+        2 * PART,
+        16 * mib - 1,
+        16 * mib,
+        16 * mib + 1,
+    ] {
+        let bytes = noise(size, size as u64);
+        let written = write(&world, &bytes, &[100_000]).await;
+        assert_eq!(written.artifact.size, size as u64);
+        assert_eq!(written.artifact.sha256, Sha256Digest::of(&bytes), "{size}");
+        let read = world.read(&tenant("acme"), &written).await.unwrap();
+        assert!(read == bytes, "{size}");
+
+        let put = world.put(&tenant("other"), bytes.clone()).await;
+        assert_eq!(put.artifact.sha256, written.artifact.sha256);
+        assert!(
+            world.read(&tenant("other"), &put).await.unwrap() == bytes,
+            "{size}"
+        );
+    }
+    let files = world.files();
+    assert_eq!(
+        files.len(),
+        24,
+        "one file per artifact and nothing staged: {files:?}"
+    );
+    assert!(
+        files
+            .iter()
+            .all(|file| file.starts_with("objects/drayage/cas/")),
+        "{files:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_same_bytes_are_one_object_with_the_labels_of_each_claim() {
+    let world = World::new().await;
+    let acme = tenant("acme");
+    let first = world.put(&acme, "same").await;
+    let label = Label::new("text/csv", "other.csv");
+    let second = world
+        .store
+        .put(&acme, &OperationId::mint(), "same".into(), label)
+        .await
+        .unwrap();
+    assert_eq!(first.artifact.key(), second.artifact.key());
+    assert_eq!(second.artifact.name, "other.csv");
+    assert_eq!(world.files().len(), 1);
+}
+
+#[tokio::test]
+async fn tenants_never_share_an_object() {
+    let world = World::new().await;
+    let (acme, rival) = (tenant("acme"), tenant("rival"));
+    let claim = world.put(&acme, "secret").await;
+
+    let digest = claim.artifact.sha256;
+    assert_eq!(world.store.find(&acme, digest).await.unwrap(), Some(6));
+    assert_eq!(world.store.find(&rival, digest).await.unwrap(), None);
+
+    let error = world.read(&rival, &claim).await.unwrap_err();
+    assert!(matches!(error, crate::ReadError::ForeignTenant));
+    let lifetime = std::time::Duration::from_secs(600);
+    let error = world
+        .store
+        .presign_get(&rival, &claim, lifetime)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, crate::PresignError::ForeignTenant));
+
+    // A claim rewritten to the rival's name points at a place of its own, which is empty.
+    let mut forged = claim;
+    forged.artifact.tenant = rival.clone();
+    forged.created_at_ms = 0;
+    let error = world.read(&rival, &forged).await.unwrap_err();
+    assert!(matches!(error, crate::ReadError::Missing));
+}
+
+#[tokio::test]
+async fn a_claim_of_another_store_is_refused() {
+    let world = World::new().await;
+    let acme = tenant("acme");
+    let mut claim = world.put(&acme, "bytes").await;
+    claim.store = "elsewhere".to_owned();
+    let error = world.read(&acme, &claim).await.unwrap_err();
+    assert!(matches!(error, crate::ReadError::UnknownStore(alias) if alias == "elsewhere"));
+}
+
+#[tokio::test]
+async fn read_all_takes_no_more_than_its_limit() {
+    let world = World::new().await;
+    let acme = tenant("acme");
+    let claim = world.put(&acme, noise(1000, 1)).await;
+    let open = async || {
+        world
+            .store
+            .read(&acme, &claim, world.deadline())
+            .await
+            .unwrap()
+    };
+    let error = open()
+        .await
+        .read_all(ByteSize::bytes(999))
+        .await
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        crate::ReadError::TooLarge {
+            size: 1000,
+            limit: 999
+        }
+    ));
+    assert_eq!(
+        open()
+            .await
+            .read_all(ByteSize::bytes(1000))
+            .await
+            .unwrap()
+            .len(),
+        1000
+    );
+}
+
+#[tokio::test]
+async fn an_aborted_or_dropped_writer_leaves_nothing() {
+    let world = World::new().await;
+    for dropped in [false, true] {
+        let mut writer = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+        writer.write(noise(3 * PART, 7)).await.unwrap();
+        if dropped {
+            drop(writer);
+        } else {
+            writer.abort().await;
+        }
+        world.store.settle().await;
+        assert_eq!(world.files(), Vec::<String>::new(), "dropped: {dropped}");
+    }
+}
+
+#[test]
+fn any_chunking_gives_the_same_artifact() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let world = Arc::new(runtime.block_on(World::new()));
+    let bytes = noise(PART + PART / 2, 9);
+    let digest = Sha256Digest::of(&bytes);
+    let sizes = prop_oneof![
+        1_usize..3000,
+        10_000_usize..40_000,
+        500_000_usize..7_000_000
+    ];
+    let config = ProptestConfig::with_cases(12);
+    proptest!(config, |(pieces in proptest::collection::vec(sizes, 1..6), cut in 0..PART)| {
+        // Small pieces alone would make thousands of them.
+        let mut pieces = pieces;
+        pieces.push(1 << 20);
+        let part = bytes.slice(cut..);
+        let claim = runtime.block_on(write(&world, &part, &pieces));
+        prop_assert_eq!(claim.artifact.sha256, Sha256Digest::of(&part));
+        let read = runtime.block_on(world.read(&tenant("acme"), &claim)).unwrap();
+        prop_assert!(read == part);
+    });
+    let whole = runtime.block_on(write(&world, &bytes, &[333_333]));
+    assert_eq!(whole.artifact.sha256, digest);
+}
