@@ -134,6 +134,18 @@ fn every_line_works_and_every_other_publish_is_refused_for_every_identity() {
     assert!(allowed >= lines, "{allowed} publishes for {lines} lines");
 }
 
+/// Where a line names a queue group for a subject, only named groups may join; otherwise any line without one does.
+fn may_hear(identity: &Identity, subject: &str, queue: Option<&str>) -> bool {
+    let lines = || {
+        let admitting = identity.subscribe.iter();
+        admitting.filter(|(line, _)| admits(line, subject))
+    };
+    if queue.is_some() && lines().any(|(_, group)| group.is_some()) {
+        return lines().any(|(_, group)| *group == queue);
+    }
+    lines().any(|(_, group)| group.is_none())
+}
+
 #[test]
 fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() {
     let server = Server::start();
@@ -151,11 +163,7 @@ fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() 
     for identity in &identities {
         let mut client = server.client(identity.user);
         for (subject, queue) in &tried {
-            // A line without a queue group admits any group; one with a group admits that alone.
-            let should = identity
-                .subscribe
-                .iter()
-                .any(|(line, group)| admits(line, subject) && (group.is_none() || group == queue));
+            let should = may_hear(identity, subject, *queue);
             match client.subscribe(subject, *queue) {
                 Ok(()) if !should => {
                     wrong.push(format!("{} may hear {subject} as {queue:?}", identity.user));

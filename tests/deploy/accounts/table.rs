@@ -25,7 +25,11 @@ pub(super) fn identities() -> Vec<Identity> {
     ];
     all.push(Identity {
         user: "command-line",
-        publish: lines(&["dray.egress.v1.fetch", "dray.file.v1.*"]),
+        publish: lines(&[
+            "dray.egress.v1.fetch",
+            "dray.egress.v1.cancel",
+            "dray.file.v1.*",
+        ]),
         subscribe: Vec::new(),
     });
     all.push(Identity {
@@ -58,13 +62,14 @@ fn orchestrator() -> Identity {
     Identity {
         user: "orchestrator",
         publish,
-        subscribe: vec![("dray.orchestrator.v1.*".to_owned(), Some("orchestrator"))],
+        subscribe: answers("orchestrator", "orchestrator"),
     }
 }
 
 fn file_resolver() -> Identity {
     let mut publish = lines(&[
         "dray.egress.v1.fetch",
+        "dray.egress.v1.cancel",
         "dray.event.toolcall.>",
         "dray.event.file.>",
         "dray.dead.toolcall.>",
@@ -78,7 +83,7 @@ fn file_resolver() -> Identity {
     Identity {
         user: "file-resolver",
         publish,
-        subscribe: vec![("dray.file.v1.*".to_owned(), Some("file-resolver"))],
+        subscribe: answers("file", "file-resolver"),
     }
 }
 
@@ -89,7 +94,7 @@ fn egress_fetcher() -> Identity {
     Identity {
         user: "egress-fetcher",
         publish,
-        subscribe: vec![("dray.egress.v1.*".to_owned(), Some("egress-fetcher"))],
+        subscribe: answers("egress", "egress-fetcher"),
     }
 }
 
@@ -101,7 +106,7 @@ fn sandbox_transfer() -> Identity {
     Identity {
         user: "sandbox-transfer",
         publish,
-        subscribe: vec![("dray.sandbox.v1.*".to_owned(), Some("sandbox-transfer"))],
+        subscribe: answers("sandbox", "sandbox-transfer"),
     }
 }
 
@@ -110,6 +115,7 @@ fn platform_delivery() -> Identity {
         "dray.sandbox.v1.get",
         "dray.sandbox.v1.stat",
         "dray.sandbox.v1.put",
+        "dray.sandbox.v1.cancel",
         "dray.work.inbound.>",
         "dray.event.delivery.>",
         "dray.event.inbound.>",
@@ -129,7 +135,7 @@ fn platform_delivery() -> Identity {
     Identity {
         user: "platform-delivery",
         publish,
-        subscribe: vec![("dray.delivery.v1.*".to_owned(), Some("platform-delivery"))],
+        subscribe: answers("delivery", "platform-delivery"),
     }
 }
 
@@ -184,6 +190,14 @@ fn provisioner() -> Identity {
 
 fn lines(lines: &[&str]) -> Vec<String> {
     lines.iter().map(ToString::to_string).collect()
+}
+
+/// Answering the calls of an area in a queue group, and hearing of cancelled ones without.
+fn answers(area: &str, service: &'static str) -> Vec<(String, Option<&'static str>)> {
+    vec![
+        (format!("dray.{area}.v1.*"), Some(service)),
+        (format!("dray.{area}.v1.cancel"), None),
+    ]
 }
 
 /// Looking at the streams it uses, the ledger's among them.
