@@ -1,0 +1,182 @@
+//! Receives a body: counts, decodes and hands on, piece by piece (egress-security 13).
+//!
+//! Nothing is collected first and checked later: every bound holds at every piece (B-1, I-7). Where the bytes go is the
+//! [`Sink`]'s business, and so is their digest.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_guard::Code;
+use tokio::time::Instant;
+
+use crate::budget::Budget;
+use crate::coding::Decoder;
+use crate::error::{Failure, Phase};
+use crate::head::{Framing, Plan};
+use crate::hop::Wire;
+use crate::sink::Sink;
+
+/// Bytes that are kept to recognise the type of a file.
+const SNIFFED: usize = 4096;
+/// Room for one piece of decoded output.
+const PIECE: usize = 64 * 1024;
+
+/// The bounds of one body.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Most bytes over the wire, and most bytes stored (B-2).
+    pub limit: u64,
+    /// Longest wait for the next piece (B-8).
+    pub idle: Duration,
+    /// Least bytes per second over the whole body, once the grace is over; 0 for none (B-8).
+    pub floor: u64,
+    /// Time before the floor counts.
+    pub grace: Duration,
+}
+
+/// How much came, also when it did not come to an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Body bytes received.
+    pub wire: u64,
+    /// Bytes handed to the sink.
+    pub stored: u64,
+}
+
+/// Receives `wire` as planned into `sink` and returns the media type found by magic bytes (empty for none).
+///
+/// `counts` is kept up to date throughout. On an error the sink holds a part that the caller must discard.
+pub async fn receive<S: Sink>(
+    mut wire: Wire,
+    plan: &Plan,
+    bounds: &Bounds,
+    budget: &Budget,
+    sink: &mut S,
+    counts: &mut Counts,
+) -> Result<&'static str, Failure> {
+    let mut pace = Pace::new(bounds);
+    let mut store = Storing {
+        sink,
+        budget,
+        limit: bounds.limit,
+        start: Vec::new(),
+    };
+    let mut decoder = plan
+        .coding
+        .map(|coding| (Decoder::new(coding), vec![0; PIECE]));
+    while plan.framing != Framing::Empty {
+        let Some(piece) = pace.next(&mut wire, budget, counts.wire).await? else {
+            break;
+        };
+        counts.wire += piece.len() as u64;
+        if counts.wire > bounds.limit {
+            return Err(Failure::new(Code::TooLarge, Phase::Body));
+        }
+        match &mut decoder {
+            None => store.put(piece, counts).await?,
+            Some((decoder, room)) => decode(decoder, &piece, room, &mut store, counts).await?,
+        }
+    }
+    if plan.whole.is_some_and(|whole| whole != counts.wire) {
+        return Err(Failure::new(Code::UnexpectedPartial, Phase::Body));
+    }
+    if let Some((decoder, _)) = &decoder {
+        decoder.finish().map_err(undecodable)?;
+    }
+    Ok(infer::get(&store.start).map_or("", |kind| kind.mime_type()))
+}
+
+fn undecodable(error: crate::coding::DecodeError) -> Failure {
+    Failure::new(Code::DecodeError, Phase::Body).because(error)
+}
+
+async fn decode<S: Sink>(
+    decoder: &mut Decoder,
+    mut input: &[u8],
+    room: &mut [u8],
+    store: &mut Storing<'_, S>,
+    counts: &mut Counts,
+) -> Result<(), Failure> {
+    loop {
+        let progress = decoder.step(input, room).map_err(undecodable)?;
+        input = input.get(progress.read..).unwrap_or_default();
+        let output = room.get(..progress.written).unwrap_or_default();
+        store.put(Bytes::copy_from_slice(output), counts).await?;
+        if progress.written < room.len() {
+            return Ok(());
+        }
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// The sink, with the bounds that every piece passes.
+struct Storing<'a, S> {
+    sink: &'a mut S,
+    budget: &'a Budget,
+    limit: u64,
+    start: Vec<u8>,
+}
+
+impl<S: Sink> Storing<'_, S> {
+    async fn put(&mut self, piece: Bytes, counts: &mut Counts) -> Result<(), Failure> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        counts.stored += piece.len() as u64;
+        if counts.stored > self.limit {
+            return Err(Failure::new(Code::TooLarge, Phase::Body));
+        }
+        let wanted = SNIFFED.saturating_sub(self.start.len());
+        self.start.extend(piece.iter().take(wanted));
+        self.budget
+            .whole(self.sink.write(piece))
+            .await?
+            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))
+    }
+}
+
+/// Watches a slow peer (B-8). Only waiting for the peer counts, not the time that the sink takes.
+struct Pace {
+    idle: Duration,
+    floor: u64,
+    grace: Duration,
+    waited: Duration,
+}
+
+impl Pace {
+    fn new(bounds: &Bounds) -> Self {
+        Self {
+            idle: bounds.idle,
+            floor: bounds.floor,
+            grace: bounds.grace,
+            waited: Duration::ZERO,
+        }
+    }
+
+    async fn next(
+        &mut self,
+        wire: &mut Wire,
+        budget: &Budget,
+        received: u64,
+    ) -> Result<Option<Bytes>, Failure> {
+        let started = Instant::now();
+        let patience = self.patience(received);
+        let piece = budget.within(Phase::Body, patience, wire.next()).await?;
+        self.waited += started.elapsed();
+        piece.map_err(|error| Failure::new(error.code(), Phase::Body).because(error))
+    }
+
+    /// How long the next piece may take: the idle limit, or until the average falls below the floor.
+    fn patience(&self, received: u64) -> Duration {
+        match received.checked_div(self.floor) {
+            None => self.idle,
+            Some(earned) => {
+                let allowed = self.grace.max(Duration::from_secs(earned));
+                self.idle.min(allowed.saturating_sub(self.waited))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The time of a whole fetch, and of its phases within it (egress-security 14).
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{Failure, Phase};
+
+/// An absolute end that the whole redirect chain shares.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    end: Instant,
+}
+
+impl Budget {
+    /// A budget that ends `total` from now.
+    pub fn starting_now(total: Duration) -> Self {
+        Self {
+            end: Instant::now() + total,
+        }
+    }
+
+    /// When everything must be over.
+    pub fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Waits for `future`, at most `limit` and never beyond the end of the whole fetch.
+    ///
+    /// # Errors
+    ///
+    /// `timeout` in `phase`, or in [`Phase::Total`] when the whole fetch ran out first.
+    pub async fn within<F: Future>(
+        &self,
+        phase: Phase,
+        limit: Duration,
+        future: F,
+    ) -> Result<F::Output, Failure> {
+        self.until(phase, Instant::now() + limit, future).await
+    }
+
+    /// Waits for `future` until `phase_end`, and never beyond the end of the whole fetch.
+    pub async fn until<F: Future>(
+        &self,
+        phase: Phase,
+        phase_end: Instant,
+        future: F,
+    ) -> Result<F::Output, Failure> {
+        let (end, phase) = if self.end < phase_end {
+            (self.end, Phase::Total)
+        } else {
+            (phase_end, phase)
+        };
+        timeout_at(end, future)
+            .await
+            .map_err(|_| Failure::timeout(phase))
+    }
+
+    /// Waits for `future` until the end of the whole fetch.
+    pub async fn whole<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
+        timeout_at(self.end, future)
+            .await
+            .map_err(|_| Failure::timeout(Phase::Total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    async fn check(total: u64, limit: u64, expected: Phase) {
+        let budget = Budget::starting_now(Duration::from_secs(total));
+        let started = Instant::now();
+        let failure = budget
+            .within(Phase::Head, Duration::from_secs(limit), pending::<()>())
+            .await
+            .unwrap_err();
+        assert_eq!(failure.phase, expected);
+        assert_eq!(started.elapsed(), Duration::from_secs(total.min(limit)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_phase_uses_the_smaller_of_its_limit_and_what_is_left() {
+        check(60, 10, Phase::Head).await;
+        check(4, 10, Phase::Total).await;
+        check(0, 10, Phase::Total).await;
+    }
+}

@@ -1,0 +1,219 @@
+//! Undoes one `Content-Encoding`, in pieces and within a work bound (egress-security B-4, B-5).
+//!
+//! Only `Content-Encoding` is undone, never the format of the file itself (B-6). The caller owns the buffers and the
+//! size limit; this module does no I/O. gzip is RFC 1952 with every member, checksum and length checked; deflate is
+//! the zlib form of RFC 1950.
+
+mod gzip;
+
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+
+use gzip::{Header, Trailer};
+
+/// A content coding that can be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// `gzip` and `x-gzip`.
+    Gzip,
+    /// `deflate`, the zlib form.
+    Deflate,
+}
+
+impl Coding {
+    /// The name as it is reported.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+}
+
+/// Why bytes could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The stream is not what its coding says.
+    #[error("the compressed stream is corrupt")]
+    Corrupt,
+    /// A checksum or length does not match what was decoded.
+    #[error("a checksum or length of the compressed stream does not match")]
+    Mismatch,
+    /// The stream ended before its trailer.
+    #[error("the compressed stream has no complete trailer")]
+    Truncated,
+    /// Bytes follow the end of the stream.
+    #[error("bytes follow the end of the compressed stream")]
+    TrailingBytes,
+    /// Far more comes out than went in.
+    #[error("the compressed stream expands more than {MAX_RATIO} times")]
+    Bomb,
+}
+
+/// Most output bytes per input byte, once [`RATIO_FREE`] bytes came out.
+const MAX_RATIO: u64 = 1000;
+/// Output that is allowed whatever the ratio.
+const RATIO_FREE: u64 = 1 << 20;
+
+/// What one call of [`Decoder::step`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Input bytes that were used up.
+    pub read: usize,
+    /// Output bytes that were written.
+    pub written: usize,
+}
+
+/// A streaming decoder for one body.
+#[derive(Debug)]
+pub struct Decoder {
+    state: State,
+    inflate: Decompress,
+    crc: Crc,
+    consumed: u64,
+    produced: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Inside the header of a gzip member.
+    Header(Header),
+    /// Inside the deflate data of a gzip member.
+    Member,
+    /// Inside the trailer of a gzip member.
+    Trailer(Trailer),
+    /// After a complete gzip member; another may follow.
+    Between,
+    /// Inside a zlib stream.
+    Zlib,
+    /// After the end of a zlib stream; nothing may follow.
+    Done,
+}
+
+impl Decoder {
+    /// A decoder for one body with this coding.
+    pub fn new(coding: Coding) -> Self {
+        let (state, zlib) = match coding {
+            Coding::Gzip => (State::Header(Header::default()), false),
+            Coding::Deflate => (State::Zlib, true),
+        };
+        Self {
+            state,
+            inflate: Decompress::new(zlib),
+            crc: Crc::new(),
+            consumed: 0,
+            produced: 0,
+        }
+    }
+
+    /// Decodes from `input` into `output` until one of them is used up.
+    ///
+    /// When `written` is less than the output's length, all of the input was used.
+    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
+        let mut progress = Progress {
+            read: 0,
+            written: 0,
+        };
+        loop {
+            let rest = input.get(progress.read..).unwrap_or_default();
+            let room = output.get_mut(progress.written..).unwrap_or_default();
+            let moved = self.advance(rest, room)?;
+            progress.read += moved.read;
+            progress.written += moved.written;
+            self.consumed += moved.read as u64;
+            self.produced += moved.written as u64;
+            if self.produced > RATIO_FREE && self.produced > self.consumed.saturating_mul(MAX_RATIO)
+            {
+                return Err(DecodeError::Bomb);
+            }
+            if progress.written == output.len() {
+                return Ok(progress);
+            }
+            if moved
+                == (Progress {
+                    read: 0,
+                    written: 0,
+                })
+            {
+                return if progress.read == input.len() {
+                    Ok(progress)
+                } else {
+                    Err(DecodeError::Corrupt)
+                };
+            }
+        }
+    }
+
+    /// Checks that the stream ended where it may end. An empty body is an empty file (B-9).
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        match self.state {
+            State::Between | State::Done => Ok(()),
+            _ if self.consumed == 0 => Ok(()),
+            State::Header(_) | State::Member | State::Trailer(_) | State::Zlib => {
+                Err(DecodeError::Truncated)
+            }
+        }
+    }
+
+    /// One move within one state.
+    fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
+        let used = |read| Ok(Progress { read, written: 0 });
+        match &mut self.state {
+            State::Header(header) => {
+                let (read, complete) = header.read(input)?;
+                if complete {
+                    self.state = State::Member;
+                }
+                used(read)
+            }
+            State::Member | State::Zlib => self.inflate(input, output),
+            State::Trailer(trailer) => {
+                let (read, complete) = trailer.read(input);
+                if complete {
+                    trailer.check(&self.crc)?;
+                    self.crc.reset();
+                    self.inflate.reset(false);
+                    self.state = State::Between;
+                }
+                used(read)
+            }
+            State::Between if input.is_empty() => used(0),
+            State::Between => {
+                self.state = State::Header(Header::default());
+                self.advance(input, output)
+            }
+            State::Done if input.is_empty() => used(0),
+            State::Done => Err(DecodeError::TrailingBytes),
+        }
+    }
+
+    fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
+        let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
+        let status = self
+            .inflate
+            .decompress(input, output, FlushDecompress::None)
+            .map_err(|_| DecodeError::Corrupt)?;
+        let read = delta(before_in, self.inflate.total_in());
+        let written = delta(before_out, self.inflate.total_out());
+        if matches!(self.state, State::Member) {
+            self.crc.update(output.get(..written).unwrap_or_default());
+        }
+        if status == Status::StreamEnd {
+            self.state = match self.state {
+                State::Member => State::Trailer(Trailer::default()),
+                _ => State::Done,
+            };
+            // The move may have been empty; the next state must still be entered.
+            if read == 0 && written == 0 {
+                return self.advance(input, output);
+            }
+        }
+        Ok(Progress { read, written })
+    }
+}
+
+fn delta(before: u64, after: u64) -> usize {
+    usize::try_from(after.saturating_sub(before)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

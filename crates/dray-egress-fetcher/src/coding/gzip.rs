@@ -1,0 +1,154 @@
+//! Header and trailer of a gzip member (RFC 1952 2.3), read byte by byte without keeping any of it.
+
+use flate2::Crc;
+
+use super::DecodeError;
+
+const FLAG_CHECKSUM: u8 = 0x02;
+const FLAG_EXTRA: u8 = 0x04;
+const FLAG_NAME: u8 = 0x08;
+const FLAG_COMMENT: u8 = 0x10;
+const FLAGS_RESERVED: u8 = 0xe0;
+
+/// Reads over a member's header.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    flags: u8,
+    field: Field,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    /// The ten fixed bytes; the next one has this index.
+    Fixed(u8),
+    /// The low byte of the extra length comes next.
+    ExtraLow,
+    /// The high byte of the extra length comes next.
+    ExtraHigh(u8),
+    /// So many extra bytes are left.
+    Extra(u16),
+    /// Up to a zero byte.
+    Name,
+    /// Up to a zero byte.
+    Comment,
+    /// So many bytes of the header checksum are left.
+    Checksum(u8),
+    /// Nothing is left.
+    End,
+}
+
+impl Default for Field {
+    fn default() -> Self {
+        Self::Fixed(0)
+    }
+}
+
+impl Header {
+    /// Reads from `input`; returns the bytes used and whether the header is complete.
+    pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, bool), DecodeError> {
+        let mut read = 0;
+        for byte in input {
+            if matches!(self.field, Field::End) {
+                break;
+            }
+            self.field = self.push(*byte)?;
+            read += 1;
+        }
+        Ok((read, matches!(self.field, Field::End)))
+    }
+
+    fn push(&mut self, byte: u8) -> Result<Field, DecodeError> {
+        Ok(match self.field {
+            Field::Fixed(index) => {
+                self.fixed(index, byte)?;
+                if index == 9 {
+                    self.after(0)
+                } else {
+                    Field::Fixed(index + 1)
+                }
+            }
+            Field::ExtraLow => Field::ExtraHigh(byte),
+            Field::ExtraHigh(low) => match u16::from_le_bytes([low, byte]) {
+                0 => self.after(FLAG_EXTRA),
+                length => Field::Extra(length),
+            },
+            Field::Extra(1) => self.after(FLAG_EXTRA),
+            Field::Extra(left) => Field::Extra(left - 1),
+            Field::Name if byte == 0 => self.after(FLAG_NAME),
+            Field::Name => Field::Name,
+            Field::Comment if byte == 0 => self.after(FLAG_COMMENT),
+            Field::Comment => Field::Comment,
+            Field::Checksum(2) => Field::Checksum(1),
+            Field::Checksum(_) | Field::End => Field::End,
+        })
+    }
+
+    fn fixed(&mut self, index: u8, byte: u8) -> Result<(), DecodeError> {
+        let valid = match index {
+            0 => byte == 0x1f,
+            1 => byte == 0x8b,
+            2 => byte == 8,
+            3 => {
+                self.flags = byte;
+                byte & FLAGS_RESERVED == 0
+            }
+            _ => true,
+        };
+        if valid {
+            Ok(())
+        } else {
+            Err(DecodeError::Corrupt)
+        }
+    }
+
+    /// The field that follows the one of flag `done` (0: the fixed bytes), in the order of the RFC.
+    fn after(&self, done: u8) -> Field {
+        let order = [
+            (FLAG_EXTRA, Field::ExtraLow),
+            (FLAG_NAME, Field::Name),
+            (FLAG_COMMENT, Field::Comment),
+            (FLAG_CHECKSUM, Field::Checksum(2)),
+        ];
+        let passed = order
+            .iter()
+            .position(|(flag, _)| *flag == done)
+            .map_or(0, |index| index + 1);
+        order
+            .iter()
+            .skip(passed)
+            .find(|(flag, _)| self.flags & flag != 0)
+            .map_or(Field::End, |(_, field)| *field)
+    }
+}
+
+/// Reads a member's trailer: CRC-32 and length, both little endian.
+#[derive(Debug, Default)]
+pub(super) struct Trailer {
+    bytes: [u8; 8],
+    have: usize,
+}
+
+impl Trailer {
+    /// Reads from `input`; returns the bytes used and whether the trailer is complete.
+    pub(super) fn read(&mut self, input: &[u8]) -> (usize, bool) {
+        let mut read = 0;
+        for (slot, byte) in self.bytes.iter_mut().skip(self.have).zip(input) {
+            *slot = *byte;
+            read += 1;
+        }
+        self.have += read;
+        (read, self.have == self.bytes.len())
+    }
+
+    /// Compares with what was decoded; the length counts modulo 2^32.
+    pub(super) fn check(&self, crc: &Crc) -> Result<(), DecodeError> {
+        let [a, b, c, d, e, f, g, h] = self.bytes;
+        let sum = u32::from_le_bytes([a, b, c, d]);
+        let length = u32::from_le_bytes([e, f, g, h]);
+        if sum == crc.sum() && length == crc.amount() {
+            Ok(())
+        } else {
+            Err(DecodeError::Mismatch)
+        }
+    }
+}

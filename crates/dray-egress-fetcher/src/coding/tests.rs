@@ -1,0 +1,155 @@
+//! Codings: every split of the input, every way a stream may be wrong.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
+
+use super::*;
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(content: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Decodes with pieces of `piece` input bytes and an output buffer of `room` bytes.
+fn decode(coding: Coding, input: &[u8], piece: usize, room: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut decoder = Decoder::new(coding);
+    let mut output = vec![0; room];
+    let mut decoded = Vec::new();
+    for mut rest in input.chunks(piece) {
+        loop {
+            let progress = decoder.step(rest, &mut output)?;
+            decoded.extend_from_slice(&output[..progress.written]);
+            rest = &rest[progress.read..];
+            if progress.written < room {
+                assert!(
+                    rest.is_empty(),
+                    "short output means that all input was used"
+                );
+                break;
+            }
+        }
+    }
+    decoder.finish()?;
+    Ok(decoded)
+}
+
+fn check(coding: Coding, input: &[u8], expected: Result<&[u8], DecodeError>) {
+    for (piece, room) in [(1, 1), (1, 4096), (7, 3), (4096, 1), (1 << 20, 1 << 16)] {
+        assert_eq!(
+            decode(coding, input, piece, room).as_deref(),
+            expected.as_ref().map(|bytes| *bytes),
+            "pieces of {piece}, room for {room}"
+        );
+    }
+}
+
+#[test]
+fn b_4_gzip_and_zlib_are_decoded_however_they_are_split() {
+    let content = b"the quick brown fox ".repeat(40);
+    check(Coding::Gzip, &gzip(&content), Ok(&content));
+    check(Coding::Deflate, &zlib(&content), Ok(&content));
+    check(Coding::Gzip, &gzip(b""), Ok(b""));
+}
+
+#[test]
+fn b_9_an_empty_body_is_an_empty_file_whatever_the_coding() {
+    check(Coding::Gzip, b"", Ok(b""));
+    check(Coding::Deflate, b"", Ok(b""));
+}
+
+#[test]
+fn b_5_all_members_are_read() {
+    let mut both = gzip(b"first,");
+    both.extend(gzip(b""));
+    both.extend(gzip(b"second"));
+    check(Coding::Gzip, &both, Ok(b"first,second"));
+}
+
+#[test]
+fn b_5_optional_header_fields_are_read_over() {
+    let plain = gzip(b"content");
+    let mut full = vec![0x1f, 0x8b, 8, 0x1e, 0, 0, 0, 0, 0, 255];
+    full.extend_from_slice(&[3, 0, 1, 2, 3]);
+    full.extend_from_slice(b"name\0comment\0");
+    full.extend_from_slice(&[0xaa, 0xbb]);
+    full.extend_from_slice(&plain[10..]);
+    check(Coding::Gzip, &full, Ok(b"content"));
+    full[3] |= 0x20;
+    check(Coding::Gzip, &full, Err(DecodeError::Corrupt));
+}
+
+#[test]
+fn b_5_checksum_and_length_of_each_member_are_checked() {
+    let good = gzip(b"content");
+    for from_end in 1..=8 {
+        let mut wrong = good.clone();
+        let index = wrong.len() - from_end;
+        wrong[index] ^= 1;
+        check(Coding::Gzip, &wrong, Err(DecodeError::Mismatch));
+        wrong.extend(gzip(b"more"));
+        check(Coding::Gzip, &wrong, Err(DecodeError::Mismatch));
+    }
+    let mut wrong = zlib(b"content");
+    *wrong.last_mut().unwrap() ^= 1;
+    check(Coding::Deflate, &wrong, Err(DecodeError::Corrupt));
+}
+
+#[test]
+fn b_5_a_missing_or_short_trailer_is_an_error() {
+    let good = gzip(b"content");
+    for length in 1..good.len() {
+        check(Coding::Gzip, &good[..length], Err(DecodeError::Truncated));
+    }
+    let good = zlib(b"content");
+    for length in 1..good.len() {
+        check(
+            Coding::Deflate,
+            &good[..length],
+            Err(DecodeError::Truncated),
+        );
+    }
+}
+
+#[test]
+fn b_5_bytes_after_the_last_member_are_an_error() {
+    let mut padded = gzip(b"content");
+    padded.push(0);
+    check(Coding::Gzip, &padded, Err(DecodeError::Corrupt));
+    let mut padded = zlib(b"content");
+    padded.push(b'x');
+    check(Coding::Deflate, &padded, Err(DecodeError::TrailingBytes));
+}
+
+#[test]
+fn b_5_more_than_a_thousand_to_one_is_a_bomb_after_the_first_mebibyte() {
+    let small = vec![0; 1 << 20];
+    assert_eq!(
+        decode(Coding::Gzip, &gzip(&small), 4096, 1 << 16).map(|decoded| decoded.len()),
+        Ok(1 << 20)
+    );
+    let large = vec![0; 8 << 20];
+    assert_eq!(
+        decode(Coding::Gzip, &gzip(&large), 4096, 1 << 16),
+        Err(DecodeError::Bomb)
+    );
+    assert_eq!(
+        decode(Coding::Deflate, &zlib(&large), 4096, 1 << 16),
+        Err(DecodeError::Bomb)
+    );
+}
+
+#[test]
+fn b_4_raw_deflate_is_not_the_zlib_form() {
+    let raw = &zlib(b"content")[2..];
+    assert!(decode(Coding::Deflate, raw, 4096, 4096).is_err());
+    assert!(decode(Coding::Gzip, b"plain text", 4096, 4096).is_err());
+}

@@ -1,0 +1,151 @@
+//! Connects to a judged address, and to nothing else (egress-security 9).
+//!
+//! A [`PinnedAddr`] comes only from the judge, so what is dialled here was judged (I-1, I-2). There is no host name, no
+//! resolver, no proxy (T-3) and no pool (T-4) anywhere below.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dray_guard::PinnedAddr;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpSocket;
+use tokio::time::{Instant, sleep_until};
+
+use crate::limits::{Limits, Permit};
+
+/// Time after which the next address is tried although the one before has not failed yet (T-1).
+pub const STAGGER: Duration = Duration::from_millis(250);
+/// Time after which unacknowledged bytes end a connection (T-7).
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connected stream of bytes.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection as the dialer made it. Nothing was written to it yet.
+pub struct Stream {
+    /// The bytes.
+    pub io: Box<dyn Io>,
+    /// Who is at the other end, as the kernel says.
+    pub peer: SocketAddr,
+    /// Our port.
+    pub local_port: u16,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream")
+            .field("peer", &self.peer)
+            .field("local_port", &self.local_port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes connections. The product uses [`Tcp`]; tests and the demo inject their own, which is the only way to reach
+/// anything that the judge refuses (I-9).
+pub trait Dialer: Send + Sync + 'static {
+    /// Connects to this address.
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>>;
+}
+
+/// Connects with kernel sockets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tcp;
+
+impl Dialer for Tcp {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let stream = socket(to.socket_addr())?.connect(to.socket_addr()).await?;
+            Ok(Stream {
+                peer: stream.peer_addr()?,
+                local_port: stream.local_addr()?.port(),
+                io: Box::new(stream),
+            })
+        })
+    }
+}
+
+/// T-6, T-7: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on unacknowledged bytes.
+fn socket(to: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match to {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    SockRef::from(&socket).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(socket)
+}
+
+/// The connection that won, with the address and its place among that address's connections.
+#[derive(Debug)]
+pub struct Won {
+    /// The connection.
+    pub stream: Stream,
+    /// The address that was pinned for it.
+    pub address: PinnedAddr,
+    /// Held as long as the connection lives (section 15).
+    pub permit: Permit,
+}
+
+/// Tries the pinned addresses in order, the next one 250 ms after the one before or as soon as it failed (T-1). The
+/// first connection wins and the others are dropped. `first` is the permit for the first address, which the caller
+/// waited for; without deadline: that is the caller's too.
+///
+/// # Errors
+///
+/// The last failure, when all addresses failed. Nothing is resolved again and no address is tried twice (D-6).
+pub async fn race(
+    dialer: &dyn Dialer,
+    pinned: &[PinnedAddr],
+    first: Permit,
+    limits: &Limits,
+) -> io::Result<Won> {
+    let mut first = Some(first);
+    let mut waiting = pinned.iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    let mut next_at = Instant::now();
+    loop {
+        let due = sleep_until(next_at);
+        tokio::select! {
+            biased;
+            Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
+                Ok(won) => return Ok(won),
+                Err(error) => {
+                    failure = error;
+                    next_at = Instant::now();
+                }
+            },
+            () = due, if waiting.len() > 0 => {
+                let permit = first.take();
+                attempts.extend(waiting.next().map(|address| attempt(dialer, address, permit, limits)));
+                next_at = Instant::now() + STAGGER;
+            }
+            else => return Err(failure),
+        }
+    }
+}
+
+async fn attempt(
+    dialer: &dyn Dialer,
+    address: &PinnedAddr,
+    permit: Option<Permit>,
+    limits: &Limits,
+) -> io::Result<Won> {
+    let permit = match permit {
+        Some(permit) => permit,
+        None => limits.address(address.socket_addr().ip()).await,
+    };
+    Ok(Won {
+        stream: dialer.connect(address).await?,
+        address: address.clone(),
+        permit,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! How a fetch ends when it does not succeed.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use dray_guard::Code;
+
+/// The part of a fetch that was under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Switches and allowlists, limits.
+    Policy,
+    /// Reading the URL or a `Location`.
+    Url,
+    /// Resolving and judging.
+    Dns,
+    /// Connecting.
+    Connect,
+    /// The TLS handshake.
+    Tls,
+    /// Waiting for the final response head.
+    Head,
+    /// Receiving the body.
+    Body,
+    /// Storing.
+    Sink,
+    /// The whole fetch ran out of time, whatever it was doing.
+    Total,
+}
+
+impl Phase {
+    /// Every phase, for labels.
+    pub const ALL: [Self; 9] = [
+        Self::Policy,
+        Self::Url,
+        Self::Dns,
+        Self::Connect,
+        Self::Tls,
+        Self::Head,
+        Self::Body,
+        Self::Sink,
+        Self::Total,
+    ];
+
+    /// The name in audit, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Url => "url",
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Head => "head",
+            Self::Body => "body",
+            Self::Sink => "sink",
+            Self::Total => "total",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A refused or failed fetch: the reason, the phase, and the cause for the operator's log.
+///
+/// The cause may hold addresses and a peer's words; it never goes into a reply (I-8).
+#[derive(Debug)]
+pub struct Failure {
+    /// The reason.
+    pub code: Code,
+    /// What was under way.
+    pub phase: Phase,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure without a further cause.
+    pub const fn new(code: Code, phase: Phase) -> Self {
+        Self {
+            code,
+            phase,
+            source: None,
+        }
+    }
+
+    /// A phase or the whole fetch ran out of time.
+    pub const fn timeout(phase: Phase) -> Self {
+        Self::new(Code::Timeout, phase)
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(cause.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in phase {}", self.code, self.phase)
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,398 @@
+//! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1, 12).
+//!
+//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`Sink`] and is what the service, the command line
+//! and the fuzz targets share. Nothing is spawned, so dropping the future ends everything at once, connection and
+//! partial file included.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dray_guard::{
+    AdminPolicy, AppPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, Judge, Refused,
+    ShownHost, ShownUrl,
+};
+use dray_types::Fault;
+use futures_util::FutureExt as _;
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use crate::body::{self, Bounds};
+use crate::budget::Budget;
+use crate::dial::Dialer;
+use crate::error::{Failure, Phase};
+use crate::head::{Framing, Plan};
+use crate::hop::Wire;
+use crate::label::Labels;
+use crate::limits::Limits;
+use crate::record::{End, Record};
+use crate::resolve::Resolver;
+use crate::sink::{Sink, Stored};
+use crate::tls::Tls;
+
+mod hop;
+
+/// Time that removing a partial file may take after a failure.
+const DISCARD: Duration = Duration::from_secs(5);
+
+/// The way to the network. Injected by tests and the demo; there is no setting that replaces it (I-9).
+#[derive(Clone)]
+pub struct Network {
+    /// Asks DNS.
+    pub resolver: Arc<dyn Resolver>,
+    /// Connects.
+    pub dialer: Arc<dyn Dialer>,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+/// Limits of time and size of a fetch (egress-security 13 and 14).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Resolving, per hop.
+    pub dns: Duration,
+    /// Connecting, all addresses together, per hop.
+    pub connect: Duration,
+    /// The TLS handshake, per hop.
+    pub tls: Duration,
+    /// From the request to the final head, per hop.
+    pub head: Duration,
+    /// The whole fetch, when the request does not say.
+    pub total: Duration,
+    /// The whole fetch at most, whatever the request says.
+    pub total_ceiling: Duration,
+    /// Between two pieces of the body.
+    pub idle: Duration,
+    /// Least bytes per second of the body; 0 for none.
+    pub floor: u64,
+    /// Time before the floor counts.
+    pub grace: Duration,
+    /// Most bytes, when the request does not say.
+    pub size: u64,
+    /// Most bytes, whatever the request says.
+    pub size_ceiling: u64,
+    /// `User-Agent`.
+    pub user_agent: HeaderValue,
+}
+
+/// What to fetch (egress-security 2). There is no way to say method, headers, body, credentials, proxy or address (C-1).
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The URL as the agent wrote it.
+    pub url: String,
+    /// What the app allows.
+    pub app_policy: AppPolicy,
+    /// Whose places are used: every app has its own.
+    pub app: String,
+    /// Most bytes; 0 for the default (C-2).
+    pub size_limit: u64,
+    /// Time the tool call may take; `None` for the default.
+    pub tool_timeout: Option<Duration>,
+    /// Time that is left of the command's own deadline.
+    pub remaining: Duration,
+}
+
+/// A file that was fetched and stored. Untrusted external content; every label is the server's claim (B-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Size and digest of the stored bytes.
+    pub stored: Stored,
+    /// What the server says about the file.
+    pub labels: Labels,
+    /// Media type found by magic bytes; empty when none matched.
+    pub sniffed: &'static str,
+    /// Whether the end of the file was certain.
+    pub length_verified: bool,
+    /// Body bytes that came over the wire.
+    pub wire_size: u64,
+    /// Coding that was undone; empty for none.
+    pub coding: &'static str,
+    /// Scheme, host, port and path of the last hop.
+    pub final_url: String,
+    /// Redirects that were followed.
+    pub redirect_count: u32,
+    /// Status of the last hop.
+    pub status: u16,
+}
+
+/// A fetch that brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// Why.
+    pub code: Code,
+    /// During what.
+    pub phase: Phase,
+    /// Number of the hop.
+    pub hop: u32,
+    /// What the agent is told.
+    pub fault: Fault,
+}
+
+/// Fetches. One per process; shared by all fetches.
+#[derive(Debug)]
+pub struct Fetcher {
+    settings: Settings,
+    admin: AdminPolicy,
+    judge: RwLock<Arc<Judge>>,
+    network: Network,
+    tls: Tls,
+    limits: Limits,
+}
+
+impl Fetcher {
+    /// A fetcher with this policy, over this network.
+    pub fn new(
+        settings: Settings,
+        admin: AdminPolicy,
+        judge: Judge,
+        network: Network,
+        tls: Tls,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            settings,
+            admin,
+            judge: RwLock::new(Arc::new(judge)),
+            network,
+            tls,
+            limits,
+        }
+    }
+
+    /// The places that its fetches share.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The operator's policy.
+    pub fn admin(&self) -> &AdminPolicy {
+        &self.admin
+    }
+
+    /// What judges addresses now.
+    pub fn judge(&self) -> Arc<Judge> {
+        Arc::clone(&self.judge.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Judges with this from now on; hops that were judged stay as they are.
+    pub fn set_judge(&self, judge: Judge) {
+        *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(judge);
+    }
+
+    /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up to
+    /// date throughout, also when the future is dropped half way.
+    ///
+    /// # Errors
+    ///
+    /// Every refusal and failure, with the fault for the agent. A panic is one too: `internal`.
+    pub async fn fetch<S: Sink>(
+        &self,
+        request: &Request,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<Fetched, Denied> {
+        let started = Instant::now();
+        let fetching = AssertUnwindSafe(self.run(request, sink, record)).catch_unwind();
+        let result = fetching
+            .await
+            .unwrap_or_else(|_| Err(Failure::new(Code::Internal, Phase::Body)));
+        record.times.total = started.elapsed();
+        match result {
+            Ok(fetched) => {
+                record.end = Some(End::Stored);
+                Ok(fetched)
+            }
+            Err(failure) => {
+                if tokio::time::timeout(DISCARD, sink.discard()).await.is_err() {
+                    tracing::warn!("a partial file was not removed in time");
+                }
+                Err(denied(request, record, &failure))
+            }
+        }
+    }
+
+    async fn run<S: Sink>(
+        &self,
+        request: &Request,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<Fetched, Failure> {
+        record.policy_digest = dray_guard::policy::digest(&self.admin, &request.app_policy);
+        record.admin_enabled = self.admin.enabled;
+        record.app_enabled = request.app_policy.enabled;
+        record.url = CanonicalUrl::parse(&request.url).ok();
+        if request.remaining.is_zero() {
+            return Err(Failure::new(Code::DeadlineExpired, Phase::Policy));
+        }
+        let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
+            .map_err(|code| Failure::new(code, Phase::Policy))?;
+        let mut chain = Chain::start(&request.url, Arc::new(policy))
+            .map_err(|refused| refuse(record, refused))?;
+        let budget = Budget::starting_now(self.total(request));
+        let _app = budget
+            .whole(self.limits.app(&request.app))
+            .await?
+            .map_err(|full| Failure::new(Code::Overloaded, Phase::Policy).because(full))?;
+        let limit = self.limit(request);
+        loop {
+            let hop = self.hop(&mut chain, limit, &budget, record).await?;
+            match hop {
+                hop::Outcome::Redirected => {}
+                hop::Outcome::Body(answered) => {
+                    return self
+                        .receive(answered, &chain, limit, &budget, sink, record)
+                        .await;
+                }
+            }
+        }
+    }
+
+    /// Everything from the first byte of the body to the finished file.
+    async fn receive<S: Sink>(
+        &self,
+        answered: hop::Answered,
+        chain: &Chain,
+        limit: u64,
+        budget: &Budget,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<Fetched, Failure> {
+        let hop::Answered { plan, wire, places } = answered;
+        record.content_type.clone_from(&plan.labels.media_type);
+        record.coding = plan.coding;
+        let started = Instant::now();
+        let received = self.store(wire, &plan, limit, budget, sink, record).await;
+        record.times.body = started.elapsed();
+        drop(places);
+        let (sniffed, stored) =
+            received.inspect_err(|failure| self.blame(chain.current(), failure))?;
+        record.length_verified =
+            plan.framing != Framing::Close || plan.whole.is_some() || chain.current().https();
+        record.sha256 = stored.sha256.to_hex();
+        Ok(Fetched {
+            stored,
+            labels: plan.labels,
+            sniffed,
+            length_verified: record.length_verified,
+            wire_size: record.counts.wire,
+            coding: plan.coding.map_or("", crate::coding::Coding::as_str),
+            final_url: chain.current().without_query(),
+            redirect_count: chain.followed(),
+            status: plan.status,
+        })
+    }
+
+    async fn store<S: Sink>(
+        &self,
+        wire: Wire,
+        plan: &Plan,
+        limit: u64,
+        budget: &Budget,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<(&'static str, Stored), Failure> {
+        let bounds = Bounds {
+            limit,
+            idle: self.settings.idle,
+            floor: self.settings.floor,
+            grace: self.settings.grace,
+        };
+        let sniffed = body::receive(wire, plan, &bounds, budget, sink, &mut record.counts).await?;
+        let stored = budget
+            .whole(sink.finish(&plan.labels))
+            .await?
+            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))?;
+        Ok((sniffed, stored))
+    }
+
+    /// C-2: the request may only lower the ceiling; 0 means the default.
+    fn limit(&self, request: &Request) -> u64 {
+        let wanted = match request.size_limit {
+            0 => self.settings.size,
+            wanted => wanted,
+        };
+        wanted.min(self.settings.size_ceiling)
+    }
+
+    /// The tool's time or the default, at most the ceiling, never beyond the command's own deadline.
+    fn total(&self, request: &Request) -> Duration {
+        request
+            .tool_timeout
+            .unwrap_or(self.settings.total)
+            .min(self.settings.total_ceiling)
+            .min(request.remaining)
+    }
+
+    /// Tells the breaker of failures that are the target's (section 15). What ran into the end of the whole fetch is
+    /// not: a caller in a hurry must not shut out others.
+    fn blame(&self, url: &CanonicalUrl, failure: &Failure) {
+        if matches!(
+            (failure.code, failure.phase),
+            (Code::ConnectFailed, Phase::Connect)
+                | (
+                    Code::Timeout,
+                    Phase::Connect | Phase::Tls | Phase::Head | Phase::Body
+                )
+        ) {
+            self.limits.breaker().failed(&target(url));
+        }
+    }
+}
+
+/// The breaker's key: host and port.
+fn target(url: &CanonicalUrl) -> String {
+    format!("{}:{}", url.host(), url.port())
+}
+
+/// Notes a URL or redirect target that was refused without DNS.
+fn refuse(record: &mut Record, refused: Refused) -> Failure {
+    let phase = match refused.code {
+        Code::InvalidUrl
+        | Code::UnsupportedScheme
+        | Code::UrlCredentials
+        | Code::AmbiguousHost
+        | Code::RedirectInvalid => Phase::Url,
+        _ => Phase::Policy,
+    };
+    record.enter(refused.hop, refused.target.as_ref());
+    Failure::new(refused.code, phase)
+}
+
+/// Writes down how it failed, and makes the fault.
+fn denied(request: &Request, record: &mut Record, failure: &Failure) -> Denied {
+    let Failure { code, phase, .. } = *failure;
+    record.end = Some(End::Failed { code, phase });
+    if let Some(hop) = record.hops.last_mut() {
+        hop.code = Some(code);
+    }
+    let hop = record.last_hop();
+    let cause = std::error::Error::source(failure).map(describe);
+    tracing::info!(%code, %phase, hop, cause, "fetch denied");
+    let host = match record.url.as_ref().map(CanonicalUrl::host) {
+        Some(Host::Name(name)) => name.as_str().to_owned(),
+        Some(Host::Ip(_)) | None => String::new(),
+    };
+    let shown = ShownUrl::from_text(&request.url);
+    Denied {
+        code,
+        phase,
+        hop,
+        fault: code.fault(&shown, ShownHost::of_hop(hop, &host)),
+    }
+}
+
+/// The chain of causes, for the operator's log.
+fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        next = error.source();
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! Judges a response head: framing, status, range and coding (egress-security 11).
+//!
+//! Pure: takes what the parser understood and decides. What the parser must refuse by itself (folding, bare CR,
+//! HTTP/0.9) is configured in [`crate::hop`] and held by its tests.
+
+use dray_guard::Code;
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, LOCATION, TRANSFER_ENCODING,
+};
+use http::response::Parts;
+use http::{HeaderMap, Version};
+
+use crate::coding::Coding;
+use crate::label::Labels;
+
+/// What a response head leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// A body follows, to be received as planned.
+    Body(Plan),
+    /// A redirect, with the raw bytes of every `Location` field.
+    Redirect(Vec<Vec<u8>>),
+}
+
+/// How the body is to be received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Status of the response.
+    pub status: u16,
+    /// How the end of the body is known.
+    pub framing: Framing,
+    /// The coding to undo.
+    pub coding: Option<Coding>,
+    /// Body bytes that must have come in all, from the `Content-Range` of a whole 206.
+    pub whole: Option<u64>,
+    /// What the server says about the file.
+    pub labels: Labels,
+}
+
+/// How the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none to read: 204 and 205.
+    Empty,
+    /// So many bytes.
+    Length(u64),
+    /// The last chunk.
+    Chunked,
+    /// The end of the connection.
+    Close,
+}
+
+/// Judges a head; `limit` is the most body bytes that may come.
+pub fn judge(parts: &Parts, limit: u64) -> Result<Judged, Code> {
+    let framing = framing(parts.version, &parts.headers)?;
+    let status = parts.status.as_u16();
+    let (framing, whole) = match status {
+        101 => return Err(Code::MalformedResponse),
+        204 | 205 => (Framing::Empty, None),
+        206 => (framing, Some(whole_range(&parts.headers)?)),
+        200..=299 => (framing, None),
+        301 | 302 | 303 | 307 | 308 => return Ok(Judged::Redirect(raw(&parts.headers, &LOCATION))),
+        other => return Err(Code::HttpStatus(other)),
+    };
+    match framing {
+        Framing::Length(length) if length > limit => return Err(Code::TooLarge),
+        Framing::Empty | Framing::Length(_) | Framing::Chunked | Framing::Close => {}
+    }
+    Ok(Judged::Body(Plan {
+        status,
+        framing,
+        coding: coding(&parts.headers)?,
+        whole,
+        labels: Labels::of(&parts.headers),
+    }))
+}
+
+fn raw(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
+    headers
+        .get_all(name)
+        .iter()
+        .map(|value| value.as_bytes().to_vec())
+        .collect()
+}
+
+/// one unambiguous framing or none at all.
+fn framing(version: Version, headers: &HeaderMap) -> Result<Framing, Code> {
+    if version != Version::HTTP_11 && version != Version::HTTP_10 {
+        return Err(Code::MalformedResponse);
+    }
+    let encodings = raw(headers, &TRANSFER_ENCODING);
+    let lengths = raw(headers, &CONTENT_LENGTH);
+    match (encodings.as_slice(), lengths.split_first()) {
+        ([], None) => Ok(Framing::Close),
+        ([], Some((length, others))) if others.iter().all(|other| other == length) => {
+            digits(length)
+                .map(Framing::Length)
+                .ok_or(Code::MalformedResponse)
+        }
+        ([encoding], None) if encoding == b"chunked" && version == Version::HTTP_11 => {
+            Ok(Framing::Chunked)
+        }
+        _ => Err(Code::MalformedResponse),
+    }
+}
+
+/// A decimal number without sign, blank or overflow.
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// the length of a 206 that is the whole after all; every other part is refused.
+fn whole_range(headers: &HeaderMap) -> Result<u64, Code> {
+    let ranges = raw(headers, &CONTENT_RANGE);
+    let [range] = ranges.as_slice() else {
+        return Err(Code::UnexpectedPartial);
+    };
+    parse_whole(range).ok_or(Code::UnexpectedPartial)
+}
+
+/// `n` of `bytes 0-(n-1)/n`.
+fn parse_whole(range: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(range).ok()?;
+    let (last, total) = text.strip_prefix("bytes 0-")?.split_once('/')?;
+    let last = digits(last.as_bytes())?;
+    let total = digits(total.as_bytes())?;
+    (last.checked_add(1) == Some(total)).then_some(total)
+}
+
+/// B-4: none, or exactly one that is known.
+fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Code> {
+    let fields = raw(headers, &CONTENT_ENCODING);
+    let mut codings = fields
+        .iter()
+        .flat_map(|field| field.split(|byte| *byte == b','))
+        .map(|coding| coding.trim_ascii().to_ascii_lowercase())
+        .filter(|coding| !coding.is_empty());
+    match (codings.next().as_deref(), codings.next()) {
+        (None, _) | (Some(b"identity"), None) => Ok(None),
+        (Some(b"gzip" | b"x-gzip"), None) => Ok(Some(Coding::Gzip)),
+        (Some(b"deflate"), None) => Ok(Some(Coding::Deflate)),
+        _ => Err(Code::UnsupportedEncoding),
+    }
+}
+
+#[cfg(test)]
+mod tests;

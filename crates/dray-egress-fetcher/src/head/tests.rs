@@ -1,0 +1,226 @@
+//! Response heads, rule by rule.
+
+use http::{HeaderValue, StatusCode};
+
+use super::*;
+
+const LIMIT: u64 = 1000;
+
+fn head(status: u16, fields: &[(&str, &[u8])]) -> Parts {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = StatusCode::from_u16(status).unwrap();
+    for (name, value) in fields {
+        parts.headers.append(
+            HeaderName::from_bytes(name.as_bytes()).unwrap(),
+            HeaderValue::from_bytes(value).unwrap(),
+        );
+    }
+    parts
+}
+
+fn check_framing(fields: &[(&str, &[u8])], expected: Result<Framing, Code>) {
+    let judged = judge(&head(200, fields), LIMIT).map(|judged| match judged {
+        Judged::Body(plan) => plan.framing,
+        Judged::Redirect(_) => panic!("not a redirect"),
+    });
+    assert_eq!(judged, expected, "{fields:?}");
+}
+
+#[test]
+fn r_3_transfer_encoding_is_absent_or_exactly_chunked() {
+    check_framing(&[], Ok(Framing::Close));
+    check_framing(&[("transfer-encoding", b"chunked")], Ok(Framing::Chunked));
+    for wrong in [
+        "xchunked",
+        "chunked, gzip",
+        "gzip, chunked",
+        "chunked, chunked",
+        "Chunked",
+        "chunked;q=1",
+        "identity",
+        "",
+    ] {
+        check_framing(
+            &[("transfer-encoding", wrong.as_bytes())],
+            Err(Code::MalformedResponse),
+        );
+    }
+    check_framing(
+        &[
+            ("transfer-encoding", b"chunked"),
+            ("transfer-encoding", b"chunked"),
+        ],
+        Err(Code::MalformedResponse),
+    );
+}
+
+#[test]
+fn r_3_transfer_encoding_excludes_content_length_and_http_1_0() {
+    check_framing(
+        &[("transfer-encoding", b"chunked"), ("content-length", b"5")],
+        Err(Code::MalformedResponse),
+    );
+    let mut old = head(200, &[("transfer-encoding", b"chunked")]);
+    old.version = Version::HTTP_10;
+    assert_eq!(judge(&old, LIMIT), Err(Code::MalformedResponse));
+    old.version = Version::HTTP_2;
+    old.headers.clear();
+    assert_eq!(judge(&old, LIMIT), Err(Code::MalformedResponse), "R-2");
+}
+
+#[test]
+fn r_4_content_length_is_one_plain_number() {
+    check_framing(&[("content-length", b"7")], Ok(Framing::Length(7)));
+    check_framing(
+        &[("content-length", b"7"), ("content-length", b"7")],
+        Ok(Framing::Length(7)),
+    );
+    for wrong in [
+        "+7",
+        "-7",
+        "0x7",
+        "7 ",
+        "7,7",
+        "7, 8",
+        "",
+        "18446744073709551616",
+        "7a",
+    ] {
+        check_framing(
+            &[("content-length", wrong.as_bytes())],
+            Err(Code::MalformedResponse),
+        );
+    }
+    check_framing(
+        &[("content-length", b"7"), ("content-length", b"8")],
+        Err(Code::MalformedResponse),
+    );
+}
+
+#[test]
+fn r_4_a_length_above_the_limit_is_refused_before_the_body() {
+    check_framing(&[("content-length", b"1000")], Ok(Framing::Length(1000)));
+    check_framing(&[("content-length", b"1001")], Err(Code::TooLarge));
+    check_framing(
+        &[("content-length", b"9223372036854775808")],
+        Err(Code::TooLarge),
+    );
+}
+
+#[test]
+fn r_5_every_status_has_its_way() {
+    for status in 200..=999 {
+        let judged = judge(&head(status, &[("location", b"/next")]), LIMIT);
+        match status {
+            206 => assert_eq!(judged, Err(Code::UnexpectedPartial)),
+            200..=299 => assert!(matches!(judged, Ok(Judged::Body(_))), "{status}"),
+            301 | 302 | 303 | 307 | 308 => {
+                assert_eq!(
+                    judged,
+                    Ok(Judged::Redirect(vec![b"/next".to_vec()])),
+                    "{status}"
+                );
+            }
+            _ => assert_eq!(judged, Err(Code::HttpStatus(status)), "{status}"),
+        }
+    }
+    assert_eq!(judge(&head(101, &[]), LIMIT), Err(Code::MalformedResponse));
+}
+
+#[test]
+fn r_5_204_and_205_have_no_body_to_read() {
+    for status in [204, 205] {
+        let Ok(Judged::Body(plan)) = judge(&head(status, &[("content-length", b"5000")]), LIMIT)
+        else {
+            panic!("{status}");
+        };
+        assert_eq!(plan.framing, Framing::Empty);
+    }
+}
+
+#[test]
+fn r_5_a_206_passes_only_as_the_whole() {
+    let range = |value: &[u8]| match judge(&head(206, &[("content-range", value)]), LIMIT) {
+        Ok(Judged::Body(plan)) => plan.whole,
+        Ok(Judged::Redirect(_)) => panic!("not a redirect"),
+        Err(code) => {
+            assert_eq!(code, Code::UnexpectedPartial);
+            None
+        }
+    };
+    assert_eq!(range(b"bytes 0-9/10"), Some(10));
+    for wrong in [
+        "bytes 0-8/10",
+        "bytes 1-9/10",
+        "bytes 0-9/*",
+        "bytes */10",
+        "bytes 0--1/0",
+        "bytes 0-18446744073709551615/0",
+        "items 0-9/10",
+        "",
+    ] {
+        assert_eq!(range(wrong.as_bytes()), None, "{wrong}");
+    }
+    let twice = head(
+        206,
+        &[
+            ("content-range", b"bytes 0-9/10"),
+            ("content-range", b"bytes 0-9/10"),
+        ],
+    );
+    assert_eq!(judge(&twice, LIMIT), Err(Code::UnexpectedPartial));
+}
+
+#[test]
+fn b_4_one_known_coding_or_none() {
+    let coding = |fields: &[(&str, &[u8])]| match judge(&head(200, fields), LIMIT) {
+        Ok(Judged::Body(plan)) => Ok(plan.coding),
+        Ok(Judged::Redirect(_)) => panic!("not a redirect"),
+        Err(code) => Err(code),
+    };
+    assert_eq!(coding(&[]), Ok(None));
+    assert_eq!(coding(&[("content-encoding", b" Identity ")]), Ok(None));
+    assert_eq!(
+        coding(&[("content-encoding", b"x-GZIP")]),
+        Ok(Some(Coding::Gzip))
+    );
+    assert_eq!(
+        coding(&[("content-encoding", b"deflate,")]),
+        Ok(Some(Coding::Deflate))
+    );
+    for wrong in [
+        "br",
+        "zstd",
+        "compress",
+        "gzip, gzip",
+        "identity, gzip",
+        "x",
+    ] {
+        assert_eq!(
+            coding(&[("content-encoding", wrong.as_bytes())]),
+            Err(Code::UnsupportedEncoding),
+            "{wrong}"
+        );
+    }
+    assert_eq!(
+        coding(&[("content-encoding", b"gzip"), ("content-encoding", b"gzip")]),
+        Err(Code::UnsupportedEncoding)
+    );
+}
+
+#[test]
+fn r_6_redirect_lookalikes_are_ignored() {
+    let fields: &[(&str, &[u8])] = &[
+        ("location", b"http://169.254.169.254/"),
+        ("refresh", b"0; url=http://169.254.169.254/"),
+        ("content-location", b"/other"),
+        ("link", b"</other>; rel=next"),
+        ("alt-svc", b"h3=\":443\""),
+        ("set-cookie", b"a=b"),
+        ("strict-transport-security", b"max-age=1"),
+    ];
+    let Ok(Judged::Body(plan)) = judge(&head(200, fields), LIMIT) else {
+        panic!("a 200 is a body");
+    };
+    assert_eq!(plan.labels, Labels::default());
+}

@@ -1,0 +1,210 @@
+//! One request and one response over one stream that is already connected (egress-security 10, 11, 21).
+//!
+//! hyper's low-level connection never sees a host name to resolve, keeps no pool and follows nothing. It is polled by
+//! whoever waits for the head or the body, so dropping [`Wire`] closes the connection at once; no task is left behind.
+//! Deadlines belong to the caller.
+
+use std::error::Error as StdError;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dray_guard::Code;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderValue, USER_AGENT};
+use http::response::Parts;
+use http::{Request, Uri};
+use http_body::Body as _;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use crate::dial::Io;
+
+/// Most header fields of a response head (R-1).
+const MAX_FIELDS: usize = 128;
+/// Most bytes of a response head, and of one read (R-1, B-1).
+const MAX_HEAD: usize = 64 * 1024;
+
+type Connection = http1::Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>;
+
+/// What is asked for. Nothing else is ever sent (Q-1).
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Canonical host, with the port where it is not the scheme's default.
+    pub host: &'a str,
+    /// Path and query of the canonical URL.
+    pub path_and_query: &'a str,
+    /// The configured constant.
+    pub user_agent: &'a HeaderValue,
+}
+
+/// Why a request got no response head, or a body no end.
+#[derive(Debug, thiserror::Error)]
+pub enum HopError {
+    /// The request could not be built from the canonical URL: a mistake of ours.
+    #[error("the request could not be built")]
+    Request(#[source] http::Error),
+    /// The connection ended before a response head.
+    #[error("the connection ended before a response head")]
+    Closed(#[source] hyper::Error),
+    /// The server sent something that is not HTTP/1.
+    #[error("the server sent an invalid response")]
+    Malformed(#[source] hyper::Error),
+    /// The TLS session broke.
+    #[error("the TLS session failed")]
+    Tls(#[source] hyper::Error),
+    /// The body ended before it was complete.
+    #[error("the body ended before it was complete")]
+    Truncated(#[source] hyper::Error),
+}
+
+impl HopError {
+    /// The reason for the agent.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Request(_) => Code::Internal,
+            Self::Closed(_) => Code::ConnectionClosed,
+            Self::Malformed(_) => Code::MalformedResponse,
+            Self::Tls(_) => Code::TlsError,
+            Self::Truncated(_) => Code::Truncated,
+        }
+    }
+
+    fn in_head(error: hyper::Error) -> Self {
+        if error.is_parse() {
+            Self::Malformed(error)
+        } else if caused_by_tls(&error) {
+            Self::Tls(error)
+        } else {
+            Self::Closed(error)
+        }
+    }
+
+    fn in_body(error: hyper::Error) -> Self {
+        let kind = cause::<io::Error>(&error).map(io::Error::kind);
+        match kind {
+            Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
+                Self::Malformed(error)
+            }
+            _ if error.is_parse() => Self::Malformed(error),
+            _ => Self::Truncated(error),
+        }
+    }
+}
+
+/// The first error of type `E` below `error`.
+fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    let mut next = error.source();
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn caused_by_tls(error: &hyper::Error) -> bool {
+    cause::<rustls::Error>(error).is_some()
+        || cause::<io::Error>(error)
+            .and_then(io::Error::get_ref)
+            .is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// The body of a response, as it comes over the wire. Dropping it drops the connection without reading further (T-6).
+pub struct Wire {
+    connection: Option<Connection>,
+    body: Incoming,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+/// Sends the request and waits for the final response head; 1xx heads are passed over.
+pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopError> {
+    let request = request(ask).map_err(HopError::Request)?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_headers(MAX_FIELDS)
+        .max_header_size(MAX_HEAD)
+        .max_buf_size(MAX_HEAD)
+        .title_case_headers(true)
+        .handshake(TokioIo::new(io))
+        .await
+        .map_err(HopError::Closed)?;
+    let mut connection = Some(connection);
+    let mut response = Box::pin(sender.send_request(request));
+    let response = poll_fn(|cx| {
+        if let Poll::Ready(response) = response.as_mut().poll(cx) {
+            return Poll::Ready(response);
+        }
+        drive(&mut connection, cx);
+        response.as_mut().poll(cx)
+    })
+    .await
+    .map_err(HopError::in_head)?;
+    let (parts, body) = response.into_parts();
+    Ok((parts, Wire { connection, body }))
+}
+
+/// Q-1: exactly these fields, in this order.
+fn request(ask: Ask<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
+    Request::get(Uri::try_from(ask.path_and_query)?)
+        .header(HOST, HeaderValue::from_str(ask.host)?)
+        .header(USER_AGENT, ask.user_agent)
+        .header(ACCEPT, HeaderValue::from_static("*/*"))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .header(CONNECTION, HeaderValue::from_static("close"))
+        .body(Empty::new())
+}
+
+/// Moves bytes. An error of the connection also reaches the head or the body that waits on it.
+fn drive(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
+    if let Some(running) = connection
+        && running.poll_without_shutdown(cx).is_ready()
+    {
+        *connection = None;
+    }
+}
+
+impl Wire {
+    /// The next piece, at most 64 KiB (B-1); `None` at the verified end. Trailers are ignored (R-6).
+    pub async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
+        loop {
+            match poll_fn(|cx| self.poll_frame(cx)).await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(HopError::in_body(error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "it is the type of the trait that is polled"
+    )]
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame);
+        }
+        drive(&mut self.connection, cx);
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

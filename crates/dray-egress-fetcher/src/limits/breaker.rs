@@ -1,0 +1,144 @@
+//! Refuses a dead host for a while instead of waiting for it again and again (egress-security 15).
+//!
+//! Counts per host and port, so that a closed port does not shut out the rest of a host. Only failures of a target
+//! that was allowed are told to it, so it reveals nothing about refused ones (I-8).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Failures in a row that open the breaker.
+const FAILURES: u32 = 5;
+/// Time within which they must happen.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Time for which an open breaker refuses.
+const OPEN: Duration = Duration::from_secs(30);
+/// Entries that are kept; beyond, those that no longer matter are removed.
+const ENTRIES: usize = 4096;
+
+/// Failures in a row, by host and port. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Breaker {
+    hosts: Arc<Mutex<HashMap<String, Record>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    failures: u32,
+    first: Instant,
+    open_until: Option<Instant>,
+}
+
+impl Record {
+    fn matters(&self, now: Instant) -> bool {
+        match self.open_until {
+            Some(until) => now < until,
+            None => now < self.first + WINDOW,
+        }
+    }
+}
+
+impl Breaker {
+    /// Whether `target` is refused at the moment.
+    pub fn is_open(&self, target: &str) -> bool {
+        let now = Instant::now();
+        self.lock()
+            .get(target)
+            .and_then(|record| record.open_until)
+            .is_some_and(|until| now < until)
+    }
+
+    /// A connection failed, or a phase timed out.
+    pub fn failed(&self, target: &str) {
+        let now = Instant::now();
+        let mut hosts = self.lock();
+        if hosts.len() >= ENTRIES {
+            hosts.retain(|_, record| record.matters(now));
+        }
+        let fresh = Record {
+            failures: 0,
+            first: now,
+            open_until: None,
+        };
+        let record = hosts.entry(target.to_owned()).or_insert(fresh);
+        if !record.matters(now) {
+            *record = fresh;
+        }
+        record.failures += 1;
+        if record.failures >= FAILURES && record.open_until.is_none() {
+            record.open_until = Some(now + OPEN);
+        }
+    }
+
+    /// A response came.
+    pub fn succeeded(&self, target: &str) {
+        self.lock().remove(target);
+    }
+
+    /// How many are open.
+    pub fn open(&self) -> usize {
+        let now = Instant::now();
+        self.lock()
+            .values()
+            .filter(|record| record.open_until.is_some_and(|until| now < until))
+            .count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Record>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn five_failures_within_a_minute_open_it_for_thirty_seconds() {
+        let breaker = Breaker::default();
+        for _ in 0..4 {
+            breaker.failed("a:80");
+        }
+        assert!(!breaker.is_open("a:80"));
+        breaker.failed("a:80");
+        assert!(breaker.is_open("a:80"));
+        assert!(!breaker.is_open("b:80"));
+        assert_eq!(breaker.open(), 1);
+        advance(OPEN).await;
+        assert!(!breaker.is_open("a:80"));
+        breaker.failed("a:80");
+        assert!(!breaker.is_open("a:80"), "counting began anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_or_a_minute_between_starts_the_count_again() {
+        let breaker = Breaker::default();
+        for _ in 0..4 {
+            breaker.failed("a:80");
+        }
+        breaker.succeeded("a:80");
+        breaker.failed("a:80");
+        assert!(!breaker.is_open("a:80"));
+        for _ in 0..3 {
+            breaker.failed("a:80");
+        }
+        advance(WINDOW).await;
+        breaker.failed("a:80");
+        assert!(!breaker.is_open("a:80"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_are_bounded_once_they_no_longer_matter() {
+        let breaker = Breaker::default();
+        for index in 0..ENTRIES {
+            breaker.failed(&format!("host-{index}:80"));
+        }
+        advance(WINDOW).await;
+        breaker.failed("one-more:80");
+        assert_eq!(breaker.lock().len(), 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! The facts of one fetch, written down while they happen, so that they are there whatever ends it.
+//!
+//! Audit events and metrics are made from it. It holds no query, fragment, user info, header value or body byte (S-5).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dray_guard::{CanonicalUrl, Code, Judged};
+
+use crate::body::Counts;
+use crate::coding::Coding;
+use crate::error::Phase;
+use crate::tls::Session;
+
+/// One fetch so far.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// SHA-256 (hex) of the effective policy (C-4).
+    pub policy_digest: String,
+    /// The operator's switch.
+    pub admin_enabled: bool,
+    /// The app's switch.
+    pub app_enabled: Option<bool>,
+    /// The first URL, when it could be read.
+    pub url: Option<CanonicalUrl>,
+    /// Every hop that was entered or refused.
+    pub hops: Vec<Hop>,
+    /// Redirects that were followed.
+    pub redirect_count: u32,
+    /// Media type as declared, sanitised.
+    pub content_type: String,
+    /// Bytes received and stored.
+    pub counts: Counts,
+    /// Coding that was undone.
+    pub coding: Option<Coding>,
+    /// SHA-256 (hex) of the stored bytes.
+    pub sha256: String,
+    /// Whether the sender stated the length, or the end was certain, and it matched.
+    pub length_verified: bool,
+    /// How it ended; `None` while it has not, and for a fetch that was cancelled.
+    pub end: Option<End>,
+    /// Time by phase.
+    pub times: Times,
+    /// Failed DNS questions, by [`crate::resolve::DnsError::kind`].
+    pub dns_errors: Vec<&'static str>,
+    /// Connections whose peer was not the pinned address. Always none (T-2).
+    pub pin_mismatches: u32,
+}
+
+/// How a fetch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The file was stored.
+    Stored,
+    /// It was refused or failed.
+    Failed {
+        /// Why.
+        code: Code,
+        /// During what.
+        phase: Phase,
+    },
+}
+
+/// Time spent by phase, over all hops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Everything.
+    pub total: Duration,
+    /// Resolving.
+    pub dns: Duration,
+    /// Connecting.
+    pub connect: Duration,
+    /// TLS handshakes.
+    pub tls: Duration,
+    /// Waiting for heads.
+    pub head: Duration,
+    /// Receiving the body, storing included.
+    pub body: Duration,
+}
+
+/// One request of the chain, or the attempt at one.
+#[derive(Clone, Debug, Default)]
+pub struct Hop {
+    /// 0 for the first URL.
+    pub index: u32,
+    /// Where it goes; `None` for a target that could not be read.
+    pub url: Option<CanonicalUrl>,
+    /// CNAME targets of the answer.
+    pub cnames: Vec<String>,
+    /// Every address of the answer, with its class.
+    pub answers: Vec<Judged>,
+    /// Address that was connected to.
+    pub chosen: Option<SocketAddr>,
+    /// The other end of the connection.
+    pub peer: Option<SocketAddr>,
+    /// Our port.
+    pub local_port: u16,
+    /// The TLS session.
+    pub tls: Option<Session>,
+    /// Status of the response.
+    pub status: Option<u16>,
+    /// Why the chain ended here.
+    pub code: Option<Code>,
+}
+
+impl Record {
+    /// Begins a hop.
+    pub(crate) fn enter(&mut self, index: u32, url: Option<&CanonicalUrl>) {
+        self.hops.push(Hop {
+            index,
+            url: url.cloned(),
+            ..Hop::default()
+        });
+    }
+
+    /// The hop that is under way.
+    pub(crate) fn hop(&mut self) -> &mut Hop {
+        if self.hops.is_empty() {
+            self.enter(0, None);
+        }
+        let last = self.hops.len() - 1;
+        // There is always one: it was just made if need be.
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the index of the last element of a list that is not empty"
+        )]
+        &mut self.hops[last]
+    }
+
+    /// Number of the hop in which it ended.
+    pub fn last_hop(&self) -> u32 {
+        self.hops.last().map_or(0, |hop| hop.index)
+    }
+}

@@ -1,0 +1,63 @@
+//! Asks DNS for the addresses of a name (egress-security 7).
+//!
+//! Learns addresses and CNAME targets; whether they may be used is for [`dray_guard::Judge`]. Nothing is cached (D-7):
+//! every hop asks anew.
+
+use dray_guard::{Answer, CanonicalName, Code, Judge};
+use futures_util::future::BoxFuture;
+
+mod hickory;
+mod servers;
+
+pub use hickory::Hickory;
+pub use servers::{ServersError, name_servers, parse_servers};
+
+/// Resolves names. The product uses [`Hickory`]; tests and the demo inject their own.
+pub trait Resolver: Send + Sync + 'static {
+    /// The addresses of `name`, both families, and the CNAME targets on the way.
+    ///
+    /// Whoever follows CNAME chains itself asks [`Judge::check_cname`] before each step and stops at a refused target,
+    /// with that target in the answer: a refused name is not queried.
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>>;
+}
+
+/// Why no addresses were learnt (D-3).
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DnsError {
+    /// The name does not exist, or has no address.
+    #[error("the name has no address")]
+    NotFound,
+    /// The servers refused, failed or answered nonsense.
+    #[error("the name servers failed: {0}")]
+    Failure(String),
+    /// The servers did not answer in time.
+    #[error("the name servers did not answer in time")]
+    Timeout,
+}
+
+impl DnsError {
+    /// The reason for the agent.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::NotFound => Code::DnsNotFound,
+            Self::Failure(_) => Code::DnsFailure,
+            Self::Timeout => Code::Timeout,
+        }
+    }
+
+    /// The metric label.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Failure(_) => "failure",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

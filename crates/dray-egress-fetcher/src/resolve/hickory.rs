@@ -1,0 +1,243 @@
+//! The real resolver: A and AAAA asked by ourselves, CNAME targets judged before they are asked for.
+//!
+//! Uses the server pool of hickory and not its resolver: the pool sends one question and returns the answer, without
+//! search list, hosts file, cache, special names or CNAME following (D-1, D-7, section 22).
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_guard::judge::MOST_CNAMES;
+use dray_guard::{Answer, CanonicalName, Judge};
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverOpts};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::xfer::DnsHandle as _;
+use hickory_resolver::net::{DnsError as ServerError, NetError, NoRecords};
+use hickory_resolver::proto::op::{DnsRequestOptions, DnsResponse, Query, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::{NameServerPool, PoolContext, TlsConfig};
+
+use super::{DnsError, Resolver};
+
+/// Largest UDP answer that is asked for (D-10).
+const PAYLOAD: u16 = 1232;
+/// Time for one question, repetitions included.
+const QUESTION: Duration = Duration::from_millis(1500);
+/// Time for one family with its CNAME steps; below the DNS phase, so that one slow family cannot hide the other (D-3).
+const FAMILY: Duration = Duration::from_millis(2500);
+
+/// Resolves over UDP and TCP with the servers that it was given, and no others.
+#[derive(Clone)]
+pub struct Hickory {
+    pool: NameServerPool<TokioRuntimeProvider>,
+}
+
+impl std::fmt::Debug for Hickory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hickory").finish_non_exhaustive()
+    }
+}
+
+impl Hickory {
+    /// A resolver that asks these servers, at least one.
+    pub fn new(servers: &[SocketAddr]) -> Result<Self, DnsError> {
+        if servers.is_empty() {
+            return Err(DnsError::Failure("no DNS server is configured".to_owned()));
+        }
+        let tls = TlsConfig::new().map_err(|error| DnsError::Failure(error.to_string()))?;
+        let context = Arc::new(PoolContext::new(options(), tls));
+        let servers = servers.iter().map(|server| {
+            let mut config = NameServerConfig::udp_and_tcp(server.ip());
+            for connection in &mut config.connections {
+                connection.port = server.port();
+            }
+            config
+        });
+        Ok(Self {
+            pool: NameServerPool::from_config(servers, context, TokioRuntimeProvider::default()),
+        })
+    }
+
+    /// One family of addresses, following aliases as long as the judge lets it.
+    async fn family(
+        &self,
+        name: &Name,
+        kind: RecordType,
+        judge: &Judge,
+    ) -> Result<Family, DnsError> {
+        let mut family = Family::default();
+        let mut owner = name.clone();
+        loop {
+            let Some(response) = self.ask(&owner, kind).await? else {
+                return Ok(family);
+            };
+            let moved = family.follow(&response, &mut owner, judge);
+            if family.stopped {
+                return Ok(family);
+            }
+            family.addresses = addresses(&response, &owner);
+            let ended = response.response_code == ResponseCode::NXDomain;
+            if !moved || ended || !family.addresses.is_empty() {
+                family.missing |= ended && family.addresses.is_empty();
+                return Ok(family);
+            }
+        }
+    }
+
+    /// One question; `None` when there is no such record, `DnsError::NotFound` when there is no such name.
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Option<DnsResponse>, DnsError> {
+        let query = Query::query(name.clone(), kind);
+        let mut request = DnsRequestOptions::default();
+        request.use_edns = true;
+        request.edns_payload_len = PAYLOAD;
+        let answered =
+            tokio::time::timeout(QUESTION, self.pool.lookup(query.clone(), request).next()).await;
+        match answered {
+            Err(_) => Err(DnsError::Timeout),
+            Ok(None) => Err(DnsError::Failure("no answer".to_owned())),
+            Ok(Some(Ok(response))) if response.queries.as_slice() == [query] => Ok(Some(response)),
+            Ok(Some(Ok(_))) => Err(DnsError::Failure(
+                "an answer to another question".to_owned(),
+            )),
+            Ok(Some(Err(error))) => failed(&error),
+        }
+    }
+}
+
+fn options() -> ResolverOpts {
+    let mut options = ResolverOpts::default();
+    options.use_hosts_file = ResolveHosts::Never;
+    options.cache_size = 0;
+    options.timeout = QUESTION;
+    options.attempts = 1;
+    options.num_concurrent_reqs = 1;
+    options.edns_payload_len = PAYLOAD;
+    options.preserve_intermediates = true;
+    options
+}
+
+fn failed(error: &NetError) -> Result<Option<DnsResponse>, DnsError> {
+    match error {
+        NetError::Dns(ServerError::NoRecordsFound(NoRecords { response_code, .. })) => {
+            match *response_code {
+                ResponseCode::NXDomain => Err(DnsError::NotFound),
+                ResponseCode::NoError => Ok(None),
+                code => Err(DnsError::Failure(code.to_string())),
+            }
+        }
+        NetError::Timeout => Err(DnsError::Timeout),
+        other => Err(DnsError::Failure(other.to_string())),
+    }
+}
+
+/// What one family of addresses brought.
+#[derive(Debug, Default)]
+struct Family {
+    cnames: Vec<String>,
+    addresses: Vec<IpAddr>,
+    /// The end of the chain does not exist at all.
+    missing: bool,
+    /// The chain was left at an alias that the judge refuses, or that is one too many.
+    stopped: bool,
+}
+
+impl Family {
+    /// Walks the aliases that the answer holds, from `owner` on. Returns whether there is a new owner to ask for:
+    /// never one that the judge refuses, and never beyond a chain that is too long anyway (D-8).
+    fn follow(&mut self, response: &DnsResponse, owner: &mut Name, judge: &Judge) -> bool {
+        let mut moved = false;
+        while let Some(target) = alias(response, owner) {
+            let text = target.to_ascii();
+            let refused = judge.check_cname(&text).is_err();
+            self.cnames.push(text);
+            if refused || self.cnames.len() > MOST_CNAMES {
+                self.stopped = true;
+                return false;
+            }
+            *owner = target;
+            moved = true;
+        }
+        moved
+    }
+}
+
+fn alias(response: &DnsResponse, owner: &Name) -> Option<Name> {
+    response
+        .answers
+        .iter()
+        .find_map(|record| match &record.data {
+            RData::CNAME(target) if record.name == *owner => Some(target.0.clone()),
+            _ => None,
+        })
+}
+
+/// The addresses that belong to `owner`; those of other names were not asked for (D-10).
+fn addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
+    response
+        .answers
+        .iter()
+        .filter(|record| record.name == *owner)
+        .filter_map(|record| record.data.ip_addr())
+        .collect()
+}
+
+impl Resolver for Hickory {
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+        Box::pin(async move {
+            let fqdn = Name::from_ascii(name.fqdn())
+                .map_err(|error| DnsError::Failure(error.to_string()))?;
+            let family = async |kind| {
+                let asked = tokio::time::timeout(FAMILY, self.family(&fqdn, kind, judge)).await;
+                asked.unwrap_or(Err(DnsError::Timeout))
+            };
+            let (v4, v6) = tokio::join!(family(RecordType::A), family(RecordType::AAAA));
+            combine(name, v4, v6)
+        })
+    }
+}
+
+/// D-3: one family is enough; without any address the more certain failure is told.
+fn combine(
+    name: &CanonicalName,
+    v4: Result<Family, DnsError>,
+    v6: Result<Family, DnsError>,
+) -> Result<Answer, DnsError> {
+    let mut answer = Answer {
+        name: name.clone(),
+        cnames: Vec::new(),
+        addresses: Vec::new(),
+    };
+    let (mut missing, mut stopped, mut failures) = (false, false, Vec::new());
+    for family in [v4, v6] {
+        match family {
+            Ok(family) => {
+                missing |= family.missing;
+                stopped |= family.stopped;
+                answer.addresses.extend(family.addresses);
+                for target in family.cnames {
+                    if !answer.cnames.contains(&target) {
+                        answer.cnames.push(target);
+                    }
+                }
+            }
+            Err(DnsError::NotFound) => missing = true,
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // The judge refuses a bad alias whatever is behind it, so it must see it.
+    if !answer.addresses.is_empty() || stopped {
+        return Ok(answer);
+    }
+    let failure = if missing {
+        None
+    } else {
+        failures.into_iter().next()
+    };
+    Err(failure.unwrap_or(DnsError::NotFound))
+}

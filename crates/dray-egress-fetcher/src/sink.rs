@@ -1,0 +1,87 @@
+//! Where fetched bytes go.
+
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::label::Labels;
+
+/// Takes the bytes of one file in order, hashing them on the way.
+///
+/// Exactly one of `finish` and `discard` follows the last `write`; a sink that is merely dropped discards what it has.
+pub trait Sink: Send {
+    /// Takes one piece, at most 64 KiB. Waits while the store behind it is slower than the peer.
+    fn write(&mut self, piece: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
+
+    /// Makes the file final and tells its size and digest.
+    fn finish(&mut self, labels: &Labels)
+    -> impl Future<Output = Result<Stored, SinkError>> + Send;
+
+    /// Removes what was written so far.
+    fn discard(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a finished sink holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// SHA-256 of the stored bytes.
+    pub sha256: Sha256Digest,
+    /// Number of stored bytes.
+    pub size: u64,
+}
+
+/// The bytes could not be stored.
+#[derive(Debug, thiserror::Error)]
+#[error("the fetched bytes could not be stored")]
+pub struct SinkError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl SinkError {
+    /// A failure with its cause.
+    pub fn new(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(cause.into())
+    }
+}
+
+/// Hashes into any writer: a file, or nothing at all.
+#[derive(Debug)]
+pub struct Hashing<W> {
+    writer: W,
+    digest: Sha256,
+    size: u64,
+}
+
+impl<W> Hashing<W> {
+    /// Writes to `writer`, which the caller removes again when the fetch fails.
+    pub fn new(writer: W) -> Self {
+        Self {
+            writer,
+            digest: Sha256::new(),
+            size: 0,
+        }
+    }
+
+    /// The writer.
+    pub fn into_inner(self) -> W {
+        self.writer
+    }
+}
+
+impl<W: AsyncWrite + Unpin + Send> Sink for Hashing<W> {
+    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+        self.digest.update(&piece);
+        self.size += piece.len() as u64;
+        self.writer.write_all(&piece).await.map_err(SinkError::new)
+    }
+
+    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+        self.writer.flush().await.map_err(SinkError::new)?;
+        let sha256 = Sha256Digest::from_bytes(std::mem::take(&mut self.digest).finalize().into());
+        Ok(Stored {
+            sha256,
+            size: self.size,
+        })
+    }
+
+    async fn discard(&mut self) {}
+}

@@ -1,0 +1,178 @@
+//! What is returned and what is not (sections 11 and 13) over the whole pipeline.
+
+use std::io::Write as _;
+
+use dray_testkit::http::Script;
+use dray_types::Sha256Digest;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::world::*;
+
+async fn check(answer: impl AsRef<[u8]>, expected: &str) -> Got {
+    let fixture = Fixture::default();
+    fixture.world.serve(PUBLIC, Script::raw(answer.as_ref()));
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.code(), expected, "{}", answer.as_ref().escape_ascii());
+    got
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_7_the_result_tells_size_digest_types_and_way() {
+    let content = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(content).unwrap();
+    let wire = encoder.finish().unwrap();
+    let fixture = Fixture::default();
+    let body = wire.clone();
+    fixture
+        .world
+        .serve_with(PUBLIC, move |seen| match seen.target() {
+            "/" => Script::redirect(302, "/picture?signature=x"),
+            _ => Script::with_fields(
+                &[
+                    ("Content-Type", "image/PNG; foo=bar"),
+                    ("Content-Encoding", "x-gzip"),
+                    (
+                        "Content-Disposition",
+                        "attachment; filename=\"../picture.png\"",
+                    ),
+                    ("ETag", "\"abc\""),
+                    ("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT"),
+                ],
+                &body,
+            ),
+        });
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.body, content);
+    let fetched = got.result.unwrap();
+    assert_eq!(fetched.stored.sha256, Sha256Digest::of(content));
+    assert_eq!(fetched.stored.size, content.len() as u64);
+    assert_eq!(fetched.wire_size, wire.len() as u64);
+    assert_eq!(fetched.coding, "gzip");
+    assert_eq!(fetched.sniffed, "image/png");
+    assert_eq!(fetched.labels.media_type, "image/png");
+    assert_eq!(fetched.labels.name, "picture.png");
+    assert_eq!(fetched.labels.etag, "\"abc\"");
+    assert_eq!(
+        fetched.labels.last_modified,
+        "Wed, 21 Oct 2015 07:28:00 GMT"
+    );
+    assert_eq!(
+        fetched.final_url, "http://files.example.org/picture",
+        "no query"
+    );
+    assert_eq!((fetched.redirect_count, fetched.status), (1, 200));
+    assert!(fetched.length_verified);
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_3_a_close_delimited_cleartext_body_is_flagged() {
+    let got = check("HTTP/1.1 200 OK\r\n\r\nall of it", "ok").await;
+    assert!(!got.result.unwrap().length_verified);
+    let got = check(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        "ok",
+    )
+    .await;
+    assert!(got.result.unwrap().length_verified);
+    check(
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nlies",
+        "truncated",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_4_a_declared_size_above_the_limit_is_refused_before_the_body() {
+    let got = check(
+        "HTTP/1.1 200 OK\r\nContent-Length: 10485761\r\n\r\n",
+        "too_large",
+    )
+    .await;
+    assert_eq!(got.record.counts.wire, 0);
+    assert_eq!(
+        got.message(),
+        "External URL http://files.example.org/ exceeds the configured file-size limit."
+    );
+    check(
+        "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775808\r\n\r\n",
+        "too_large",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_5_the_body_of_an_error_is_neither_read_nor_returned() {
+    for (status, retry) in [
+        (404, false),
+        (401, false),
+        (403, false),
+        (408, true),
+        (429, true),
+        (500, true),
+        (501, false),
+        (503, true),
+        (418, false),
+        (700, false),
+    ] {
+        let got = check(
+            format!("HTTP/1.1 {status} X\r\nContent-Length: 8\r\n\r\ninternal"),
+            "http_status",
+        )
+        .await;
+        assert_eq!(got.body, b"");
+        let denied = got.result.unwrap_err();
+        assert_eq!(denied.fault.is_retryable(), retry, "{status}");
+        assert!(!denied.fault.message.contains("internal"), "I-8");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_17_every_failure_of_a_response_has_its_code() {
+    check(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n",
+        "malformed_response",
+    )
+    .await;
+    check(
+        "HTTP/1.1 206 Part\r\nContent-Range: bytes 0-1/9\r\n\r\nab",
+        "unexpected_partial",
+    )
+    .await;
+    check(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nab",
+        "unsupported_encoding",
+    )
+    .await;
+    check(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nab",
+        "decode_error",
+    )
+    .await;
+    check("", "connection_closed").await;
+    check("HTTP/1.1 204 None\r\n\r\n", "ok").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_6_nothing_of_ours_goes_out() {
+    let fixture = Fixture::default();
+    let server = fixture.world.serve_with(PUBLIC, |_| Script::ok("x"));
+    fixture.fetch("http://files.example.org/").await;
+    let names: Vec<_> = server.seen()[0]
+        .head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(':').map(|(name, _)| name.to_owned()))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "Host",
+            "User-Agent",
+            "Accept",
+            "Accept-Encoding",
+            "Connection"
+        ]
+    );
+}

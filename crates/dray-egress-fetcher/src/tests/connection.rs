@@ -1,0 +1,293 @@
+//! Connections and TLS over the whole pipeline (section 9).
+
+use std::time::Duration;
+
+use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::tls::{Authority, Offer};
+use rustls::version::{TLS12, TLS13};
+use tokio::time::Instant;
+
+use super::world::*;
+
+fn hello() -> Responder {
+    Responder::always(Script::ok("hello"))
+}
+
+/// A fixture whose `files.example.org` speaks TLS with what `offer` says, for `name`.
+fn secured(name: &str, offer: Offer, script: Script) -> Fixture {
+    let authority = Authority::new().unwrap();
+    let fixture = Fixture {
+        bundle: Some(authority.pem()),
+        ..Fixture::default()
+    };
+    let acceptor = authority.acceptor_with(name, offer).unwrap();
+    fixture
+        .world
+        .peer(PUBLIC, 443, Peer::Tls(acceptor, Responder::always(script)));
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_1_the_next_address_is_tried_after_250_ms() {
+    let fixture = Fixture::default();
+    fixture.world.name(
+        "files.example.org",
+        &["93.184.215.1", "93.184.215.2", PUBLIC],
+    );
+    fixture.world.peer("93.184.215.1", 80, Peer::Hangs);
+    fixture.world.peer("93.184.215.2", 80, Peer::Hangs);
+    let started = Instant::now();
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.code(), "ok");
+    assert_eq!(started.elapsed(), Duration::from_millis(500));
+    assert_eq!(
+        fixture.world.dialled(),
+        ["93.184.215.1:80", "93.184.215.2:80", "93.184.215.14:80"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_1_a_refused_address_is_not_waited_for() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .name("files.example.org", &["93.184.215.1", PUBLIC]);
+    let started = Instant::now();
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_1_the_first_connection_wins_even_when_it_began_first() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .name("files.example.org", &[PUBLIC, "93.184.215.1"]);
+    fixture
+        .world
+        .peer(PUBLIC, 80, Peer::Late(Duration::from_millis(400), hello()));
+    fixture.world.peer("93.184.215.1", 80, Peer::Hangs);
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.code(), "ok");
+    assert_eq!(
+        got.record.hops[0].chosen.unwrap().to_string(),
+        "93.184.215.14:80"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_1_one_budget_for_all_addresses() {
+    let fixture = Fixture::default();
+    let addresses = ["93.184.215.1", "93.184.215.2", "93.184.215.3"];
+    fixture.world.name("files.example.org", &addresses);
+    for address in addresses {
+        fixture.world.peer(address, 80, Peer::Hangs);
+    }
+    let started = Instant::now();
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.end(), ("timeout", "connect"));
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
+    let fixture = Fixture::default();
+    for other in ["127.0.0.1:80", "93.184.215.15:80", "93.184.215.14:81"] {
+        fixture
+            .world
+            .peer(PUBLIC, 80, Peer::Impostor(other.parse().unwrap()));
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.end(), ("internal", "connect"), "{other}");
+        assert_eq!(got.record.pin_mismatches, 1);
+        assert_eq!(got.record.hops[0].peer.unwrap().to_string(), other);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_4_every_hop_has_a_connection_of_its_own() {
+    let fixture = Fixture::default();
+    let server = fixture
+        .world
+        .serve_with(PUBLIC, |seen| match seen.target() {
+            "/" => Script::redirect(302, "/next"),
+            _ => Script::with_fields(
+                &[("Alt-Svc", "h3=\":443\""), ("Connection", "keep-alive")],
+                "end",
+            ),
+        });
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    assert_eq!(fixture.world.dialled().len(), 4);
+    assert!(
+        server
+            .seen()
+            .iter()
+            .all(|seen| seen.field("connection") == Some("close"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
+    for version in [&TLS12, &TLS13] {
+        let offer = Offer {
+            versions: vec![version],
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            ..Offer::default()
+        };
+        let fixture = secured("files.example.org", offer, Script::ok("secret"));
+        let got = fixture.fetch("https://files.example.org/").await;
+        assert_eq!((got.code(), got.body), ("ok", b"secret".to_vec()));
+        let session = got.record.hops[0].tls.clone().unwrap();
+        let expected = if version == &TLS12 {
+            "TLSv1.2"
+        } else {
+            "TLSv1.3"
+        };
+        assert_eq!(session.version, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
+    let other = secured("other.example.org", Offer::default(), Script::ok("x"));
+    assert_eq!(
+        other.fetch("https://files.example.org/").await.end(),
+        ("tls_error", "tls")
+    );
+    let expired = Offer {
+        expired: true,
+        ..Offer::default()
+    };
+    let expired = secured("files.example.org", expired, Script::ok("x"));
+    assert_eq!(
+        expired.fetch("https://files.example.org/").await.end(),
+        ("tls_error", "tls")
+    );
+    let mut unknown = secured("files.example.org", Offer::default(), Script::ok("x"));
+    unknown.bundle = None;
+    assert_eq!(
+        unknown.fetch("https://files.example.org/").await.end(),
+        ("tls_error", "tls")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
+    let named = secured("files.example.org", Offer::default(), Script::ok("x"));
+    assert_eq!(
+        named.fetch("https://93.184.215.14/").await.code(),
+        "tls_error"
+    );
+    let literal = secured(PUBLIC, Offer::default(), Script::ok("x"));
+    assert_eq!(literal.fetch("https://93.184.215.14/").await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
+    let fixture = secured("files.example.org", Offer::default(), Script::ok("x"));
+    assert_eq!(
+        fixture.fetch("https://files.example.org./").await.code(),
+        "ok"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 443, Peer::Plain(hello()));
+    let got = fixture.fetch("https://files.example.org/").await;
+    assert!(
+        ["tls_error", "timeout"].contains(&got.code()),
+        "{}",
+        got.code()
+    );
+    assert_eq!(got.end().1, "tls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_3_a_close_delimited_body_over_tls_needs_the_farewell() {
+    let body = "HTTP/1.1 200 OK\r\n\r\nhalf of it";
+    let fixture = secured("files.example.org", Offer::default(), Script::raw(body));
+    let got = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(got.code(), "ok");
+    assert!(got.result.unwrap().length_verified);
+    let torn = Script::raw(body).then(Step::Drop);
+    let fixture = secured("files.example.org", Offer::default(), torn);
+    assert_eq!(
+        fixture.fetch("https://files.example.org/").await.end(),
+        ("truncated", "body")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
+    let fixture = Fixture::default();
+    fixture.world.serve(PUBLIC_V6, Script::ok("six"));
+    let rows = [
+        ("http://files.example.org/", PUBLIC, 80, "files.example.org"),
+        (
+            "http://files.example.org:80/",
+            PUBLIC,
+            80,
+            "files.example.org",
+        ),
+        (
+            "http://FILES.example.org.:8080/",
+            PUBLIC,
+            8080,
+            "files.example.org:8080",
+        ),
+        (
+            "http://[2606:4700::1111]/",
+            PUBLIC_V6,
+            80,
+            "[2606:4700::1111]",
+        ),
+        (
+            "http://[2606:4700:0:0::1111]:8000/",
+            PUBLIC_V6,
+            8000,
+            "[2606:4700::1111]:8000",
+        ),
+    ];
+    for (url, address, port, expected) in rows {
+        let server = hello();
+        fixture
+            .world
+            .peer(address, port, Peer::Plain(server.clone()));
+        assert_eq!(fixture.fetch(url).await.code(), "ok", "{url}");
+        assert_eq!(server.seen()[0].field("host"), Some(expected), "{url}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn q_3_the_request_comes_from_the_canonical_url_only() {
+    let fixture = Fixture::default();
+    let server = fixture.world.serve_with(PUBLIC, |_| Script::ok("x"));
+    fixture
+        .fetch("http://files.example.org/a/../b%20c/\u{e9}?q=http://127.0.0.1/%0d%0aX:y#frag")
+        .await;
+    assert_eq!(
+        server.seen()[0].target(),
+        "/b%20c/%C3%A9?q=http://127.0.0.1/%0d%0aX:y",
+        "U-12: encoded CR LF stays encoded, a blocked address in a query is data"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bug_in_a_fetch_does_not_end_the_process() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Panics);
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.code(), "internal");
+    assert!(got.result.unwrap_err().fault.is_retryable());
+}

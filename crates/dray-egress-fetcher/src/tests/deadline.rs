@@ -1,0 +1,151 @@
+//! Every phase of section 14 ends in time, with its own name.
+
+use std::time::Duration;
+
+use dray_testkit::http::{Responder, Script, Step};
+use tokio::time::Instant;
+
+use super::world::*;
+use crate::fetch::Request;
+use crate::record::Record;
+use crate::sink::Hashing;
+
+async fn check(fixture: &Fixture, expected: (&str, &str), seconds: u64) {
+    let started = Instant::now();
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.end(), expected);
+    assert_eq!(started.elapsed(), Duration::from_secs(seconds));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_dns_has_three_seconds() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .slow("files.example.org", Duration::from_secs(60));
+    check(&fixture, ("timeout", "dns"), 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_connecting_has_five_seconds() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Hangs);
+    check(&fixture, ("timeout", "connect"), 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_tls_has_five_seconds() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 443, Peer::Mute);
+    let started = Instant::now();
+    let got = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(got.end(), ("timeout", "tls"));
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_the_head_has_ten_seconds_however_it_drips() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    check(&fixture, ("timeout", "head"), 10).await;
+    let drip = (0..100).fold(Script::raw("HTTP/1.1 200 OK\r\n"), |script, _| {
+        script
+            .then(Step::Pause(Duration::from_secs(1)))
+            .then(Step::send("X: y\r\n"))
+    });
+    fixture.world.serve(PUBLIC, drip);
+    check(&fixture, ("timeout", "head"), 10).await;
+    let flood = (0..100).fold(Script::default(), |script, _| {
+        script
+            .then(Step::send("HTTP/1.1 100 Continue\r\n\r\n"))
+            .then(Step::Pause(Duration::from_millis(500)))
+    });
+    fixture.world.serve(PUBLIC, flood);
+    check(&fixture, ("timeout", "head"), 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_the_body_may_be_silent_for_fifteen_seconds() {
+    let fixture = Fixture::default();
+    fixture.world.serve(
+        PUBLIC,
+        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").then(Step::Hold),
+    );
+    check(&fixture, ("timeout", "body"), 15).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_the_total_is_the_tool_timeout_up_to_the_ceiling_and_the_deadline() {
+    let mut fixture = Fixture::default();
+    fixture.settings.floor = 0;
+    let endless = (0..1000).fold(Script::raw("HTTP/1.1 200 OK\r\n\r\n"), |script, _| {
+        script
+            .then(Step::send("x"))
+            .then(Step::Pause(Duration::from_secs(1)))
+    });
+    fixture.world.serve(PUBLIC, endless);
+    let seconds = Duration::from_secs;
+    for (tool, remaining, expected) in [
+        (None, seconds(600), 60),
+        (Some(seconds(7)), seconds(600), 7),
+        (Some(seconds(900)), seconds(600), 300),
+        (Some(seconds(90)), seconds(30), 30),
+    ] {
+        let request = Request {
+            tool_timeout: tool,
+            remaining,
+            ..request("http://files.example.org/")
+        };
+        let started = Instant::now();
+        let got = run(&fixture.fetcher(), &request).await;
+        assert_eq!(got.end(), ("timeout", "total"));
+        assert_eq!(started.elapsed(), seconds(expected));
+        assert_eq!(
+            got.message(),
+            "External URL http://files.example.org/ timed out."
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
+    let fixture = Fixture::default();
+    let request = Request {
+        remaining: Duration::ZERO,
+        ..request("http://files.example.org/")
+    };
+    let got = run(&fixture.fetcher(), &request).await;
+    assert_eq!(got.code(), "deadline_expired");
+    assert_eq!(
+        (fixture.world.asked().len(), fixture.world.dialled().len()),
+        (0, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_cancellation_drops_the_connection() {
+    let fixture = Fixture::default();
+    fixture.world.serve(
+        PUBLIC,
+        Script::raw("HTTP/1.1 200 OK\r\n\r\nabc").then(Step::Hold),
+    );
+    let fetcher = fixture.fetcher();
+    let request = request("http://files.example.org/");
+    let mut record = Record::default();
+    let mut sink = Hashing::new(Vec::new());
+    let fetching = fetcher.fetch(&request, &mut sink, &mut record);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), fetching)
+            .await
+            .is_err()
+    );
+    assert_eq!(record.counts.wire, 3, "the record tells how far it came");
+    assert!(record.end.is_none());
+    // Every place is free again.
+    for _ in 0..4 {
+        fixture
+            .world
+            .peer(PUBLIC, 80, Peer::Plain(Responder::always(Script::ok("x"))));
+        assert_eq!(run(&fetcher, &request).await.code(), "ok");
+    }
+}

@@ -1,0 +1,173 @@
+//! Limits of section 15 over the whole pipeline.
+
+use std::time::Duration;
+
+use dray_testkit::http::{Script, Step};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::world::*;
+use crate::fetch::Request;
+use crate::limits::Sizes;
+
+/// A server that needs ten seconds for everything.
+fn slow(fixture: &Fixture) {
+    fixture.world.serve(
+        PUBLIC,
+        Script(vec![
+            Step::Pause(Duration::from_secs(9)),
+            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
+            Step::Pause(Duration::from_secs(1)),
+        ]),
+    );
+}
+
+/// Seconds after which each of `requests` was answered, and its code.
+async fn together(fixture: &Fixture, requests: &[Request]) -> Vec<(u64, &'static str)> {
+    let fetcher = fixture.fetcher();
+    let started = Instant::now();
+    join_all(requests.iter().map(async |request| {
+        let code = run(&fetcher, request).await.code();
+        (started.elapsed().as_secs(), code)
+    }))
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_four_at_a_time_per_host() {
+    let fixture = Fixture::default();
+    slow(&fixture);
+    let requests = vec![request("http://files.example.org/"); 6];
+    let mut ended = together(&fixture, &requests).await;
+    ended.sort_unstable();
+    assert_eq!(
+        ended,
+        [
+            (10, "ok"),
+            (10, "ok"),
+            (10, "ok"),
+            (10, "ok"),
+            (20, "ok"),
+            (20, "ok")
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
+    let fixture = Fixture::default();
+    slow(&fixture);
+    let requests: Vec<_> = (0..9)
+        .map(|index| {
+            fixture
+                .world
+                .name(&format!("h{index}.example.org"), &[PUBLIC]);
+            request(&format!("http://h{index}.example.org/"))
+        })
+        .collect();
+    let ended = together(&fixture, &requests).await;
+    assert_eq!(
+        ended.iter().filter(|(seconds, _)| *seconds == 10).count(),
+        8
+    );
+    assert_eq!(
+        ended.iter().filter(|(seconds, _)| *seconds == 20).count(),
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_an_app_has_its_own_places() {
+    let mut fixture = Fixture::default();
+    fixture.sizes = Sizes {
+        per_app: 1,
+        ..Sizes::default()
+    };
+    slow(&fixture);
+    let other = Request {
+        app: "other".to_owned(),
+        ..request("http://files.example.org/")
+    };
+    let ended = together(
+        &fixture,
+        &[
+            request("http://files.example.org/"),
+            request("http://files.example.org/"),
+            other,
+        ],
+    )
+    .await;
+    assert_eq!(
+        ended
+            .iter()
+            .map(|(seconds, _)| *seconds)
+            .collect::<Vec<_>>(),
+        [10, 20, 10]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_the_queue_is_bounded_and_so_is_waiting() {
+    let mut fixture = Fixture::default();
+    fixture.sizes = Sizes {
+        per_host: 1,
+        queue: 1,
+        ..Sizes::default()
+    };
+    slow(&fixture);
+    let hurried = Request {
+        tool_timeout: Some(Duration::from_secs(3)),
+        ..request("http://files.example.org/")
+    };
+    let ended = together(
+        &fixture,
+        &[
+            request("http://files.example.org/"),
+            hurried,
+            request("http://files.example.org/"),
+        ],
+    )
+    .await;
+    assert_eq!(ended, [(10, "ok"), (3, "timeout"), (0, "overloaded")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_a_dead_host_is_refused_for_a_while() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    let fetcher = fixture.fetcher();
+    let request = request("http://files.example.org/");
+    for _ in 0..5 {
+        assert_eq!(run(&fetcher, &request).await.code(), "connect_failed");
+    }
+    let got = run(&fetcher, &request).await;
+    assert_eq!(got.code(), "overloaded");
+    assert_eq!(
+        got.message(),
+        "External URL fetching is busy; try again shortly."
+    );
+    assert_eq!(fixture.world.dialled().len(), 5);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    fixture.world.serve(PUBLIC, Script::ok("back"));
+    assert_eq!(run(&fetcher, &request).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
+    let fixture = Fixture::default();
+    slow(&fixture);
+    let fetcher = fixture.fetcher();
+    let hurried = Request {
+        tool_timeout: Some(Duration::from_secs(1)),
+        ..request("http://files.example.org/")
+    };
+    for _ in 0..6 {
+        assert_eq!(run(&fetcher, &hurried).await.end(), ("timeout", "total"));
+    }
+    assert_eq!(
+        run(&fetcher, &request("http://files.example.org/"))
+            .await
+            .code(),
+        "ok"
+    );
+}

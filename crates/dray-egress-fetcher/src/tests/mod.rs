@@ -1,0 +1,10 @@
+//! The whole pipeline in an in-memory network with paused time: nothing here touches a socket unless it says so.
+
+mod body;
+mod connection;
+mod deadline;
+mod load;
+mod policy;
+mod redirect;
+mod resolution;
+mod world;

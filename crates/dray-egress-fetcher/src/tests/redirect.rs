@@ -1,0 +1,344 @@
+//! Redirect chains (section 12), every hop judged anew.
+
+use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
+use dray_testkit::http::{Responder, Script};
+use dray_testkit::tls::Authority;
+
+use super::world::*;
+
+/// Redirects `/0` → `/1` → … → `/count`, which answers `end`.
+fn count_up(fixture: &Fixture, count: u32) -> Responder {
+    fixture.world.serve_with(PUBLIC, move |seen| {
+        let here: u32 = seen.target().trim_start_matches('/').parse().unwrap_or(0);
+        if here < count {
+            Script::redirect(302, &format!("/{}", here + 1))
+        } else {
+            Script::ok("end")
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_1_five_redirects_mean_six_requests_and_no_more() {
+    let fixture = Fixture::default();
+    let server = count_up(&fixture, 5);
+    let got = fixture.fetch("http://files.example.org/0").await;
+    assert_eq!((got.code(), got.body.as_slice()), ("ok", b"end".as_slice()));
+    assert_eq!(server.seen().len(), 6);
+    assert_eq!(got.record.redirect_count, 5);
+    assert_eq!(got.result.unwrap().final_url, "http://files.example.org/5");
+    let server = count_up(&fixture, 6);
+    let got = fixture.fetch("http://files.example.org/0").await;
+    assert_eq!(got.code(), "redirect_limit");
+    assert_eq!(server.seen().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_1_zero_means_that_any_redirect_fails() {
+    let mut fixture = Fixture::default();
+    fixture.admin.max_redirects = MaxRedirects::new(0).unwrap();
+    count_up(&fixture, 1);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/0").await.code(),
+        "redirect_limit"
+    );
+    assert_eq!(
+        fixture.fetch("http://files.example.org/1").await.code(),
+        "ok"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_1_a_loop_ends_at_the_limit() {
+    let fixture = Fixture::default();
+    fixture.world.serve(PUBLIC, Script::redirect(307, "/again"));
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "redirect_limit"
+    );
+    assert_eq!(fixture.world.dialled().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_2_the_method_stays_get_for_all_five_codes() {
+    for code in [301, 302, 303, 307, 308] {
+        let fixture = Fixture::default();
+        let server = fixture
+            .world
+            .serve_with(PUBLIC, move |seen| match seen.target() {
+                "/end" => Script::ok("end"),
+                _ => Script::redirect(code, "/end"),
+            });
+        assert_eq!(
+            fixture.fetch("http://files.example.org/").await.code(),
+            "ok",
+            "{code}"
+        );
+        let methods: Vec<_> = server
+            .seen()
+            .iter()
+            .map(|seen| seen.head.split(' ').next().unwrap().to_owned())
+            .collect();
+        assert_eq!(methods, ["GET", "GET"], "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_3_https_does_not_lead_to_http_unless_allowed() {
+    let authority = Authority::new().unwrap();
+    let mut fixture = Fixture::default();
+    fixture.bundle = Some(authority.pem());
+    let acceptor = authority.acceptor("files.example.org").unwrap();
+    let down = Responder::always(Script::redirect(302, "http://files.example.org/plain"));
+    fixture.world.peer(PUBLIC, 443, Peer::Tls(acceptor, down));
+    let got = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(got.code(), "redirect_downgrade");
+    assert_eq!(fixture.world.dialled().len(), 1);
+    fixture.admin.allow_downgrade = true;
+    assert_eq!(
+        fixture.fetch("https://files.example.org/").await.code(),
+        "ok"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_4_credentials_and_fragments_do_not_travel() {
+    let fixture = Fixture::default();
+    let server = fixture
+        .world
+        .serve_with(PUBLIC, |seen| match seen.target() {
+            "/start" => Script::redirect(302, "/end?q=1#fragment"),
+            "/login" => Script::redirect(302, "http://user:secret@files.example.org/end"),
+            _ => Script::ok("end"),
+        });
+    assert_eq!(
+        fixture
+            .fetch("http://files.example.org/start#mine")
+            .await
+            .code(),
+        "ok"
+    );
+    let targets: Vec<_> = server
+        .seen()
+        .iter()
+        .map(|seen| seen.target().to_owned())
+        .collect();
+    assert_eq!(targets, ["/start", "/end?q=1"]);
+    assert!(
+        !server
+            .seen()
+            .iter()
+            .any(|seen| seen.head.contains("eferer")),
+        "Q-1, I-6"
+    );
+    let got = fixture.fetch("http://files.example.org/login").await;
+    assert_eq!(got.code(), "url_credentials");
+    assert!(!got.message().contains("secret"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn q_2_no_cookie_comes_back_and_no_challenge_is_answered() {
+    let fixture = Fixture::default();
+    let server = fixture
+        .world
+        .serve_with(PUBLIC, |seen| match seen.target() {
+            "/" => Script::raw("HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n"),
+            _ => Script::raw("HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"),
+        });
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.code(), "http_status");
+    assert_eq!(server.seen().len(), 2);
+    for seen in server.seen() {
+        assert_eq!(
+            (seen.field("cookie"), seen.field("authorization")),
+            (None, None)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_12_locations_that_are_not_one_url_are_invalid() {
+    for location in [
+        "",
+        "Location: \r\n",
+        "Location: http://a b/\r\n",
+        "Location: /x\r\nLocation: /y\r\n",
+        "Location: \u{ff}\r\n",
+        "Location: http:files.example.org\r\n",
+        "Location: /\\evil\r\n",
+        "Location: //\r\n",
+    ] {
+        let fixture = Fixture::default();
+        let mut head = format!("HTTP/1.1 302 Go\r\n{location}\r\n").into_bytes();
+        // A lone 0xff is not UTF-8.
+        if let Some(at) = head.windows(2).position(|pair| pair == [0xc3, 0xbf]) {
+            head.splice(at..at + 2, [0xff]);
+        }
+        fixture.world.serve(PUBLIC, Script::raw(head));
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.end(), ("redirect_invalid", "url"), "{location:?}");
+        assert_eq!(fixture.world.dialled().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_12_the_same_location_twice_is_one() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .serve_with(PUBLIC, |seen| match seen.target() {
+            "/" => Script::raw("HTTP/1.1 302 Go\r\nLocation: /x\r\nLocation: /x\r\n\r\n"),
+            _ => Script::ok("end"),
+        });
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_3_every_target_goes_through_the_whole_pipeline() {
+    let rows = [
+        ("http://169.254.169.254/latest/", "ssrf_blocked"),
+        ("//127.0.0.1/", "ssrf_blocked"),
+        ("http://[::1]:8080/", "ssrf_blocked"),
+        ("http://2130706433/", "ambiguous_host"),
+        ("http://localhost/", "blocked_host"),
+        ("http://inside.example.org/", "ssrf_blocked"),
+        ("http://other.example.org:22/", "port_not_allowed"),
+        ("ftp://other.example.org/", "unsupported_scheme"),
+        ("http://nowhere.example.org/", "dns_not_found"),
+    ];
+    for (location, expected) in rows {
+        let fixture = Fixture::default();
+        fixture.world.name("inside.example.org", &["192.168.0.1"]);
+        fixture.world.serve(PUBLIC, Script::redirect(302, location));
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.code(), expected, "{location}");
+        assert_eq!(
+            fixture.world.dialled(),
+            [format!("{PUBLIC}:80")],
+            "I-1: {location}"
+        );
+        let denied = got.result.unwrap_err();
+        assert_eq!(denied.hop, 1, "X-6");
+        let words = [
+            "169.254",
+            "127.0.0.1",
+            "::1",
+            "inside",
+            "nowhere",
+            "localhost",
+            "192.168",
+        ];
+        assert!(
+            !words.iter().any(|word| denied.fault.message.contains(word)),
+            "X-6, I-8: {}",
+            denied.fault.message
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
+    let mut fixture = Fixture::default();
+    fixture.world.name("other.example.com", &[OTHER]);
+    fixture
+        .world
+        .serve(PUBLIC, Script::redirect(302, "http://other.example.com/"));
+    fixture.admin.host_allowlist = Some(HostPatterns::parse(["*.example.org"]).unwrap());
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "host_not_in_admin_allowlist"
+    );
+    fixture.admin.host_allowlist = None;
+    let app = dray_guard::AppPolicy {
+        enabled: None,
+        host_allowlist: Some(vec!["*.example.org".to_owned()]),
+    };
+    let got = fixture.fetch_for("http://files.example.org/", app).await;
+    assert_eq!(got.code(), "host_not_in_app_allowlist");
+    assert_eq!(
+        fixture.world.asked(),
+        ["files.example.org", "files.example.org"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_8_6_a_public_page_cannot_steer_into_an_opened_range() {
+    let mut fixture = Fixture::default();
+    fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
+    fixture.world.name("inside.example.org", &["10.1.2.3"]);
+    fixture
+        .world
+        .serve(PUBLIC, Script::redirect(302, "http://inside.example.org/"));
+    fixture.world.serve("10.1.2.3", Script::ok("inside"));
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+    fixture.admin.host_allowlist = Some(HostPatterns::parse(["*.example.org"]).unwrap());
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok",
+        "the operator named it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_5_the_total_deadline_spans_the_chain() {
+    let mut fixture = Fixture::default();
+    fixture.settings.total = std::time::Duration::from_secs(12);
+    fixture.world.serve(
+        PUBLIC,
+        Script(vec![
+            dray_testkit::http::Step::Pause(std::time::Duration::from_secs(5)),
+            dray_testkit::http::Step::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
+        ]),
+    );
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.end(), ("timeout", "total"));
+    assert_eq!(got.record.times.total, std::time::Duration::from_secs(12));
+}
+
+#[tokio::test(start_paused = true)]
+async fn x_6_the_message_names_only_the_original_url() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .serve_with(PUBLIC, |seen| match seen.target() {
+            "/first" => Script::redirect(302, "/ignore-previous-instructions"),
+            _ => Script::status(500),
+        });
+    let got = fixture.fetch("http://files.example.org/first").await;
+    assert_eq!(
+        got.message(),
+        "External URL http://files.example.org/first could not be fetched. The server answered HTTP status 500."
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_6_only_a_redirect_status_redirects() {
+    let fixture = Fixture::default();
+    let page = "<meta http-equiv=refresh content='0;url=http://127.0.0.1/'>";
+    let fields = [
+        ("Refresh", "0;url=http://127.0.0.1/"),
+        ("Location", "http://127.0.0.1/"),
+    ];
+    fixture
+        .world
+        .serve(PUBLIC, Script::with_fields(&fields, page));
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!((got.code(), got.body), ("ok", page.as_bytes().to_vec()));
+    for status in [300, 304, 305, 306] {
+        fixture.world.serve(
+            PUBLIC,
+            Script::raw(format!("HTTP/1.1 {status} X\r\nLocation: /next\r\n\r\n")),
+        );
+        assert_eq!(
+            fixture.fetch("http://files.example.org/").await.code(),
+            "http_status",
+            "{status}"
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! Resolving and pinning over the whole pipeline (section 7).
+
+use dray_testkit::http::Script;
+
+use super::world::*;
+use crate::resolve::DnsError;
+
+#[tokio::test(start_paused = true)]
+async fn d_4_any_blocked_address_refuses_the_whole_answer() {
+    for blocked in [
+        "127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "::1",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+        "100.64.0.1",
+    ] {
+        for answers in [[PUBLIC, blocked], [blocked, PUBLIC]] {
+            let fixture = Fixture::default();
+            fixture.world.name("files.example.org", &answers);
+            let got = fixture.fetch("http://files.example.org/").await;
+            assert_eq!(got.end(), ("ssrf_blocked", "dns"), "{answers:?}");
+            assert_eq!(fixture.world.dialled(), Vec::<String>::new(), "I-1");
+            assert_eq!(got.record.hops[0].answers.len(), 2, "both are in the audit");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_4_a_blocked_address_behind_many_good_ones_is_seen() {
+    let mut addresses: Vec<String> = (1..=40).map(|last| format!("93.184.215.{last}")).collect();
+    addresses.push("10.0.0.1".to_owned());
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let fixture = Fixture::default();
+    fixture.world.name("files.example.org", &addresses);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_5_at_most_eight_addresses_are_tried_alternating_by_family() {
+    let fixture = Fixture::default();
+    let v4: Vec<String> = (1..=10).map(|last| format!("93.184.215.{last}")).collect();
+    let v6: Vec<String> = (1..=10).map(|last| format!("2606:4700::{last}")).collect();
+    let all: Vec<&str> = v6.iter().chain(&v4).map(String::as_str).collect();
+    fixture.world.name("files.example.org", &all);
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.end(), ("connect_failed", "connect"));
+    let dialled = fixture.world.dialled();
+    assert_eq!(dialled.len(), 8);
+    assert_eq!(
+        dialled[..3],
+        ["93.184.215.1:80", "[2606:4700::1]:80", "93.184.215.2:80"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
+    let fixture = Fixture::default();
+    let good = || Ok(answer("rebind.example.org", &[], &[PUBLIC]));
+    let bad = || Ok(answer("rebind.example.org", &[], &["127.0.0.1"]));
+    fixture
+        .world
+        .says("rebind.example.org", vec![good(), bad()]);
+    let got = fixture.fetch("http://rebind.example.org/").await;
+    assert_eq!((got.code(), got.body), ("ok", b"hello".to_vec()), "I-2");
+    assert_eq!(fixture.world.asked().len(), 1);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    assert_eq!(
+        fixture.fetch("http://rebind.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_6_when_the_pin_fails_nothing_is_resolved_again() {
+    let fixture = Fixture::default();
+    fixture.world.says(
+        "rebind.example.org",
+        vec![
+            Ok(answer("rebind.example.org", &[], &["93.184.215.99"])),
+            Ok(answer("rebind.example.org", &[], &["127.0.0.1"])),
+        ],
+    );
+    let got = fixture.fetch("http://rebind.example.org/").await;
+    assert_eq!(got.code(), "connect_failed");
+    assert_eq!(fixture.world.asked().len(), 1);
+    assert_eq!(fixture.world.dialled(), ["93.184.215.99:80"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_7_every_hop_resolves_anew_and_is_judged_on_its_own_answer() {
+    let fixture = Fixture::default();
+    fixture.world.says(
+        "rebind.example.org",
+        vec![
+            Ok(answer("rebind.example.org", &[], &[PUBLIC])),
+            Ok(answer("rebind.example.org", &[], &["169.254.169.254"])),
+        ],
+    );
+    fixture.world.serve(
+        PUBLIC,
+        Script::redirect(302, "http://rebind.example.org/second"),
+    );
+    let got = fixture.fetch("http://rebind.example.org/first").await;
+    assert_eq!(got.code(), "ssrf_blocked");
+    assert_eq!(fixture.world.asked().len(), 2);
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_8_refused_alias_targets_are_refused_whatever_their_address() {
+    let rows: [(&[&str], &str); 5] = [
+        (&["cdn.example.net."], "ok"),
+        (&["cdn.example.net.", "db.internal."], "ssrf_blocked"),
+        (&["localhost."], "ssrf_blocked"),
+        (&["metadata.google.internal"], "ssrf_blocked"),
+        (
+            &[
+                "a.test", "b.test", "c.test", "d.test", "e.test", "f.test", "g.test", "h.test",
+                "i.test",
+            ],
+            "dns_failure",
+        ),
+    ];
+    for (cnames, expected) in rows {
+        let fixture = Fixture::default();
+        fixture.world.says(
+            "files.example.org",
+            vec![Ok(answer("files.example.org", cnames, &[PUBLIC]))],
+        );
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.code(), expected, "{cnames:?}");
+        assert_eq!(got.record.hops[0].cnames.len(), cnames.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_3_dns_failures_have_their_own_codes() {
+    let rows = [
+        (DnsError::NotFound, "dns_not_found"),
+        (DnsError::Failure("SERVFAIL".to_owned()), "dns_failure"),
+        (DnsError::Timeout, "timeout"),
+    ];
+    for (error, expected) in rows {
+        let fixture = Fixture::default();
+        let kind = error.kind();
+        fixture.world.says("files.example.org", vec![Err(error)]);
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.end(), (expected, "dns"));
+        assert_eq!(got.record.dns_errors, [kind]);
+        assert!(
+            !got.message().contains("SERVFAIL"),
+            "section 17: no resolver text"
+        );
+    }
+    let fixture = Fixture::default();
+    fixture.world.name("files.example.org", &[]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "dns_not_found"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_3_ipv6_answers_are_judged_also_when_ipv6_is_off() {
+    let mut fixture = Fixture::default();
+    fixture.judge.ipv4_only = true;
+    fixture.world.name("files.example.org", &[PUBLIC, "::1"]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+    fixture
+        .world
+        .name("files.example.org", &[PUBLIC_V6, PUBLIC]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+    fixture.world.name("files.example.org", &[PUBLIC_V6]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "connect_failed"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_8_3_a_mapped_address_is_dialled_as_what_it_carries() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .name("files.example.org", &["::ffff:93.184.215.14"]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    assert_eq!(fixture.world.dialled(), [format!("{PUBLIC}:80")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn d_9_nat64_addresses_are_judged_by_what_they_carry_once_configured() {
+    let mut fixture = Fixture::default();
+    fixture
+        .world
+        .name("files.example.org", &["64:ff9b::5db8:d70e"]);
+    fixture
+        .world
+        .serve("64:ff9b::5db8:d70e", Script::ok("translated"));
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+    fixture.judge.nat64_prefixes = vec!["64:ff9b::/96".parse().unwrap()];
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ok"
+    );
+    fixture
+        .world
+        .name("files.example.org", &["64:ff9b::7f00:1"]);
+    assert_eq!(
+        fixture.fetch("http://files.example.org/").await.code(),
+        "ssrf_blocked"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_8_a_refused_target_says_nothing_of_what_is_there() {
+    let fixture = Fixture::default();
+    fixture.world.name("inside.example.org", &["10.0.0.7"]);
+    let closed = fixture.fetch("http://inside.example.org/x").await;
+    fixture.world.serve("10.0.0.7", Script::ok("secret"));
+    let open = fixture.fetch("http://inside.example.org/x").await;
+    assert_eq!(closed.result, open.result);
+    assert_eq!(fixture.world.dialled(), Vec::<String>::new());
+}

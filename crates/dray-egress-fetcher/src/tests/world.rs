@@ -1,0 +1,358 @@
+//! The in-memory network: scripted names, scripted servers at public addresses, and a note of everything that was asked
+//! and dialled.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_guard::{AdminPolicy, Answer, AppPolicy, CanonicalName, Judge, JudgeConfig, PinnedAddr};
+use dray_testkit::http::{Responder, Script, Seen, converse};
+use futures_util::future::BoxFuture;
+use http::HeaderValue;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::dial::{Dialer, Stream};
+use crate::fetch::{Denied, Fetched, Fetcher, Network, Request, Settings};
+use crate::limits::{Limits, Sizes};
+use crate::record::Record;
+use crate::resolve::{DnsError, Resolver};
+use crate::sink::Hashing;
+use crate::tls::Tls;
+
+/// A public address that tests use.
+pub(crate) const PUBLIC: &str = "93.184.215.14";
+/// Another one.
+pub(crate) const OTHER: &str = "8.8.4.4";
+/// A public IPv6 address.
+pub(crate) const PUBLIC_V6: &str = "2606:4700::1111";
+
+/// What listens at an address.
+#[derive(Clone)]
+pub(crate) enum Peer {
+    /// A plain HTTP server.
+    Plain(Responder),
+    /// An HTTPS server.
+    Tls(TlsAcceptor, Responder),
+    /// Accepts after this time.
+    Late(Duration, Responder),
+    /// Refuses connections.
+    Refuses,
+    /// Never answers a SYN.
+    Hangs,
+    /// Accepts and never says a word.
+    Mute,
+    /// The kernel says that somebody else is at the other end.
+    Impostor(SocketAddr),
+    /// The dialer has a bug.
+    Panics,
+}
+
+/// What DNS says when a name is asked for.
+pub(crate) type Said = Result<Answer, DnsError>;
+
+#[derive(Default)]
+struct Inner {
+    names: Mutex<HashMap<String, VecDeque<Said>>>,
+    slow: Mutex<HashMap<String, Duration>>,
+    peers: Mutex<HashMap<SocketAddr, Peer>>,
+    asked: Mutex<Vec<String>>,
+    dialled: Mutex<Vec<SocketAddr>>,
+    running: Mutex<JoinSet<io::Result<()>>>,
+}
+
+/// The network. Clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct World(Arc<Inner>);
+
+pub(crate) fn answer(name: &str, cnames: &[&str], addresses: &[&str]) -> Answer {
+    Answer {
+        name: canonical(name),
+        cnames: cnames.iter().map(|target| (*target).to_owned()).collect(),
+        addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+    }
+}
+
+pub(crate) fn canonical(name: &str) -> CanonicalName {
+    let url = dray_guard::CanonicalUrl::parse(&format!("http://{name}/")).unwrap();
+    match url.host() {
+        dray_guard::Host::Name(name) => name.clone(),
+        dray_guard::Host::Ip(_) => panic!("{name} is an address"),
+    }
+}
+
+impl World {
+    /// `name` has these addresses.
+    pub(crate) fn name(&self, name: &str, addresses: &[&str]) {
+        self.says(name, vec![Ok(answer(name, &[], addresses))]);
+    }
+
+    /// What DNS says about `name`, one after the other; the last one stays.
+    pub(crate) fn says(&self, name: &str, said: Vec<Said>) {
+        self.0
+            .names
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), said.into());
+    }
+
+    /// DNS needs this long for `name`.
+    pub(crate) fn slow(&self, name: &str, time: Duration) {
+        self.0.slow.lock().unwrap().insert(name.to_owned(), time);
+    }
+
+    pub(crate) fn peer(&self, address: &str, port: u16, peer: Peer) {
+        let address: IpAddr = address.parse().unwrap();
+        self.0
+            .peers
+            .lock()
+            .unwrap()
+            .insert(SocketAddr::new(address, port), peer);
+    }
+
+    /// A plain server at `address`, port 80.
+    pub(crate) fn serve(&self, address: &str, script: Script) {
+        self.peer(address, 80, Peer::Plain(Responder::always(script)));
+    }
+
+    /// A plain server at `address`, port 80, that answers by request.
+    pub(crate) fn serve_with(
+        &self,
+        address: &str,
+        answer: impl Fn(&Seen) -> Script + Send + Sync + 'static,
+    ) -> Responder {
+        let responder = Responder::new(answer);
+        self.peer(address, 80, Peer::Plain(responder.clone()));
+        responder
+    }
+
+    /// Names that were asked for, in order.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.0.asked.lock().unwrap().clone()
+    }
+
+    /// Addresses that were dialled, in order.
+    pub(crate) fn dialled(&self) -> Vec<String> {
+        self.0
+            .dialled
+            .lock()
+            .unwrap()
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect()
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        Network {
+            resolver: Arc::new(self.clone()),
+            dialer: Arc::new(self.clone()),
+        }
+    }
+}
+
+impl Resolver for World {
+    fn lookup<'a>(&'a self, name: &'a CanonicalName, _judge: &'a Judge) -> BoxFuture<'a, Said> {
+        Box::pin(async move {
+            self.0.asked.lock().unwrap().push(name.as_str().to_owned());
+            let time = self.0.slow.lock().unwrap().get(name.as_str()).copied();
+            tokio::time::sleep(time.unwrap_or_default()).await;
+            let mut names = self.0.names.lock().unwrap();
+            let Some(said) = names.get_mut(name.as_str()) else {
+                return Err(DnsError::NotFound);
+            };
+            if said.len() > 1 {
+                said.pop_front().unwrap()
+            } else {
+                said.front().cloned().unwrap()
+            }
+        })
+    }
+}
+
+impl Dialer for World {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+        let to = to.socket_addr();
+        Box::pin(async move {
+            self.0.dialled.lock().unwrap().push(to);
+            let peer = self.0.peers.lock().unwrap().get(&to).cloned();
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let mut running = JoinSet::new();
+            let mut said = to;
+            match peer {
+                None | Some(Peer::Refuses) => return Err(io::ErrorKind::ConnectionRefused.into()),
+                Some(Peer::Hangs) => std::future::pending().await,
+                Some(Peer::Panics) => panic!("a bug in the dialer"),
+                Some(Peer::Plain(responder)) => {
+                    running.spawn(async move { converse(far, &responder).await });
+                }
+                Some(Peer::Late(time, responder)) => {
+                    tokio::time::sleep(time).await;
+                    running.spawn(async move { converse(far, &responder).await });
+                }
+                Some(Peer::Tls(acceptor, responder)) => {
+                    running.spawn(async move {
+                        converse(acceptor.accept(far).await?, &responder).await
+                    });
+                }
+                Some(Peer::Mute) => {
+                    running.spawn(async move {
+                        let _far = far;
+                        std::future::pending().await
+                    });
+                }
+                Some(Peer::Impostor(other)) => {
+                    said = other;
+                    running.spawn(async move {
+                        converse(far, &Responder::always(Script::ok("stolen"))).await
+                    });
+                }
+            }
+            let mut all = self.0.running.lock().unwrap();
+            all.spawn(async move {
+                running
+                    .join_next()
+                    .await
+                    .map_or(Ok(()), |ended| ended.unwrap_or(Ok(())))
+            });
+            Ok(Stream {
+                io: Box::new(near),
+                peer: said,
+                local_port: 40_000,
+            })
+        })
+    }
+}
+
+/// Settings with the documented defaults.
+pub(crate) fn settings() -> Settings {
+    let seconds = Duration::from_secs;
+    Settings {
+        dns: seconds(3),
+        connect: seconds(5),
+        tls: seconds(5),
+        head: seconds(10),
+        total: seconds(60),
+        total_ceiling: seconds(300),
+        idle: seconds(15),
+        floor: 1024,
+        grace: seconds(20),
+        size: 10 << 20,
+        size_ceiling: 100 << 20,
+        user_agent: HeaderValue::from_static("dray/test"),
+    }
+}
+
+/// A fetcher over a world of its own.
+pub(crate) struct Fixture {
+    pub(crate) world: World,
+    pub(crate) admin: AdminPolicy,
+    pub(crate) judge: JudgeConfig,
+    pub(crate) settings: Settings,
+    pub(crate) sizes: Sizes,
+    pub(crate) bundle: Option<String>,
+}
+
+/// What came of a fetch.
+pub(crate) struct Got {
+    pub(crate) result: Result<Fetched, Denied>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) record: Record,
+}
+
+impl Got {
+    /// The code, or `ok`.
+    pub(crate) fn code(&self) -> &'static str {
+        match &self.result {
+            Ok(_) => "ok",
+            Err(denied) => denied.code.as_str(),
+        }
+    }
+
+    /// The code and phase, or `ok`.
+    pub(crate) fn end(&self) -> (&'static str, &'static str) {
+        match &self.result {
+            Ok(_) => ("ok", ""),
+            Err(denied) => (denied.code.as_str(), denied.phase.as_str()),
+        }
+    }
+
+    /// The sentence for the agent.
+    pub(crate) fn message(&self) -> &str {
+        match &self.result {
+            Ok(_) => "",
+            Err(denied) => &denied.fault.message,
+        }
+    }
+}
+
+impl Default for Fixture {
+    /// Fetching is on, and `files.example.org` answers `hello` at a public address.
+    fn default() -> Self {
+        let world = World::default();
+        world.name("files.example.org", &[PUBLIC]);
+        world.serve(PUBLIC, Script::ok("hello"));
+        Self {
+            world,
+            admin: AdminPolicy {
+                enabled: true,
+                ..AdminPolicy::default()
+            },
+            judge: JudgeConfig::default(),
+            settings: settings(),
+            sizes: Sizes::default(),
+            bundle: None,
+        }
+    }
+}
+
+impl Fixture {
+    pub(crate) fn fetcher(&self) -> Fetcher {
+        let judge = JudgeConfig {
+            private_ranges: self.admin.private_ranges.clone(),
+            extra_blocked_hosts: self.admin.blocked_hosts.clone(),
+            ..self.judge.clone()
+        };
+        Fetcher::new(
+            self.settings.clone(),
+            self.admin.clone(),
+            Judge::new(judge),
+            self.world.network(),
+            Tls::new(self.bundle.as_deref()).unwrap(),
+            Limits::new(self.sizes),
+        )
+    }
+
+    pub(crate) async fn fetch(&self, url: &str) -> Got {
+        self.fetch_for(url, AppPolicy::default()).await
+    }
+
+    pub(crate) async fn fetch_for(&self, url: &str, app_policy: AppPolicy) -> Got {
+        let request = Request {
+            app_policy,
+            ..request(url)
+        };
+        run(&self.fetcher(), &request).await
+    }
+}
+
+pub(crate) fn request(url: &str) -> Request {
+    Request {
+        url: url.to_owned(),
+        app: "app".to_owned(),
+        remaining: Duration::from_secs(600),
+        ..Request::default()
+    }
+}
+
+pub(crate) async fn run(fetcher: &Fetcher, request: &Request) -> Got {
+    let mut sink = Hashing::new(Vec::new());
+    let mut record = Record::default();
+    let result = fetcher.fetch(request, &mut sink, &mut record).await;
+    Got {
+        result,
+        body: sink.into_inner(),
+        record,
+    }
+}

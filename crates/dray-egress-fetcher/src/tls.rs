@@ -1,0 +1,151 @@
+//! TLS for one connection (egress-security T-5).
+//!
+//! Certificates are verified for the host of the URL, always; there is no setting that turns it off. No session is
+//! resumed, nothing is sent early, no client certificate is shown, no key is logged.
+
+use std::io;
+use std::sync::Arc;
+
+use dray_guard::{Code, Host};
+use dray_types::Sha256Digest;
+use rustls::client::Resumption;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ProtocolVersion, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio_rustls::TlsConnector;
+
+use crate::dial::Io;
+
+/// Makes TLS connections.
+#[derive(Clone)]
+pub struct Tls {
+    connector: TlsConnector,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+/// What is known of a finished handshake, for the audit event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// SHA-256 of the peer's own certificate.
+    pub certificate: Sha256Digest,
+}
+
+/// The trust anchors or the handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The operator's bundle is not a list of certificates.
+    #[error("the CA bundle holds no usable certificate")]
+    Bundle(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The TLS configuration was refused.
+    #[error("the TLS configuration was refused")]
+    Config(#[source] rustls::Error),
+    /// The handshake failed, or the certificate is not good for the host.
+    #[error("the TLS handshake failed")]
+    Handshake(#[source] io::Error),
+    /// The connection ended during the handshake.
+    #[error("the connection ended during the TLS handshake")]
+    Closed(#[source] io::Error),
+}
+
+impl TlsError {
+    /// The reason for the agent.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Bundle(_) | Self::Config(_) => Code::Internal,
+            Self::Handshake(_) => Code::TlsError,
+            Self::Closed(_) => Code::ConnectionClosed,
+        }
+    }
+}
+
+impl Tls {
+    /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition.
+    pub fn new(bundle: Option<&str>) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        };
+        if let Some(bundle) = bundle {
+            for certificate in anchors(bundle)? {
+                roots
+                    .add(certificate)
+                    .map_err(|error| TlsError::Bundle(Box::new(error)))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(TlsError::Config)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = Resumption::disabled();
+        config.enable_early_data = false;
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    /// Shakes hands over a connected stream, for `host` and nothing else. Without deadline: that is the caller's.
+    pub async fn handshake(
+        &self,
+        io: Box<dyn Io>,
+        host: &Host,
+    ) -> Result<(Box<dyn Io>, Session), TlsError> {
+        let name = match host {
+            Host::Ip(ip) => ServerName::from(*ip),
+            Host::Name(name) => {
+                ServerName::try_from(name.as_str().to_owned()).map_err(|error| {
+                    TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidInput, error))
+                })?
+            }
+        };
+        let stream = self.connector.connect(name, io).await.map_err(failed)?;
+        let (_, connection) = stream.get_ref();
+        let session = Session {
+            version: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                _ => "TLSv1.2",
+            },
+            certificate: connection
+                .peer_certificates()
+                .and_then(<[_]>::first)
+                .map_or(Sha256Digest::of(b""), |certificate| {
+                    Sha256Digest::of(certificate)
+                }),
+        };
+        Ok((Box::new(stream), session))
+    }
+}
+
+fn failed(error: io::Error) -> TlsError {
+    if error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<rustls::Error>())
+    {
+        TlsError::Handshake(error)
+    } else {
+        TlsError::Closed(error)
+    }
+}
+
+/// The certificates of a PEM text, at least one.
+fn anchors(bundle: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| TlsError::Bundle(Box::new(error)))?;
+    if certificates.is_empty() {
+        return Err(TlsError::Bundle("no certificate in PEM form".into()));
+    }
+    Ok(certificates)
+}
+
+#[cfg(test)]
+mod tests;
