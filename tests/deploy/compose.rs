@@ -53,6 +53,7 @@ fn compose_accepts_the_file() {
         "minio",
         "nats",
         "store-setup",
+        "sweeper",
         "topology",
     ] {
         assert!(names.contains(&name), "{name} is missing among {names:?}");
@@ -124,7 +125,7 @@ fn s_3_only_the_fetcher_has_a_way_out() {
 #[test]
 fn s_1_each_container_holds_its_own_credentials_and_no_others() {
     let file = effective();
-    for name in ["egress-fetcher", "file-resolver"] {
+    for name in ["egress-fetcher", "file-resolver", "sweeper"] {
         let environment = &file["services"][name]["environment"];
         assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
         assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
@@ -143,7 +144,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
 #[test]
 fn containers_are_locked_down() {
     let file = effective();
-    for name in ["egress-fetcher", "file-resolver", "topology"] {
+    for name in ["egress-fetcher", "file-resolver", "sweeper", "topology"] {
         let service = &file["services"][name];
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(service["user"], "65532:65532", "{name}");

@@ -13,7 +13,7 @@ use super::{strings, yaml};
 use crate::support;
 
 /// The services, each a Deployment.
-const SERVICES: [&str; 2] = ["egress-fetcher", "file-resolver"];
+const SERVICES: [&str; 3] = ["egress-fetcher", "file-resolver", "sweeper"];
 
 /// What kubectl makes of the folder.
 static RENDERED: LazyLock<String> = LazyLock::new(|| {
@@ -29,19 +29,12 @@ fn objects() -> Vec<Value> {
     yaml(&RENDERED)
 }
 
-/// One object by kind and name; generated names carry a hash behind a dash.
+/// One object by kind and name.
 #[track_caller]
 fn object(kind: &str, name: &str) -> Value {
     objects()
         .into_iter()
-        .find(|object| {
-            let named = object["metadata"]["name"].as_str().unwrap_or_default();
-            let hashed = kind == "ConfigMap"
-                && named
-                    .rsplit_once('-')
-                    .is_some_and(|(before, hash)| before == name && hash.len() == 10);
-            object["kind"] == kind && (named == name || hashed)
-        })
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
         .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
