@@ -208,3 +208,6 @@ impl Code {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,9 +103,8 @@ impl Code {
                 "Use the URL of the file itself instead of one that redirects."
             }
             Self::TooLarge => "Use a smaller file, or ask the operator to raise the limit.",
-            Self::Timeout | Self::DeadlineExpired => {
-                "Try again, or use a smaller file or a faster server."
-            }
+            Self::Timeout => "Try again, or use a smaller file or a faster server.",
+            Self::DeadlineExpired => "Try again.",
             Self::DnsNotFound => "Check the spelling of the host.",
             Self::TlsError => "Use a server with a valid certificate.",
             Self::DnsFailure | Self::ConnectFailed | Self::ConnectionClosed | Self::Truncated => {

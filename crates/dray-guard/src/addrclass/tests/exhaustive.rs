@@ -78,6 +78,6 @@ fn expect(expected: bool, from: u64, to: u64) -> u64 {
     let wrong = numbers
         .into_iter()
         .find(|number| is_blocked(*number) != expected);
-    assert_eq!(wrong, None, "{:#x?}", wrong);
+    assert_eq!(wrong, None, "{wrong:#x?}");
     to - from
 }

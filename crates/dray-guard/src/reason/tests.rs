@@ -1,0 +1,178 @@
+//! Section 17: every message in one golden file, and what it must not say.
+
+use std::fmt::Write as _;
+
+use dray_types::{FaultCode, Retry};
+
+use super::*;
+
+/// Every code once, in the order of the table; statuses of each kind.
+const ALL: [Code; 45] = [
+    Code::DisabledByAdmin,
+    Code::DisabledByApp,
+    Code::HostNotInAdminAllowlist,
+    Code::HostNotInAppAllowlist,
+    Code::PolicyInvalid,
+    Code::InvalidUrl,
+    Code::UnsupportedScheme,
+    Code::UrlCredentials,
+    Code::AmbiguousHost,
+    Code::PortNotAllowed,
+    Code::BlockedHost,
+    Code::SsrfBlocked,
+    Code::RedirectLimit,
+    Code::RedirectDowngrade,
+    Code::RedirectInvalid,
+    Code::TooLarge,
+    Code::Timeout,
+    Code::DeadlineExpired,
+    Code::DnsNotFound,
+    Code::DnsFailure,
+    Code::ConnectFailed,
+    Code::TlsError,
+    Code::ConnectionClosed,
+    Code::MalformedResponse,
+    Code::HttpStatus(404),
+    Code::HttpStatus(410),
+    Code::HttpStatus(401),
+    Code::HttpStatus(403),
+    Code::HttpStatus(407),
+    Code::HttpStatus(451),
+    Code::HttpStatus(429),
+    Code::HttpStatus(408),
+    Code::HttpStatus(425),
+    Code::HttpStatus(500),
+    Code::HttpStatus(501),
+    Code::HttpStatus(503),
+    Code::HttpStatus(505),
+    Code::HttpStatus(300),
+    Code::UnexpectedPartial,
+    Code::Truncated,
+    Code::UnsupportedEncoding,
+    Code::DecodeError,
+    Code::Overloaded,
+    Code::SinkFailed,
+    Code::Internal,
+];
+
+fn url() -> ShownUrl {
+    ShownUrl::from_text("https://user:secret@files.example.com:8443/a?token=secret#part")
+}
+
+#[test]
+fn every_message_is_in_the_golden_file() {
+    let mut table = String::new();
+    for code in ALL {
+        let fault = code.fault(&url(), ShownHost::First("files.example.com"));
+        let retry = match fault.retry {
+            Retry::Never => "no".to_owned(),
+            Retry::After(delay) => format!("after {delay:?}"),
+        };
+        writeln!(table, "{} · {} · retry {retry}", fault.detail, fault.code).unwrap();
+        writeln!(table, "    {}", fault.message).unwrap();
+        if !fault.advice.is_empty() {
+            writeln!(table, "    → {}", fault.advice).unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// Fails to compile when a code is added, and fails when it is not in the list above.
+#[test]
+fn the_golden_file_holds_every_code() {
+    use std::collections::BTreeSet;
+    let number = |code: Code| match code {
+        Code::DisabledByAdmin => 0,
+        Code::DisabledByApp => 1,
+        Code::HostNotInAdminAllowlist => 2,
+        Code::HostNotInAppAllowlist => 3,
+        Code::PolicyInvalid => 4,
+        Code::InvalidUrl => 5,
+        Code::UnsupportedScheme => 6,
+        Code::UrlCredentials => 7,
+        Code::AmbiguousHost => 8,
+        Code::PortNotAllowed => 9,
+        Code::BlockedHost => 10,
+        Code::SsrfBlocked => 11,
+        Code::RedirectLimit => 12,
+        Code::RedirectDowngrade => 13,
+        Code::RedirectInvalid => 14,
+        Code::TooLarge => 15,
+        Code::Timeout => 16,
+        Code::DeadlineExpired => 17,
+        Code::DnsNotFound => 18,
+        Code::DnsFailure => 19,
+        Code::ConnectFailed => 20,
+        Code::TlsError => 21,
+        Code::ConnectionClosed => 22,
+        Code::MalformedResponse => 23,
+        Code::HttpStatus(_) => 24,
+        Code::UnexpectedPartial => 25,
+        Code::Truncated => 26,
+        Code::UnsupportedEncoding => 27,
+        Code::DecodeError => 28,
+        Code::Overloaded => 29,
+        Code::SinkFailed => 30,
+        Code::Internal => 31,
+    };
+    let seen: BTreeSet<i32> = ALL.into_iter().map(number).collect();
+    assert_eq!(seen, (0..32).collect());
+    let names: BTreeSet<&str> = ALL.into_iter().map(Code::as_str).collect();
+    assert_eq!(names.len(), 32);
+}
+
+// I-8: nothing but the URL that the agent wrote is in a message; S-5: and of that, no secret.
+#[test]
+fn i_8_messages_hold_no_secret_and_no_address() {
+    for code in ALL {
+        let fault = code.fault(&url(), ShownHost::RedirectTarget);
+        for word in ["secret", "token", "user:", "#part", "169.254", "127.0.0.1"] {
+            assert!(!fault.message.contains(word), "{}", fault.message);
+            assert!(!fault.advice.contains(word), "{}", fault.advice);
+        }
+    }
+}
+
+//
+#[test]
+fn x_6_later_hops_are_the_redirect_target() {
+    let check = |hop, expected: &str| {
+        let fault = Code::DnsNotFound.fault(&url(), ShownHost::of_hop(hop, "evil.example"));
+        assert!(fault.message.ends_with(expected), "{}", fault.message);
+    };
+    check(
+        0,
+        "could not be fetched. could not resolve host evil.example.",
+    );
+    check(
+        1,
+        "could not be fetched. could not resolve host the redirect target.",
+    );
+}
+
+/// The file-resolver adds its own advice to the policy sentences.
+#[test]
+fn policy_sentences_come_without_advice() {
+    for code in &ALL[..5] {
+        let fault = code.fault(&url(), ShownHost::RedirectTarget);
+        assert_eq!((fault.advice.as_str(), fault.code), ("", FaultCode::Denied));
+    }
+}
+
+/// `{u}`: 200 characters of a URL, 80 of anything else, escaped.
+#[test]
+fn urls_in_messages_are_short_and_escaped() {
+    let shown = |text: &str| ShownUrl::from_text(text).as_str().to_owned();
+    let long = shown(&format!("https://example.com/{}?secret", "a".repeat(500)));
+    assert_eq!(
+        (long.chars().count(), long.contains("secret")),
+        (200, false)
+    );
+    assert_eq!(shown(&"ü".repeat(500)).chars().count(), 80);
+    assert_eq!(shown("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\u{a}b");
+    assert_eq!(
+        shown("http://example.com:8080/p?q#f"),
+        "http://example.com:8080/p"
+    );
+    assert_eq!(shown("https://example.com:443/p"), "https://example.com/p");
+}
