@@ -23,6 +23,9 @@ const UNFINISHED: [&str; 5] = [
 /// Waiting for time to pass instead of for what is expected.
 const SLEEP: &str = concat!("sleep", "(");
 
+/// What stands at a line, or above it, that sleeps under a clock which the test moves.
+const PAUSED: &str = "// paused clock";
+
 /// Ways to read the environment.
 const ENVIRONMENT: [&str; 3] = ["env::var(", "env::vars(", "env::var_os("];
 
@@ -74,12 +77,7 @@ pub(crate) fn breaches(source: &Source) -> Vec<String> {
             breaches.push(format!("{path}:{} holds `{word}`", at + 1));
         }
     }
-    for (at, line) in source.test_lines().filter(|(_, line)| line.contains(SLEEP)) {
-        breaches.push(format!(
-            "{path}:{at} sleeps in a test: `{}`; wait for the condition, or pause the clock and advance it",
-            line.trim()
-        ));
-    }
+    breaches.extend(sleeps(source));
     if reads_no_environment(path) {
         for (at, _) in source
             .product_lines()
@@ -89,6 +87,26 @@ pub(crate) fn breaches(source: &Source) -> Vec<String> {
                 "{path}:{at} reads the environment, which is for the loader of dray-service alone"
             ));
         }
+    }
+    breaches
+}
+
+/// Tests that let time pass instead of waiting for what they expect. Doubles that are slow on purpose may, when the
+/// clock is paused and they say so.
+fn sleeps(source: &Source) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let mut above = "";
+    for (at, line) in source.test_lines() {
+        let excused = line.contains(PAUSED) || above.contains(PAUSED);
+        if line.contains(SLEEP) && !excused {
+            breaches.push(format!(
+                "{}:{at} sleeps in a test: `{}`; wait for the condition (dray_testkit::eventually), or pause the \
+                 clock and say `{PAUSED}`",
+                source.path,
+                line.trim()
+            ));
+        }
+        above = line;
     }
     breaches
 }
@@ -154,7 +172,8 @@ mod tests {
             format!("//! Why.\nfn a() {{ {SLEEP}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP}2); }}\n");
         let told = |path: &str, at: usize, line: &str| {
             format!(
-                "{path}:{at} sleeps in a test: `{line}`; wait for the condition, or pause the clock and advance it"
+                "{path}:{at} sleeps in a test: `{line}`; wait for the condition (dray_testkit::eventually), or pause \
+                 the clock and say `{PAUSED}`"
             )
         };
         let last = format!("mod t {{ {SLEEP}2); }}");
@@ -172,6 +191,13 @@ mod tests {
                 &told("crates/a/src/tests/b.rs", 4, &last),
             ],
         );
+    }
+
+    #[test]
+    fn a_double_may_be_slow_under_a_paused_clock() {
+        let text =
+            format!("//! Why.\n{PAUSED}: the peer answers late\n{SLEEP}1);\n{SLEEP}2); {PAUSED}\n");
+        check("crates/a/src/tests/b.rs", &text, &[]);
     }
 
     #[test]
