@@ -26,29 +26,91 @@ impl Certificates {
             authority_in(folder, authority);
         }
         sign(folder, "authority", "server", GOOD, "30");
-        sign(folder, "authority", "misnamed", "DNS:files.example.org", "30");
+        sign(
+            folder,
+            "authority",
+            "misnamed",
+            "DNS:files.example.org",
+            "30",
+        );
         sign(folder, "authority", "expired", GOOD, "-1");
         sign(folder, "stranger", "stranger", GOOD, "30");
-        Self { served, bundle: folder.join("authority.pem") }
+        Self {
+            served,
+            bundle: folder.join("authority.pem"),
+        }
     }
 }
 
 fn authority_in(folder: &Path, name: &str) {
     let subject = format!("/CN={name} of the black-box suite");
-    openssl(folder, &["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
-        "-subj", &subject, "-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem"),
-        "-addext", "keyUsage=critical,keyCertSign"]);
+    openssl(
+        folder,
+        &[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "30",
+            "-subj",
+            &subject,
+            "-keyout",
+            &format!("{name}.key"),
+            "-out",
+            &format!("{name}.pem"),
+            "-addext",
+            "keyUsage=critical,keyCertSign",
+        ],
+    );
 }
 
 fn sign(folder: &Path, authority: &str, name: &str, alternatives: &str, days: &str) {
     let key = format!("served/{name}.key");
-    let extensions = format!("basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={alternatives}\n");
+    let extensions = format!(
+        "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName={alternatives}\n"
+    );
     fs::write(folder.join("extensions"), extensions).unwrap();
-    openssl(folder, &["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
-        &format!("/CN={name}"), "-keyout", &key, "-out", "request"]);
-    openssl(folder, &["x509", "-req", "-in", "request", "-CA", &format!("{authority}.pem"), "-CAkey",
-        &format!("{authority}.key"), "-CAcreateserial", "-days", days, "-extfile", "extensions",
-        "-out", &format!("served/{name}.pem")]);
+    openssl(
+        folder,
+        &[
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-subj",
+            &format!("/CN={name}"),
+            "-keyout",
+            &key,
+            "-out",
+            "request",
+        ],
+    );
+    openssl(
+        folder,
+        &[
+            "x509",
+            "-req",
+            "-in",
+            "request",
+            "-CA",
+            &format!("{authority}.pem"),
+            "-CAkey",
+            &format!("{authority}.key"),
+            "-CAcreateserial",
+            "-days",
+            days,
+            "-extfile",
+            "extensions",
+            "-out",
+            &format!("served/{name}.pem"),
+        ],
+    );
 }
 
 fn openssl(folder: &Path, arguments: &[&str]) {

@@ -11,8 +11,16 @@ use crate::namespace::Namespace;
 use crate::range::BLOCKED;
 
 /// Counters that watch more than a range of section 8: own addresses, listed additions, ports, datagrams.
-pub(crate) const OTHERS: [&str; 8] =
-    ["isatap", "own_address", "kubernetes", "extra", "proxy", "other_port", "other_datagram", "other_name_server"];
+pub(crate) const OTHERS: [&str; 8] = [
+    "isatap",
+    "own_address",
+    "kubernetes",
+    "extra",
+    "proxy",
+    "other_port",
+    "other_datagram",
+    "other_name_server",
+];
 
 /// What goes through uncounted as forbidden, because the story allows it; counted as `opened`.
 #[derive(Clone, Debug, Default)]
@@ -34,15 +42,29 @@ pub(crate) enum Side {
 
 /// Starts counting in a namespace.
 pub(crate) fn install(namespace: &Namespace, side: Side, openings: &Openings, servers: &[IpAddr]) {
-    machine::feed(namespace.command("nft").args(["-f", "-"]), &ruleset(side, openings, servers));
+    machine::feed(
+        namespace.command("nft").args(["-f", "-"]),
+        &ruleset(side, openings, servers),
+    );
 }
 
 /// All counters, by name, in packets.
 pub(crate) fn read(namespace: &Namespace) -> BTreeMap<String, u64> {
     let listed = machine::run(namespace.command("nft").args(["-j", "list", "counters"]));
     let listed: Value = serde_json::from_slice(&listed).unwrap();
-    let counters = listed["nftables"].as_array().unwrap().iter().filter_map(|item| item.get("counter"));
-    counters.map(|counter| (counter["name"].as_str().unwrap().to_owned(), counter["packets"].as_u64().unwrap())).collect()
+    let counters = listed["nftables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|item| item.get("counter"));
+    counters
+        .map(|counter| {
+            (
+                counter["name"].as_str().unwrap().to_owned(),
+                counter["packets"].as_u64().unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// Back to zero.
@@ -52,12 +74,19 @@ pub(crate) fn reset(namespace: &Namespace) {
 
 fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
     let mut text = String::from("table inet watch {\n");
-    for name in BLOCKED.iter().map(|range| range.name).chain(OTHERS).chain(["opened", "allowed"]) {
+    for name in BLOCKED
+        .iter()
+        .map(|range| range.name)
+        .chain(OTHERS)
+        .chain(["opened", "allowed"])
+    {
         writeln!(text, "counter {name} {{ }}").unwrap();
     }
     text.push_str(match side {
         Side::Sent => "chain watch { type filter hook output priority -300;\n",
-        Side::Arrived => "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n",
+        Side::Arrived => {
+            "chain watch { type filter hook prerouting priority -300;\n iifname != \"far\" return\n"
+        }
     });
     // What the kernel says on its own, and what belongs to a connection that was counted when it began.
     text.push_str("meta l4proto { icmp, ipv6-icmp, igmp } return\n");
@@ -67,22 +96,50 @@ fn ruleset(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
         text.push_str("ip daddr 127.0.0.1 tcp dport 32768-65535 return\n");
     }
     for network in &openings.networks {
-        writeln!(text, "{} daddr {network} counter name opened return", family(network)).unwrap();
+        writeln!(
+            text,
+            "{} daddr {network} counter name opened return",
+            family(network)
+        )
+        .unwrap();
     }
     for range in &BLOCKED {
-        writeln!(text, "{} daddr {} counter name {}", family(range.network), range.network, range.name).unwrap();
+        writeln!(
+            text,
+            "{} daddr {} counter name {}",
+            family(range.network),
+            range.network,
+            range.name
+        )
+        .unwrap();
     }
     text.push_str(WATCHED);
-    let ports: String = openings.ports.iter().map(|port| format!(", {port}")).collect();
-    let leaves = if side == Side::Sent { "oifname != \"lo\" " } else { "" };
-    writeln!(text, "{leaves}tcp dport != {{ 53, 80, 443, 8000, 8080, 8443{ports} }} counter name other_port").unwrap();
-    writeln!(text, "{leaves}udp dport != 53 counter name other_datagram").unwrap();
-    for (family, list) in [("ip", listed(servers, IpAddr::is_ipv4)), ("ip6", listed(servers, IpAddr::is_ipv6))] {
-        writeln!(text, "{leaves}meta l4proto {{ tcp, udp }} th dport 53 {family} daddr != {{ {list} }} counter name other_name_server").unwrap();
-    }
-    writeln!(text, "{leaves}tcp dport {{ 80, 443, 8000, 8080, 8443{ports} }} counter name allowed").unwrap();
+    text.push_str(&elsewhere(side, openings, servers));
     text.push_str("}\n}\n");
     text
+}
+
+/// Rules about ports and name servers, for what leaves this host.
+fn elsewhere(side: Side, openings: &Openings, servers: &[IpAddr]) -> String {
+    let leaves = match side {
+        Side::Sent => "oifname != \"lo\" ",
+        Side::Arrived => "",
+    };
+    let open: Vec<u16> = [80, 443, 8000, 8080, 8443]
+        .iter()
+        .chain(&openings.ports)
+        .copied()
+        .collect();
+    let open = joined(open.iter());
+    let v4 = joined(servers.iter().filter(|server| server.is_ipv4()));
+    let v6 = joined(servers.iter().filter(|server| server.is_ipv6()));
+    format!(
+        "{leaves}tcp dport != {{ 53, {open} }} counter name other_port\n\
+         {leaves}udp dport != 53 counter name other_datagram\n\
+         {leaves}th dport 53 ip daddr != {{ {v4} }} counter name other_name_server\n\
+         {leaves}th dport 53 ip6 daddr != {{ {v6} }} counter name other_name_server\n\
+         {leaves}tcp dport {{ {open} }} counter name allowed\n"
+    )
 }
 
 /// Addresses that no range holds: the interface's own, the ones that stories name to the binary as forbidden, the proxy.
@@ -100,6 +157,9 @@ fn family(network: &str) -> &'static str {
     if network.contains(':') { "ip6" } else { "ip" }
 }
 
-fn listed(servers: &[IpAddr], wanted: fn(&IpAddr) -> bool) -> String {
-    servers.iter().filter(|server| wanted(server)).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn joined(items: impl Iterator<Item = impl ToString>) -> String {
+    items
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }

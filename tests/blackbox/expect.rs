@@ -1,14 +1,16 @@
 //! What a run must have printed: the contract of `dray fetch --json`, and the agent's sentences to the letter.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::fetch::{Fetch, Outcome};
+use crate::story;
 
 /// What is expected of one fetch.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Expect {
     /// Allowed, with this content.
     Content(Vec<u8>),
@@ -22,8 +24,29 @@ pub(crate) enum Expect {
     NoStart,
 }
 
+/// Findings are read by people: contents appear by their size.
+impl fmt::Debug for Expect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Content(bytes) => write!(f, "Content({} bytes)", bytes.len()),
+            Self::Reached(address) => write!(f, "Reached({address})"),
+            Self::Denied(code) => write!(f, "Denied({code})"),
+            Self::Refused => f.write_str("Refused"),
+            Self::NoStart => f.write_str("NoStart"),
+        }
+    }
+}
+
 /// Every key of the line, in its order.
-const KEYS: [&str; 7] = ["verdict", "code", "message", "size", "sha256", "media_type", "name"];
+const KEYS: [&str; 7] = [
+    "verdict",
+    "code",
+    "message",
+    "size",
+    "sha256",
+    "media_type",
+    "name",
+];
 
 /// Says what is wrong with the outcome, if anything.
 pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
@@ -34,20 +57,34 @@ pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err("it did not print exactly one line".to_owned());
     };
-    let line: Value = serde_json::from_str(line).map_err(|error| format!("the line is not JSON: {error}"))?;
-    let keys: Vec<&str> = line.as_object().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+    let line: Value =
+        serde_json::from_str(line).map_err(|error| format!("the line is not JSON: {error}"))?;
+    let keys: Vec<&str> = line
+        .as_object()
+        .into_iter()
+        .flat_map(|object| object.keys())
+        .map(String::as_str)
+        .collect();
     demand(keys == KEYS, || format!("the line has the keys {keys:?}"))?;
     match expect {
         Expect::Content(content) => allowed(&line, outcome, content),
-        Expect::Reached(address) => allowed(&line, outcome, format!("reached {address}\n").as_bytes()),
+        Expect::Reached(address) => {
+            allowed(&line, outcome, format!("reached {address}\n").as_bytes())
+        }
         Expect::Denied(code) => {
-            demand(line["code"] == *code, || format!("the code is {}", line["code"]))?;
+            demand(line["code"] == *code, || {
+                format!("the code is {}", line["code"])
+            })?;
             denied(&line, outcome)?;
             let sentence = sentence(code, &reduced(&fetch.url));
-            demand(line["message"] == sentence, || format!("the message is {}, not {sentence:?}", line["message"]))?;
+            demand(line["message"] == sentence, || {
+                format!("the message is {}, not {sentence:?}", line["message"])
+            })?;
             discloses_nothing(&line, &fetch.url)
         }
-        Expect::Refused => denied(&line, outcome).and_then(|()| discloses_nothing(&line, &fetch.url)),
+        Expect::Refused => {
+            denied(&line, outcome).and_then(|()| discloses_nothing(&line, &fetch.url))
+        }
         Expect::NoStart => Ok(()),
     }
 }
@@ -57,32 +94,55 @@ fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
 }
 
 fn does_not_start(outcome: &Outcome) -> Result<(), String> {
-    demand(outcome.status.code() == Some(78), || format!("it ended with {}, not with exit code 78", outcome.status))?;
+    demand(outcome.status.code() == Some(78), || {
+        format!("it ended with {}, not with exit code 78", outcome.status)
+    })?;
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
 }
 
 fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String> {
-    demand(line["verdict"] == "allow", || format!("it was not allowed: {line}"))?;
-    demand(outcome.status.success(), || format!("it ended with {}", outcome.status))?;
+    demand(line["verdict"] == "allow", || {
+        format!("it was not allowed: {line}")
+    })?;
+    demand(outcome.status.success(), || {
+        format!("it ended with {}", outcome.status)
+    })?;
     let file = outcome.file.as_deref().ok_or("there is no file")?;
-    demand(file == content, || format!("the file is {:?}", String::from_utf8_lossy(file.get(..200).unwrap_or(file))))?;
-    demand(line["size"] == content.len(), || format!("the size is {}", line["size"]))?;
-    let digest: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-    demand(line["sha256"] == digest, || format!("the digest is {}", line["sha256"]))
+    demand(file == content, || {
+        format!(
+            "the file is {:?}",
+            String::from_utf8_lossy(file.get(..200).unwrap_or(file))
+        )
+    })?;
+    demand(line["size"] == content.len(), || {
+        format!("the size is {}", line["size"])
+    })?;
+    let digest = story::hex(&Sha256::digest(content));
+    demand(line["sha256"] == digest, || {
+        format!("the digest is {}", line["sha256"])
+    })
 }
 
 fn denied(line: &Value, outcome: &Outcome) -> Result<(), String> {
-    demand(line["verdict"] == "deny", || format!("it was not denied: {line}"))?;
-    demand(outcome.status.code().is_some_and(|code| code != 0), || format!("it ended with {}", outcome.status))?;
+    demand(line["verdict"] == "deny", || {
+        format!("it was not denied: {line}")
+    })?;
+    demand(outcome.status.code().is_some_and(|code| code != 0), || {
+        format!("it ended with {}", outcome.status)
+    })?;
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
 }
 
 /// I-8: a refusal tells no address but what the URL itself says.
 fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
     let text = line.to_string().replace(&reduced(url), "");
-    let words = text.split(|letter: char| !(letter.is_ascii_hexdigit() || letter == '.' || letter == ':'));
-    let mut addresses = words.filter(|word| word.trim_matches(['.', ':']).parse::<IpAddr>().is_ok());
-    addresses.next().map_or(Ok(()), |address| Err(format!("it tells the address {address}")))
+    let words =
+        text.split(|letter: char| !(letter.is_ascii_hexdigit() || letter == '.' || letter == ':'));
+    let mut addresses =
+        words.filter(|word| word.trim_matches(['.', ':']).parse::<IpAddr>().is_ok());
+    addresses.next().map_or(Ok(()), |address| {
+        Err(format!("it tells the address {address}"))
+    })
 }
 
 /// The URL without query and fragment; a path is always there. Stories use URLs that need no other reduction.
@@ -98,7 +158,9 @@ fn reduced(url: &str) -> String {
 /// The agent-facing sentence of a code (section 17), with the original URL in it.
 fn sentence(code: &str, url: &str) -> String {
     let policy = match code {
-        "disabled_by_admin" => "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED).",
+        "disabled_by_admin" => {
+            "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."
+        }
         "disabled_by_app" => {
             "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false)."
         }

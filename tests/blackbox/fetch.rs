@@ -39,12 +39,18 @@ pub(crate) struct Outcome {
 impl Fetch {
     /// Of this URL, with the environment of the world.
     pub(crate) fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), environment: Vec::new(), policy: None, arguments: Vec::new() }
+        Self {
+            url: url.into(),
+            environment: Vec::new(),
+            policy: None,
+            arguments: Vec::new(),
+        }
     }
 
     /// With a variable set, or set to something else.
     pub(crate) fn set(mut self, variable: &str, value: impl Into<String>) -> Self {
-        self.environment.push((variable.to_owned(), Some(value.into())));
+        self.environment
+            .push((variable.to_owned(), Some(value.into())));
         self
     }
 
@@ -62,13 +68,15 @@ impl Fetch {
 
     /// With a size limit.
     pub(crate) fn limit(mut self, bytes: u64) -> Self {
-        self.arguments.extend(["--size-limit".to_owned(), bytes.to_string()]);
+        self.arguments
+            .extend(["--size-limit".to_owned(), bytes.to_string()]);
         self
     }
 
     /// With seconds to wait in all.
     pub(crate) fn timeout(mut self, seconds: u64) -> Self {
-        self.arguments.extend(["--timeout".to_owned(), seconds.to_string()]);
+        self.arguments
+            .extend(["--timeout".to_owned(), seconds.to_string()]);
         self
     }
 
@@ -83,7 +91,13 @@ impl Fetch {
         let content = folder.join("content");
         let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
         let mut command = namespace.command(binary.to_str().unwrap());
-        command.arg("fetch").arg("--json").arg("--state").arg(folder.join("state")).arg("-o").arg(&content);
+        command
+            .arg("fetch")
+            .arg("--json")
+            .arg("--state")
+            .arg(folder.join("state"))
+            .arg("-o")
+            .arg(&content);
         if let Some(policy) = &self.policy {
             let file = folder.join("policy.json");
             fs::write(&file, policy.to_string()).unwrap();
@@ -91,17 +105,28 @@ impl Fetch {
         }
         // After `--`, so that no URL is taken for an option.
         command.args(&self.arguments).arg("--").arg(&self.url);
-        command.env("HOME", folder).env("TMPDIR", folder).envs(environment.iter().copied());
+        command
+            .env("HOME", folder)
+            .env("TMPDIR", folder)
+            .envs(environment.iter().copied());
         for (variable, value) in &self.environment {
             match value {
                 Some(value) => command.env(variable, value),
                 None => command.env_remove(variable),
             };
         }
-        command.current_dir(folder).stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
+        command
+            .current_dir(folder)
+            .stdout(File::create(&stdout).unwrap())
+            .stderr(File::create(&stderr).unwrap());
         let status = wait(&mut command.spawn().unwrap());
         let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        Outcome { status, stdout: text(stdout), stderr: text(stderr), file: fs::read(content).ok() }
+        Outcome {
+            status,
+            stdout: text(stdout),
+            stderr: text(stderr),
+            file: fs::read(content).ok(),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ import threading
 TYPES = {1: "A", 5: "CNAME", 28: "AAAA"}
 CODES = {"FORMERR": 1, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
 HEAD_LIMIT = 65536
-PATIENCE = 60.0  # seconds that a server which is slow on purpose holds a connection
+PATIENCE = 60.0  # Seconds that a server which is slow on purpose holds a connection
 ENDLESS = 64 * 1024 * 1024
 
 
@@ -162,7 +162,7 @@ def chunked(body):
 def scripted(path, reached):
     """What the path asks for, as bytes; the few behaviours that take time are in `serve`."""
     parts = path.split("?")[0].strip("/").split("/")
-    verb, rest = parts[0], parts[1:]
+    verb, rest = parts[0], parts[1:] + ["", ""]
     if verb == "bytes":
         return response(200, [("Content-Type", "application/octet-stream")], pattern(int(rest[0])))
     if verb == "chain":
@@ -193,6 +193,14 @@ def scripted(path, reached):
     return response(200, [("Content-Type", "text/plain")], ("reached %s\n" % reached).encode())
 
 
+def answer_to(path, reached):
+    """Never fails: a path that asks for nonsense is a bad request."""
+    try:
+        return scripted(path, reached)
+    except ValueError:
+        return response(400, [], b"")
+
+
 async def serve(log, tls, reader, writer):
     host, port = writer.get_extra_info("sockname")[:2]
     log.add(event="connect", to=host, port=port, tls=tls)
@@ -207,7 +215,7 @@ async def serve(log, tls, reader, writer):
         elif path.startswith("/endless"):
             await endless(writer)
         else:
-            writer.write(scripted(path, host))
+            writer.write(answer_to(path, host))
         await writer.drain()
     except (asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.LimitOverrunError, ConnectionError, ssl.SSLError):
         pass
@@ -251,7 +259,7 @@ def tls_context(folder):
 
 
 async def run(script, log):
-    zone = Zone(script.get("zone", {}))
+    zone = Zone(script.get("zone") or {})
     loop = asyncio.get_running_loop()
     for address in script.get("dns", []):
         await loop.create_datagram_endpoint(

@@ -45,7 +45,10 @@ pub(crate) struct Request {
 impl Request {
     /// Value of the `Host` field.
     pub(crate) fn host(&self) -> &str {
-        self.head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default()
+        self.head
+            .lines()
+            .find_map(|line| line.strip_prefix("Host: "))
+            .unwrap_or_default()
     }
 }
 
@@ -65,9 +68,15 @@ impl Servers {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let servers = Self { child, log };
-        assert_eq!(line.trim_end(), "ready", "the scripted servers `{name}` did not start");
+        assert_eq!(
+            line.trim_end(),
+            "ready",
+            "the scripted servers `{name}` did not start"
+        );
         servers
     }
 
@@ -107,8 +116,13 @@ impl Servers {
 
     fn events(&self, kind: &'static str) -> impl Iterator<Item = Value> {
         let text = fs::read_to_string(&self.log).unwrap();
-        let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        events.into_iter().filter(move |event| event["event"] == kind)
+        let events: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        events
+            .into_iter()
+            .filter(move |event| event["event"] == kind)
     }
 }
 

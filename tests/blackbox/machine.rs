@@ -22,8 +22,14 @@ pub(crate) fn require() -> PathBuf {
         missing.push("Linux: network namespaces and nftables exist nowhere else".to_owned());
     }
     for (program, arguments, package) in PROGRAMS {
-        if !bare(program).args(arguments).output().is_ok_and(|output| output.status.success()) {
-            missing.push(format!("the program `{program}`: apt-get install {package}"));
+        if !bare(program)
+            .args(arguments)
+            .output()
+            .is_ok_and(|output| output.status.success())
+        {
+            missing.push(format!(
+                "the program `{program}`: apt-get install {package}"
+            ));
         }
     }
     let root = bare("id").arg("-u").output();
@@ -36,11 +42,18 @@ pub(crate) fn require() -> PathBuf {
         Some(path) => missing.push(format!("the binary: DRAY_BINARY names {}, which is no file", path.display())),
         None => missing.push("the variable DRAY_BINARY: path of the binary to look at (`cargo xtask blackbox` sets it)".to_owned()),
     }
-    assert!(missing.is_empty(), "this machine lacks what the suite needs:\n  {}", missing.join("\n  "));
+    assert!(
+        missing.is_empty(),
+        "this machine lacks what the suite needs:\n  {}",
+        missing.join("\n  ")
+    );
     binary.unwrap()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the runner says here which binary it built")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runner says here which binary it built"
+)]
 fn binary() -> Option<PathBuf> {
     std::env::var_os("DRAY_BINARY").map(PathBuf::from)
 }
@@ -54,15 +67,27 @@ pub(crate) fn bare(program: &str) -> Command {
 
 /// Runs to the end; panics with what the program said when it fails.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     succeeded(command, output)
 }
 
 /// Like [`run`], with text on standard input.
 pub(crate) fn feed(command: &mut Command, input: &str) -> Vec<u8> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     succeeded(command, output)
 }

@@ -5,6 +5,8 @@
 //! name server, which requests arrive, and which packets leave.
 
 #[cfg(test)]
+mod cable;
+#[cfg(test)]
 mod certificate;
 #[cfg(test)]
 mod counter;

@@ -32,7 +32,10 @@ impl Namespace {
 
     /// Runs lines of `ip` commands in it.
     pub(crate) fn ip(&self, lines: &str) {
-        machine::feed(machine::bare("ip").args(["-netns", &self.name, "-batch", "-"]), lines);
+        machine::feed(
+            machine::bare("ip").args(["-netns", &self.name, "-batch", "-"]),
+            lines,
+        );
     }
 
     /// A program that will run in it, seeing its own resolver configuration; environment as in [`machine::bare`].
@@ -56,7 +59,9 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // Nothing to be done when this fails: the next run sweeps.
-        let _ = machine::bare("ip").args(["netns", "delete", &self.name]).output();
+        let _ = machine::bare("ip")
+            .args(["netns", "delete", &self.name])
+            .output();
         let _ = fs::remove_dir_all(self.folder());
     }
 }
@@ -64,10 +69,17 @@ impl Drop for Namespace {
 /// Removes what a run that was killed left behind: namespaces of this suite whose process is gone.
 pub(crate) fn sweep() {
     let listed = machine::run(machine::bare("ip").args(["netns", "list"]));
-    for name in String::from_utf8_lossy(&listed).lines().filter_map(|line| line.split(' ').next()) {
-        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+    for name in String::from_utf8_lossy(&listed)
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+    {
+        let owner = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split('-').next());
         if owner.is_some_and(|pid| !PathBuf::from("/proc").join(pid).exists()) {
-            drop(Namespace { name: name.to_owned() });
+            drop(Namespace {
+                name: name.to_owned(),
+            });
         }
     }
 }

@@ -70,10 +70,21 @@ pub(crate) const BLOCKED: [Range; 49] = [
 ];
 
 /// Ranges to which the kernel of this machine sends nothing but what is made by hand: no connection, no answer.
-pub(crate) const UNANSWERED: [&str; 5] = ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_link_local", "v6_multicast"];
+pub(crate) const UNANSWERED: [&str; 5] = [
+    "v4_multicast",
+    "v4_broadcast",
+    "v6_mapped",
+    "v6_link_local",
+    "v6_multicast",
+];
 
 /// Ranges whose packets stay on the loopback device.
-pub(crate) const ON_THIS_HOST: [&str; 4] = ["v4_loopback", "v6_loopback", "v6_compatible", "v6_below_global"];
+pub(crate) const ON_THIS_HOST: [&str; 4] = [
+    "v4_loopback",
+    "v6_loopback",
+    "v6_compatible",
+    "v6_below_global",
+];
 
 /// Addresses of services that a leak would be about: metadata, platform, local host, gateways.
 pub(crate) const PRIZES: [&str; 28] = [
@@ -108,8 +119,11 @@ pub(crate) const PRIZES: [&str; 28] = [
 ];
 
 /// ISATAP identifiers under a global prefix that carry a blocked address (8.3).
-pub(crate) const ISATAP: [&str; 3] =
-    ["2606:2800:220:1:0:5efe:127.0.0.1", "2606:2800:220:1:200:5efe:169.254.169.254", "2606:2800:220:1::5efe:a00:1"];
+pub(crate) const ISATAP: [&str; 3] = [
+    "2606:2800:220:1:0:5efe:127.0.0.1",
+    "2606:2800:220:1:200:5efe:169.254.169.254",
+    "2606:2800:220:1::5efe:a00:1",
+];
 
 impl Range {
     /// Lowest and highest address.
@@ -119,21 +133,29 @@ impl Range {
         match address.parse().unwrap() {
             IpAddr::V4(first) => {
                 let hosts = u32::MAX.checked_shr(length).unwrap_or(0);
-                (first.into(), Ipv4Addr::from_bits(first.to_bits() | hosts).into())
+                (
+                    first.into(),
+                    Ipv4Addr::from_bits(first.to_bits() | hosts).into(),
+                )
             }
             IpAddr::V6(first) => {
                 let hosts = u128::MAX.checked_shr(length).unwrap_or(0);
-                (first.into(), Ipv6Addr::from_bits(first.to_bits() | hosts).into())
+                (
+                    first.into(),
+                    Ipv6Addr::from_bits(first.to_bits() | hosts).into(),
+                )
             }
         }
     }
 
-    /// An address in it that the kernel does not take for another one, as it does with `0.0.0.0` and `::`.
+    /// The second address where there is one: the kernel takes `0.0.0.0` and `::` for others.
     pub(crate) fn probe(&self) -> IpAddr {
-        match self.ends().0 {
+        let (first, last) = self.ends();
+        let second: IpAddr = match first {
             IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() | 1).into(),
             IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() | 1).into(),
-        }
+        };
+        second.min(last)
     }
 
     /// Whether the address lies in it.
@@ -153,8 +175,16 @@ pub(crate) fn host(address: IpAddr) -> String {
 
 /// First and last address of every range, and every prize, each once.
 pub(crate) fn samples() -> Vec<IpAddr> {
-    let mut all: Vec<IpAddr> = BLOCKED.iter().flat_map(|range| [range.ends().0, range.ends().1]).collect();
-    all.extend(PRIZES.iter().chain(&ISATAP).map(|text| text.parse::<IpAddr>().unwrap()));
+    let mut all: Vec<IpAddr> = BLOCKED
+        .iter()
+        .flat_map(|range| [range.ends().0, range.ends().1])
+        .collect();
+    all.extend(
+        PRIZES
+            .iter()
+            .chain(&ISATAP)
+            .map(|text| text.parse::<IpAddr>().unwrap()),
+    );
     all.sort();
     all.dedup();
     all
@@ -163,7 +193,12 @@ pub(crate) fn samples() -> Vec<IpAddr> {
 /// One address of every range and every prize: where a story is too long for [`samples`].
 pub(crate) fn highlights() -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = BLOCKED.iter().map(|range| range.ends().1).collect();
-    all.extend(PRIZES.iter().chain(&ISATAP).map(|text| text.parse::<IpAddr>().unwrap()));
+    all.extend(
+        PRIZES
+            .iter()
+            .chain(&ISATAP)
+            .map(|text| text.parse::<IpAddr>().unwrap()),
+    );
     all.sort();
     all.dedup();
     all
@@ -175,11 +210,16 @@ fn both_tables_of_blocked_addresses_cover_each_other() {
     for network in dray_guard::addrclass::blocked_networks() {
         let [first, last] = ends(network);
         assert!(
-            BLOCKED.iter().any(|range| range.holds(first) && range.holds(last)),
+            BLOCKED
+                .iter()
+                .any(|range| range.holds(first) && range.holds(last)),
             "no counter watches {network}"
         );
     }
     for sample in samples() {
-        assert!(dray_guard::addrclass::classify(sample).is_blocked(), "{sample} is not blocked");
+        assert!(
+            dray_guard::addrclass::classify(sample).is_blocked(),
+            "{sample} is not blocked"
+        );
     }
 }

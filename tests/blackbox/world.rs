@@ -12,6 +12,9 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::cable::{
+    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC, SYSTEM_NAME_SERVER,
+};
 use crate::certificate::Certificates;
 use crate::counter::{self, Openings, Side};
 use crate::expect::{self, Expect};
@@ -20,19 +23,6 @@ use crate::internet::Servers;
 use crate::machine;
 use crate::namespace::{self, Namespace};
 use crate::range::{BLOCKED, ON_THIS_HOST, UNANSWERED};
-
-/// Where most web servers of the stories seem to live.
-pub(crate) const PUBLIC: &str = "93.184.216.34";
-/// The same over IPv6.
-pub(crate) const PUBLIC_6: &str = "2606:2800:220:1::1";
-/// The name server that the binary is told to use.
-pub(crate) const NAME_SERVER: &str = "9.9.9.9";
-/// The same over IPv6.
-pub(crate) const NAME_SERVER_6: &str = "2620:fe::fe";
-/// The name server that the system's resolver configuration names.
-pub(crate) const SYSTEM_NAME_SERVER: &str = "149.112.112.112";
-/// A name server inside a range that a story opens.
-pub(crate) const INNER_NAME_SERVER: &str = "10.77.0.53";
 
 /// Runs at once; each is a whole process with a store of its own.
 const AT_ONCE: usize = 4;
@@ -64,7 +54,7 @@ pub(crate) struct World {
 }
 
 /// Makes a world, proves that its counters count, tells the story, and demands that nothing forbidden was sent.
-pub(crate) fn run(name: &str, plan: Plan, story: impl FnOnce(&World)) {
+pub(crate) fn run(name: &str, plan: &Plan, story: impl FnOnce(&World)) {
     let binary = machine::require();
     namespace::sweep();
     let world = World::new(binary, name, plan);
@@ -73,28 +63,46 @@ pub(crate) fn run(name: &str, plan: Plan, story: impl FnOnce(&World)) {
     world.demand_silence();
     let wrong = world.wrong.lock().unwrap().clone();
     drop(world);
-    assert!(wrong.is_empty(), "{} findings:\n\n{}\n", wrong.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} findings:\n\n{}\n",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }
 
 impl World {
-    fn new(binary: PathBuf, name: &str, plan: Plan) -> Self {
+    fn new(binary: PathBuf, name: &str, plan: &Plan) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let certificates = Certificates::new(folder.path());
         let near = Namespace::new(&format!("{name}-near"));
         let far = Namespace::new(&format!("{name}-far"));
-        connect(&near, &far);
+        cable::connect(&near, &far);
         near.overlay(
             "resolv.conf",
             &format!("search corp.example svc.cluster.example\noptions ndots:5\nnameserver {SYSTEM_NAME_SERVER}\n"),
         );
-        near.overlay("hosts", &format!("127.0.0.1 localhost\n{PUBLIC} listed.example.com\n"));
-        let servers = [NAME_SERVER, NAME_SERVER_6, SYSTEM_NAME_SERVER, INNER_NAME_SERVER];
+        near.overlay(
+            "hosts",
+            &format!("127.0.0.1 localhost\n{PUBLIC} listed.example.com\n"),
+        );
+        let servers = [
+            NAME_SERVER,
+            NAME_SERVER_6,
+            SYSTEM_NAME_SERVER,
+            INNER_NAME_SERVER,
+        ];
         let internet = json!({
             "dns": servers, "zone": plan.zone, "plain": [80, 8080, 8081, 3128], "tls": [443, 8443],
             "tls_folder": certificates.served,
         });
         let internet = Servers::start(&far, folder.path(), "internet", &internet);
-        let bait = Servers::start(&near, folder.path(), "bait", &json!({"plain": [80, 443, 8000, 8080, 8443, 3128]}));
+        let bait = Servers::start(
+            &near,
+            folder.path(),
+            "bait",
+            &json!({"plain": [80, 443, 8000, 8080, 8443, 3128]}),
+        );
         let addresses = servers.map(|server| server.parse::<IpAddr>().unwrap());
         counter::install(&near, Side::Sent, &plan.openings, &addresses);
         counter::install(&far, Side::Arrived, &plan.openings, &addresses);
@@ -127,7 +135,9 @@ impl World {
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
-                    while let Some((fetch, expect)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some((fetch, expect)) =
+                        cases.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
                         self.check_one(fetch, expect);
                     }
                 });
@@ -165,8 +175,10 @@ impl World {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.path().join(format!("run-{number}"));
         fs::create_dir(&folder).unwrap();
-        let environment =
-            [("EXTERNAL_URL_FETCH_ENABLED", "true"), ("EXTERNAL_URL_FETCH_DNS_SERVERS", NAME_SERVER)];
+        let environment = [
+            ("EXTERNAL_URL_FETCH_ENABLED", "true"),
+            ("EXTERNAL_URL_FETCH_DNS_SERVERS", NAME_SERVER),
+        ];
         let outcome = fetch.run(&self.binary, &self.near, &folder, &environment);
         fs::remove_dir_all(&folder).unwrap();
         outcome
@@ -174,8 +186,10 @@ impl World {
 
     /// Sends to every watched range by hand: every counter moves, and whoever can be reached answers. Then back to zero.
     fn prove(&self) {
-        let mut probes: Vec<Value> =
-            BLOCKED.iter().map(|range| json!({"name": range.name, "address": range.probe()})).collect();
+        let mut probes: Vec<Value> = BLOCKED
+            .iter()
+            .map(|range| json!({"name": range.name, "address": range.probe()}))
+            .collect();
         for (name, address) in [
             ("isatap", "2606:2800:220:1:0:5efe:127.0.0.1"),
             ("own_address", "151.101.1.2"),
@@ -185,14 +199,23 @@ impl World {
         ] {
             probes.push(json!({"name": name, "address": address}));
         }
-        let said = machine::feed(self.near.command("python3").args([PROBE, "near"]), &Value::from(probes).to_string());
+        let said = machine::feed(
+            self.near.command("python3").args([PROBE, "near"]),
+            &Value::from(probes).to_string(),
+        );
         let said: BTreeMap<String, String> = serde_json::from_slice(&said).unwrap();
         let (near, far) = (counter::read(&self.near), counter::read(&self.far));
         for (name, said) in &said {
-            assert!(near[name] > 0, "the counter {name} does not count; the probe was {said}");
+            assert!(
+                near[name] > 0,
+                "the counter {name} does not count; the probe was {said}"
+            );
             let stays = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
             let answers = !UNANSWERED.contains(&name.as_str());
-            assert!(stays || !answers || far[name] > 0, "the counter {name} on the far side does not count");
+            assert!(
+                stays || !answers || far[name] > 0,
+                "the counter {name} on the far side does not count"
+            );
             assert_eq!(said == "answered", answers, "{name}: the probe was {said}");
         }
         counter::reset(&self.near);
@@ -210,7 +233,9 @@ impl World {
             }
         }
         let touched = self.bait.connections();
-        self.demand(touched.is_empty(), || format!("connections to servers on the own host: {touched:?}"));
+        self.demand(touched.is_empty(), || {
+            format!("connections to servers on the own host: {touched:?}")
+        });
     }
 
     /// Packets that the binary sent to what the story opened.
@@ -222,33 +247,6 @@ impl World {
     pub(crate) fn attempts(&self) -> u64 {
         counter::read(&self.near)["allowed"]
     }
-}
-
-/// A cable between the two, and a far side on which every address there is answers.
-fn connect(near: &Namespace, far: &Namespace) {
-    far.ip(&format!("link add far type veth peer name near netns {}", near.name()));
-    let settings = "for one in all default near far; do
-        for what in ipv4/conf/$one/rp_filter ipv6/conf/$one/accept_dad; do
-            test ! -e /proc/sys/net/$what || echo 0 > /proc/sys/net/$what; done; done";
-    for side in [near, far] {
-        machine::run(side.command("sh").args(["-c", settings]));
-    }
-    near.ip("addr add 151.101.1.2/30 dev near
-addr add 2a04:4e42:1::2/64 dev near nodad
-link set near up
-route add default via 151.101.1.1
--6 route add default via 2a04:4e42:1::1
-");
-    far.ip(&format!("addr add 151.101.1.1/30 dev far
-addr add 2a04:4e42:1::1/64 dev far nodad
-link set far up
-addr add {NAME_SERVER}/32 dev lo
-addr add {NAME_SERVER_6}/128 dev lo nodad
-addr add {SYSTEM_NAME_SERVER}/32 dev lo
-addr add {INNER_NAME_SERVER}/32 dev lo
-route add local 0.0.0.0/0 dev lo table main
--6 route add local ::/0 dev lo table main
-"));
 }
 
 /// The end of a long text.

@@ -1,0 +1,55 @@
+//! The stories, a module for each part of the envelope.
+
+use std::fmt::Write as _;
+
+use crate::cable::PUBLIC;
+
+mod address;
+mod body;
+mod name;
+mod opened;
+mod policy;
+mod proxy;
+mod reach;
+mod rebinding;
+mod redirect;
+mod request;
+mod resolver;
+mod spelling;
+mod start;
+mod tls;
+
+/// Codes that lead on (section 12).
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// A path that answers with this status and this `Location`.
+fn to(status: u16, location: &str) -> String {
+    format!("/to/{status}/{}", hex(location.as_bytes()))
+}
+
+/// A path that answers with these bytes and closes.
+fn raw(response: &str) -> String {
+    format!("/raw/{}", hex(response.as_bytes()))
+}
+
+/// A URL on the public server.
+fn public(path: &str) -> String {
+    format!("http://{PUBLIC}{path}")
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// The bytes that `/bytes/SIZE`, `/gzip/SIZE` and `/chunked/SIZE` send.
+fn pattern(size: usize) -> Vec<u8> {
+    (0..256_u32)
+        .flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes())
+        .cycle()
+        .take(size)
+        .collect()
+}

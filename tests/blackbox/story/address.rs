@@ -1,0 +1,98 @@
+//! Section 8 by literal: every blocked range, first and last address, and everything worth stealing.
+
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::range;
+use crate::world::{self, Plan};
+
+#[test]
+fn no_blocked_address_is_reached_by_writing_it() {
+    world::run("literal", &Plan::default(), |world| {
+        let mut cases: Vec<_> = range::samples()
+            .into_iter()
+            .map(|address| {
+                (
+                    Fetch::new(format!("http://{}/", range::host(address))),
+                    Expect::Denied("ssrf_blocked"),
+                )
+            })
+            .collect();
+        for url in [
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:a9fe:a9fe]/latest/meta-data/",
+            "http://[0:0:0:0:0:ffff:7f00:1]/",
+            "http://[::FFFF:10.0.0.1]:8080/",
+            "https://169.254.169.254/",
+            "https://[fd00:ec2::254]:8443/",
+            "http://127.0.0.1:8000/",
+            "http://[0000:0000:0000:0000:0000:0000:0000:0001]:8080/",
+        ] {
+            cases.push((Fetch::new(url), Expect::Denied("ssrf_blocked")));
+        }
+        world.check(&cases);
+        let questions = world.internet.questions();
+        world.demand(questions.is_empty(), || {
+            format!("an address was asked for by name: {questions:?}")
+        });
+        world.demand(world.attempts() == 0, || {
+            format!("{} connection attempts", world.attempts())
+        });
+    });
+}
+
+#[test]
+fn own_platform_and_listed_addresses_are_blocked_too() {
+    world::run("ours", &Plan::default(), |world| {
+        let blocked = |url: &str| (Fetch::new(url), Expect::Denied("ssrf_blocked"));
+        let listed = |url: &str| {
+            let ranges = "20.33.0.0/16,2603:1000::/24";
+            (
+                Fetch::new(url).set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", ranges),
+                Expect::Denied("ssrf_blocked"),
+            )
+        };
+        let platform =
+            Fetch::new("http://34.118.224.1/").set("KUBERNETES_SERVICE_HOST", "34.118.224.1");
+        world.check(&[
+            blocked("http://151.101.1.2/"),
+            blocked("http://[2a04:4e42:1::2]/"),
+            blocked("http://[::ffff:151.101.1.2]/"),
+            listed("http://20.33.0.0/"),
+            listed("http://20.33.255.255/"),
+            listed("http://[2603:1000::1]/"),
+            listed("http://[::ffff:20.33.1.1]/"),
+            (platform, Expect::Denied("ssrf_blocked")),
+        ]);
+        let beside = Fetch::new("http://20.34.0.0/")
+            .set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "20.33.0.0/16");
+        world.check_one(&beside, &Expect::Reached("20.34.0.0"));
+    });
+}
+
+#[test]
+fn a_configured_nat64_prefix_is_judged_by_the_address_inside() {
+    let mut plan = Plan::default();
+    plan.openings.networks.push("64:ff9b::808:808/128");
+    world::run("nat64", &plan, |world| {
+        let prefix =
+            |url: &str| Fetch::new(url).set("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "64:ff9b::/96");
+        let blocked = |url: &str| (prefix(url), Expect::Denied("ssrf_blocked"));
+        world.check(&[
+            (
+                prefix("http://[64:ff9b::8.8.8.8]/"),
+                Expect::Reached("64:ff9b::808:808"),
+            ),
+            (
+                Fetch::new("http://[64:ff9b::8.8.8.8]/"),
+                Expect::Denied("ssrf_blocked"),
+            ),
+            blocked("http://[64:ff9b::127.0.0.1]/"),
+            blocked("http://[64:ff9b::169.254.169.254]/"),
+            blocked("http://[64:ff9b::10.0.0.1]/"),
+            blocked("http://[64:ff9b:1::8.8.8.8]/"),
+        ]);
+        world.demand(world.opened() == 1, || {
+            format!("{} packets to the prefix, not 1", world.opened())
+        });
+    });
+}

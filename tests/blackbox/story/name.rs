@@ -1,0 +1,242 @@
+//! Sections 6 and 7 by name: answers that lead inside, alone, mixed with public ones, or behind an alias.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use crate::cable::{PUBLIC, PUBLIC_6};
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::range;
+use crate::world::{self, Plan};
+
+/// An answer with these addresses, each under its own type.
+fn answer(addresses: &[IpAddr]) -> Value {
+    let of = |wanted: fn(&&IpAddr) -> bool| addresses.iter().filter(wanted).collect::<Vec<_>>();
+    json!({"A": of(|address| address.is_ipv4()), "AAAA": of(|address| address.is_ipv6())})
+}
+
+/// Names with their only answers, and a refusal expected for each.
+fn refused(names: &[(String, Value)]) -> (Value, Vec<(Fetch, Expect)>) {
+    let zone: Map<String, Value> = names
+        .iter()
+        .map(|(name, answer)| (name.clone(), json!([answer])))
+        .collect();
+    let cases = names
+        .iter()
+        .map(|(name, _)| {
+            (
+                Fetch::new(format!("http://{name}/")),
+                Expect::Denied("ssrf_blocked"),
+            )
+        })
+        .collect();
+    (zone.into(), cases)
+}
+
+#[test]
+fn no_blocked_address_is_reached_by_a_name() {
+    let names: Vec<_> = range::samples()
+        .iter()
+        .enumerate()
+        .map(|(number, address)| (format!("n{number}.example.com"), answer(&[*address])))
+        .collect();
+    let (zone, cases) = refused(&names);
+    world::run(
+        "name",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            world.check(&cases);
+            world.demand(world.attempts() == 0, || {
+                format!("{} connection attempts", world.attempts())
+            });
+            for (name, _) in &names {
+                world.demand(asked(world, name) == 2, || {
+                    format!("{} questions about {name}, not 2", asked(world, name))
+                });
+            }
+        },
+    );
+}
+
+fn asked(world: &world::World, name: &str) -> usize {
+    world
+        .internet
+        .questions()
+        .iter()
+        .filter(|question| question.name == name)
+        .count()
+}
+
+#[test]
+fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
+    let (four, six): (IpAddr, IpAddr) = (PUBLIC.parse().unwrap(), PUBLIC_6.parse().unwrap());
+    let mut names = Vec::new();
+    for (number, address) in range::PRIZES.iter().enumerate() {
+        let address: IpAddr = address.parse().unwrap();
+        names.push((
+            format!("m{number}.example.com"),
+            answer(&[four, six, address]),
+        ));
+        names.push((
+            format!("f{number}.example.com"),
+            answer(&[address, four, six]),
+        ));
+    }
+    // Beyond the eight that are kept for connecting (D-4 before D-5).
+    let mut crowd: Vec<IpAddr> = (1..=12)
+        .map(|last| IpAddr::from([93, 184, 217, last]))
+        .collect();
+    crowd.push(IpAddr::from([10, 0, 0, 1]));
+    names.push(("crowd.example.com".to_owned(), answer(&crowd)));
+    let (zone, cases) = refused(&names);
+    world::run(
+        "mixed",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            world.check(&cases);
+            world.demand(world.attempts() == 0, || {
+                format!("{} connection attempts", world.attempts())
+            });
+            // D-3: AAAA is judged although it would not be used.
+            let unused =
+                Fetch::new("http://m17.example.com/").set("EXTERNAL_URL_FETCH_IPV6", "false");
+            world.check_one(&unused, &Expect::Denied("ssrf_blocked"));
+        },
+    );
+}
+
+#[test]
+fn an_alias_to_a_blocked_address_or_name_is_refused() {
+    let mut zone = Map::new();
+    let mut cases = Vec::new();
+    for (number, address) in range::highlights().iter().enumerate() {
+        let target = format!("t{number}.example.net");
+        zone.insert(format!("c{number}.example.com"), json!([{"CNAME": target}]));
+        zone.insert(target, json!([answer(&[*address])]));
+        cases.push((
+            Fetch::new(format!("http://c{number}.example.com/")),
+            Expect::Denied("ssrf_blocked"),
+        ));
+    }
+    for (number, target) in INNER_NAMES.iter().enumerate() {
+        zone.insert(format!("i{number}.example.com"), json!([{"CNAME": target}]));
+        zone.insert((*target).to_owned(), json!([{"A": [PUBLIC]}]));
+        cases.push((
+            Fetch::new(format!("http://i{number}.example.com/")),
+            Expect::Denied("ssrf_blocked"),
+        ));
+    }
+    for number in 0..12 {
+        zone.insert(
+            format!("l{number}.example.com"),
+            json!([{"CNAME": format!("l{}.example.com", number + 1)}]),
+        );
+    }
+    zone.insert("l12.example.com".to_owned(), json!([{"A": [PUBLIC]}]));
+    zone.insert(
+        "round.example.com".to_owned(),
+        json!([{"CNAME": "round.example.com"}]),
+    );
+    // D-8: at most eight aliases.
+    cases.push((
+        Fetch::new("http://l4.example.com/"),
+        Expect::Reached(PUBLIC),
+    ));
+    cases.push((Fetch::new("http://l3.example.com/"), Expect::Refused));
+    cases.push((Fetch::new("http://round.example.com/"), Expect::Refused));
+    world::run(
+        "alias",
+        &Plan {
+            zone: zone.into(),
+            ..Plan::default()
+        },
+        |world| {
+            world.check(&cases);
+            world.demand(world.attempts() == 1, || {
+                format!("{} connection attempts, not 1", world.attempts())
+            });
+            let questions = world.internet.questions();
+            let inner = questions
+                .iter()
+                .filter(|question| INNER_NAMES.contains(&question.name.as_str()))
+                .count();
+            world.demand(inner == 0, || {
+                format!("{inner} questions about names that are never fetched")
+            });
+        },
+    );
+}
+
+/// Names that are never fetched (section 6).
+pub(super) const INNER_NAMES: [&str; 25] = [
+    "localhost",
+    "metadata",
+    "kubernetes",
+    "a.localhost",
+    "printer.local",
+    "x.invalid",
+    "x.onion",
+    "router.home.arpa",
+    "x.alt",
+    "1.0.0.127.in-addr.arpa",
+    "ipv4only.arpa",
+    "metadata.google.internal",
+    "x.corp",
+    "x.home",
+    "x.lan",
+    "x.intranet",
+    "x.private",
+    "x.localdomain",
+    "web.default.svc",
+    "web.default.svc.cluster",
+    "kubernetes.default.svc.cluster.local",
+    "node.dc1.consul",
+    "metadata.goog",
+    "metadata.tencentyun.com",
+    "metadata.platformequinix.com",
+];
+
+#[test]
+fn names_that_are_never_fetched_are_refused_without_a_question() {
+    let zone: Map<String, Value> = INNER_NAMES
+        .iter()
+        .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC]}])))
+        .collect();
+    world::run(
+        "inner",
+        &Plan {
+            zone: zone.into(),
+            ..Plan::default()
+        },
+        |world| {
+            let mut cases: Vec<_> = INNER_NAMES
+                .iter()
+                .map(|name| {
+                    (
+                        Fetch::new(format!("http://{name}/")),
+                        Expect::Denied("blocked_host"),
+                    )
+                })
+                .collect();
+            cases.push((
+                Fetch::new("http://metadata.google.internal./"),
+                Expect::Denied("blocked_host"),
+            ));
+            let extra = Fetch::new("http://wiki.company.example/").set(
+                "EXTERNAL_URL_FETCH_EXTRA_BLOCKED_HOSTS",
+                "*.company.example",
+            );
+            cases.push((extra, Expect::Denied("blocked_host")));
+            world.check(&cases);
+            let questions = world.internet.questions();
+            world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+        },
+    );
+}

@@ -1,0 +1,169 @@
+//! 8.6: private ranges that the operator opened, and how little that opens.
+
+use serde_json::json;
+
+use super::{public, to};
+use crate::cable::PUBLIC;
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+const OPENED: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
+const RANGES: &str = "10.77.0.0/24,fd12:3456:789a::/48";
+
+/// Everything that the stories reach inside. The rest of the opened ranges stays forbidden and counted.
+fn plan() -> Plan {
+    let mut plan = Plan {
+        zone: json!({
+            "files.example.com": [{"A": ["10.77.0.5"]}],
+            "six.example.com": [{"AAAA": ["fd12:3456:789a::5"]}],
+            "mixed.example.com": [{"A": ["10.77.0.5", PUBLIC]}],
+            "families.example.com": [{"A": ["10.77.0.5"], "AAAA": ["2606:2800:220:1::1"]}],
+            "beside.example.com": [{"A": ["10.77.0.5", "10.78.0.5"]}],
+            "portal.example.org": [{"A": [PUBLIC]}],
+        }),
+        ..Plan::default()
+    };
+    plan.openings
+        .networks
+        .extend(["10.77.0.5/32", "10.77.0.6/32", "fd12:3456:789a::5/128"]);
+    plan
+}
+
+fn opened(url: impl Into<String>) -> Fetch {
+    Fetch::new(url).set(OPENED, RANGES)
+}
+
+#[test]
+fn exactly_the_opened_range_is_reached() {
+    world::run("opened", &plan(), |world| {
+        world.own("10.77.0.9/32");
+        let blocked = |url: &str| (opened(url), Expect::Denied("ssrf_blocked"));
+        world.check(&[
+            (opened("http://10.77.0.5/"), Expect::Reached("10.77.0.5")),
+            (
+                opened("http://10.77.0.6:8080/"),
+                Expect::Reached("10.77.0.6"),
+            ),
+            (
+                opened("http://files.example.com/"),
+                Expect::Reached("10.77.0.5"),
+            ),
+            (
+                opened("http://six.example.com/"),
+                Expect::Reached("fd12:3456:789a::5"),
+            ),
+            (
+                opened("http://[::ffff:10.77.0.5]/"),
+                Expect::Reached("10.77.0.5"),
+            ),
+            (opened(public("/")), Expect::Reached(PUBLIC)),
+            (
+                Fetch::new("http://10.77.0.5/"),
+                Expect::Denied("ssrf_blocked"),
+            ),
+            blocked("http://10.77.0.0/"),
+            blocked("http://10.77.0.255/"),
+            blocked("http://10.76.255.255/"),
+            blocked("http://10.77.1.0/"),
+            blocked("http://[fd12:3456:789b::5]/"),
+            blocked("http://127.0.0.1/"),
+            blocked("http://169.254.169.254/"),
+            blocked("http://[fd00:ec2::254]/"),
+            blocked("http://[64:ff9b::10.77.0.5]/"),
+            blocked("http://[2002:a4d:5::1]/"),
+            blocked("http://[::10.77.0.5]/"),
+            blocked("http://mixed.example.com/"),
+            blocked("http://families.example.com/"),
+            blocked("http://beside.example.com/"),
+            // An address of this host inside the range.
+            blocked("http://10.77.0.9/"),
+        ]);
+        let port = opened("http://10.77.0.5:22/");
+        let addition = opened("http://10.77.0.7/")
+            .set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "10.77.0.7/32");
+        let servers = opened("http://10.77.0.53/")
+            .set("EXTERNAL_URL_FETCH_DNS_SERVERS", "9.9.9.9,10.77.0.53");
+        let platform = opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
+        let provider = Fetch::new("http://[fd00:ec2::254]/").set(OPENED, "fd00::/16");
+        world.check(&[
+            (port, Expect::Denied("port_not_allowed")),
+            (addition, Expect::Denied("ssrf_blocked")),
+            (servers, Expect::Denied("ssrf_blocked")),
+            (platform, Expect::Denied("ssrf_blocked")),
+            (provider, Expect::Denied("ssrf_blocked")),
+        ]);
+        world.demand(world.opened() == 5, || {
+            format!("{} connections into opened ranges, not 5", world.opened())
+        });
+    });
+}
+
+#[test]
+fn a_public_page_leads_inside_only_by_the_operators_list() {
+    world::run("pivot", &plan(), |world| {
+        let portal =
+            |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
+        let list = |fetch: Fetch, list: &str| fetch.set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list);
+        let inside =
+            |location: &str| opened(format!("http://files.example.com{}", to(302, location)));
+        let named = "http://files.example.com/";
+        let policy =
+            json!({"enabled": true, "host_allowlist": ["portal.example.org", "files.example.com"]});
+        world.check(&[
+            (portal("http://10.77.0.5/"), Expect::Denied("ssrf_blocked")),
+            (portal(named), Expect::Denied("ssrf_blocked")),
+            (portal(named).policy(policy), Expect::Denied("ssrf_blocked")),
+            (
+                list(portal(named), "portal.example.org,files.example.com"),
+                Expect::Reached("10.77.0.5"),
+            ),
+            (
+                list(portal(named), "portal.example.org"),
+                Expect::Denied("host_not_in_admin_allowlist"),
+            ),
+            (inside("http://10.77.0.6/"), Expect::Reached("10.77.0.6")),
+            (inside(&public("/")), Expect::Reached(PUBLIC)),
+            (inside("http://10.78.0.1/"), Expect::Denied("ssrf_blocked")),
+        ]);
+        world.demand(world.opened() == 5, || {
+            format!("{} connections into opened ranges, not 5", world.opened())
+        });
+    });
+}
+
+#[test]
+fn nothing_but_exact_private_networks_can_be_opened() {
+    world::run("unopenable", &Plan::default(), |world| {
+        let cases: Vec<_> = [
+            "8.8.8.0/24",
+            "127.0.0.0/8",
+            "127.0.0.1/32",
+            "169.254.0.0/16",
+            "169.254.169.254/32",
+            "100.64.0.0/10",
+            "0.0.0.0/0",
+            "::/0",
+            "10.0.0.1/8",
+            "10.0.0.0",
+            "10.0.0.0/7",
+            "::ffff:10.0.0.0/104",
+            "fe80::/10",
+            "::1/128",
+            "files.example.com",
+            "10.0.0.0/8,nonsense",
+        ]
+        .into_iter()
+        .map(|range| {
+            (
+                Fetch::new("http://10.77.0.5/").set(OPENED, range),
+                Expect::NoStart,
+            )
+        })
+        .collect();
+        world.check(&cases);
+        world.demand(world.attempts() == 0, || {
+            format!("{} connection attempts", world.attempts())
+        });
+    });
+}

@@ -1,0 +1,161 @@
+//! What must work: an envelope that refuses everything would pass every other story.
+
+use serde_json::json;
+
+use super::{pattern, public, to};
+use crate::cable::{PUBLIC, PUBLIC_6};
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+#[test]
+fn public_servers_are_reached_over_both_families() {
+    let zone = json!({
+        "both.example.com": [{"A": [PUBLIC], "AAAA": [PUBLIC_6]}],
+        "four.example.com": [{"A": [PUBLIC]}],
+        "six.example.com": [{"AAAA": [PUBLIC_6]}],
+        "alias.example.com": [{"CNAME": "four.example.com"}],
+        "under_score.example.com": [{"A": [PUBLIC]}],
+        "xn--bcher-kva.example.com": [{"A": [PUBLIC]}],
+        "many.example.com": [{"A": [PUBLIC, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_6]}],
+    });
+    world::run(
+        "reach",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let cases: Vec<_> = REACHED
+                .iter()
+                .map(|(url, address)| (Fetch::new(*url), Expect::Reached(address)))
+                .collect();
+            world.check(&cases);
+            let (arrived, wanted) = (world.internet.requests().len(), cases.len());
+            world.demand(arrived == wanted, || {
+                format!("{arrived} requests for {wanted} fetches")
+            });
+            let attempts = usize::try_from(world.attempts()).unwrap();
+            world.demand(attempts >= wanted, || {
+                format!("the counters saw {attempts} connection attempts")
+            });
+        },
+    );
+}
+
+/// URLs, and the addresses that they lead to: also the nearest neighbours of blocked ranges.
+const REACHED: [(&str, &str); 23] = [
+    ("http://93.184.216.34/", PUBLIC),
+    ("http://93.184.216.34:8080/a/b?c=d#e", PUBLIC),
+    ("http://[::ffff:93.184.216.34]/", PUBLIC),
+    ("http://both.example.com/", PUBLIC),
+    ("http://FOUR.Example.COM/", PUBLIC),
+    ("http://four.example.com./", PUBLIC),
+    ("http://alias.example.com/", PUBLIC),
+    ("http://under_score.example.com/", PUBLIC),
+    ("http://bücher.example.com/", PUBLIC),
+    ("http://many.example.com/", PUBLIC),
+    (
+        "http://four.example.com/?url=http://169.254.169.254/",
+        PUBLIC,
+    ),
+    ("http://[2606:2800:220:1::1]/", PUBLIC_6),
+    ("http://six.example.com/", PUBLIC_6),
+    ("http://1.1.1.1/", "1.1.1.1"),
+    ("http://100.128.0.1/", "100.128.0.1"),
+    ("http://172.32.0.1/", "172.32.0.1"),
+    ("http://192.0.1.1/", "192.0.1.1"),
+    ("http://198.20.0.1/", "198.20.0.1"),
+    ("http://223.255.255.255/", "223.255.255.255"),
+    ("http://168.63.129.17/", "168.63.129.17"),
+    ("http://[2001:200::1]/", "2001:200::1"),
+    ("http://[2003::1]/", "2003::1"),
+    ("http://[3ffe::1]/", "3ffe::1"),
+];
+
+#[test]
+fn files_arrive_whole_with_size_digest_and_labels() {
+    world::run("files", &Plan::default(), |world| {
+        let content = |path: &str, size| (Fetch::new(public(path)), Expect::Content(pattern(size)));
+        world.check(&[
+            content("/bytes/0", 0),
+            content("/bytes/1", 1),
+            content("/bytes/70000", 70_000),
+            content("/bytes/3000000", 3_000_000),
+            content("/chunked/100000", 100_000),
+            content("/gzip/100000", 100_000),
+        ]);
+        let named = Fetch::new(public("/named/7265706f72742e637376"));
+        let line = world.check_one(&named, &Expect::Content(b"a,b\n".to_vec()));
+        world.demand(line["name"] == "report.csv", || {
+            format!("the name is {}", line["name"])
+        });
+        world.demand(line["media_type"] == "text/csv", || {
+            format!("the media type is {}", line["media_type"])
+        });
+        // "../../etc/passwd"
+        let escaping = Fetch::new(public("/named/2e2e2f2e2e2f6574632f706173737764"));
+        let line = world.check_one(&escaping, &Expect::Content(b"a,b\n".to_vec()));
+        let name = line["name"].as_str().unwrap_or_default();
+        world.demand(!name.contains('/') && !name.starts_with('.'), || {
+            format!("the name is {name}")
+        });
+    });
+}
+
+#[test]
+fn five_redirects_are_followed_and_a_sixth_is_not() {
+    let zone = json!({
+        "start.example.com": [{"A": [PUBLIC]}],
+        "end.example.com": [{"A": ["93.184.216.40"]}],
+    });
+    world::run(
+        "chain",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let end = Expect::Content(b"end of the chain\n".to_vec());
+            let chain = |length: u8| Fetch::new(public(&format!("/chain/{length}")));
+            let hops = |limit: &str| chain(1).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", limit);
+            let mut cases = vec![
+                (chain(0), end.clone()),
+                (chain(1), end.clone()),
+                (chain(5), end.clone()),
+                (chain(6), Expect::Denied("redirect_limit")),
+                (chain(60), Expect::Denied("redirect_limit")),
+                (hops("0"), Expect::Denied("redirect_limit")),
+                (hops("1"), end.clone()),
+                (chain(10).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "10"), end),
+                (
+                    chain(11).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "10"),
+                    Expect::Denied("redirect_limit"),
+                ),
+            ];
+            for status in super::REDIRECTS {
+                let there = format!(
+                    "http://start.example.com{}",
+                    to(status, "//end.example.com/there")
+                );
+                cases.push((Fetch::new(there), Expect::Reached("93.184.216.40")));
+            }
+            world.check(&cases);
+            // "5" means six requests.
+            let asked = |path: &str| {
+                world
+                    .internet
+                    .requests()
+                    .iter()
+                    .filter(|request| request.head.contains(path))
+                    .count()
+            };
+            world.demand(asked("GET /chain/55 ") == 1, || {
+                "the sixth request of a long chain is missing".to_owned()
+            });
+            world.demand(asked("GET /chain/54 ") == 0, || {
+                "a seventh request was sent".to_owned()
+            });
+        },
+    );
+}

@@ -1,0 +1,101 @@
+//! Section 10: exactly these bytes leave, on every hop.
+
+use serde_json::json;
+
+use super::to;
+use crate::cable::{PUBLIC, PUBLIC_6};
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+#[test]
+fn a_request_holds_nothing_but_its_six_fields() {
+    let zone = json!({"one.example.com": [{"A": [PUBLIC]}], "two.example.com": [{"A": [PUBLIC]}]});
+    world::run(
+        "request",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let second = to(302, "http://two.example.com:8080/file?x=%0d%0a#part");
+            let url = format!("http://one.example.com{second}?token=secret#top");
+            let fetch = Fetch::new(url).set("EXTERNAL_URL_FETCH_USER_AGENT", "blackbox/1");
+            world.check_one(&fetch, &Expect::Reached(PUBLIC));
+            let expected = |target: &str, host: &str| {
+                format!(
+                    "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: blackbox/1\r\nAccept: */*\r\n\
+                 Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
+                )
+            };
+            let heads: Vec<String> = world
+                .internet
+                .requests()
+                .into_iter()
+                .map(|request| request.head)
+                .collect();
+            let wanted = [
+                expected(&format!("{second}?token=secret"), "one.example.com"),
+                expected("/file?x=%0d%0a", "two.example.com:8080"),
+            ];
+            world.demand(same(&heads, &wanted), || {
+                format!("the requests were {heads:#?}\nnot {wanted:#?}")
+            });
+        },
+    );
+}
+
+/// Field names are equal in any case; everything else is equal to the letter.
+fn same(heads: &[String], wanted: &[String]) -> bool {
+    let folded = |head: &String| {
+        head.split("\r\n")
+            .map(|line| match line.split_once(": ") {
+                Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
+                None => line.to_owned(),
+            })
+            .collect::<Vec<_>>()
+    };
+    heads.iter().map(folded).eq(wanted.iter().map(folded))
+}
+
+#[test]
+fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
+    let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC]}]});
+    world::run(
+        "canonical",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            for (url, host) in [
+                ("http://BÜCHER.example.com./", "xn--bcher-kva.example.com"),
+                ("http://93.184.216.34:8080/", "93.184.216.34:8080"),
+                ("http://93.184.216.34:80/", "93.184.216.34"),
+                (
+                    "http://[2606:2800:0220:0001:0:0:0:1]:8080/",
+                    "[2606:2800:220:1::1]:8080",
+                ),
+            ] {
+                world.internet.forget();
+                let reached = if url.contains("[2606") {
+                    PUBLIC_6
+                } else {
+                    PUBLIC
+                };
+                world.check_one(&Fetch::new(url), &Expect::Reached(reached));
+                let requests = world.internet.requests();
+                let right =
+                    requests.len() == 1 && requests.iter().all(|request| request.host() == host);
+                world.demand(right, || {
+                    format!("{url}: expected one request for {host}, got {requests:?}")
+                });
+                let port = if host.ends_with(":8080") { 8080 } else { 80 };
+                let there = requests
+                    .iter()
+                    .all(|request| request.to == reached && request.port == port);
+                world.demand(there, || format!("{url}: went elsewhere: {requests:?}"));
+            }
+        },
+    );
+}

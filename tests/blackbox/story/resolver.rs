@@ -1,0 +1,131 @@
+//! Section 7: who is asked, what is asked, and what becomes of bad answers.
+
+use serde_json::json;
+
+use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC, SYSTEM_NAME_SERVER};
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+const SERVERS: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
+
+#[test]
+fn names_are_asked_fully_qualified_and_only_of_the_configured_server() {
+    let zone = json!({
+        "files.example.com": [{"A": [PUBLIC]}],
+        "gone.example.com.corp.example": [{"A": [PUBLIC]}],
+        "gone.example.com.svc.cluster.example": [{"A": [PUBLIC]}],
+        "listed.example.com": [{"code": "NXDOMAIN"}],
+    });
+    world::run(
+        "resolver",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let files = || Fetch::new("http://files.example.com/");
+            world.check(&[
+                (files(), Expect::Reached(PUBLIC)),
+                // The search list of the system file would complete this one (D-1).
+                (
+                    Fetch::new("http://gone.example.com/"),
+                    Expect::Denied("dns_not_found"),
+                ),
+                // The hosts file of the system knows this one (D-1).
+                (
+                    Fetch::new("http://listed.example.com/"),
+                    Expect::Denied("dns_not_found"),
+                ),
+            ]);
+            let mut names: Vec<_> = world
+                .internet
+                .questions()
+                .into_iter()
+                .map(|question| question.name)
+                .collect();
+            names.sort();
+            names.dedup();
+            world.demand(
+                names
+                    == [
+                        "files.example.com",
+                        "gone.example.com",
+                        "listed.example.com",
+                    ],
+                || format!("questions about {names:?}"),
+            );
+            served_by(world, &files(), NAME_SERVER);
+            served_by(world, &files().set(SERVERS, "9.9.9.9:53"), NAME_SERVER);
+            served_by(world, &files().set(SERVERS, "2620:fe::fe"), NAME_SERVER_6);
+            served_by(
+                world,
+                &files().set(SERVERS, "[2620:fe::fe]:53"),
+                NAME_SERVER_6,
+            );
+            // D-2: without the variable, the name servers of the system file, and nothing else from it.
+            served_by(world, &files().unset(SERVERS), SYSTEM_NAME_SERVER);
+        },
+    );
+}
+
+fn served_by(world: &world::World, fetch: &Fetch, server: &str) {
+    world.internet.forget();
+    world.check_one(fetch, &Expect::Reached(PUBLIC));
+    let questions = world.internet.questions();
+    let (asked, right) = (
+        questions.len(),
+        questions.iter().all(|question| question.server == server),
+    );
+    world.demand(asked == 2 && right, || {
+        format!("asked, instead of {server} twice: {questions:?}")
+    });
+}
+
+#[test]
+fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
+    let zone = json!({
+        "empty.example.com": [{}],
+        "servfail.example.com": [{"code": "SERVFAIL"}],
+        "refused.example.com": [{"code": "REFUSED"}],
+        "silent.example.com": [{"code": "SILENT"}],
+        "long.example.com": [{"A": [PUBLIC], "tcp_only": true}],
+    });
+    world::run(
+        "answer",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let denied = |name: &str, code| {
+                (
+                    Fetch::new(format!("http://{name}.example.com/")),
+                    Expect::Denied(code),
+                )
+            };
+            world.check(&[
+                denied("absent", "dns_not_found"),
+                denied("empty", "dns_not_found"),
+                denied("servfail", "dns_failure"),
+                denied("refused", "dns_failure"),
+                denied("silent", "timeout"),
+                (
+                    Fetch::new("http://long.example.com/"),
+                    Expect::Reached(PUBLIC),
+                ),
+            ]);
+            let over_tcp = world
+                .internet
+                .questions()
+                .into_iter()
+                .any(|question| question.tcp);
+            world.demand(over_tcp, || {
+                "a truncated answer was not asked for again over TCP".to_owned()
+            });
+            world.demand(world.attempts() == 1, || {
+                format!("{} connection attempts, not 1", world.attempts())
+            });
+        },
+    );
+}

@@ -1,0 +1,151 @@
+//! Section 5: texts in which two parsers could see two hosts are refused, without a question and without a packet.
+
+use serde_json::json;
+
+use crate::cable::PUBLIC;
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+/// Other ways to write an address, private or public (U-6, U-8).
+const AMBIGUOUS: [&str; 21] = [
+    "http://127.1/",
+    "http://127.0.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0x7f.0.0.1/",
+    "http://0X7F.1/",
+    "http://0177.0.0.1/",
+    "http://017700000001/",
+    "http://127.0.0.01/",
+    "http://127.0.0.1./",
+    "http://0xa9fea9fe/",
+    "http://2852039166/",
+    "http://0251.0376.0251.0376/",
+    "http://169.254.43518/",
+    "http://134744072/",
+    "http://010.8.8.8/",
+    "http://8.8.8.8./",
+    "http://0/",
+    "http://１２７.０.０.１/",
+    "http://127。0。0。1/",
+    "http://ⓔxample.example.com/",
+];
+
+/// No absolute http(s) URL that everybody reads alike (U-1 to U-5, U-7, U-9).
+const INVALID: [&str; 33] = [
+    " http://good.example.com/",
+    "http://good.example.com/ ",
+    "http://good.example.com/a b",
+    "http://good.example.com/a\tb",
+    "http://good.example.com/a\r\nHost: evil",
+    "ht\ttp://good.example.com/",
+    "http://a\\@127.0.0.1/",
+    "http:\\\\127.0.0.1\\",
+    "http:good.example.com",
+    "http:/good.example.com",
+    "http:///good.example.com",
+    "http://",
+    "http:///",
+    "http://exa%6dple.example.com/",
+    "http://127.0.0.1%00.example.com/",
+    "http://[fe80::1%25eth0]/",
+    "http://[fe80::1%eth0]/",
+    "http://[127.0.0.1]/",
+    "http://[v1.fe80::1]/",
+    "http://[good.example.com]/",
+    "http://[::1/",
+    "http://[::1]x/",
+    "http://a..example.com/",
+    "http://.example.com/",
+    "http://good.example.com../",
+    "http://-a.example.com/",
+    "http://a*b.example.com/",
+    "http://a;b.example.com/",
+    "http://good.example.com:/",
+    "http://good.example.com:0/",
+    "http://good.example.com:080/",
+    "http://good.example.com:+80/",
+    "http://good.example.com:65536/",
+];
+
+#[test]
+fn odd_spellings_are_refused_before_anything_is_asked_or_sent() {
+    let zone = json!({"good.example.com": [{"A": [PUBLIC]}]});
+    world::run(
+        "spelling",
+        &Plan {
+            zone,
+            ..Plan::default()
+        },
+        |world| {
+            let mut cases: Vec<_> = AMBIGUOUS
+                .iter()
+                .map(|url| (*url, "ambiguous_host"))
+                .collect();
+            cases.extend(INVALID.iter().map(|url| (*url, "invalid_url")));
+            for url in [
+                "http://user@good.example.com/",
+                "http://u:p@127.0.0.1/",
+                "http://@good.example.com/",
+                "http://:@10.0.0.1/",
+            ] {
+                cases.push((url, "url_credentials"));
+            }
+            for url in [
+                "ftp://good.example.com/",
+                "file:///etc/passwd",
+                "gopher://127.0.0.1:6379/_x",
+                "data:text/plain,x",
+                "javascript:alert(1)",
+                "ws://good.example.com/",
+                "unix:///var/run/docker.sock",
+            ] {
+                cases.push((url, "unsupported_scheme"));
+            }
+            for port in [22, 25, 53, 81, 2375, 3128, 6379, 6443, 9200, 10250, 65535] {
+                let url = format!("http://good.example.com:{port}/");
+                world.check(&[(Fetch::new(url), Expect::Denied("port_not_allowed"))]);
+            }
+            for (url, code) in cases {
+                let line = world.check_one(&Fetch::new(url), &Expect::Refused);
+                world.demand(line["code"] == code, || {
+                    format!("{url:?}: the code is {}, not {code}", line["code"])
+                });
+            }
+            let questions = world.internet.questions();
+            world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+            world.demand(world.attempts() == 0, || {
+                format!("{} connection attempts", world.attempts())
+            });
+        },
+    );
+}
+
+#[test]
+fn the_port_list_is_the_operators() {
+    let mut plan = Plan {
+        zone: json!({"good.example.com": [{"A": [PUBLIC]}]}),
+        ..Plan::default()
+    };
+    plan.openings.ports.push(8081);
+    world::run("port", &plan, |world| {
+        let ports =
+            |url: &str, list: &str| Fetch::new(url).set("EXTERNAL_URL_FETCH_ALLOWED_PORTS", list);
+        let other = "http://good.example.com:8081/";
+        world.check(&[
+            (Fetch::new(other), Expect::Denied("port_not_allowed")),
+            (ports(other, "80,8081"), Expect::Reached(PUBLIC)),
+            (ports(other, "any"), Expect::Reached(PUBLIC)),
+            (
+                ports("http://good.example.com:22/", "any"),
+                Expect::Denied("port_not_allowed"),
+            ),
+            (
+                ports("http://good.example.com:8080/", "80,8081"),
+                Expect::Denied("port_not_allowed"),
+            ),
+            (ports(other, "80,22"), Expect::NoStart),
+        ]);
+    });
+}

@@ -1,0 +1,56 @@
+//! Section 20: a configuration that could silently disable a restriction does not start, and sends nothing.
+
+use super::public;
+use crate::cable::PUBLIC;
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::world::{self, Plan};
+
+#[test]
+fn a_doubtful_configuration_does_not_start() {
+    world::run("start", &Plan::default(), |world| {
+        let cases: Vec<_> = [
+            ("EXTERNAL_URL_FETCH_ENABLED", "yes"),
+            ("EXTERNAL_URL_FETCH_ENABLED", "1"),
+            ("EXTERNAL_URL_FETCH_HOST_ALOWLIST", "example.com"),
+            ("EXTERNAL_URL_FETCH_PROXY", "http://198.41.0.4:3128"),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", ","),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "[]"),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "[\"\"]"),
+            (
+                "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
+                "example.com,,example.org",
+            ),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "*"),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "https://example.com"),
+            ("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "10.0.0.0/8"),
+            ("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "11"),
+            ("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "-1"),
+            ("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "many"),
+            ("EXTERNAL_URL_FETCH_CONNECT_TIMEOUT_SECONDS", "0"),
+            ("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "301"),
+            ("EXTERNAL_URL_FETCH_ALLOWED_PORTS", "80,25"),
+            ("EXTERNAL_URL_FETCH_HTTPS_ONLY", "maybe"),
+            ("EXTERNAL_URL_FETCH_DNS_SERVERS", "dns.example.com"),
+            ("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "64:ff9b::/97"),
+            ("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "everything"),
+            ("EXTERNAL_URL_FETCH_CA_BUNDLE", "/nonexistent/bundle.pem"),
+            ("EXTERNAL_URL_FETCH_USER_AGENT", "two\nlines"),
+        ]
+        .into_iter()
+        .map(|(variable, value)| {
+            (
+                Fetch::new(public("/")).set(variable, value),
+                Expect::NoStart,
+            )
+        })
+        .collect();
+        world.check(&cases);
+        world.demand(world.attempts() == 0, || {
+            format!("{} connection attempts", world.attempts())
+        });
+        let questions = world.internet.questions();
+        world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+        world.check_one(&Fetch::new(public("/")), &Expect::Reached(PUBLIC));
+    });
+}
