@@ -1,1 +1,53 @@
-//! dray-bus
+//! One handle for everything that services say to each other: [`Bus`].
+//!
+//! - *Calls* ([`Bus::call`], [`Bus::respond_to`]): somebody waits; retried inside the deadline.
+//! - *Work* ([`Bus::publish_work`], [`Bus::work`]): must not be lost; at least once in, effectively once out, with
+//!   a [`Ledger`], bounded attempts and [`DeadLetters`].
+//! - *Events* and *audit events* ([`Bus::publish_event`], [`Bus::publish_audit`], [`Bus::events`]): what happened.
+//! - [`KeyValue`] with compare-and-set.
+//!
+//! Two backends behind the handle, NATS with JetStream and one inside the process, behave the same: one
+//! conformance suite runs on both. The specification is messaging-reliability; docs/messaging.md tells what
+//! operators need to know.
+//!
+//! Not here: what a service does with a message, concurrency limits of responders, telemetry set-up
+//! (`dray-service`).
+
+mod backend;
+mod backoff;
+mod bus;
+mod call;
+pub mod dead;
+pub mod error;
+pub mod events;
+pub mod headers;
+mod health;
+mod ids;
+pub mod key_value;
+pub mod ledger;
+mod meta;
+mod metrics;
+mod options;
+mod publish;
+mod responder;
+mod subject;
+mod sweeper;
+pub mod topology;
+pub mod work;
+
+pub use bus::Bus;
+pub use dead::DeadLetters;
+pub use error::{
+    CallError, ConnectError, ProbeError, PublishError, SubscribeError, TransportError, WorkError,
+};
+pub use events::{EventFilter, EventStream, Observed};
+pub use headers::Headers;
+pub use key_value::{KeyError, KeyValue};
+pub use ledger::{Ledger, LedgerError, LedgerKey};
+pub use meta::{InvalidEnvelope, Meta};
+pub use options::NatsOptions;
+pub use publish::Published;
+pub use responder::{Incoming, RESPONDER_MARGIN, Responder};
+pub use sweeper::{SweepReport, Sweeper};
+pub use topology::{Mismatch, Topology, TopologyError};
+pub use work::{Completed, Delivery, Failure, WorkHandler, WorkSettings};

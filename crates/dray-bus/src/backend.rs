@@ -1,0 +1,347 @@
+//! The narrow interface that both backends offer; everything above it is written once.
+//!
+//! Core messages (publish, subscribe, inboxes), stream messages (publish with acknowledgement, pull, read by
+//! sequence), keys with compare-and-set, and provisioning. No retries, no limits of ours, no protobuf.
+
+pub(crate) mod local;
+pub(crate) mod nats;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::TransportError;
+use crate::headers::Headers;
+use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
+
+/// Status of the reply that a server sends when nobody listens.
+pub(crate) const NO_RESPONDERS: u16 = 503;
+
+/// Status of a notice of our own: the connection was lost while a reply was awaited.
+pub(crate) const CONNECTION_LOST: u16 = 599;
+
+/// A core message as it arrives.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) subject: String,
+    pub(crate) reply: Option<String>,
+    pub(crate) headers: Headers,
+    pub(crate) payload: Bytes,
+    pub(crate) status: Option<u16>,
+}
+
+/// A message to publish into a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) subject: String,
+    pub(crate) headers: Headers,
+    pub(crate) payload: Bytes,
+}
+
+impl Outgoing {
+    /// Payload and headers, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.headers.wire_size() + self.payload.len()
+    }
+}
+
+/// What a stream says about a published message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) stream: String,
+    pub(crate) sequence: u64,
+    pub(crate) duplicate: bool,
+}
+
+/// A message as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) sequence: u64,
+    pub(crate) subject: String,
+    pub(crate) headers: Headers,
+    pub(crate) payload: Bytes,
+    pub(crate) time_ms: u64,
+}
+
+/// A stored message handed out by a consumer.
+#[derive(Debug)]
+pub(crate) struct Pulled {
+    pub(crate) message: Stored,
+    pub(crate) delivered: u64,
+    pub(crate) acker: Acker,
+}
+
+/// What a worker says about a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ack {
+    /// Done.
+    Done,
+    /// Again, not before the delay.
+    Again(Duration),
+    /// Still working.
+    Progress,
+    /// Never again.
+    Term,
+}
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyEntry {
+    /// Whether the last write deleted the key; there is no value then.
+    pub(crate) deleted: bool,
+    pub(crate) value: Bytes,
+    pub(crate) revision: u64,
+    pub(crate) time_ms: u64,
+}
+
+/// Where a cursor over a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    New,
+    Sequence(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Backend {
+    Nats(nats::Nats),
+    Local(local::Local),
+}
+
+#[derive(Debug)]
+pub(crate) enum Subscription {
+    Nats(nats::Subscription),
+    Local(local::Subscription),
+}
+
+#[derive(Debug)]
+pub(crate) enum Inbox {
+    Nats(nats::Inbox),
+    Local(local::Inbox),
+}
+
+#[derive(Debug)]
+pub(crate) enum Puller {
+    Nats(nats::Puller),
+    Local(local::Puller),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Acker {
+    Nats(nats::Acker),
+    Local(local::Acker),
+}
+
+#[derive(Debug)]
+pub(crate) enum Cursor {
+    Nats(nats::Cursor),
+    Local(local::Cursor),
+}
+
+type Result<T> = std::result::Result<T, TransportError>;
+
+/// Runs the same method on whichever backend it is.
+macro_rules! each {
+    ($value:expr, $inner:ident => $body:expr) => {
+        match $value {
+            Self::Nats($inner) => $body,
+            Self::Local($inner) => $body,
+        }
+    };
+}
+
+impl Backend {
+    pub(crate) async fn publish(&self, reply: Option<&str>, message: Outgoing) -> Result<()> {
+        check(&message, self.max_payload())?;
+        each!(self, inner => inner.publish(reply, message).await)
+    }
+
+    pub(crate) async fn subscribe(
+        &self,
+        subject: &str,
+        group: Option<&str>,
+    ) -> Result<Subscription> {
+        Ok(match self {
+            Self::Nats(nats) => Subscription::Nats(nats.subscribe(subject, group).await?),
+            Self::Local(local) => Subscription::Local(local.subscribe(subject, group)),
+        })
+    }
+
+    /// An address for replies.
+    pub(crate) fn inbox(&self) -> Inbox {
+        match self {
+            Self::Nats(nats) => Inbox::Nats(nats.inbox()),
+            Self::Local(local) => Inbox::Local(local.inbox()),
+        }
+    }
+
+    /// Publishes into whichever stream takes the subject and waits at most `wait` for its acknowledgement.
+    pub(crate) async fn store(&self, message: Outgoing, wait: Duration) -> Result<Acknowledged> {
+        check(&message, self.max_payload())?;
+        each!(self, inner => inner.store(message, wait).await)
+    }
+
+    pub(crate) async fn puller(&self, stream: &str, durable: &str) -> Result<Puller> {
+        Ok(match self {
+            Self::Nats(nats) => Puller::Nats(nats.puller(stream, durable).await?),
+            Self::Local(local) => Puller::Local(local.puller(stream, durable)?),
+        })
+    }
+
+    /// The first message at or after `sequence` whose subject matches `filter`.
+    pub(crate) async fn read_next(
+        &self,
+        stream: &str,
+        filter: &str,
+        sequence: u64,
+    ) -> Result<Option<Stored>> {
+        each!(self, inner => inner.read_next(stream, filter, sequence).await)
+    }
+
+    /// The message with exactly this sequence.
+    pub(crate) async fn read_at(&self, stream: &str, sequence: u64) -> Result<Option<Stored>> {
+        each!(self, inner => inner.read_at(stream, sequence).await)
+    }
+
+    pub(crate) async fn cursor(&self, stream: &str, filter: &str, start: Start) -> Result<Cursor> {
+        Ok(match self {
+            Self::Nats(nats) => Cursor::Nats(nats.cursor(stream, filter, start).await?),
+            Self::Local(local) => Cursor::Local(local.cursor(stream, filter, start)?),
+        })
+    }
+
+    pub(crate) async fn key_get(&self, bucket: &str, key: &str) -> Result<Option<KeyEntry>> {
+        each!(self, inner => inner.key_get(bucket, key).await)
+    }
+
+    /// Writes a key whose last revision is `expected` (0: there is none) and gives the new one.
+    pub(crate) async fn key_put(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Option<Bytes>,
+        expected: u64,
+    ) -> Result<u64> {
+        let mut headers = Headers::new();
+        headers.append(EXPECTED, expected.to_string());
+        let payload = value.unwrap_or_else(|| {
+            headers.append(KV_OPERATION, KV_DELETE);
+            Bytes::new()
+        });
+        let message = Outgoing {
+            subject: format!("$KV.{bucket}.{key}"),
+            headers,
+            payload,
+        };
+        Ok(self.store(message, KEY_WAIT).await?.sequence)
+    }
+
+    pub(crate) async fn stream(&self, name: &str) -> Result<Option<StreamState>> {
+        each!(self, inner => inner.stream(name).await)
+    }
+
+    pub(crate) async fn consumer(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<Option<ConsumerState>> {
+        each!(self, inner => inner.consumer(stream, durable).await)
+    }
+
+    pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<()> {
+        each!(self, inner => inner.provision_stream(spec).await)
+    }
+
+    pub(crate) async fn provision_consumer(&self, spec: &ConsumerSpec) -> Result<()> {
+        each!(self, inner => inner.provision_consumer(spec).await)
+    }
+
+    /// Most bytes of one message, headers included.
+    pub(crate) fn max_payload(&self) -> usize {
+        each!(self, inner => inner.max_payload())
+    }
+
+    /// Sends everything on its way, then closes.
+    pub(crate) async fn close(&self) {
+        each!(self, inner => inner.close().await);
+    }
+}
+
+/// Longest wait for the acknowledgement of a key's write.
+const KEY_WAIT: Duration = Duration::from_secs(5);
+const EXPECTED: &str = crate::headers::EXPECTED_REVISION;
+/// Header and value that mark a deleted key.
+pub(crate) const KV_OPERATION: &str = "KV-Operation";
+pub(crate) const KV_DELETE: &str = "DEL";
+
+fn check(message: &Outgoing, limit: usize) -> Result<()> {
+    if let Some(name) = message.headers.unsendable() {
+        return Err(TransportError::Header(name.to_owned()));
+    }
+    let size = message.size();
+    if size > limit {
+        return Err(TransportError::TooLarge { size, limit });
+    }
+    Ok(())
+}
+
+impl Subscription {
+    pub(crate) async fn next(&mut self) -> Option<Message> {
+        each!(self, inner => inner.next().await)
+    }
+
+    /// Takes nothing new; `next` yields what was delivered already and then ends.
+    pub(crate) async fn drain(&mut self) {
+        each!(self, inner => inner.drain().await);
+    }
+}
+
+impl Inbox {
+    pub(crate) fn address(&self) -> &str {
+        each!(self, inner => inner.address())
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Message> {
+        each!(self, inner => inner.next().await)
+    }
+}
+
+impl Puller {
+    pub(crate) fn ack_wait(&self) -> Duration {
+        each!(self, inner => inner.ack_wait())
+    }
+
+    /// Most messages that one request may ask for.
+    pub(crate) fn max_batch(&self) -> usize {
+        each!(self, inner => inner.max_batch())
+    }
+
+    /// Up to `count` messages: whatever is there now, otherwise the first that comes within `wait`. After `stop`
+    /// only what was already under way.
+    pub(crate) async fn fetch(
+        &mut self,
+        count: usize,
+        wait: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Pulled>> {
+        each!(self, inner => inner.fetch(count, wait, stop).await)
+    }
+}
+
+impl Acker {
+    /// Sends it on its way; it may be lost.
+    pub(crate) async fn send(&self, ack: Ack) -> Result<()> {
+        each!(self, inner => inner.send(ack).await)
+    }
+
+    /// Sends it and waits until the server saw it.
+    pub(crate) async fn confirm(&self, ack: Ack, wait: Duration) -> Result<()> {
+        each!(self, inner => inner.confirm(ack, wait).await)
+    }
+}
+
+impl Cursor {
+    pub(crate) async fn next(&mut self) -> Result<Stored> {
+        each!(self, inner => inner.next().await)
+    }
+}

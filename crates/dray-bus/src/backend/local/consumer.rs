@@ -1,0 +1,314 @@
+//! A durable pull consumer in process: hand out, wait for the acknowledgement, hand out again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::super::{Ack, Pulled};
+use super::log::Log;
+use super::{Local, State};
+use crate::error::TransportError;
+use crate::topology::{ConsumerSpec, ConsumerState};
+
+/// What the server keeps for one durable.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) spec: ConsumerSpec,
+    next: u64,
+    /// Handed out, not acknowledged: when it comes again and how often it was handed out.
+    pending: BTreeMap<u64, Pending>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    again_at: Instant,
+    delivered: u64,
+    /// Still with a worker; a returned one waits for its delay and counts no more.
+    out: bool,
+}
+
+impl Consumer {
+    pub(super) fn state(&self, log: &Log) -> ConsumerState {
+        let mut pending = 0;
+        let mut from = self.next;
+        while let Some(stored) = log.next(&self.spec.filter, from) {
+            pending += 1;
+            from = stored.sequence + 1;
+        }
+        ConsumerState {
+            spec: self.spec.clone(),
+            pending,
+            ack_pending: self.pending.len() as u64,
+            ack_floor: self
+                .pending
+                .first_key_value()
+                .map_or(self.next.saturating_sub(1), |(&sequence, _)| sequence - 1),
+        }
+    }
+
+    /// When the earliest message comes again by itself.
+    fn wakes_at(&self) -> Option<Instant> {
+        self.pending.values().map(|pending| pending.again_at).min()
+    }
+}
+
+impl Log {
+    pub(super) fn add_consumer(&mut self, spec: ConsumerSpec) {
+        match self.consumers.get_mut(&spec.durable) {
+            Some(consumer) => consumer.spec = spec,
+            None => {
+                self.consumers.insert(
+                    spec.durable.clone(),
+                    Consumer {
+                        spec,
+                        next: 1,
+                        pending: BTreeMap::new(),
+                    },
+                );
+            }
+        }
+    }
+}
+
+impl State {
+    /// Up to `count` messages that may be handed out now.
+    fn hand_out(
+        &mut self,
+        stream: &str,
+        durable: &str,
+        count: usize,
+        now_ms: u64,
+    ) -> Result<Vec<(super::Stored, u64)>, TransportError> {
+        let missing = || TransportError::NotProvisioned(format!("{stream}/{durable}"));
+        let log = self.logs.get_mut(stream).ok_or_else(missing)?;
+        log.expire(now_ms);
+        let mut consumer = log.consumers.remove(durable).ok_or_else(missing)?;
+        let (handed, exhausted) = consumer.take(log, count);
+        log.consumers.insert(durable.to_owned(), consumer);
+        for (sequence, deliveries) in exhausted {
+            let subject = format!("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{durable}");
+            self.advise(
+                subject,
+                &json!({
+                    "type": "io.nats.jetstream.advisory.v1.max_deliver",
+                    "stream": stream,
+                    "consumer": durable,
+                    "stream_seq": sequence,
+                    "deliveries": deliveries,
+                }),
+                now_ms,
+            );
+        }
+        Ok(handed)
+    }
+}
+
+type Handed = Vec<(super::Stored, u64)>;
+type Exhausted = Vec<(u64, u64)>;
+
+impl Consumer {
+    /// Due redeliveries first, then what was never handed out, as long as `max_ack_pending` allows.
+    fn take(&mut self, log: &Log, count: usize) -> (Handed, Exhausted) {
+        let now = Instant::now();
+        let mut handed = Vec::new();
+        let mut exhausted = Vec::new();
+        let due: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.again_at <= now)
+            .map(|(&sequence, pending)| (sequence, pending.delivered))
+            .collect();
+        for (sequence, delivered) in due {
+            if handed.len() >= count {
+                return (handed, exhausted);
+            }
+            let Some(stored) = log.at(sequence) else {
+                self.pending.remove(&sequence);
+                continue;
+            };
+            if self.spec.max_deliver > 0 && delivered >= self.spec.max_deliver.unsigned_abs() {
+                self.pending.remove(&sequence);
+                exhausted.push((sequence, delivered));
+                continue;
+            }
+            handed.push((stored, self.hand(sequence, delivered + 1, now)));
+        }
+        while handed.len() < count && (self.pending.len() as u64) < self.spec.max_ack_pending {
+            let Some(stored) = log.next(&self.spec.filter, self.next) else {
+                break;
+            };
+            self.next = stored.sequence + 1;
+            let delivered = self.hand(stored.sequence, 1, now);
+            handed.push((stored, delivered));
+        }
+        (handed, exhausted)
+    }
+
+    fn hand(&mut self, sequence: u64, delivered: u64, now: Instant) -> u64 {
+        self.pending.insert(
+            sequence,
+            Pending {
+                again_at: now + self.spec.ack_wait,
+                delivered,
+                out: true,
+            },
+        );
+        delivered
+    }
+
+    fn acknowledge(&mut self, sequence: u64, ack: Ack) {
+        let Some(pending) = self.pending.get_mut(&sequence) else {
+            return;
+        };
+        match ack {
+            Ack::Done | Ack::Term => {
+                self.pending.remove(&sequence);
+            }
+            Ack::Again(delay) => {
+                pending.again_at = Instant::now() + delay;
+                pending.out = false;
+            }
+            Ack::Progress if pending.out => pending.again_at = Instant::now() + self.spec.ack_wait,
+            Ack::Progress => {}
+        }
+    }
+}
+
+/// Pulls from one durable.
+#[derive(Debug)]
+pub(crate) struct Puller {
+    local: Local,
+    stream: String,
+    spec: ConsumerSpec,
+}
+
+impl Local {
+    pub(crate) fn puller(&self, stream: &str, durable: &str) -> Result<Puller, TransportError> {
+        let state = self.with_log(stream, |log, _| log.consumer_state(durable))?;
+        let spec = state
+            .ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?
+            .spec;
+        Ok(Puller {
+            local: self.clone(),
+            stream: stream.to_owned(),
+            spec,
+        })
+    }
+}
+
+impl Puller {
+    pub(crate) const fn ack_wait(&self) -> Duration {
+        self.spec.ack_wait
+    }
+
+    pub(crate) fn max_batch(&self) -> usize {
+        usize::try_from(self.spec.max_batch).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) async fn fetch(
+        &mut self,
+        count: usize,
+        wait: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Pulled>, TransportError> {
+        let mut changed = self.local.world.changed.subscribe();
+        let until = Instant::now() + wait;
+        loop {
+            changed.mark_unchanged();
+            let (pulled, wakes_at) = self.try_fetch(count)?;
+            if !pulled.is_empty() || stop.is_cancelled() || Instant::now() >= until {
+                return Ok(pulled);
+            }
+            let next = wakes_at.map_or(until, |at| at.min(until));
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep_until(next) => {}
+                result = changed.changed() => {
+                    if result.is_err() {
+                        return Err(TransportError::Disconnected);
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_fetch(&self, count: usize) -> Result<(Vec<Pulled>, Option<Instant>), TransportError> {
+        let durable = &self.spec.durable;
+        let now_ms = self.local.world.clock.now_ms();
+        let mut state = self.local.world.lock();
+        let handed = state.hand_out(&self.stream, durable, count.min(self.max_batch()), now_ms)?;
+        let wakes_at = state
+            .logs
+            .get(&self.stream)
+            .and_then(|log| log.consumers.get(durable))
+            .and_then(Consumer::wakes_at);
+        drop(state);
+        let pulled = handed
+            .into_iter()
+            .map(|(message, delivered)| Pulled {
+                acker: super::super::Acker::Local(Acker {
+                    local: self.local.clone(),
+                    stream: self.stream.clone(),
+                    durable: durable.clone(),
+                    sequence: message.sequence,
+                    delivered,
+                }),
+                message,
+                delivered,
+            })
+            .collect();
+        Ok((pulled, wakes_at))
+    }
+}
+
+/// Acknowledges one delivery.
+#[derive(Clone, Debug)]
+pub(crate) struct Acker {
+    local: Local,
+    stream: String,
+    durable: String,
+    sequence: u64,
+    delivered: u64,
+}
+
+impl Acker {
+    #[expect(clippy::unused_async, reason = "same shape as the other backend")]
+    pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
+        let now_ms = self.local.world.clock.now_ms();
+        let mut state = self.local.world.lock();
+        let consumer = state
+            .logs
+            .get_mut(&self.stream)
+            .and_then(|log| log.consumers.get_mut(&self.durable));
+        if let Some(consumer) = consumer {
+            consumer.acknowledge(self.sequence, ack);
+        }
+        if ack == Ack::Term {
+            let subject = format!(
+                "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{}.{}",
+                self.stream, self.durable
+            );
+            state.advise(
+                subject,
+                &json!({
+                    "type": "io.nats.jetstream.advisory.v1.terminated",
+                    "stream": self.stream,
+                    "consumer": self.durable,
+                    "stream_seq": self.sequence,
+                    "deliveries": self.delivered,
+                }),
+                now_ms,
+            );
+        }
+        drop(state);
+        self.local.world.wake();
+        Ok(())
+    }
+
+    pub(crate) async fn confirm(&self, ack: Ack, _wait: Duration) -> Result<(), TransportError> {
+        self.send(ack).await
+    }
+}

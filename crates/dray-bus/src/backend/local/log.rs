@@ -1,0 +1,196 @@
+//! One stream in process: an ordered log with limits, deduplication and last-per-subject.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use tokio::time::Instant;
+
+use super::super::{Acknowledged, Outgoing, Stored};
+use super::consumer::Consumer;
+use crate::error::TransportError;
+use crate::headers;
+use crate::subject;
+use crate::topology::{ConsumerState, Discard, StreamSpec, StreamState};
+
+/// Messages in order, with what the server keeps beside them.
+#[derive(Debug)]
+pub(super) struct Log {
+    spec: StreamSpec,
+    messages: BTreeMap<u64, Stored>,
+    last_sequence: u64,
+    bytes: u64,
+    last_by_subject: HashMap<String, u64>,
+    seen: HashMap<String, u64>,
+    seen_order: VecDeque<(Instant, String)>,
+    pub(super) consumers: BTreeMap<String, Consumer>,
+}
+
+fn size(stored: &Stored) -> u64 {
+    (stored.subject.len() + stored.headers.wire_size() + stored.payload.len()) as u64
+}
+
+impl Log {
+    pub(super) fn new(spec: StreamSpec) -> Self {
+        Self {
+            spec,
+            messages: BTreeMap::new(),
+            last_sequence: 0,
+            bytes: 0,
+            last_by_subject: HashMap::new(),
+            seen: HashMap::new(),
+            seen_order: VecDeque::new(),
+            consumers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn reconfigure(&mut self, spec: StreamSpec) {
+        self.spec = spec;
+    }
+
+    pub(super) fn takes(&self, subject: &str) -> bool {
+        self.spec
+            .subjects
+            .iter()
+            .any(|filter| subject::matches(filter, subject))
+    }
+
+    /// Appends, or says why not, in the order in which the server checks.
+    pub(super) fn append(
+        &mut self,
+        message: &Outgoing,
+        now_ms: u64,
+    ) -> Result<Acknowledged, TransportError> {
+        self.forget_seen();
+        let stream = self.spec.name.clone();
+        let acknowledged = |sequence, duplicate| Acknowledged {
+            stream,
+            sequence,
+            duplicate,
+        };
+        let id = message.headers.get(headers::MESSAGE_ID);
+        if let Some(&sequence) = id.and_then(|id| self.seen.get(id)) {
+            return Ok(acknowledged(sequence, true));
+        }
+        let limit = self.spec.max_message_size as usize;
+        if message.size() > limit {
+            return Err(TransportError::TooLarge {
+                size: message.size(),
+                limit,
+            });
+        }
+        let last = self.last_by_subject.get(&message.subject).copied();
+        let expected = message.headers.get(headers::EXPECTED_REVISION);
+        if expected.is_some_and(|expected| expected.parse() != Ok(last.unwrap_or(0))) {
+            return Err(TransportError::WrongRevision);
+        }
+        let stored = Stored {
+            sequence: self.last_sequence + 1,
+            subject: message.subject.clone(),
+            headers: message.headers.clone(),
+            payload: message.payload.clone(),
+            time_ms: now_ms,
+        };
+        let accepted = acknowledged(stored.sequence, false);
+        self.make_room(size(&stored), last)?;
+        if let Some(id) = id {
+            self.seen.insert(id.to_owned(), stored.sequence);
+            self.seen_order.push_back((Instant::now(), id.to_owned()));
+        }
+        self.last_sequence = stored.sequence;
+        self.bytes += size(&stored);
+        self.last_by_subject
+            .insert(stored.subject.clone(), stored.sequence);
+        self.messages.insert(stored.sequence, stored);
+        Ok(accepted)
+    }
+
+    fn make_room(&mut self, needed: u64, last: Option<u64>) -> Result<(), TransportError> {
+        let replaced = last.filter(|_| self.spec.max_per_subject == 1);
+        let freed = replaced
+            .and_then(|sequence| self.messages.get(&sequence))
+            .map_or(0, size);
+        let over = |bytes: u64| bytes + needed > self.spec.max_bytes;
+        if self.spec.discard == Discard::New && over(self.bytes - freed) {
+            return Err(TransportError::Full);
+        }
+        if let Some(sequence) = replaced {
+            self.remove(sequence);
+        }
+        while self.bytes + needed > self.spec.max_bytes {
+            let Some((&oldest, _)) = self.messages.first_key_value() else {
+                return Err(TransportError::Full);
+            };
+            self.remove(oldest);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, sequence: u64) {
+        if let Some(stored) = self.messages.remove(&sequence) {
+            self.bytes -= size(&stored);
+            if self.last_by_subject.get(&stored.subject) == Some(&sequence) {
+                self.last_by_subject.remove(&stored.subject);
+            }
+        }
+    }
+
+    fn forget_seen(&mut self) {
+        while let Some((since, id)) = self.seen_order.front() {
+            if since.elapsed() < self.spec.duplicate_window {
+                break;
+            }
+            self.seen.remove(id);
+            self.seen_order.pop_front();
+        }
+    }
+
+    /// Drops what is older than the stream keeps.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        let age = u64::try_from(self.spec.max_age.as_millis()).unwrap_or(u64::MAX);
+        while let Some((&sequence, stored)) = self.messages.first_key_value() {
+            if now_ms.saturating_sub(stored.time_ms) < age {
+                break;
+            }
+            self.remove(sequence);
+        }
+    }
+
+    pub(super) fn next(&self, filter: &str, from: u64) -> Option<Stored> {
+        self.messages
+            .range(from..)
+            .map(|(_, stored)| stored)
+            .find(|stored| filter.is_empty() || subject::matches(filter, &stored.subject))
+            .cloned()
+    }
+
+    pub(super) fn at(&self, sequence: u64) -> Option<Stored> {
+        self.messages.get(&sequence).cloned()
+    }
+
+    pub(super) fn last_on(&self, subject: &str) -> Option<Stored> {
+        self.last_by_subject
+            .get(subject)
+            .and_then(|sequence| self.at(*sequence))
+    }
+
+    pub(super) const fn last_sequence(&self) -> u64 {
+        self.last_sequence
+    }
+
+    pub(super) fn state(&self) -> StreamState {
+        StreamState {
+            spec: self.spec.clone(),
+            messages: self.messages.len() as u64,
+            bytes: self.bytes,
+            first_sequence: self
+                .messages
+                .first_key_value()
+                .map_or(self.last_sequence + 1, |(&sequence, _)| sequence),
+            last_sequence: self.last_sequence,
+        }
+    }
+
+    pub(super) fn consumer_state(&self, durable: &str) -> Option<ConsumerState> {
+        let consumer = self.consumers.get(durable)?;
+        Some(consumer.state(self))
+    }
+}

@@ -1,0 +1,214 @@
+//! The bus over NATS: the only place that names `async_nats`.
+//!
+//! Uses exactly the subjects of messaging-reliability 18; docs/messaging.md lists them.
+
+mod admin;
+mod connect;
+mod inbox;
+mod pull;
+mod store;
+
+use std::time::Duration;
+
+use async_nats::client::FlushErrorKind;
+use async_nats::jetstream;
+use futures_util::StreamExt as _;
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use self::inbox::Inbox;
+use self::inbox::Mux;
+pub(crate) use self::pull::{Acker, Cursor, Puller};
+use super::{Message, Outgoing};
+use crate::error::{ConnectError, TransportError};
+use crate::headers::Headers;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::options::NatsOptions;
+
+/// Longest wait until everything is on the wire (messaging-reliability 15 step 5).
+const FLUSH_WAIT: Duration = Duration::from_secs(3);
+/// Longest wait for the connection to close.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait for one JetStream request.
+const API_WAIT: Duration = Duration::from_secs(5);
+
+/// A connection. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Nats {
+    client: async_nats::Client,
+    context: jetstream::Context,
+    mux: Mux,
+    health: Health,
+    closed: watch::Receiver<bool>,
+}
+
+impl Nats {
+    pub(crate) async fn connect(
+        options: &NatsOptions,
+        metrics: &Metrics,
+        health: &Health,
+        tasks: &TaskTracker,
+    ) -> Result<Self, ConnectError> {
+        let mux = Mux::default();
+        let (closing, closed) = watch::channel(false);
+        let watcher = connect::Watcher {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            mux: mux.clone(),
+            closing,
+        };
+        let client = connect::connect(options, watcher).await?;
+        let mux = mux
+            .start(&client, metrics, tasks)
+            .await
+            .map_err(ConnectError::Inbox)?;
+        let context = jetstream::context::ContextBuilder::new()
+            .timeout(API_WAIT)
+            .build(client.clone());
+        Ok(Self {
+            client,
+            context,
+            mux,
+            health: health.clone(),
+            closed,
+        })
+    }
+
+    pub(crate) async fn publish(
+        &self,
+        reply: Option<&str>,
+        message: Outgoing,
+    ) -> Result<(), TransportError> {
+        let headers = to_nats(&message.headers)?;
+        let published = match reply {
+            Some(reply) => {
+                self.client
+                    .publish_with_reply_and_headers(
+                        message.subject,
+                        reply.to_owned(),
+                        headers,
+                        message.payload,
+                    )
+                    .await
+            }
+            None => {
+                self.client
+                    .publish_with_headers(message.subject, headers, message.payload)
+                    .await
+            }
+        };
+        published.map_err(TransportError::other)
+    }
+
+    pub(crate) async fn subscribe(
+        &self,
+        subject: &str,
+        group: Option<&str>,
+    ) -> Result<Subscription, TransportError> {
+        let subject = subject.to_owned();
+        let subscriber = match group {
+            Some(group) => self.client.queue_subscribe(subject, group.to_owned()).await,
+            None => self.client.subscribe(subject).await,
+        }
+        .map_err(TransportError::other)?;
+        // The server must know it before anybody is told that it exists.
+        self.flush(API_WAIT).await?;
+        Ok(Subscription { subscriber })
+    }
+
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.mux.open()
+    }
+
+    pub(crate) fn max_payload(&self) -> usize {
+        self.client.max_payload()
+    }
+
+    async fn flush(&self, wait: Duration) -> Result<(), TransportError> {
+        match tokio::time::timeout(wait, self.client.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(match error.kind() {
+                FlushErrorKind::SendError | FlushErrorKind::FlushError => {
+                    TransportError::Disconnected
+                }
+            }),
+            Err(_elapsed) => Err(TransportError::TimedOut),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        if let Err(error) = self.flush(FLUSH_WAIT).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the bus was not flushed"
+            );
+        }
+        if self.client.drain().await.is_err() {
+            return;
+        }
+        let mut closed = self.closed.clone();
+        let wait = closed.wait_for(|closed| *closed);
+        if tokio::time::timeout(CLOSE_WAIT, wait).await.is_err() {
+            tracing::warn!("the connection to the bus did not close in time");
+        }
+    }
+}
+
+/// A listener's end.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    subscriber: async_nats::Subscriber,
+}
+
+impl Subscription {
+    pub(crate) async fn next(&mut self) -> Option<Message> {
+        self.subscriber.next().await.map(from_nats)
+    }
+
+    pub(crate) async fn drain(&mut self) {
+        if let Err(error) = self.subscriber.drain().await {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "subscription is gone already"
+            );
+        }
+    }
+}
+
+/// Header values go through `parse`, because inserting text with a line break panics.
+fn to_nats(headers: &Headers) -> Result<async_nats::HeaderMap, TransportError> {
+    let mut map = async_nats::HeaderMap::new();
+    for (name, value) in headers.iter() {
+        let refused = || TransportError::Header(name.to_owned());
+        let parsed: async_nats::HeaderName = name.parse().map_err(|_| refused())?;
+        let value: async_nats::HeaderValue = value.parse().map_err(|_| refused())?;
+        map.append(parsed, value);
+    }
+    Ok(map)
+}
+
+fn headers_of(map: Option<&async_nats::HeaderMap>) -> Headers {
+    let mut headers = Headers::new();
+    for (name, values) in map.into_iter().flat_map(async_nats::HeaderMap::iter) {
+        for value in values {
+            headers.append(name.as_ref(), value.as_str());
+        }
+    }
+    headers
+}
+
+fn from_nats(message: async_nats::Message) -> Message {
+    Message {
+        headers: headers_of(message.headers.as_ref()),
+        subject: message.subject.to_string(),
+        reply: message.reply.map(|reply| reply.to_string()),
+        payload: message.payload,
+        status: message.status.map(|status| status.as_u16()),
+    }
+}
+
+/// Unix milliseconds of the server's time.
+fn millis(time: async_nats::datetime::DateTime) -> u64 {
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
+}

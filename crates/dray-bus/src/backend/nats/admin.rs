@@ -1,0 +1,226 @@
+//! Reading and provisioning streams and durables.
+
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, pull};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{
+    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, RetentionPolicy, StorageType,
+};
+use async_nats::jetstream::{ErrorCode, context::GetStreamError};
+
+use super::Nats;
+use crate::error::TransportError;
+use crate::topology::{ConsumerSpec, ConsumerState, Discard, Retention, StreamSpec, StreamState};
+
+impl Nats {
+    pub(crate) async fn stream(&self, name: &str) -> Result<Option<StreamState>, TransportError> {
+        let subject = format!("$JS.API.STREAM.INFO.{name}");
+        let found = self.context.get_stream(name);
+        let found = tokio::select! {
+            found = found => found,
+            () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
+        };
+        match found {
+            Ok(handle) => {
+                let info = handle.cached_info();
+                Ok(Some(StreamState {
+                    spec: stream_spec(&info.config),
+                    messages: info.state.messages,
+                    bytes: info.state.bytes,
+                    first_sequence: info.state.first_sequence,
+                    last_sequence: info.state.last_sequence,
+                }))
+            }
+            Err(error) => absent_or(error),
+        }
+    }
+
+    pub(super) async fn find_consumer(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<Option<Consumer<pull::Config>>, TransportError> {
+        let subject = format!("$JS.API.CONSUMER.INFO.{stream}.{durable}");
+        let found = self.context.get_consumer_from_stream(durable, stream);
+        let found: Result<Consumer<pull::Config>, _> = tokio::select! {
+            found = found => found,
+            () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
+        };
+        match found {
+            Ok(consumer) => Ok(Some(consumer)),
+            Err(error) => absent_consumer_or(error),
+        }
+    }
+
+    pub(crate) async fn consumer(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<Option<ConsumerState>, TransportError> {
+        let found = self.find_consumer(stream, durable).await?;
+        Ok(found.map(|consumer| {
+            let info = consumer.cached_info();
+            ConsumerState {
+                spec: consumer_spec(stream, durable, &info.config),
+                pending: info.num_pending,
+                ack_pending: info.num_ack_pending as u64,
+                ack_floor: info.ack_floor.stream_sequence,
+            }
+        }))
+    }
+
+    pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
+        let wanted = stream_config(spec);
+        if self.stream(&spec.name).await?.is_some() {
+            self.context
+                .update_stream(wanted)
+                .await
+                .map_err(TransportError::other)?;
+        } else {
+            self.context
+                .create_stream(wanted)
+                .await
+                .map_err(TransportError::other)?;
+        }
+        Ok(())
+    }
+
+    /// Creating is an upsert (F-6).
+    pub(crate) async fn provision_consumer(
+        &self,
+        spec: &ConsumerSpec,
+    ) -> Result<(), TransportError> {
+        self.context
+            .create_consumer_on_stream(consumer_config(spec), &spec.stream)
+            .await
+            .map(|_| ())
+            .map_err(TransportError::other)
+    }
+}
+
+fn absent_or<T>(error: GetStreamError) -> Result<Option<T>, TransportError> {
+    match error.kind() {
+        GetStreamErrorKind::JetStream(cause)
+            if cause.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+        {
+            Ok(None)
+        }
+        GetStreamErrorKind::JetStream(cause) => Err(TransportError::other(cause)),
+        GetStreamErrorKind::EmptyName
+        | GetStreamErrorKind::Request
+        | GetStreamErrorKind::InvalidStreamName => Err(TransportError::other(error)),
+    }
+}
+
+fn absent_consumer_or<T>(error: ConsumerError) -> Result<Option<T>, TransportError> {
+    match error.kind() {
+        ConsumerErrorKind::JetStream(cause)
+            if matches!(
+                cause.error_code(),
+                ErrorCode::CONSUMER_NOT_FOUND | ErrorCode::STREAM_NOT_FOUND
+            ) =>
+        {
+            Ok(None)
+        }
+        ConsumerErrorKind::JetStream(cause) => Err(TransportError::other(cause)),
+        ConsumerErrorKind::TimedOut => Err(TransportError::TimedOut),
+        _ => Err(TransportError::other(error)),
+    }
+}
+
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn stream_config(spec: &StreamSpec) -> Config {
+    Config {
+        name: spec.name.clone(),
+        subjects: spec.subjects.clone(),
+        retention: match spec.retention {
+            Retention::Limits => RetentionPolicy::Limits,
+            Retention::Interest => RetentionPolicy::Interest,
+            Retention::WorkQueue => RetentionPolicy::WorkQueue,
+        },
+        discard: match spec.discard {
+            Discard::New => DiscardPolicy::New,
+            Discard::Old => DiscardPolicy::Old,
+        },
+        storage: StorageType::File,
+        max_age: spec.max_age,
+        duplicate_window: spec.duplicate_window,
+        max_message_size: i32::try_from(spec.max_message_size).unwrap_or(i32::MAX),
+        max_bytes: signed(spec.max_bytes),
+        max_messages_per_subject: signed(spec.max_per_subject),
+        num_replicas: spec.replicas,
+        allow_direct: spec.allow_direct,
+        allow_rollup: spec.allow_rollup,
+        deny_delete: spec.deny_delete,
+        deny_purge: spec.deny_purge,
+        ..Config::default()
+    }
+}
+
+fn stream_spec(config: &Config) -> StreamSpec {
+    StreamSpec {
+        name: config.name.clone(),
+        subjects: config.subjects.clone(),
+        retention: match config.retention {
+            RetentionPolicy::Limits => Retention::Limits,
+            RetentionPolicy::Interest => Retention::Interest,
+            RetentionPolicy::WorkQueue => Retention::WorkQueue,
+        },
+        discard: match config.discard {
+            DiscardPolicy::New => Discard::New,
+            DiscardPolicy::Old => Discard::Old,
+        },
+        max_age: config.max_age,
+        duplicate_window: config.duplicate_window,
+        max_message_size: u32::try_from(config.max_message_size).unwrap_or(0),
+        max_bytes: unsigned(config.max_bytes),
+        max_per_subject: unsigned(config.max_messages_per_subject),
+        replicas: config.num_replicas,
+        allow_direct: config.allow_direct,
+        allow_rollup: config.allow_rollup,
+        deny_delete: config.deny_delete,
+        deny_purge: config.deny_purge,
+    }
+}
+
+fn consumer_config(spec: &ConsumerSpec) -> pull::Config {
+    pull::Config {
+        durable_name: Some(spec.durable.clone()),
+        ack_policy: if spec.ack_explicit {
+            AckPolicy::Explicit
+        } else {
+            AckPolicy::All
+        },
+        ack_wait: spec.ack_wait,
+        filter_subject: spec.filter.clone(),
+        max_ack_pending: signed(spec.max_ack_pending),
+        max_batch: signed(spec.max_batch),
+        max_deliver: spec.max_deliver,
+        backoff: spec.backoff.clone(),
+        ..pull::Config::default()
+    }
+}
+
+fn consumer_spec(
+    stream: &str,
+    durable: &str,
+    config: &async_nats::jetstream::consumer::Config,
+) -> ConsumerSpec {
+    ConsumerSpec {
+        stream: stream.to_owned(),
+        durable: durable.to_owned(),
+        filter: config.filter_subject.clone(),
+        ack_wait: config.ack_wait,
+        max_ack_pending: unsigned(config.max_ack_pending),
+        max_batch: unsigned(config.max_batch),
+        max_deliver: config.max_deliver,
+        ack_explicit: config.ack_policy == AckPolicy::Explicit,
+        backoff: config.backoff.clone(),
+    }
+}

@@ -1,0 +1,184 @@
+//! Opening the connection, and what its events mean.
+
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event, ServerError};
+use tokio::sync::watch;
+
+use super::inbox::Mux;
+use crate::backoff::jitter;
+use crate::error::ConnectError;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::options::NatsOptions;
+
+/// Longest pause between two attempts to reconnect.
+const RECONNECT_CEILING: Duration = Duration::from_secs(4);
+
+/// Who is told of the connection's events.
+#[derive(Clone, Debug)]
+pub(super) struct Watcher {
+    pub(super) metrics: Metrics,
+    pub(super) health: Health,
+    pub(super) mux: Mux,
+    pub(super) closing: watch::Sender<bool>,
+}
+
+impl Watcher {
+    fn see(&self, event: &Event) {
+        match event {
+            Event::Connected => tracing::info!("connected to the bus"),
+            Event::Disconnected => {
+                tracing::warn!("the connection to the bus is lost");
+                self.metrics.disconnects_total.add(1, &[]);
+                self.mux.connection_lost();
+            }
+            Event::LameDuckMode => tracing::info!("the server will stop soon"),
+            Event::Draining => tracing::debug!("the connection drains"),
+            Event::Closed => {
+                tracing::debug!("the connection is closed");
+                self.closing.send_replace(true);
+            }
+            Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
+                tracing::error!("a subscription is too slow and loses messages");
+                self.metrics.slow_consumer_total.add(1, &[]);
+            }
+            Event::ServerError(ServerError::AuthorizationViolation) => {
+                tracing::error!("the server refuses this identity");
+                self.violation("authorization violation".to_owned());
+            }
+            Event::ServerError(ServerError::Other(words)) => {
+                tracing::error!(words, "the server reports an error");
+                if words.to_ascii_lowercase().contains("permissions violation") {
+                    self.violation(refused_subject(words));
+                }
+            }
+            Event::ClientError(error) => {
+                tracing::error!(%error, "the client reports an error");
+            }
+        }
+    }
+
+    fn violation(&self, subject: String) {
+        self.metrics.permission_violation_total.add(1, &[]);
+        self.health.refused(subject);
+    }
+}
+
+/// The subject in `Permissions Violation for Publish to "subject"`.
+fn refused_subject(words: &str) -> String {
+    words
+        .split('"')
+        .nth(1)
+        .map_or_else(|| words.to_owned(), str::to_owned)
+}
+
+pub(super) async fn connect(
+    options: &NatsOptions,
+    watcher: Watcher,
+) -> Result<Client, ConnectError> {
+    let servers = options
+        .servers
+        .iter()
+        .map(|server| server.parse())
+        .collect::<Result<Vec<async_nats::ServerAddr>, _>>()
+        .map_err(|error| unusable("servers", &error))?;
+    if servers.is_empty() {
+        return Err(unusable("servers", &"at least one server is needed"));
+    }
+    if !dray_types::id::is_subject_token(&options.name) {
+        let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";
+        return Err(unusable("name", &reason));
+    }
+    identity(options)
+        .await?
+        .name(&options.name)
+        .custom_inbox_prefix(format!("_INBOX_{}", options.name))
+        .connection_timeout(options.connect_timeout.as_duration())
+        .reconnect_delay_callback(reconnect_delay)
+        .event_callback(move |event| {
+            watcher.see(&event);
+            std::future::ready(())
+        })
+        .connect(servers)
+        .await
+        .map_err(ConnectError::Connect)
+}
+
+/// Doubling with full jitter, so that a fleet does not come back in step (A-12).
+fn reconnect_delay(attempts: usize) -> Duration {
+    let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(6);
+    let bound = Duration::from_millis(100)
+        .saturating_mul(1 << doublings)
+        .min(RECONNECT_CEILING);
+    jitter(bound / 4, bound)
+}
+
+async fn identity(options: &NatsOptions) -> Result<ConnectOptions, ConnectError> {
+    let mut connect = ConnectOptions::new().require_tls(options.require_tls);
+    if !options.user.is_empty() {
+        connect =
+            connect.user_and_password(options.user.clone(), options.password.expose().to_owned());
+    }
+    if !options.nkey_seed.is_empty() {
+        connect = connect.nkey(options.nkey_seed.expose().to_owned());
+    }
+    if let Some(path) = &options.credentials_file {
+        connect = connect
+            .credentials_file(path)
+            .await
+            .map_err(|error| unusable("credentials_file", &error))?;
+    }
+    if let Some(path) = &options.ca_file {
+        connect = connect.add_root_certificates(path.clone());
+    }
+    match (&options.client_certificate_file, &options.client_key_file) {
+        (Some(certificate), Some(key)) => {
+            connect = connect.add_client_certificate(certificate.clone(), key.clone());
+        }
+        (None, None) => {}
+        _ => {
+            let reason = "certificate and key are needed together";
+            return Err(unusable("client_certificate_file", &reason));
+        }
+    }
+    Ok(connect)
+}
+
+fn unusable(option: &'static str, reason: &dyn std::fmt::Display) -> ConnectError {
+    ConnectError::Option {
+        option,
+        reason: reason.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_subjects_are_read_from_the_servers_words() {
+        for (words, subject) in [
+            (
+                "Permissions Violation for Publish to \"dray.event.x\"",
+                "dray.event.x",
+            ),
+            (
+                "Permissions Violation for Subscription to \"a.b\" using queue \"q\"",
+                "a.b",
+            ),
+            ("Permissions Violation", "Permissions Violation"),
+        ] {
+            assert_eq!(refused_subject(words), subject);
+        }
+    }
+
+    #[test]
+    fn reconnects_are_spread_and_bounded() {
+        for attempts in [0, 1, 5, 1_000_000] {
+            assert!(reconnect_delay(attempts) <= RECONNECT_CEILING);
+        }
+        let delays: std::collections::BTreeSet<_> = (0..20).map(|_| reconnect_delay(10)).collect();
+        assert!(delays.len() > 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! Reply addresses: one wildcard subscription for all calls of a connection.
+//!
+//! The client's own requests take one reply each; calls need more than one (progress), see late ones (to count
+//! them), and are told when the connection is lost.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::super::{CONNECTION_LOST, Message};
+use super::from_nats;
+use crate::error::TransportError;
+use crate::headers::Headers;
+use crate::metrics::Metrics;
+
+/// Replies that may wait in one inbox: a final one and progress at its highest rate for some seconds.
+const CAPACITY: usize = 32;
+
+/// All open inboxes of a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mux {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    prefix: OnceLock<String>,
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, mpsc::Sender<Message>>>,
+}
+
+impl Mux {
+    /// Subscribes and hands out replies from now on.
+    pub(super) async fn start(
+        self,
+        client: &async_nats::Client,
+        metrics: &Metrics,
+        tasks: &TaskTracker,
+    ) -> Result<Self, TransportError> {
+        let prefix = self.shared.prefix.get_or_init(|| client.new_inbox());
+        let mut replies = client
+            .subscribe(format!("{prefix}.*"))
+            .await
+            .map_err(TransportError::other)?;
+        client.flush().await.map_err(TransportError::other)?;
+        let shared = Arc::downgrade(&self.shared);
+        let late = metrics.call_late_replies_total.clone();
+        drop(tasks.spawn(async move {
+            while let Some(reply) = replies.next().await {
+                let Some(shared) = shared.upgrade() else {
+                    break;
+                };
+                if !shared.hand_over(from_nats(reply)) {
+                    late.add(1, &[]);
+                }
+            }
+        }));
+        Ok(self)
+    }
+
+    pub(super) fn open(&self) -> Inbox {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
+        let id = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        self.shared.lock().insert(id, sender);
+        let prefix = self.shared.prefix.get().map_or("", String::as_str);
+        Inbox {
+            address: format!("{prefix}.{id}"),
+            id,
+            receiver,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Tells everybody who waits that their request or its answer may be lost.
+    pub(super) fn connection_lost(&self) {
+        let notice = Message {
+            subject: String::new(),
+            reply: None,
+            headers: Headers::new(),
+            payload: bytes::Bytes::new(),
+            status: Some(CONNECTION_LOST),
+        };
+        for sender in self.shared.lock().values() {
+            drop(sender.try_send(notice.clone()));
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<Message>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody waits for it.
+    fn hand_over(&self, reply: Message) -> bool {
+        let id = reply
+            .subject
+            .rsplit_once('.')
+            .and_then(|(_, id)| id.parse::<u64>().ok());
+        let sender = id.and_then(|id| self.lock().get(&id).cloned());
+        sender.is_some_and(|sender| sender.try_send(reply).is_ok())
+    }
+}
+
+/// An address for replies, gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    address: String,
+    id: u64,
+    receiver: mpsc::Receiver<Message>,
+    shared: Arc<Shared>,
+}
+
+impl Inbox {
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Message> {
+        self.receiver.recv().await
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.shared.lock().remove(&self.id);
+    }
+}

@@ -1,0 +1,221 @@
+//! Pulling from durables, acknowledging, and following a stream.
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::AckKind;
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use futures_util::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::super::{Ack, Pulled, Start, Stored};
+use super::{Nats, headers_of, millis};
+use crate::error::TransportError;
+
+/// How long after a stop a delivery that was under way is still taken, to be handed back.
+const LINGER: Duration = Duration::from_millis(100);
+/// How long a request for what is there may take.
+const NOW: Duration = Duration::from_secs(2);
+/// After this long without a reader the server forgets a cursor's consumer.
+const FORGET: Duration = Duration::from_mins(1);
+
+/// Pulls from one durable.
+#[derive(Debug)]
+pub(crate) struct Puller {
+    consumer: Consumer<pull::Config>,
+}
+
+impl Nats {
+    pub(crate) async fn puller(
+        &self,
+        stream: &str,
+        durable: &str,
+    ) -> Result<Puller, TransportError> {
+        let found = self.find_consumer(stream, durable).await?;
+        let consumer =
+            found.ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?;
+        Ok(Puller { consumer })
+    }
+
+    pub(crate) async fn cursor(
+        &self,
+        stream: &str,
+        filter: &str,
+        start: Start,
+    ) -> Result<Cursor, TransportError> {
+        let handle = self
+            .context
+            .get_stream_no_info(stream)
+            .await
+            .map_err(TransportError::other)?;
+        let deliver_policy = match start {
+            Start::New => DeliverPolicy::New,
+            Start::Sequence(start_sequence) => DeliverPolicy::ByStartSequence { start_sequence },
+        };
+        let consumer = handle
+            .create_consumer(pull::Config {
+                deliver_policy,
+                ack_policy: AckPolicy::None,
+                filter_subject: filter.to_owned(),
+                inactive_threshold: FORGET,
+                ..pull::Config::default()
+            })
+            .await
+            .map_err(TransportError::other)?;
+        let messages = consumer.messages().await.map_err(TransportError::other)?;
+        Ok(Cursor {
+            messages: Box::new(messages),
+        })
+    }
+}
+
+impl Puller {
+    pub(crate) fn ack_wait(&self) -> Duration {
+        self.consumer.cached_info().config.ack_wait
+    }
+
+    pub(crate) fn max_batch(&self) -> usize {
+        match usize::try_from(self.consumer.cached_info().config.max_batch) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(most) => most,
+        }
+    }
+
+    pub(crate) async fn fetch(
+        &mut self,
+        count: usize,
+        wait: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Vec<Pulled>, TransportError> {
+        let there = self
+            .consumer
+            .fetch()
+            .max_messages(count.min(self.max_batch()))
+            .expires(NOW)
+            .messages()
+            .await
+            .map_err(TransportError::other)?;
+        let pulled = collect(there, stop).await?;
+        if !pulled.is_empty() || stop.is_cancelled() {
+            return Ok(pulled);
+        }
+        let next = self
+            .consumer
+            .batch()
+            .max_messages(1)
+            .expires(wait)
+            .messages()
+            .await
+            .map_err(TransportError::other)?;
+        collect(next, stop).await
+    }
+}
+
+async fn collect(
+    mut batch: pull::Batch,
+    stop: &CancellationToken,
+) -> Result<Vec<Pulled>, TransportError> {
+    let mut pulled = Vec::new();
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = batch.next() => next,
+            () = stop.cancelled() => {
+                // What the server has sent already is taken, so that it can be handed back at once.
+                tokio::time::timeout(LINGER, batch.next()).await.ok().flatten()
+            }
+        };
+        match next {
+            Some(Ok(message)) => pulled.push(delivery(message)?),
+            Some(Err(error)) if pulled.is_empty() => return Err(TransportError::Other(error)),
+            Some(Err(_)) | None => return Ok(pulled),
+        }
+    }
+}
+
+fn delivery(message: jetstream::Message) -> Result<Pulled, TransportError> {
+    let info = message.info().map_err(TransportError::Other)?;
+    let delivered = u64::try_from(info.delivered).unwrap_or(1);
+    let stored = read(&message, info.stream_sequence, millis(info.published));
+    let (_, acker) = message.split();
+    Ok(Pulled {
+        message: stored,
+        delivered,
+        acker: super::super::Acker::Nats(Acker {
+            inner: std::sync::Arc::new(acker),
+        }),
+    })
+}
+
+fn read(message: &jetstream::Message, sequence: u64, time_ms: u64) -> Stored {
+    Stored {
+        sequence,
+        subject: message.subject.to_string(),
+        headers: headers_of(message.headers.as_ref()),
+        payload: message.payload.clone(),
+        time_ms,
+    }
+}
+
+/// Acknowledges one delivery.
+#[derive(Clone)]
+pub(crate) struct Acker {
+    inner: std::sync::Arc<jetstream::message::Acker>,
+}
+
+impl std::fmt::Debug for Acker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acker").finish_non_exhaustive()
+    }
+}
+
+impl Acker {
+    pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
+        self.inner
+            .ack_with(kind(ack))
+            .await
+            .map_err(TransportError::Other)
+    }
+
+    pub(crate) async fn confirm(&self, ack: Ack, wait: Duration) -> Result<(), TransportError> {
+        let confirmed = self.inner.double_ack_with(kind(ack));
+        match tokio::time::timeout(wait, confirmed).await {
+            Ok(result) => result.map_err(TransportError::Other),
+            Err(_elapsed) => Err(TransportError::TimedOut),
+        }
+    }
+}
+
+fn kind(ack: Ack) -> AckKind {
+    match ack {
+        Ack::Done => AckKind::Ack,
+        Ack::Again(delay) if delay.is_zero() => AckKind::Nak(None),
+        Ack::Again(delay) => AckKind::Nak(Some(delay)),
+        Ack::Progress => AckKind::Progress,
+        Ack::Term => AckKind::Term,
+    }
+}
+
+/// Follows a stream with an ephemeral consumer.
+pub(crate) struct Cursor {
+    messages: Box<pull::Stream>,
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursor").finish_non_exhaustive()
+    }
+}
+
+impl Cursor {
+    pub(crate) async fn next(&mut self) -> Result<Stored, TransportError> {
+        match self.messages.next().await {
+            Some(Ok(message)) => {
+                let info = message.info().map_err(TransportError::Other)?;
+                Ok(read(&message, info.stream_sequence, millis(info.published)))
+            }
+            Some(Err(error)) => Err(TransportError::other(error)),
+            None => Err(TransportError::Disconnected),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Stream messages: publishing with acknowledgement, reading by sequence, keys.
+
+use std::time::Duration;
+
+use async_nats::client::{Request, RequestErrorKind};
+use async_nats::jetstream::publish::PublishAck;
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessageErrorKind};
+use async_nats::jetstream::{ErrorCode, message::StreamMessage};
+use async_nats::{RequestError, jetstream};
+
+use super::super::{Acknowledged, KV_DELETE, KV_OPERATION, KeyEntry, Outgoing, Stored};
+use super::{Nats, headers_of, millis, to_nats};
+use crate::error::TransportError;
+
+/// "insufficient resources": the server has no room left at all.
+const OUT_OF_RESOURCES: [ErrorCode; 3] = [
+    ErrorCode::INSUFFICIENT_RESOURCES,
+    ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+    ErrorCode::MEMORY_RESOURCES_EXCEEDED,
+];
+
+impl Nats {
+    pub(crate) async fn store(
+        &self,
+        message: Outgoing,
+        wait: Duration,
+    ) -> Result<Acknowledged, TransportError> {
+        let size = message.size();
+        let subject = message.subject;
+        let request = Request::new()
+            .headers(to_nats(&message.headers)?)
+            .payload(message.payload)
+            .timeout(Some(wait));
+        let sent = self.client.send_request(subject.clone(), request);
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(wait, sent) => answer,
+            () = self.health.refusal_of(&subject) => return Err(TransportError::Denied(subject)),
+        };
+        let reply = match answer {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(error)) => return Err(request_error(error, &subject)),
+            Err(_elapsed) => return Err(TransportError::TimedOut),
+        };
+        match serde_json::from_slice(&reply.payload).map_err(TransportError::other)? {
+            Response::Ok(PublishAck {
+                stream,
+                sequence,
+                duplicate,
+                ..
+            }) => Ok(Acknowledged {
+                stream,
+                sequence,
+                duplicate,
+            }),
+            Response::Err { error } => Err(refusal(error, size)),
+        }
+    }
+
+    pub(crate) async fn read_next(
+        &self,
+        stream: &str,
+        filter: &str,
+        sequence: u64,
+    ) -> Result<Option<Stored>, TransportError> {
+        self.read(stream, sequence, Some(filter)).await
+    }
+
+    pub(crate) async fn read_at(
+        &self,
+        stream: &str,
+        sequence: u64,
+    ) -> Result<Option<Stored>, TransportError> {
+        self.read(stream, sequence, None).await
+    }
+
+    async fn read(
+        &self,
+        stream: &str,
+        sequence: u64,
+        filter: Option<&str>,
+    ) -> Result<Option<Stored>, TransportError> {
+        let handle = self
+            .context
+            .get_stream_no_info(stream)
+            .await
+            .map_err(TransportError::other)?;
+        let mut request = handle.raw_message_builder().sequence(sequence);
+        if let Some(filter) = filter {
+            request = request.next_by_subject(filter);
+        }
+        match request.send().await {
+            Ok(message) => Ok(Some(stored(message))),
+            Err(error) => match error.kind() {
+                RawMessageErrorKind::NoMessageFound => Ok(None),
+                RawMessageErrorKind::JetStream(cause) => match cause.error_code() {
+                    ErrorCode::STREAM_NOT_FOUND => {
+                        Err(TransportError::NotProvisioned(stream.to_owned()))
+                    }
+                    _ => Err(TransportError::other(cause)),
+                },
+                RawMessageErrorKind::InvalidSubject | RawMessageErrorKind::Other => {
+                    Err(TransportError::other(error))
+                }
+            },
+        }
+    }
+
+    pub(crate) async fn key_get(
+        &self,
+        bucket: &str,
+        key: &str,
+    ) -> Result<Option<KeyEntry>, TransportError> {
+        let name = format!("KV_{bucket}");
+        let handle = self
+            .context
+            .get_stream_no_info(&name)
+            .await
+            .map_err(TransportError::other)?;
+        let subject = format!("$KV.{bucket}.{key}");
+        match handle.direct_get_last_for_subject(subject).await {
+            Ok(message) => {
+                let message = stored(message);
+                Ok(Some(KeyEntry {
+                    deleted: message.headers.get(KV_OPERATION) == Some(KV_DELETE),
+                    value: message.payload,
+                    revision: message.sequence,
+                    time_ms: message.time_ms,
+                }))
+            }
+            Err(error) => match error.kind() {
+                DirectGetErrorKind::NotFound => Ok(None),
+                DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut),
+                DirectGetErrorKind::InvalidSubject
+                | DirectGetErrorKind::Request
+                | DirectGetErrorKind::ErrorResponse(..)
+                | DirectGetErrorKind::Other => Err(direct_error(error, &name)),
+            },
+        }
+    }
+}
+
+fn stored(message: StreamMessage) -> Stored {
+    Stored {
+        sequence: message.sequence,
+        subject: message.subject.to_string(),
+        headers: headers_of(Some(&message.headers)),
+        payload: message.payload,
+        time_ms: millis(message.time),
+    }
+}
+
+fn direct_error(error: DirectGetError, stream: &str) -> TransportError {
+    let nobody = std::error::Error::source(&error)
+        .and_then(|cause| cause.downcast_ref::<RequestError>())
+        .is_some_and(|cause| cause.kind() == RequestErrorKind::NoResponders);
+    if nobody {
+        TransportError::NotProvisioned(stream.to_owned())
+    } else {
+        TransportError::other(error)
+    }
+}
+
+pub(super) fn request_error(error: RequestError, subject: &str) -> TransportError {
+    match error.kind() {
+        RequestErrorKind::TimedOut => TransportError::TimedOut,
+        RequestErrorKind::NoResponders => TransportError::NotProvisioned(subject.to_owned()),
+        _ => TransportError::other(error),
+    }
+}
+
+fn refusal(error: jetstream::Error, size: usize) -> TransportError {
+    match error.error_code() {
+        ErrorCode::STREAM_STORE_FAILED => TransportError::Full,
+        code if OUT_OF_RESOURCES.contains(&code) => TransportError::Full,
+        ErrorCode::STREAM_WRONG_LAST_SEQUENCE => TransportError::WrongRevision,
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => TransportError::TooLarge { size, limit: size },
+        _ => TransportError::other(error),
+    }
+}

@@ -1,0 +1,128 @@
+//! Waiting with jitter, and how many retries a dependency may get.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A time between both bounds, evenly spread.
+pub(crate) fn jitter(from: Duration, to: Duration) -> Duration {
+    rand::random_range(from..=to.max(from))
+}
+
+/// Full jitter below a bound that doubles with every use.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    bound: Duration,
+    ceiling: Duration,
+}
+
+impl Backoff {
+    pub(crate) const fn new(first: Duration, ceiling: Duration) -> Self {
+        Self {
+            bound: first,
+            ceiling,
+        }
+    }
+
+    /// The next delay: between half the bound's floor of 10 ms and the bound.
+    pub(crate) fn next_delay(&mut self) -> Duration {
+        let delay = jitter(FLOOR, self.bound);
+        self.bound = (self.bound * 2).min(self.ceiling);
+        delay
+    }
+}
+
+/// Shortest delay, so that a jitter near zero does not hammer.
+const FLOOR: Duration = Duration::from_millis(10);
+
+/// The delay before attempt `attempt + 1` of work: at most `min(30 s, 1 s × 2^(attempt − 1))`, full jitter
+/// (messaging-reliability 8).
+pub(crate) fn work_delay(attempt: u32) -> Duration {
+    const CEILING: Duration = Duration::from_secs(30);
+    let doublings = attempt.saturating_sub(1).min(5);
+    let bound = Duration::from_secs(1 << doublings).min(CEILING);
+    jitter(FLOOR, bound)
+}
+
+/// Retries are at most a fifth of the requests of the last minute (messaging-reliability 8).
+///
+/// A few retries are always free, because a fifth of a handful is nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    requests: VecDeque<Instant>,
+    retries: VecDeque<Instant>,
+}
+
+impl Budget {
+    const WINDOW: Duration = Duration::from_secs(60);
+    const FREE: usize = 10;
+    /// Requests that are remembered; above it the share is exact enough.
+    const REMEMBERED: usize = 10_000;
+
+    /// Notes a first try.
+    pub(crate) fn request(&mut self) {
+        self.forget();
+        if self.requests.len() >= Self::REMEMBERED {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(Instant::now());
+    }
+
+    /// Takes a retry out of the budget; `false` when there is none left.
+    pub(crate) fn retry(&mut self) -> bool {
+        self.forget();
+        let allowed = (self.requests.len() / 5).max(Self::FREE);
+        if self.retries.len() >= allowed {
+            return false;
+        }
+        self.retries.push_back(Instant::now());
+        true
+    }
+
+    fn forget(&mut self) {
+        for times in [&mut self.requests, &mut self.retries] {
+            while times.front().is_some_and(|at| at.elapsed() >= Self::WINDOW) {
+                times.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_waits_longer_after_each_attempt_and_never_over_half_a_minute() {
+        for (attempt, bound) in [(0, 1), (1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (99, 30)] {
+            for _ in 0..50 {
+                assert!(
+                    work_delay(attempt) <= Duration::from_secs(bound),
+                    "{attempt}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_ceiling() {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(120));
+        for bound in [50, 100, 120, 120] {
+            assert!(backoff.next_delay() <= Duration::from_millis(bound));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_are_a_fifth_of_the_requests_of_a_minute() {
+        let mut budget = Budget::default();
+        for _ in 0..100 {
+            budget.request();
+        }
+        let granted = (0..100).filter(|_| budget.retry()).count();
+        assert_eq!(granted, 20);
+        tokio::time::advance(Budget::WINDOW).await;
+        let granted = (0..100).filter(|_| budget.retry()).count();
+        assert_eq!(granted, Budget::FREE);
+    }
+}

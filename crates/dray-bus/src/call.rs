@@ -1,0 +1,342 @@
+//! Asking: one inbox per call, retries inside the deadline, a circuit per area (messaging-reliability 20).
+
+mod area;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_proto::contract::{call_subject, schema};
+use dray_proto::{Call, MESSAGE_LIMIT, v1};
+use dray_types::{Fault, FaultCode, Retry};
+use prost::Message as _;
+use tokio::time::Instant;
+
+pub(crate) use self::area::Area;
+use crate::backend::{CONNECTION_LOST, Inbox, Message, NO_RESPONDERS, Outgoing};
+use crate::backoff::{Backoff, jitter};
+use crate::bus::Bus;
+use crate::error::{CallError, ReplyError, TransportError};
+use crate::headers;
+use crate::meta::Meta;
+use crate::subject;
+
+/// Most tries that reach a responder (C-6).
+const TRIES: u32 = 3;
+
+pub(crate) type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
+
+pub(crate) async fn call<'a, C: Call>(
+    bus: &'a Bus,
+    meta: &Meta,
+    request: &C,
+    observe: Observer<'a>,
+) -> Result<C::Reply, CallError> {
+    let begun = Instant::now();
+    let mut attempt = Attempt::new::<C>(bus, meta, request, observe)?;
+    let result = attempt.run().await;
+    let answered = attempt.finish(&result);
+    let result = result.and_then(|payload| {
+        C::Reply::decode(payload).map_err(|error| CallError::Reply(ReplyError::Decode(error)))
+    });
+    let label = match &result {
+        Ok(_) => "ok",
+        Err(CallError::Fault(_)) => "fault",
+        Err(CallError::NoResponder(_)) => "no_responder",
+        Err(CallError::Timeout(_)) => "timeout",
+        Err(CallError::CircuitOpen(_)) => "circuit_open",
+        Err(CallError::TooLarge { .. }) => "too_large",
+        Err(CallError::Reply(_)) => "bad_reply",
+        Err(CallError::Transport(_)) => "transport",
+    };
+    bus.inner
+        .metrics
+        .called(C::AREA, label, begun.elapsed().as_secs_f64());
+    drop(answered);
+    result
+}
+
+/// One call under way.
+struct Attempt<'a> {
+    bus: &'a Bus,
+    area_name: &'static str,
+    area: std::sync::Arc<Area>,
+    message: Outgoing,
+    inbox: Inbox,
+    observe: Observer<'a>,
+    until: Instant,
+    total: Duration,
+    abandoned: Abandoned,
+}
+
+/// What one try brought.
+enum Answer {
+    Payload(Bytes),
+    Fault(Fault),
+    NoResponders,
+    Silence,
+}
+
+impl<'a> Attempt<'a> {
+    fn new<C: Call>(
+        bus: &'a Bus,
+        meta: &Meta,
+        request: &C,
+        observe: Observer<'a>,
+    ) -> Result<Self, CallError> {
+        let message = Outgoing {
+            subject: call_subject::<C>(),
+            headers: meta.headers(&schema::<C>()),
+            payload: request.encode_to_vec().into(),
+        };
+        let size = message.size();
+        if size > MESSAGE_LIMIT {
+            return Err(CallError::TooLarge {
+                size,
+                limit: MESSAGE_LIMIT,
+            });
+        }
+        let total = meta.deadline.remaining(bus.now_ms());
+        if total.is_zero() {
+            return Err(CallError::Timeout(message.subject));
+        }
+        let area = bus.area(C::AREA);
+        if !area.may_ask() {
+            return Err(CallError::CircuitOpen(C::AREA.to_owned()));
+        }
+        Ok(Self {
+            bus,
+            area_name: C::AREA,
+            area,
+            inbox: bus.inner.backend.inbox(),
+            abandoned: Abandoned::new(bus, C::AREA, meta),
+            message,
+            observe,
+            until: Instant::now() + total,
+            total,
+        })
+    }
+
+    /// Tries until there is an answer that another try would not change.
+    async fn run(&mut self) -> Result<Bytes, CallError> {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let last = tries >= TRIES;
+            let (delay, failure) = match self.once(last).await? {
+                Answer::Payload(payload) => return Ok(payload),
+                Answer::Fault(fault) => match retry_delay(&fault) {
+                    Some(delay) if !last => (delay, CallError::Fault(fault)),
+                    _ => return Err(CallError::Fault(fault)),
+                },
+                Answer::NoResponders => {
+                    // Nobody was reached, so this was no try.
+                    tries -= 1;
+                    let subject = self.message.subject.clone();
+                    (backoff.next_delay(), CallError::NoResponder(subject))
+                }
+                Answer::Silence => {
+                    let failure = CallError::Timeout(self.message.subject.clone());
+                    if last || self.left() < self.total / 2 {
+                        return Err(failure);
+                    }
+                    (Duration::ZERO, failure)
+                }
+            };
+            if self.left() <= delay || !self.area.may_retry() {
+                return Err(failure);
+            }
+            self.bus.inner.metrics.retried(self.area_name);
+            if let Some(payload) = self.pause(delay).await? {
+                return Ok(payload);
+            }
+        }
+    }
+
+    /// Sends once and waits for what comes, from this try or an earlier one.
+    async fn once(&mut self, last: bool) -> Result<Answer, CallError> {
+        let half = self.total / 2;
+        let share = if last || self.left() <= half || !self.area.fits(half) {
+            self.left()
+        } else {
+            half
+        };
+        let until = Instant::now() + share;
+        let address = self.inbox.address().to_owned();
+        let sent = self
+            .bus
+            .inner
+            .backend
+            .publish(Some(&address), self.message.clone());
+        match tokio::time::timeout_at(until, sent).await {
+            Ok(Ok(())) => self.abandoned.arm(),
+            Ok(Err(error)) if error.is_passing() => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "request was not sent"
+                );
+                return Ok(Answer::NoResponders);
+            }
+            Ok(Err(TransportError::TooLarge { size, limit })) => {
+                return Err(CallError::TooLarge { size, limit });
+            }
+            Ok(Err(error)) => return Err(CallError::Transport(error)),
+            Err(_elapsed) => return Ok(Answer::Silence),
+        }
+        self.answer(until).await
+    }
+
+    async fn answer(&mut self, until: Instant) -> Result<Answer, CallError> {
+        let refused = self.bus.inner.health.refusal_of(&self.message.subject);
+        tokio::pin!(refused);
+        loop {
+            let reply = tokio::select! {
+                reply = self.inbox.next() => reply,
+                () = &mut refused => {
+                    let subject = self.message.subject.clone();
+                    return Err(CallError::Transport(TransportError::Denied(subject)));
+                }
+                () = tokio::time::sleep_until(until) => return Ok(Answer::Silence),
+            };
+            let Some(reply) = reply else {
+                return Err(CallError::Transport(TransportError::Disconnected));
+            };
+            if reply.headers.get(headers::PROGRESS).is_some() {
+                if let Some(observe) = &mut self.observe {
+                    observe(reply.payload);
+                }
+                continue;
+            }
+            return read(reply).map_err(CallError::Reply);
+        }
+    }
+
+    /// Waits before the next try; an answer to an earlier one ends the wait.
+    async fn pause(&mut self, delay: Duration) -> Result<Option<Bytes>, CallError> {
+        if delay.is_zero() {
+            return Ok(None);
+        }
+        let until = Instant::now() + delay;
+        loop {
+            match self.answer(until).await? {
+                Answer::Payload(payload) => return Ok(Some(payload)),
+                Answer::Silence => return Ok(None),
+                Answer::Fault(_) | Answer::NoResponders => {}
+            }
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Tells the area how it went, and whoever may still work on it when nobody waits any more.
+    fn finish(self, result: &Result<Bytes, CallError>) -> Abandoned {
+        let answered = match result {
+            Ok(_) => {
+                self.area.answered(self.total - self.left());
+                true
+            }
+            Err(CallError::Fault(_) | CallError::NoResponder(_) | CallError::Reply(_)) => {
+                self.area.answered(Duration::ZERO);
+                true
+            }
+            Err(CallError::Timeout(_)) => {
+                self.area.silent();
+                false
+            }
+            Err(
+                CallError::CircuitOpen(_) | CallError::TooLarge { .. } | CallError::Transport(_),
+            ) => {
+                self.area.undecided();
+                true
+            }
+        };
+        let mut abandoned = self.abandoned;
+        if answered {
+            abandoned.disarm();
+        }
+        abandoned
+    }
+}
+
+/// Reads a final reply.
+fn read(reply: Message) -> Result<Answer, ReplyError> {
+    if matches!(reply.status, Some(NO_RESPONDERS | CONNECTION_LOST)) {
+        return Ok(Answer::NoResponders);
+    }
+    match reply.headers.get(headers::OUTCOME) {
+        Some("ok") => Ok(Answer::Payload(reply.payload)),
+        Some("fault") => v1::Fault::decode(reply.payload)
+            .map(|fault| Answer::Fault(fault.into()))
+            .map_err(ReplyError::Decode),
+        _ => Err(ReplyError::Outcome),
+    }
+}
+
+/// The wait before a fault is worth another try: only when it says so itself (C-6).
+fn retry_delay(fault: &Fault) -> Option<Duration> {
+    match (fault.code, fault.retry) {
+        (FaultCode::RateLimited | FaultCode::Unavailable, Retry::After(delay)) => {
+            Some(delay + jitter(Duration::ZERO, Duration::from_millis(50)))
+        }
+        _ => None,
+    }
+}
+
+/// Tells the responders that nobody waits any more (C-9), unless an answer came.
+struct Abandoned {
+    bus: Bus,
+    message: Option<Outgoing>,
+    armed: bool,
+}
+
+impl Abandoned {
+    fn new(bus: &Bus, area: &str, meta: &Meta) -> Self {
+        Self {
+            bus: bus.clone(),
+            message: Some(Outgoing {
+                subject: subject::cancel(area),
+                headers: meta.headers(""),
+                payload: Bytes::new(),
+            }),
+            armed: false,
+        }
+    }
+
+    /// From now on somebody may be working on it.
+    fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some(message) = self.message.take().filter(|_| self.armed) else {
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let bus = self.bus.clone();
+        self.bus.inner.tasks.spawn_on(
+            async move {
+                let sent = bus.inner.backend.publish(None, message);
+                if let Ok(Err(error)) = tokio::time::timeout(crate::health::DRAIN_WAIT, sent).await
+                {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "cancellation was not sent"
+                    );
+                }
+            },
+            &runtime,
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! What the callers of one area know together: a circuit, a retry budget, and how long answers take.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backoff::Budget;
+
+/// Timeouts in a row after which nothing is asked for a while (C-10).
+const SILENCES: u32 = 20;
+/// How long nothing is asked.
+const REST: Duration = Duration::from_secs(2);
+
+/// Shared by all callers of an area.
+#[derive(Debug, Default)]
+pub(crate) struct Area {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    silences: u32,
+    rests_until: Option<Instant>,
+    probing: bool,
+    budget: Budget,
+    /// The longest answer of late, in a slow decline.
+    longest: Duration,
+}
+
+impl Area {
+    /// Whether a call may be made now; notes it when it may.
+    pub(crate) fn may_ask(&self) -> bool {
+        let mut state = self.lock();
+        if let Some(until) = state.rests_until {
+            if Instant::now() < until || state.probing {
+                return false;
+            }
+            state.probing = true;
+        }
+        state.budget.request();
+        true
+    }
+
+    /// Takes a retry from the budget.
+    pub(crate) fn may_retry(&self) -> bool {
+        self.lock().budget.retry()
+    }
+
+    /// Whether answers usually come well within `share` (C-6).
+    pub(crate) fn fits(&self, share: Duration) -> bool {
+        self.lock().longest * 2 <= share
+    }
+
+    /// Somebody answered, after `took` (zero when that says nothing about usual answers).
+    pub(crate) fn answered(&self, took: Duration) {
+        let mut state = self.lock();
+        state.silences = 0;
+        state.rests_until = None;
+        state.probing = false;
+        if !took.is_zero() {
+            let declined = state.longest - state.longest / 64;
+            state.longest = declined.max(took);
+        }
+    }
+
+    /// Nobody answered in time.
+    pub(crate) fn silent(&self) {
+        let mut state = self.lock();
+        state.silences = state.silences.saturating_add(1);
+        if state.silences >= SILENCES {
+            state.rests_until = Some(Instant::now() + REST);
+        }
+        state.probing = false;
+    }
+
+    /// The call ended without saying anything about the area.
+    pub(crate) fn undecided(&self) {
+        self.lock().probing = false;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn twenty_silences_rest_the_area_and_one_probe_wakes_it() {
+        let area = Area::default();
+        for _ in 0..SILENCES {
+            assert!(area.may_ask());
+            area.silent();
+        }
+        assert!(!area.may_ask());
+        tokio::time::advance(REST).await;
+        assert!(area.may_ask(), "one probe");
+        assert!(!area.may_ask(), "and no second beside it");
+        area.silent();
+        assert!(!area.may_ask(), "a silent probe rests it again");
+        tokio::time::advance(REST).await;
+        assert!(area.may_ask());
+        area.answered(Duration::from_millis(1));
+        assert!(area.may_ask() && area.may_ask());
+    }
+
+    #[test]
+    fn an_answer_in_between_starts_the_count_again() {
+        let area = Area::default();
+        for _ in 0..SILENCES - 1 {
+            area.silent();
+        }
+        area.answered(Duration::ZERO);
+        area.silent();
+        assert!(area.may_ask());
+    }
+
+    #[test]
+    fn slow_answers_widen_the_first_try() {
+        let area = Area::default();
+        assert!(area.fits(Duration::from_millis(10)), "nothing known yet");
+        area.answered(Duration::from_secs(6));
+        assert!(!area.fits(Duration::from_secs(10)));
+        for _ in 0..64 {
+            area.answered(Duration::from_millis(1));
+        }
+        assert!(
+            area.fits(Duration::from_secs(10)),
+            "and is forgotten slowly"
+        );
+    }
+}

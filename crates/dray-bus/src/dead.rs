@@ -1,0 +1,295 @@
+//! Dead letters: work that was given up, kept with everything an operator needs to look at it and start it again
+//! (messaging-reliability 9).
+
+mod letters;
+
+use bytes::Bytes;
+use dray_proto::contract::schema;
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{Deadline, Fault, OperationId, TenantId};
+use prost::Message as _;
+
+pub use self::letters::{DeadLetters, LetterError, Show, Summary};
+use crate::backend::{Outgoing, Pulled, Stored};
+use crate::bus::Bus;
+use crate::error::PublishError;
+use crate::headers::{self, Headers};
+use crate::ids;
+use crate::ledger::LedgerError;
+use crate::meta::Meta;
+use crate::subject::{self, Parts};
+use crate::topology::{DEAD, EVENT, WORK};
+use crate::work::Envelope;
+use crate::work::job::{Job, Stuck};
+
+/// Largest dead letter: below what every usable server takes (256 KiB), above any message with its wrapping.
+const LETTER_LIMIT: usize = 240 * 1024;
+/// How much of an original that cannot be wrapped is kept.
+const PREFIX: usize = 4 * 1024;
+
+/// What a dead letter says.
+pub(crate) struct Letter<'a> {
+    pub(crate) original: &'a Stored,
+    pub(crate) delivered: u64,
+    pub(crate) record: Option<&'a v1::LedgerRecord>,
+    pub(crate) fault: &'a Fault,
+    pub(crate) service_version: &'a str,
+}
+
+impl Letter<'_> {
+    fn wrap(&self, now_ms: u64) -> v1::DeadLetter {
+        let original = self.original;
+        let complete =
+            original.payload.len() + original.headers.wire_size() <= LETTER_LIMIT - PREFIX;
+        let kept = if complete { usize::MAX } else { PREFIX };
+        let mut room = LETTER_LIMIT / 4;
+        v1::DeadLetter {
+            subject: original.subject.clone(),
+            stream: WORK.to_owned(),
+            stream_sequence: original.sequence,
+            delivered: self.delivered,
+            attempts: self.record.map_or(0, |record| record.attempts),
+            fault: Some(self.fault.clone().into()),
+            first_error_ms: self
+                .record
+                .map(|record| record.first_error_ms)
+                .filter(|&first| first != 0)
+                .unwrap_or(now_ms),
+            last_error_ms: now_ms,
+            service_version: self.service_version.to_owned(),
+            headers: original
+                .headers
+                .iter()
+                .filter(|(name, value)| {
+                    let size = name.len() + value.len();
+                    let fits = complete || size <= room;
+                    room = room.saturating_sub(size);
+                    fits
+                })
+                .map(|(name, value)| v1::Header {
+                    name: name.to_owned(),
+                    value: value.to_owned(),
+                })
+                .collect(),
+            payload: original.payload.iter().take(kept).copied().collect(),
+            payload_complete: complete,
+        }
+    }
+}
+
+/// Publishes the dead letter and waits for its acknowledgement. Repeating it changes nothing: its id is fixed.
+pub(crate) async fn publish(
+    bus: &Bus,
+    letter: &Letter<'_>,
+    envelope: Option<&Envelope>,
+) -> Result<(), PublishError> {
+    let subject = dead_subject(&letter.original.subject);
+    let now_ms = bus.now_ms();
+    let mut all = Headers::new();
+    match envelope {
+        Some(envelope) => {
+            all.append(headers::MESSAGE_ID, letter_id(envelope));
+            for (name, value) in envelope.meta.headers(&schema::<v1::DeadLetter>()).iter() {
+                all.append(name, value);
+            }
+        }
+        None => {
+            let sequence = letter.original.sequence;
+            all.append(headers::MESSAGE_ID, format!("{WORK}/{sequence}:dlq"));
+            all.append(headers::SCHEMA, schema::<v1::DeadLetter>());
+            all.append(headers::CONTENT_TYPE, headers::PROTOBUF);
+        }
+    }
+    let message = Outgoing {
+        subject,
+        headers: all,
+        payload: letter.wrap(now_ms).encode_to_vec().into(),
+    };
+    bus.inner.metrics.dead(letter.fault.code);
+    let deadline = Deadline::from_unix_ms(now_ms);
+    bus.publish_message(DEAD, message, LETTER_LIMIT + PREFIX, deadline)
+        .await
+        .map(|_| ())
+}
+
+/// `<tenant>/<operation>:<step>:dlq`; a redriven one carries its count, or the stream would take it for the first.
+fn letter_id(envelope: &Envelope) -> String {
+    let tenant = envelope.meta.tenant.token();
+    let operation = &envelope.meta.operation;
+    let step = envelope.step();
+    match envelope.redrives {
+        0 => format!("{tenant}/{operation}:{step}:dlq"),
+        redrives => format!("{tenant}/{operation}:{step}:dlq:{redrives}"),
+    }
+}
+
+/// `dray.dead.…` for `dray.work.…`. A subject that is not one of work is kept out of the tenants' reach.
+fn dead_subject(work: &str) -> String {
+    match subject::parts(work) {
+        Some(Parts {
+            area, verb, tenant, ..
+        }) => format!("dray.dead.{area}.v1.{verb}.{tenant}"),
+        None => match work
+            .strip_prefix("dray.work.")
+            .map(|rest| rest.split('.').next())
+        {
+            Some(Some(area)) if dray_types::id::is_subject_token(area) => {
+                format!("dray.dead.{area}.v1.unreadable.unknown")
+            }
+            _ => "dray.dead.unknown.v1.unreadable.unknown".to_owned(),
+        },
+    }
+}
+
+/// Gives up a message that cannot be understood: letter, ledger entry where its key can be trusted, event.
+pub(crate) async fn poison(
+    bus: &Bus,
+    pulled: &Pulled,
+    envelope: Option<&Envelope>,
+    fault: &Fault,
+    service_version: &str,
+) -> Result<(), Stuck> {
+    let original = &pulled.message;
+    let Some(envelope) = envelope else {
+        let letter = Letter {
+            original,
+            delivered: pulled.delivered,
+            record: None,
+            fault,
+            service_version,
+        };
+        publish(bus, &letter, None).await?;
+        return tell_unreadable(bus, original, fault).await;
+    };
+    let mut job = Job::new(bus, envelope);
+    job.read().await?;
+    let event = unreadable_event(original, Some(envelope), fault);
+    if job.held.is_none() {
+        match job
+            .bury(original, pulled.delivered, event, fault, service_version)
+            .await
+        {
+            // Somebody works on a readable message with the same id, which keeps its entry.
+            Err(Stuck::Ledger(LedgerError::Moved)) => return Ok(()),
+            other => other?,
+        }
+        return job.report().await;
+    }
+    if job.record().terminal() == TerminalState::DeadLettered {
+        return job.report().await;
+    }
+    let letter = Letter {
+        original,
+        delivered: pulled.delivered,
+        record: None,
+        fault,
+        service_version,
+    };
+    publish(bus, &letter, None).await?;
+    Ok(())
+}
+
+/// The event for work whose own rejection event cannot be made, for want of a readable message.
+pub(crate) fn unreadable_event(
+    original: &Stored,
+    envelope: Option<&Envelope>,
+    fault: &Fault,
+) -> v1::RecordedEvent {
+    let sent = original.headers.get(headers::OPERATION).unwrap_or_default();
+    let operation_id = OperationId::new(sent).map_or_else(|_| String::new(), |id| id.to_string());
+    let event = v1::WorkDeadLettered {
+        operation_id,
+        subject: original.subject.chars().take(512).collect(),
+        fault: Some(fault.clone().into()),
+    };
+    let message_id = match envelope {
+        Some(envelope) => ids::message_id(
+            &envelope.meta.tenant.token(),
+            &envelope.meta.operation,
+            &format!("{}.dead-lettered", envelope.step()),
+            envelope.redrives,
+        ),
+        None => format!("{WORK}/{}:dead-lettered:0", original.sequence),
+    };
+    let (area, tenant) = subject::parts(&original.subject)
+        .map_or(("unknown", "unknown"), |parts| (parts.area, parts.tenant));
+    v1::RecordedEvent {
+        subject: format!("dray.event.{area}.v1.dead-lettered.{tenant}"),
+        schema: schema::<v1::WorkDeadLettered>(),
+        message_id,
+        payload: event.encode_to_vec(),
+    }
+}
+
+async fn tell_unreadable(bus: &Bus, original: &Stored, fault: &Fault) -> Result<(), Stuck> {
+    let Some(parts) = subject::parts(&original.subject) else {
+        return Ok(());
+    };
+    let event = unreadable_event(original, None, fault);
+    // The tenant of the subject is the only one that can be trusted here.
+    let Ok(tenant) = TenantId::new(parts.tenant) else {
+        return Ok(());
+    };
+    let meta = Meta::new(tenant, Deadline::from_unix_ms(bus.now_ms()));
+    bus.publish_encoded(
+        EVENT,
+        &meta,
+        event.subject,
+        &event.schema,
+        &event.message_id,
+        Bytes::from(event.payload),
+    )
+    .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_letters_keep_area_verb_and_tenant() {
+        for (work, dead) in [
+            (
+                "dray.work.toolcall.v1.resolve.acme",
+                "dray.dead.toolcall.v1.resolve.acme",
+            ),
+            (
+                "dray.work.toolcall.odd",
+                "dray.dead.toolcall.v1.unreadable.unknown",
+            ),
+            ("dray.work.Odd", "dray.dead.unknown.v1.unreadable.unknown"),
+        ] {
+            assert_eq!(dead_subject(work), dead);
+        }
+    }
+
+    #[test]
+    fn an_original_that_cannot_be_wrapped_is_kept_as_a_reference_with_its_beginning() {
+        let original = |size: usize| Stored {
+            sequence: 7,
+            subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
+            headers: [("Big", "x".repeat(size / 2))].into_iter().collect(),
+            payload: vec![7; size / 2].into(),
+            time_ms: 0,
+        };
+        let check = |size: usize, complete: bool| {
+            let original = original(size);
+            let letter = Letter {
+                original: &original,
+                delivered: 1,
+                record: None,
+                fault: &Fault::internal(),
+                service_version: "0",
+            };
+            let wrapped = letter.wrap(5);
+            assert_eq!(wrapped.payload_complete, complete, "{size}");
+            assert_eq!((wrapped.stream_sequence, wrapped.last_error_ms), (7, 5));
+            assert!(wrapped.encoded_len() < LETTER_LIMIT, "{size}");
+            assert!(complete || wrapped.payload.len() == PREFIX);
+        };
+        check(1_000, true);
+        check(128 * 1024, true);
+        check(250 * 1024, false);
+    }
+}

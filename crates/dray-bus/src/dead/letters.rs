@@ -1,0 +1,260 @@
+//! Looking at dead letters and starting them again: an operator's tools, never done by a service on its own.
+
+use std::time::Duration;
+
+use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_types::{Deadline, Fault, OperationId};
+use prost::Message as _;
+
+use crate::backend::{Outgoing, Stored};
+use crate::bus::Bus;
+use crate::error::{PublishError, TransportError};
+use crate::headers::{self, Headers};
+use crate::ids;
+use crate::publish::Published;
+use crate::subject;
+use crate::topology::{DEAD, WORK};
+
+/// Time that redriven work gets when nothing else is said.
+const DEFAULT_TIME: Duration = Duration::from_mins(10);
+
+/// The dead letters of a bus. Reads with `$JS.API.STREAM.MSG.GET`, which is an operator's right.
+#[derive(Clone, Debug)]
+pub struct DeadLetters {
+    bus: Bus,
+}
+
+/// One line about a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Its sequence in the dead-letter stream: what `show` and `redrive` take.
+    pub sequence: u64,
+    /// Subject of the original.
+    pub subject: String,
+    /// Operation id of the original, as sent; empty when it had none.
+    pub operation: String,
+    /// Why it was given up.
+    pub fault: Fault,
+    /// Real attempts.
+    pub attempts: u32,
+    /// How often the server handed it out.
+    pub delivered: u64,
+    /// Unix milliseconds of the first failure.
+    pub first_error_ms: u64,
+    /// Unix milliseconds at which it was given up.
+    pub last_error_ms: u64,
+    /// Whether the letter holds the whole original.
+    pub complete: bool,
+}
+
+/// A dead letter with everything in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Show {
+    /// The line about it.
+    pub summary: Summary,
+    /// The letter.
+    pub letter: v1::DeadLetter,
+}
+
+/// Why a dead letter was not read or started again.
+#[derive(Debug, thiserror::Error)]
+pub enum LetterError {
+    /// No dead letter has this sequence (any more).
+    #[error("there is no dead letter {0}")]
+    NotFound(u64),
+    /// The message is not a dead letter.
+    #[error("message {sequence} of the dead-letter stream does not decode")]
+    Corrupt {
+        /// Its sequence.
+        sequence: u64,
+        /// The cause.
+        #[source]
+        source: prost::DecodeError,
+    },
+    /// The original was too large to keep and has left the work stream.
+    #[error(
+        "dead letter {0} holds only the beginning of its original, which is gone from the work stream"
+    )]
+    Incomplete(u64),
+    /// The original was no work with an operation id; there is nothing to start again.
+    #[error("the original of dead letter {0} cannot be started again: its envelope is not valid")]
+    NotWork(u64),
+    /// The bus failed.
+    #[error("the dead letters cannot be reached")]
+    Transport(#[source] TransportError),
+    /// The restart was not (provably) published.
+    #[error("the work was not published again")]
+    Publish(#[source] PublishError),
+}
+
+impl DeadLetters {
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self { bus: bus.clone() }
+    }
+
+    /// Up to `limit` letters, oldest first, beginning at sequence `from`. Letters that do not decode are skipped
+    /// with a warning.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn list(&self, from: u64, limit: usize) -> Result<Vec<Summary>, LetterError> {
+        let mut summaries = Vec::new();
+        let mut next = from.max(1);
+        while summaries.len() < limit {
+            let found = self
+                .bus
+                .inner
+                .backend
+                .read_next(DEAD, "dray.dead.>", next)
+                .await
+                .map_err(LetterError::Transport)?;
+            let Some(stored) = found else { break };
+            next = stored.sequence + 1;
+            match open(&stored) {
+                Ok(show) => summaries.push(show.summary),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a dead letter is skipped"
+                ),
+            }
+        }
+        if let Some(oldest) = summaries.first().filter(|_| from <= 1) {
+            let age = self.bus.now_ms().saturating_sub(oldest.last_error_ms) / 1_000;
+            self.bus
+                .inner
+                .metrics
+                .dead_oldest_seconds
+                .record(u32::try_from(age).map_or(f64::MAX, f64::from), &[]);
+        }
+        Ok(summaries)
+    }
+
+    /// One letter.
+    ///
+    /// # Errors
+    /// See [`LetterError`].
+    pub async fn show(&self, sequence: u64) -> Result<Show, LetterError> {
+        let stored = self
+            .bus
+            .inner
+            .backend
+            .read_at(DEAD, sequence)
+            .await
+            .map_err(LetterError::Transport)?
+            .ok_or(LetterError::NotFound(sequence))?;
+        open(&stored)
+    }
+
+    /// Publishes the original again as a deliberate restart: next count in its id, attempts from zero, the same
+    /// operation and trace, time until `deadline` (10 minutes unless given). Doing it twice within the stream's
+    /// window is one restart, which [`Published::duplicate`] tells.
+    ///
+    /// # Errors
+    /// See [`LetterError`].
+    pub async fn redrive(
+        &self,
+        sequence: u64,
+        deadline: Option<Deadline>,
+    ) -> Result<Published, LetterError> {
+        let letter = self.show(sequence).await?.letter;
+        let now_ms = self.bus.now_ms();
+        let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_TIME));
+        let payload = self.original(sequence, &letter).await?;
+        let headers = restart_headers(sequence, &letter, deadline)?;
+        let message = Outgoing {
+            subject: letter.subject,
+            headers,
+            payload: payload.into(),
+        };
+        self.bus
+            .publish_message(WORK, message, MESSAGE_LIMIT, deadline)
+            .await
+            .map_err(LetterError::Publish)
+    }
+
+    async fn original(
+        &self,
+        sequence: u64,
+        letter: &v1::DeadLetter,
+    ) -> Result<Vec<u8>, LetterError> {
+        if letter.payload_complete {
+            return Ok(letter.payload.clone());
+        }
+        let stored = self
+            .bus
+            .inner
+            .backend
+            .read_at(WORK, letter.stream_sequence)
+            .await
+            .map_err(LetterError::Transport)?;
+        stored
+            .filter(|stored| {
+                stored.subject == letter.subject && stored.payload.starts_with(&letter.payload)
+            })
+            .map(|stored| stored.payload.to_vec())
+            .ok_or(LetterError::Incomplete(sequence))
+    }
+}
+
+/// The original's headers, with the next id and a deadline that has not passed.
+fn restart_headers(
+    sequence: u64,
+    letter: &v1::DeadLetter,
+    deadline: Deadline,
+) -> Result<Headers, LetterError> {
+    let not_work = || LetterError::NotWork(sequence);
+    let parts = subject::parts(&letter.subject).ok_or_else(not_work)?;
+    let original: Headers = letter
+        .headers
+        .iter()
+        .map(|header| (header.name.as_str(), header.value.as_str()))
+        .collect();
+    let operation = original
+        .get(headers::OPERATION)
+        .and_then(|operation| OperationId::new(operation).ok())
+        .ok_or_else(not_work)?;
+    let step = format!("{}.{}", parts.area, parts.verb);
+    let before = original
+        .get(headers::MESSAGE_ID)
+        .map_or(0, |id| ids::redrives(id, &operation, &step));
+    let mut restart = Headers::new();
+    restart.append(
+        headers::MESSAGE_ID,
+        ids::message_id(parts.tenant, &operation, &step, before.saturating_add(1)),
+    );
+    for (name, value) in original.iter() {
+        let steers = name.to_ascii_lowercase().starts_with("nats-");
+        if !steers && name != headers::DEADLINE {
+            restart.append(name, value);
+        }
+    }
+    restart.append(headers::DEADLINE, deadline.unix_ms().to_string());
+    Ok(restart)
+}
+
+fn open(stored: &Stored) -> Result<Show, LetterError> {
+    let sequence = stored.sequence;
+    let letter = v1::DeadLetter::decode(stored.payload.clone())
+        .map_err(|source| LetterError::Corrupt { sequence, source })?;
+    let operation = letter
+        .headers
+        .iter()
+        .find(|header| header.name == headers::OPERATION)
+        .map(|header| header.value.clone())
+        .unwrap_or_default();
+    let summary = Summary {
+        sequence,
+        subject: letter.subject.clone(),
+        operation,
+        fault: letter
+            .fault
+            .clone()
+            .map_or_else(Fault::internal, Fault::from),
+        attempts: letter.attempts,
+        delivered: letter.delivered,
+        first_error_ms: letter.first_error_ms,
+        last_error_ms: letter.last_error_ms,
+        complete: letter.payload_complete,
+    };
+    Ok(Show { summary, letter })
+}

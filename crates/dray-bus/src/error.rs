@@ -1,0 +1,354 @@
+//! What can go wrong, one type per operation, and what each failure says to an agent.
+
+use std::time::Duration;
+
+use dray_types::{Fault, FaultCode};
+
+/// What the transport under the bus reports. The operator's view; callers see it as a source.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// Nobody listens on the subject.
+    #[error("nobody answers on the subject")]
+    NoResponders,
+    /// No answer in time; whether the message arrived is unknown.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection is closed or lost.
+    #[error("not connected to the bus")]
+    Disconnected,
+    /// The server's permissions refuse the subject.
+    #[error("the server refuses `{0}` to this identity")]
+    Denied(String),
+    /// The message is over a limit; sizes in bytes with headers.
+    #[error("a message of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Bytes of payload and headers.
+        size: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// The stream's limits are reached (10077 and its like, F-4).
+    #[error("the stream is full")]
+    Full,
+    /// No stream takes the subject, or the stream or consumer is not there.
+    #[error("`{0}` does not exist on the bus")]
+    NotProvisioned(String),
+    /// A compare-and-set met another revision.
+    #[error("the revision has moved")]
+    WrongRevision,
+    /// A header that cannot stand on the wire.
+    #[error("header `{0}` cannot be sent")]
+    Header(String),
+    /// Anything else, with its cause.
+    #[error("the bus failed")]
+    Other(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl TransportError {
+    pub(crate) fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// Whether the outcome is unknown or the cause passes by itself.
+    pub(crate) const fn is_passing(&self) -> bool {
+        match self {
+            Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
+            Self::NoResponders
+            | Self::Denied(_)
+            | Self::TooLarge { .. }
+            | Self::Full
+            | Self::NotProvisioned(_)
+            | Self::WrongRevision
+            | Self::Header(_) => false,
+        }
+    }
+}
+
+fn unavailable(retry: Duration) -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "A part of the file service did not answer.",
+    )
+    .advice("Try again in a moment.")
+    .retry_after(retry)
+}
+
+const SOON: Duration = Duration::from_secs(1);
+
+impl From<TransportError> for Fault {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::NoResponders => unavailable(SOON).detail("no_responder"),
+            TransportError::TimedOut | TransportError::Disconnected | TransportError::Other(_) => {
+                unavailable(SOON).detail("bus_unavailable")
+            }
+            TransportError::Full => busy(),
+            TransportError::TooLarge { .. } => too_large(),
+            TransportError::Denied(_)
+            | TransportError::NotProvisioned(_)
+            | TransportError::WrongRevision
+            | TransportError::Header(_) => Self::internal(),
+        }
+    }
+}
+
+fn busy() -> Fault {
+    Fault::new(FaultCode::RateLimited, "The file service is busy.")
+        .detail("stream_full")
+        .advice("Try again later.")
+        .retry_after(Duration::from_secs(10))
+}
+
+fn too_large() -> Fault {
+    Fault::new(FaultCode::TooLarge, "The message is too large for the bus.")
+        .detail("message_too_large")
+        .advice("Send large content by reference instead of inside the message.")
+}
+
+/// Why the bus could not be reached at start.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// An option is not usable.
+    #[error("bus option `{option}` is not usable: {reason}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No server could be reached or it refused the identity.
+    #[error("cannot connect to the bus")]
+    Connect(#[source] async_nats::ConnectError),
+    /// The inbox subscription failed.
+    #[error("cannot open the reply inbox")]
+    Inbox(#[source] TransportError),
+}
+
+/// Why a subscription could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot subscribe to `{subject}`")]
+pub struct SubscribeError {
+    /// The subject.
+    pub subject: String,
+    /// The cause.
+    #[source]
+    pub source: TransportError,
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The responder says so.
+    #[error("the responder answered with a fault: {0}")]
+    Fault(Fault),
+    /// Nobody answers the subject.
+    #[error("nobody answers `{0}`")]
+    NoResponder(String),
+    /// The deadline passed without an answer: a dead peer or a bug (C-4).
+    #[error("no answer from `{0}` before the deadline")]
+    Timeout(String),
+    /// The area did not answer 20 times in a row and rests (C-10).
+    #[error("area `{0}` does not answer; not asked again for a moment")]
+    CircuitOpen(String),
+    /// The request is over the message limit (E-3).
+    #[error("a request of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Bytes of payload and headers.
+        size: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// The reply is not what the contract says.
+    #[error("the reply cannot be read")]
+    Reply(#[source] ReplyError),
+    /// The transport failed.
+    #[error("the request could not be sent")]
+    Transport(#[source] TransportError),
+}
+
+/// What is wrong with a reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplyError {
+    /// The outcome header is neither `ok` nor `fault`.
+    #[error("the outcome header is missing or unknown")]
+    Outcome,
+    /// The payload does not decode.
+    #[error("the payload does not decode")]
+    Decode(#[source] prost::DecodeError),
+}
+
+impl From<CallError> for Fault {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Fault(fault) => fault,
+            CallError::NoResponder(_) => unavailable(SOON).detail("no_responder"),
+            CallError::Timeout(_) => {
+                Self::new(FaultCode::Timeout, "The operation did not finish in time.")
+                    .detail("no_answer")
+                    .advice("Try again, with more time if possible.")
+                    .retry_after(SOON)
+            }
+            CallError::CircuitOpen(_) => unavailable(Duration::from_secs(2)).detail("circuit_open"),
+            CallError::TooLarge { .. } => too_large(),
+            CallError::Reply(_) => Self::internal(),
+            CallError::Transport(transport) => transport.into(),
+        }
+    }
+}
+
+/// Why a message was not (provably) published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The message is over the limit (E-3): a programming error.
+    #[error("a message of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Bytes of payload and headers.
+        size: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// The stream stayed full for 15 s.
+    #[error("the stream for `{0}` is full")]
+    Busy(String),
+    /// No stream takes the subject: the topology is not provisioned.
+    #[error("no stream takes `{0}`")]
+    NoStream(String),
+    /// The stream that acknowledged is not the expected one.
+    #[error("stream `{found}` acknowledged instead of `{expected}`")]
+    WrongStream {
+        /// Where it belongs.
+        expected: &'static str,
+        /// Who took it.
+        found: String,
+    },
+    /// The server's permissions refuse the subject.
+    #[error("the server refuses `{0}` to this identity")]
+    Denied(String),
+    /// No acknowledgement until the deadline; whether it was stored is unknown.
+    #[error("no acknowledgement for `{subject}` in time")]
+    Unconfirmed {
+        /// The subject.
+        subject: String,
+        /// What the last try met.
+        #[source]
+        source: TransportError,
+    },
+}
+
+impl From<PublishError> for Fault {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::TooLarge { .. } => too_large(),
+            PublishError::Busy(_) => busy(),
+            PublishError::Unconfirmed { .. } => unavailable(SOON).detail("bus_unavailable"),
+            PublishError::NoStream(_)
+            | PublishError::WrongStream { .. }
+            | PublishError::Denied(_) => Self::internal(),
+        }
+    }
+}
+
+/// Why the work loop could not begin or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// The durable consumer cannot be read.
+    #[error("cannot read consumer `{durable}`")]
+    Consumer {
+        /// The durable's name.
+        durable: String,
+        /// The cause.
+        #[source]
+        source: TransportError,
+    },
+}
+
+/// Why the readiness probe failed (messaging-reliability 16).
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// JetStream did not answer.
+    #[error("JetStream does not answer")]
+    Transport(#[source] TransportError),
+    /// The server refused something since start.
+    #[error("the server refused {count} subjects to this identity, first `{first}`")]
+    Denied {
+        /// How many refusals.
+        count: u64,
+        /// The first refused subject or the server's words.
+        first: String,
+    },
+    /// The server's `max_payload` is below 256 KiB (E-3).
+    #[error("the server allows messages of {limit} bytes only; 262144 are needed")]
+    PayloadLimit {
+        /// The server's limit in bytes.
+        limit: usize,
+    },
+    /// The local clock is off by more than 2 s (7.1).
+    #[error("the clock differs from the server's by {milliseconds} ms")]
+    ClockSkew {
+        /// Server minus local, in milliseconds.
+        milliseconds: i64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_never_tell_subjects_or_causes() {
+        let secret = || "dray.secret.v1.subject".to_owned();
+        let faults: [Fault; 8] = [
+            TransportError::Denied(secret()).into(),
+            TransportError::other(secret()).into(),
+            CallError::NoResponder(secret()).into(),
+            CallError::Timeout(secret()).into(),
+            CallError::Transport(TransportError::NotProvisioned(secret())).into(),
+            PublishError::Busy(secret()).into(),
+            PublishError::NoStream(secret()).into(),
+            PublishError::Unconfirmed {
+                subject: secret(),
+                source: TransportError::TimedOut,
+            }
+            .into(),
+        ];
+        for fault in faults {
+            assert!(!format!("{fault:?}").contains("secret"), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn codes_say_who_has_to_act() {
+        let check = |fault: Fault, code: FaultCode, retryable: bool| {
+            assert_eq!(
+                (fault.code, fault.is_retryable()),
+                (code, retryable),
+                "{fault:?}"
+            );
+        };
+        check(
+            CallError::NoResponder(String::new()).into(),
+            FaultCode::Unavailable,
+            true,
+        );
+        check(
+            CallError::Timeout(String::new()).into(),
+            FaultCode::Timeout,
+            true,
+        );
+        check(
+            CallError::TooLarge { size: 2, limit: 1 }.into(),
+            FaultCode::TooLarge,
+            false,
+        );
+        check(
+            PublishError::Busy(String::new()).into(),
+            FaultCode::RateLimited,
+            true,
+        );
+        check(
+            PublishError::Denied(String::new()).into(),
+            FaultCode::Internal,
+            true,
+        );
+    }
+}

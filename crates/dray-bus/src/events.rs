@@ -1,0 +1,199 @@
+//! Reading what happened, in order: for an operator's eyes and for tests.
+
+use dray_proto::Event;
+
+use crate::backend::{Backend, Cursor, Start, Stored};
+use crate::backoff::Backoff;
+use crate::bus::Bus;
+use crate::error::TransportError;
+use crate::headers::Headers;
+use crate::subject;
+use crate::topology::{AUDIT, DEAD, EVENT, WORK};
+
+/// Which messages to read.
+#[derive(Clone, Debug)]
+pub struct EventFilter {
+    subject: String,
+    start: Start,
+}
+
+impl EventFilter {
+    /// Messages whose subject matches, from now on. The filter lies within `dray.event.>`, `dray.audit.>`,
+    /// `dray.dead.>` or `dray.work.>`.
+    pub fn new(subject: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            start: Start::New,
+        }
+    }
+
+    /// All events of one kind, of all tenants, from now on.
+    pub fn of<E: Event>() -> Self {
+        Self::new(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
+    }
+
+    /// The same, beginning with the oldest message that is kept.
+    #[must_use]
+    pub fn from_start(self) -> Self {
+        self.from_sequence(1)
+    }
+
+    /// The same, beginning with this sequence.
+    #[must_use]
+    pub fn from_sequence(mut self, sequence: u64) -> Self {
+        self.start = Start::Sequence(sequence.max(1));
+        self
+    }
+}
+
+/// Why nothing can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// The filter is not within one of the streams.
+    #[error("`{0}` is not within dray.event.>, dray.audit.>, dray.dead.> or dray.work.>")]
+    Filter(String),
+    /// The transport failed.
+    #[error("the stream cannot be read")]
+    Transport(#[source] TransportError),
+}
+
+/// A message as it was read.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Its subject.
+    pub subject: String,
+    /// Its headers.
+    pub headers: Headers,
+    /// Its payload, encoded.
+    pub payload: bytes::Bytes,
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// Unix milliseconds at which the stream took it.
+    pub time_ms: u64,
+}
+
+impl Observed {
+    /// Reads the payload.
+    ///
+    /// # Errors
+    /// It is not an `M`.
+    pub fn decode<M: prost::Message + Default>(&self) -> Result<M, prost::DecodeError> {
+        M::decode(self.payload.clone())
+    }
+}
+
+impl From<Stored> for Observed {
+    fn from(stored: Stored) -> Self {
+        let Stored {
+            sequence,
+            subject,
+            headers,
+            payload,
+            time_ms,
+        } = stored;
+        Self {
+            subject,
+            headers,
+            payload,
+            sequence,
+            time_ms,
+        }
+    }
+}
+
+/// Messages in order. Survives outages: it goes on after the last message that it gave out.
+#[derive(Debug)]
+pub struct EventStream {
+    backend: Backend,
+    stream: &'static str,
+    filter: String,
+    cursor: Cursor,
+    next: Start,
+}
+
+impl EventStream {
+    pub(crate) async fn open(bus: &Bus, filter: EventFilter) -> Result<Self, EventError> {
+        let stream =
+            stream_of(&filter.subject).ok_or_else(|| EventError::Filter(filter.subject.clone()))?;
+        let backend = bus.inner.backend.clone();
+        let cursor = backend
+            .cursor(stream, &filter.subject, filter.start)
+            .await
+            .map_err(EventError::Transport)?;
+        Ok(Self {
+            backend,
+            stream,
+            filter: filter.subject,
+            cursor,
+            next: filter.start,
+        })
+    }
+
+    /// The next message, however long it takes.
+    ///
+    /// # Errors
+    /// The bus was closed, or refuses.
+    pub async fn next(&mut self) -> Result<Observed, EventError> {
+        let mut backoff = Backoff::new(
+            std::time::Duration::from_millis(100),
+            std::time::Duration::from_secs(4),
+        );
+        loop {
+            let error = match self.cursor.next().await {
+                Ok(stored) => {
+                    self.next = Start::Sequence(stored.sequence + 1);
+                    return Ok(stored.into());
+                }
+                Err(error) => error,
+            };
+            if !error.is_passing() {
+                return Err(EventError::Transport(error));
+            }
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "reading begins again"
+            );
+            tokio::time::sleep(backoff.next_delay()).await;
+            if let Ok(cursor) = self
+                .backend
+                .cursor(self.stream, &self.filter, self.next)
+                .await
+            {
+                self.cursor = cursor;
+            }
+        }
+    }
+}
+
+fn stream_of(filter: &str) -> Option<&'static str> {
+    [
+        ("dray.event.>", EVENT),
+        ("dray.audit.>", AUDIT),
+        ("dray.dead.>", DEAD),
+        ("dray.work.>", WORK),
+    ]
+    .into_iter()
+    .find(|(all, _)| subject::matches(all, filter))
+    .map(|(_, stream)| stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_stay_within_one_stream() {
+        assert_eq!(stream_of("dray.event.>"), Some(EVENT));
+        assert_eq!(stream_of("dray.audit.egress.v1.*.*"), Some(AUDIT));
+        for wrong in [
+            "",
+            ">",
+            "dray.>",
+            "dray.event",
+            "dray.egress.v1.fetch",
+            "$JS.>",
+        ] {
+            assert_eq!(stream_of(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Headers of bus messages: names, a small ordered map, and what may not be in it.
+
+/// `Nats-Msg-Id`: deduplication id (messaging-reliability 4.2).
+pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+/// `Nats-Expected-Last-Subject-Sequence`: compare-and-set on a key.
+pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
+/// `Dray-Schema`: message type and additive revision.
+pub const SCHEMA: &str = "Dray-Schema";
+/// `Dray-Operation`: operation id.
+pub const OPERATION: &str = "Dray-Operation";
+/// `Dray-Deadline`: Unix milliseconds.
+pub const DEADLINE: &str = "Dray-Deadline";
+/// `Dray-Tenant`.
+pub const TENANT: &str = "Dray-Tenant";
+/// `Dray-Session`.
+pub const SESSION: &str = "Dray-Session";
+/// `Dray-App`.
+pub const APP: &str = "Dray-App";
+/// `Dray-Outcome` of a reply: `ok` or `fault`.
+pub const OUTCOME: &str = "Dray-Outcome";
+/// `Dray-Progress: 1` on replies before the final one.
+pub const PROGRESS: &str = "Dray-Progress";
+/// `traceparent` (W3C trace context).
+pub const TRACEPARENT: &str = "traceparent";
+/// `tracestate` (W3C trace context).
+pub const TRACESTATE: &str = "tracestate";
+/// `Content-Type`.
+pub const CONTENT_TYPE: &str = "Content-Type";
+/// The content type of every payload.
+pub const PROTOBUF: &str = "application/x-protobuf";
+
+/// Headers that change what a server does with a message; refused on consumed messages of others (E-1).
+const RESERVED: [&str; 4] = ["nats-rollup", "nats-expected-", "nats-trace-", "nats-ttl"];
+
+/// Headers in the order they were set; names keep their case and may repeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// No headers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first value of `name`, in exactly this case.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Replaces every value of `name`.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.remove(name);
+        self.append(name, value);
+    }
+
+    /// Adds a value to `name`.
+    pub fn append(&mut self, name: &str, value: impl Into<String>) {
+        self.0.push((name.to_owned(), value.into()));
+    }
+
+    /// Removes every value of `name`.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    /// All pairs.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes that the headers take in a message.
+    pub fn wire_size(&self) -> usize {
+        const FRAME: usize = "NATS/1.0\r\n\r\n".len();
+        const PAIR: usize = ": \r\n".len();
+        if self.is_empty() {
+            return 0;
+        }
+        self.0.iter().fold(FRAME, |sum, (name, value)| {
+            sum + name.len() + value.len() + PAIR
+        })
+    }
+
+    /// The first header that a consumed message may not carry, because it would have changed what the server
+    /// did with it (messaging-reliability E-1).
+    pub fn reserved(&self) -> Option<&str> {
+        self.iter().map(|(name, _)| name).find(|name| {
+            let name = name.to_ascii_lowercase();
+            RESERVED.iter().any(|reserved| name.starts_with(reserved))
+        })
+    }
+
+    /// The first header whose name or value cannot stand on the wire: controls, or a name with a colon.
+    pub(crate) fn unsendable(&self) -> Option<&str> {
+        let clean = |text: &str| !text.bytes().any(|byte| byte.is_ascii_control());
+        self.iter()
+            .find(|(name, value)| {
+                name.is_empty()
+                    || !name.is_ascii()
+                    || name.contains([':', ' '])
+                    || !clean(name)
+                    || !clean(value)
+            })
+            .map(|(name, _)| name)
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<T: IntoIterator<Item = (N, V)>>(pairs: T) -> Self {
+        Self(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_steer_the_server_are_found_in_any_case() {
+        for name in [
+            "Nats-Rollup",
+            "nats-rollup",
+            "Nats-Expected-Stream",
+            "Nats-Trace-Dest",
+            "Nats-TTL",
+        ] {
+            let headers: Headers = [(name, "x")].into_iter().collect();
+            assert_eq!(headers.reserved(), Some(name));
+        }
+        let headers: Headers = [(MESSAGE_ID, "x"), (SCHEMA, "y")].into_iter().collect();
+        assert_eq!(headers.reserved(), None);
+    }
+
+    #[test]
+    fn controls_never_reach_the_wire() {
+        for (name, value) in [("A", "x\r\nB: y"), ("A\n", "x"), ("A:B", "x"), ("", "x")] {
+            let headers: Headers = [(name, value)].into_iter().collect();
+            assert_eq!(headers.unsendable(), Some(name));
+        }
+    }
+
+    #[test]
+    fn the_wire_size_counts_every_byte() {
+        let headers: Headers = [("Ab", "cde"), ("F", "")].into_iter().collect();
+        assert_eq!(
+            headers.wire_size(),
+            "NATS/1.0\r\nAb: cde\r\nF: \r\n\r\n".len()
+        );
+        assert_eq!(Headers::new().wire_size(), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! What readiness asks of the bus (messaging-reliability 16).
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::bus::Bus;
+use crate::error::ProbeError;
+use crate::topology::LEDGER;
+
+/// Smallest `max_payload` of a server that is usable (E-3).
+const MIN_PAYLOAD: usize = 256 * 1024;
+/// Largest difference between the local clock and the server's (7.1).
+const MAX_SKEW_MS: i64 = 2_000;
+/// How long the last replies may take when the bus is drained.
+pub(crate) const DRAIN_WAIT: Duration = Duration::from_secs(3);
+
+/// What events of the connection told. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    violations: AtomicU64,
+    refused: Mutex<Vec<String>>,
+    refusals: watch::Sender<u64>,
+    skew_ms: AtomicI64,
+}
+
+/// Refused subjects that are remembered.
+const REMEMBERED: usize = 64;
+
+impl Health {
+    /// Notes a permission violation; `subject` is the refused one or the server's words.
+    pub(crate) fn refused(&self, subject: String) {
+        self.shared.violations.fetch_add(1, Ordering::SeqCst);
+        let mut refused = self.lock();
+        if refused.len() < REMEMBERED && !refused.contains(&subject) {
+            refused.push(subject);
+        }
+        drop(refused);
+        self.shared.refusals.send_modify(|count| *count += 1);
+    }
+
+    /// Returns once the server has refused `subject`.
+    pub(crate) async fn refusal_of(&self, subject: &str) {
+        let mut refusals = self.shared.refusals.subscribe();
+        while !self.lock().iter().any(|refused| refused == subject) {
+            if refusals.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Notes the difference between a time written by the server just now and the local clock.
+    pub(crate) fn skew(&self, server_ms: u64, local_ms: u64) {
+        let difference = i128::from(server_ms) - i128::from(local_ms);
+        self.shared.skew_ms.store(
+            i64::try_from(difference).unwrap_or(i64::MAX),
+            Ordering::SeqCst,
+        );
+    }
+
+    fn violation(&self) -> Option<ProbeError> {
+        let count = self.shared.violations.load(Ordering::SeqCst);
+        (count > 0).then(|| ProbeError::Denied {
+            count,
+            first: self.lock().first().cloned().unwrap_or_default(),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.shared
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) async fn probe(bus: &Bus) -> Result<(), ProbeError> {
+    let inner = &bus.inner;
+    if let Some(violation) = inner.health.violation() {
+        return Err(violation);
+    }
+    let limit = inner.backend.max_payload();
+    if limit < MIN_PAYLOAD {
+        return Err(ProbeError::PayloadLimit { limit });
+    }
+    let milliseconds = inner.health.shared.skew_ms.load(Ordering::SeqCst);
+    if milliseconds.abs() > MAX_SKEW_MS {
+        return Err(ProbeError::ClockSkew { milliseconds });
+    }
+    inner
+        .backend
+        .stream(LEDGER)
+        .await
+        .map_err(ProbeError::Transport)?
+        .map(|_| ())
+        .ok_or_else(|| {
+            ProbeError::Transport(crate::error::TransportError::NotProvisioned(
+                LEDGER.to_owned(),
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_is_seen_by_whoever_waits_for_that_subject() {
+        let health = Health::default();
+        let waiting = health.refusal_of("dray.event.x");
+        tokio::pin!(waiting);
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        health.refused("dray.event.y".to_owned());
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        health.refused("dray.event.x".to_owned());
+        waiting.await;
+        assert!(matches!(
+            health.violation(),
+            Some(ProbeError::Denied { count: 2, first }) if first == "dray.event.y"
+        ));
+    }
+}

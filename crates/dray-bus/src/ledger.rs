@@ -1,0 +1,166 @@
+//! The ledger: who works on an operation, and what came of it (messaging-reliability 7).
+//!
+//! Every change is a compare-and-set. A write whose outcome is unknown is repeated; when the first one had
+//! happened after all, the entry reads as what was written, and that is success.
+
+pub(crate) mod record;
+
+use std::time::Duration;
+
+use dray_proto::{Work, v1};
+use dray_types::{Clock, OperationId, TenantId};
+use prost::Message as _;
+
+use crate::backoff::Backoff;
+use crate::bus::Bus;
+use crate::key_value::{KeyError, KeyValue};
+
+/// The bucket that holds it.
+pub const BUCKET: &str = "dray_ledger";
+
+/// Tries of one write whose outcome stays unknown.
+const WRITES: u32 = 3;
+
+/// Reads and changes ledger entries.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    keys: KeyValue,
+    clock: Clock,
+}
+
+/// `<area>.<verb>.<tenant>.<operation>`: the key of one piece of work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LedgerKey(String);
+
+impl LedgerKey {
+    /// The key of an operation's work of kind `W`.
+    pub fn of<W: Work>(tenant: &TenantId, operation: &OperationId) -> Self {
+        Self::new(W::AREA, W::VERB, &tenant.token(), operation)
+    }
+
+    pub(crate) fn new(area: &str, verb: &str, tenant: &str, operation: &OperationId) -> Self {
+        Self(format!(
+            "{area}.{verb}.{tenant}.{}",
+            operation.ledger_token()
+        ))
+    }
+
+    /// The key as it is stored.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why the ledger gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// Another worker changed the entry: read again and decide.
+    #[error("the ledger entry has moved on")]
+    Moved,
+    /// The bus failed.
+    #[error("the ledger cannot be reached")]
+    Unreachable(#[source] KeyError),
+    /// The entry is not a ledger entry.
+    #[error("the ledger entry does not decode")]
+    Corrupt(#[source] prost::DecodeError),
+}
+
+impl From<LedgerError> for dray_types::Fault {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Unreachable(key) => key.into(),
+            LedgerError::Moved | LedgerError::Corrupt(_) => Self::internal(),
+        }
+    }
+}
+
+/// An entry with the revision to change it by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// The entry.
+    pub record: v1::LedgerRecord,
+    /// Its revision.
+    pub revision: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self {
+            keys: bus.key_value(BUCKET),
+            clock: bus.inner.clock.clone(),
+        }
+    }
+
+    /// Where an operation's work of kind `W` stands; `None` when nobody has begun.
+    ///
+    /// # Errors
+    /// See [`LedgerError`].
+    pub async fn find<W: Work>(
+        &self,
+        tenant: &TenantId,
+        operation: &OperationId,
+    ) -> Result<Option<v1::LedgerRecord>, LedgerError> {
+        let held = self.read(&LedgerKey::of::<W>(tenant, operation)).await?;
+        Ok(held.map(|held| held.record))
+    }
+
+    /// The entry under a key.
+    ///
+    /// # Errors
+    /// See [`LedgerError`].
+    pub async fn read(&self, key: &LedgerKey) -> Result<Option<Held>, LedgerError> {
+        let Some(entry) = self
+            .keys
+            .get(key.as_str())
+            .await
+            .map_err(LedgerError::Unreachable)?
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Held {
+            record: v1::LedgerRecord::decode(entry.value).map_err(LedgerError::Corrupt)?,
+            revision: entry.revision,
+        }))
+    }
+
+    /// Writes an entry over revision `expected` (0: there is none) and gives it back with its revision.
+    pub(crate) async fn write(
+        &self,
+        key: &LedgerKey,
+        record: v1::LedgerRecord,
+        expected: u64,
+    ) -> Result<Held, LedgerError> {
+        let value = bytes::Bytes::from(record.encode_to_vec());
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let written = if expected == 0 {
+                self.keys.create(key.as_str(), value.clone()).await
+            } else {
+                self.keys
+                    .update(key.as_str(), value.clone(), expected)
+                    .await
+            };
+            match written {
+                Ok(revision) => return Ok(Held { record, revision }),
+                Err(KeyError::Exists | KeyError::Stale) => {
+                    let found = self.read(key).await?;
+                    return found
+                        .filter(|held| held.record == record)
+                        .ok_or(LedgerError::Moved);
+                }
+                Err(KeyError::Transport(error)) if error.is_passing() && tries < WRITES => {
+                    tokio::time::sleep(backoff.next_delay()).await;
+                }
+                Err(error) => return Err(LedgerError::Unreachable(error)),
+            }
+        }
+    }
+
+    /// Server time minus local time, measured on an entry that was written just now.
+    pub(crate) async fn server_time(&self, key: &LedgerKey) -> Option<(u64, u64)> {
+        let entry = self.keys.get(key.as_str()).await.ok()??;
+        Some((entry.time_ms, self.clock.now_ms()))
+    }
+}

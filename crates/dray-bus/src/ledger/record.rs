@@ -1,0 +1,338 @@
+//! What a worker may do with an entry: pure decisions over the states of messaging-reliability 7.1.
+
+use std::time::Duration;
+
+use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_types::Fault;
+
+/// Who claims, when, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant<'a> {
+    pub(crate) owner: &'a str,
+    pub(crate) now_ms: u64,
+    pub(crate) lease: Duration,
+    /// Real attempts after which no further one is made.
+    pub(crate) attempts: u32,
+    /// The message's count of deliberate restarts.
+    pub(crate) redrives: u32,
+}
+
+/// What to do with a delivery.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// Write this entry; whoever succeeds works.
+    Work(v1::LedgerRecord),
+    /// Another worker holds the lease for that long.
+    Held(Duration),
+    /// It was tried often enough.
+    Exhausted,
+    /// A visible send was cut off; nobody can know.
+    Ambiguous,
+    /// It ended; its event is not out yet.
+    Report,
+    /// It ended and was told.
+    Finish,
+}
+
+/// Decides over the entry as it was read.
+pub(crate) fn decide(found: Option<&v1::LedgerRecord>, claimant: &Claimant<'_>) -> Decision {
+    let Some(record) = found else {
+        return Decision::Work(claimed(v1::LedgerRecord::default(), claimant, 1));
+    };
+    if claimant.redrives < record.redrives {
+        return Decision::Finish;
+    }
+    let lease = lease_left(record, claimant.now_ms);
+    let under_way = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
+    if under_way && !lease.is_zero() {
+        return Decision::Held(lease);
+    }
+    if claimant.redrives > record.redrives && may_restart(record) {
+        return Decision::Work(restarted(record, claimant));
+    }
+    match record.state() {
+        LedgerState::Claimed | LedgerState::Unspecified if record.attempts >= claimant.attempts => {
+            Decision::Exhausted
+        }
+        LedgerState::Claimed | LedgerState::Unspecified => {
+            Decision::Work(claimed(record.clone(), claimant, record.attempts + 1))
+        }
+        LedgerState::Sending => Decision::Ambiguous,
+        LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => Decision::Report,
+        LedgerState::Reported => Decision::Finish,
+    }
+}
+
+/// Time left on the lease.
+pub(crate) fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
+    Duration::from_millis(record.lease_until_ms.saturating_sub(now_ms))
+}
+
+/// Whether work may be started again on purpose: never what succeeded or may have.
+fn may_restart(record: &v1::LedgerRecord) -> bool {
+    match record.state() {
+        LedgerState::Claimed | LedgerState::Unspecified => true,
+        LedgerState::Failed | LedgerState::Reported => !matches!(
+            record.terminal(),
+            TerminalState::Done | TerminalState::Unknown
+        ),
+        LedgerState::EffectDone | LedgerState::Sending | LedgerState::Unknown => false,
+    }
+}
+
+fn claimed(record: v1::LedgerRecord, claimant: &Claimant<'_>, attempts: u32) -> v1::LedgerRecord {
+    let first_seen_ms = match record.first_seen_ms {
+        0 => claimant.now_ms,
+        seen => seen,
+    };
+    v1::LedgerRecord {
+        state: LedgerState::Claimed.into(),
+        epoch: record.epoch + 1,
+        owner: claimant.owner.to_owned(),
+        lease_until_ms: until(claimant.now_ms, claimant.lease),
+        attempts,
+        first_seen_ms,
+        redrives: claimant.redrives,
+        ..record
+    }
+}
+
+fn restarted(record: &v1::LedgerRecord, claimant: &Claimant<'_>) -> v1::LedgerRecord {
+    let fresh = v1::LedgerRecord {
+        epoch: record.epoch,
+        first_seen_ms: record.first_seen_ms,
+        ..v1::LedgerRecord::default()
+    };
+    claimed(fresh, claimant, 1)
+}
+
+/// The same claim for longer.
+pub(crate) fn renewed(record: &v1::LedgerRecord, now_ms: u64, lease: Duration) -> v1::LedgerRecord {
+    v1::LedgerRecord {
+        lease_until_ms: until(now_ms, lease),
+        ..record.clone()
+    }
+}
+
+/// The claim given back: the next worker may start at once. `counted` tells whether it was a real attempt.
+pub(crate) fn released(
+    record: &v1::LedgerRecord,
+    fault: Option<&Fault>,
+    now_ms: u64,
+    counted: bool,
+) -> v1::LedgerRecord {
+    let mut record = match fault {
+        Some(fault) => failing(record, fault, now_ms),
+        None => record.clone(),
+    };
+    record.lease_until_ms = 0;
+    if !counted {
+        record.attempts = record.attempts.saturating_sub(1);
+    }
+    record
+}
+
+/// It ended: `event` is what will be published.
+pub(crate) fn ended(
+    record: &v1::LedgerRecord,
+    terminal: TerminalState,
+    event: v1::RecordedEvent,
+    fault: Option<&Fault>,
+    now_ms: u64,
+) -> v1::LedgerRecord {
+    let state = match terminal {
+        TerminalState::Done => LedgerState::EffectDone,
+        TerminalState::Unknown => LedgerState::Unknown,
+        TerminalState::Failed
+        | TerminalState::Expired
+        | TerminalState::DeadLettered
+        | TerminalState::Unspecified => LedgerState::Failed,
+    };
+    let record = match fault {
+        Some(fault) => failing(record, fault, now_ms),
+        None => record.clone(),
+    };
+    v1::LedgerRecord {
+        state: state.into(),
+        terminal: terminal.into(),
+        result: Some(event),
+        lease_until_ms: 0,
+        ..record
+    }
+}
+
+/// Its event is out.
+pub(crate) fn reported(record: &v1::LedgerRecord) -> v1::LedgerRecord {
+    v1::LedgerRecord {
+        state: LedgerState::Reported.into(),
+        ..record.clone()
+    }
+}
+
+fn failing(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::LedgerRecord {
+    v1::LedgerRecord {
+        last_error: Some(fault.clone().into()),
+        first_error_ms: match record.first_error_ms {
+            0 => now_ms,
+            first => first,
+        },
+        ..record.clone()
+    }
+}
+
+/// Whether the entry says how the work ended.
+pub(crate) fn is_terminal(record: &v1::LedgerRecord) -> bool {
+    record.terminal() != TerminalState::Unspecified
+}
+
+fn until(now_ms: u64, lease: Duration) -> u64 {
+    now_ms.saturating_add(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimant(now_ms: u64) -> Claimant<'static> {
+        Claimant {
+            owner: "me",
+            now_ms,
+            lease: Duration::from_secs(45),
+            attempts: 5,
+            redrives: 0,
+        }
+    }
+
+    fn work(decision: Decision) -> v1::LedgerRecord {
+        match decision {
+            Decision::Work(record) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn first() -> v1::LedgerRecord {
+        work(decide(None, &claimant(1_000)))
+    }
+
+    #[test]
+    fn the_first_claim_is_epoch_one_attempt_one() {
+        let record = first();
+        assert_eq!(
+            (
+                record.epoch,
+                record.attempts,
+                record.first_seen_ms,
+                record.lease_until_ms
+            ),
+            (1, 1, 1_000, 46_000)
+        );
+        assert_eq!(record.owner, "me");
+    }
+
+    #[test]
+    fn a_live_lease_keeps_others_out_and_a_dead_one_lets_the_next_in() {
+        let record = first();
+        assert_eq!(
+            decide(Some(&record), &claimant(6_000)),
+            Decision::Held(Duration::from_secs(40))
+        );
+        let next = work(decide(Some(&record), &claimant(46_000)));
+        assert_eq!(
+            (next.epoch, next.attempts, next.first_seen_ms),
+            (2, 2, 1_000)
+        );
+    }
+
+    #[test]
+    fn five_attempts_are_enough() {
+        let mut record = first();
+        for attempt in 2..=5 {
+            record = released(&record, Some(&Fault::internal()), 2_000, true);
+            record = work(decide(Some(&record), &claimant(3_000)));
+            assert_eq!(record.attempts, attempt);
+        }
+        let record = released(&record, None, 4_000, true);
+        assert_eq!(decide(Some(&record), &claimant(5_000)), Decision::Exhausted);
+    }
+
+    #[test]
+    fn waits_do_not_count_as_attempts() {
+        let record = released(&first(), Some(&Fault::internal()), 2_000, false);
+        assert_eq!(record.attempts, 0);
+        assert_eq!(record.first_error_ms, 2_000);
+        assert_eq!(work(decide(Some(&record), &claimant(3_000))).attempts, 1);
+    }
+
+    #[test]
+    fn what_ended_is_told_once_and_then_only_acknowledged() {
+        for (terminal, state) in [
+            (TerminalState::Done, LedgerState::EffectDone),
+            (TerminalState::Failed, LedgerState::Failed),
+            (TerminalState::Expired, LedgerState::Failed),
+            (TerminalState::DeadLettered, LedgerState::Failed),
+            (TerminalState::Unknown, LedgerState::Unknown),
+        ] {
+            let event = v1::RecordedEvent::default();
+            let record = ended(&first(), terminal, event, None, 2_000);
+            assert_eq!(record.state(), state);
+            assert_eq!(decide(Some(&record), &claimant(3_000)), Decision::Report);
+            let record = reported(&record);
+            assert_eq!(decide(Some(&record), &claimant(3_000)), Decision::Finish);
+            assert!(is_terminal(&record));
+        }
+    }
+
+    #[test]
+    fn a_cut_off_send_is_ambiguous() {
+        let mut record = first();
+        record.state = LedgerState::Sending.into();
+        assert!(matches!(
+            decide(Some(&record), &claimant(2_000)),
+            Decision::Held(_)
+        ));
+        assert_eq!(
+            decide(Some(&record), &claimant(99_000)),
+            Decision::Ambiguous
+        );
+    }
+
+    #[test]
+    fn only_what_did_not_succeed_can_be_started_again() {
+        let again = Claimant {
+            redrives: 1,
+            ..claimant(90_000)
+        };
+        let end = |terminal| {
+            reported(&ended(
+                &first(),
+                terminal,
+                v1::RecordedEvent::default(),
+                None,
+                0,
+            ))
+        };
+        for terminal in [
+            TerminalState::Failed,
+            TerminalState::Expired,
+            TerminalState::DeadLettered,
+        ] {
+            let record = work(decide(Some(&end(terminal)), &again));
+            assert_eq!((record.epoch, record.attempts, record.redrives), (2, 1, 1));
+            assert!(!is_terminal(&record) && record.result.is_none());
+            assert_eq!(
+                decide(Some(&record), &claimant(90_000)),
+                Decision::Finish,
+                "the message of the first start is of no use any more"
+            );
+        }
+        for terminal in [TerminalState::Done, TerminalState::Unknown] {
+            assert_eq!(decide(Some(&end(terminal)), &again), Decision::Finish);
+        }
+        let live = first();
+        let early = Claimant {
+            redrives: 1,
+            ..claimant(2_000)
+        };
+        assert!(matches!(decide(Some(&live), &early), Decision::Held(_)));
+    }
+}

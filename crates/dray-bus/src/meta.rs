@@ -1,0 +1,229 @@
+//! What travels with every message beside its payload: the headers of messaging-reliability 4.1.
+
+use dray_types::{
+    AppId, Deadline, Fault, FaultCode, OperationId, SessionId, TenantId, TraceContext,
+};
+
+use crate::headers::{self, Headers};
+
+/// Whose operation a message belongs to, until when it matters, and the trace it is part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Created once by whoever accepted the operation.
+    pub operation: OperationId,
+    /// Whose data it is.
+    pub tenant: TenantId,
+    /// The conversation, when there is one.
+    pub session: Option<SessionId>,
+    /// The agent application, when there is one.
+    pub app: Option<AppId>,
+    /// Passed on unchanged to everything that follows.
+    pub deadline: Deadline,
+    /// Empty outside a trace.
+    pub trace: TraceContext,
+}
+
+impl Meta {
+    /// The envelope of a new operation, whose id is minted here.
+    pub fn new(tenant: TenantId, deadline: Deadline) -> Self {
+        Self {
+            operation: OperationId::mint(),
+            tenant,
+            session: None,
+            app: None,
+            deadline,
+            trace: TraceContext::default(),
+        }
+    }
+
+    /// The same for an operation that has its id already.
+    #[must_use]
+    pub fn with_operation(mut self, operation: OperationId) -> Self {
+        self.operation = operation;
+        self
+    }
+
+    /// The same in a conversation.
+    #[must_use]
+    pub fn with_session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// The same on behalf of an app.
+    #[must_use]
+    pub fn with_app(mut self, app: AppId) -> Self {
+        self.app = Some(app);
+        self
+    }
+
+    /// The same in a trace.
+    #[must_use]
+    pub fn with_trace(mut self, trace: TraceContext) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    /// The same with another deadline.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Deadline) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Writes the headers of 4.1, without `Nats-Msg-Id`.
+    pub fn headers(&self, schema: &str) -> Headers {
+        let mut headers = Headers::new();
+        headers.append(headers::SCHEMA, schema);
+        headers.append(headers::OPERATION, self.operation.as_str());
+        headers.append(headers::DEADLINE, self.deadline.unix_ms().to_string());
+        headers.append(headers::TENANT, self.tenant.as_str());
+        if let Some(session) = &self.session {
+            headers.append(headers::SESSION, session.as_str());
+        }
+        if let Some(app) = &self.app {
+            headers.append(headers::APP, app.as_str());
+        }
+        if !self.trace.is_empty() {
+            headers.append(headers::TRACEPARENT, self.trace.traceparent.as_str());
+            if !self.trace.tracestate.is_empty() {
+                headers.append(headers::TRACESTATE, self.trace.tracestate.as_str());
+            }
+        }
+        headers.append(headers::CONTENT_TYPE, headers::PROTOBUF);
+        headers
+    }
+
+    /// Reads them back. A malformed trace starts a new one; everything else that is malformed is an error.
+    pub fn from_headers(headers: &Headers) -> Result<Self, InvalidEnvelope> {
+        if let Some(name) = headers.reserved() {
+            return Err(InvalidEnvelope::Reserved(name.to_owned()));
+        }
+        let required = |name| headers.get(name).ok_or(InvalidEnvelope::Missing(name));
+        let invalid = |name| move |_| InvalidEnvelope::Invalid(name);
+        let deadline = required(headers::DEADLINE)?;
+        Ok(Self {
+            operation: OperationId::new(required(headers::OPERATION)?)
+                .map_err(invalid(headers::OPERATION))?,
+            tenant: TenantId::new(required(headers::TENANT)?).map_err(invalid(headers::TENANT))?,
+            session: headers
+                .get(headers::SESSION)
+                .map(SessionId::new)
+                .transpose()
+                .map_err(invalid(headers::SESSION))?,
+            app: headers
+                .get(headers::APP)
+                .map(AppId::new)
+                .transpose()
+                .map_err(invalid(headers::APP))?,
+            deadline: deadline
+                .parse()
+                .map(Deadline::from_unix_ms)
+                .map_err(|_| InvalidEnvelope::Invalid(headers::DEADLINE))?,
+            trace: TraceContext::new(
+                headers.get(headers::TRACEPARENT).unwrap_or_default(),
+                headers.get(headers::TRACESTATE).unwrap_or_default(),
+            ),
+        })
+    }
+}
+
+/// Why the headers of a message cannot be taken as they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEnvelope {
+    /// A header that every message needs is absent.
+    #[error("header `{0}` is missing")]
+    Missing(&'static str),
+    /// A header's value breaks its grammar.
+    #[error("header `{0}` is not valid")]
+    Invalid(&'static str),
+    /// A header that steers the server and must not come from outside (E-1).
+    #[error("header `{0}` is not allowed")]
+    Reserved(String),
+}
+
+impl From<InvalidEnvelope> for Fault {
+    fn from(invalid: InvalidEnvelope) -> Self {
+        let message = match invalid {
+            InvalidEnvelope::Missing(name) => format!("The message lacks its `{name}` header."),
+            InvalidEnvelope::Invalid(name) => {
+                format!("The `{name}` header of the message is not valid.")
+            }
+            InvalidEnvelope::Reserved(_) => {
+                "The message carries a header that steers the server, which is not allowed."
+                    .to_owned()
+            }
+        };
+        Self::new(FaultCode::InvalidArgument, message)
+            .detail("invalid_envelope")
+            .advice("Correct the headers and send the message again.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta::new(TenantId::new("Acme").unwrap(), Deadline::from_unix_ms(42))
+            .with_session(SessionId::new("s").unwrap())
+            .with_app(AppId::new("a").unwrap())
+            .with_trace(TraceContext::new(
+                "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                "k=v",
+            ))
+    }
+
+    #[test]
+    fn envelopes_cross_the_wire_unchanged() {
+        let meta = meta();
+        assert_eq!(Meta::from_headers(&meta.headers("x/1")), Ok(meta));
+    }
+
+    #[test]
+    fn malformed_headers_are_named() {
+        let check = |name: &'static str, value: Option<&str>, expected: InvalidEnvelope| {
+            let mut headers = meta().headers("x/1");
+            headers.remove(name);
+            if let Some(value) = value {
+                headers.append(name, value);
+            }
+            assert_eq!(
+                Meta::from_headers(&headers),
+                Err(expected),
+                "{name} {value:?}"
+            );
+        };
+        for name in [headers::OPERATION, headers::DEADLINE, headers::TENANT] {
+            check(name, None, InvalidEnvelope::Missing(name));
+            check(name, Some("a b"), InvalidEnvelope::Invalid(name));
+        }
+        check(
+            headers::DEADLINE,
+            Some("-1"),
+            InvalidEnvelope::Invalid(headers::DEADLINE),
+        );
+        check(
+            headers::SESSION,
+            Some(""),
+            InvalidEnvelope::Invalid(headers::SESSION),
+        );
+        check(
+            headers::APP,
+            Some("\u{fc}"),
+            InvalidEnvelope::Invalid(headers::APP),
+        );
+        check(
+            "Nats-Rollup",
+            Some("all"),
+            InvalidEnvelope::Reserved("Nats-Rollup".into()),
+        );
+    }
+
+    #[test]
+    fn a_malformed_trace_starts_a_new_one() {
+        let mut headers = meta().headers("x/1");
+        headers.set(headers::TRACEPARENT, "nonsense");
+        assert!(Meta::from_headers(&headers).unwrap().trace.is_empty());
+    }
+}

@@ -1,0 +1,71 @@
+//! How to reach NATS.
+
+use std::path::PathBuf;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Servers, identity and limits of a connection.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NatsOptions {
+    /// Servers, such as `nats://nats:4222` or `tls://nats:4222`. Default: `nats://127.0.0.1:4222`.
+    pub servers: Vec<String>,
+    /// Name of the connection in the server's lists and the suffix of the reply inbox `_INBOX_<name>`, which the
+    /// server's permissions bind to the identity. Default: `dray`.
+    pub name: String,
+    /// User, with `password`. Empty: none.
+    pub user: String,
+    /// Password of `user`.
+    pub password: Secret,
+    /// Seed of an `NKey`. Empty: none.
+    pub nkey_seed: Secret,
+    /// File with a JWT and its `NKey` seed, as `nsc` writes it.
+    pub credentials_file: Option<PathBuf>,
+    /// Whether a connection without TLS is refused. Default: false.
+    pub require_tls: bool,
+    /// Root certificates (PEM) for the servers, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Client certificate (PEM), with `client_key_file`.
+    pub client_certificate_file: Option<PathBuf>,
+    /// Key of the client certificate (PEM).
+    pub client_key_file: Option<PathBuf>,
+    /// Longest wait for a connection. Default: 5s.
+    pub connect_timeout: Period,
+}
+
+impl Default for NatsOptions {
+    fn default() -> Self {
+        Self {
+            servers: vec!["nats://127.0.0.1:4222".to_owned()],
+            name: "dray".to_owned(),
+            user: String::new(),
+            password: Secret::default(),
+            nkey_seed: Secret::default(),
+            credentials_file: None,
+            require_tls: false,
+            ca_file: None,
+            client_certificate_file: None,
+            client_key_file: None,
+            connect_timeout: Period::secs(5),
+        }
+    }
+}
+
+impl NatsOptions {
+    /// One server, without identity: for tests and for one machine.
+    pub fn at(server: impl Into<String>) -> Self {
+        Self {
+            servers: vec![server.into()],
+            ..Self::default()
+        }
+    }
+
+    /// The same for another service.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+}

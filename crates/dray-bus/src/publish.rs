@@ -1,0 +1,288 @@
+//! Publishing into streams: one id per message, retries until the deadline, backpressure (messaging-reliability 5).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_proto::contract::{
+    audit_subject, event_step, event_subject, schema, work_step, work_subject,
+};
+use dray_proto::{Audit, Event, MESSAGE_LIMIT, Work};
+use dray_types::Deadline;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use crate::backend::{Acknowledged, Outgoing};
+use crate::backoff::{Backoff, jitter};
+use crate::bus::Bus;
+use crate::error::{PublishError, TransportError};
+use crate::headers::{self, Headers};
+use crate::ids;
+use crate::meta::Meta;
+use crate::topology::{AUDIT, EVENT, WORK};
+
+/// Longest wait for one acknowledgement.
+const ACK_WAIT: Duration = Duration::from_secs(5);
+/// How long a full stream is borne before `busy` is reported.
+const FULL_FOR: Duration = Duration::from_secs(15);
+/// How long a publish may take at least, also when the deadline is near or past.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// An acknowledged message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Whether the stream had the same id already and kept the first.
+    pub duplicate: bool,
+    /// Its sequence in the stream.
+    pub sequence: u64,
+}
+
+impl Bus {
+    /// Publishes work. The same operation published again within the stream's window is the same message.
+    ///
+    /// # Errors
+    /// See [`PublishError`]; after `Unconfirmed` the message may be stored or not, and publishing again with the
+    /// same operation id is safe.
+    pub async fn publish_work<W: Work>(
+        &self,
+        meta: &Meta,
+        work: &W,
+    ) -> Result<Published, PublishError> {
+        let subject = work_subject::<W>(&meta.tenant);
+        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &work_step::<W>(), 0);
+        self.publish_encoded(
+            WORK,
+            meta,
+            subject,
+            &schema::<W>(),
+            &id,
+            work.encode_to_vec().into(),
+        )
+        .await
+    }
+
+    /// Publishes an event. One operation has at most one event of a kind; see [`Bus::publish_event_part`].
+    ///
+    /// # Errors
+    /// See [`PublishError`].
+    pub async fn publish_event<E: Event>(
+        &self,
+        meta: &Meta,
+        event: &E,
+    ) -> Result<Published, PublishError> {
+        self.publish_event_part(meta, "", event).await
+    }
+
+    /// Publishes one of several events of a kind of one operation; `part` tells them apart, in printable ASCII
+    /// without blanks.
+    ///
+    /// # Errors
+    /// See [`PublishError`].
+    pub async fn publish_event_part<E: Event>(
+        &self,
+        meta: &Meta,
+        part: &str,
+        event: &E,
+    ) -> Result<Published, PublishError> {
+        let subject = event_subject::<E>(&meta.tenant);
+        let step = match part {
+            "" => event_step::<E>(),
+            part => format!("{}.{part}", event_step::<E>()),
+        };
+        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
+        self.publish_encoded(
+            EVENT,
+            meta,
+            subject,
+            &schema::<E>(),
+            &id,
+            event.encode_to_vec().into(),
+        )
+        .await
+    }
+
+    /// Publishes an audit event. Every call of this method is an event of its own, however many an operation has.
+    ///
+    /// # Errors
+    /// See [`PublishError`].
+    pub async fn publish_audit<A: Audit>(
+        &self,
+        meta: &Meta,
+        audit: &A,
+    ) -> Result<Published, PublishError> {
+        let subject = audit_subject::<A>(&meta.tenant);
+        let step = format!("{}.{}.{:032x}", A::AREA, A::PAST, rand::random::<u128>());
+        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
+        self.publish_encoded(
+            AUDIT,
+            meta,
+            subject,
+            &schema::<A>(),
+            &id,
+            audit.encode_to_vec().into(),
+        )
+        .await
+    }
+
+    pub(crate) async fn publish_encoded(
+        &self,
+        stream: &'static str,
+        meta: &Meta,
+        subject: String,
+        schema: &str,
+        id: &str,
+        payload: Bytes,
+    ) -> Result<Published, PublishError> {
+        let mut all = Headers::new();
+        all.append(headers::MESSAGE_ID, id);
+        for (name, value) in meta.headers(schema).iter() {
+            all.append(name, value);
+        }
+        let message = Outgoing {
+            subject,
+            headers: all,
+            payload,
+        };
+        self.publish_message(stream, message, MESSAGE_LIMIT, meta.deadline)
+            .await
+    }
+
+    /// Publishes a finished message, whose id is in its headers, until it is acknowledged or the deadline passed.
+    pub(crate) async fn publish_message(
+        &self,
+        stream: &'static str,
+        message: Outgoing,
+        limit: usize,
+        deadline: Deadline,
+    ) -> Result<Published, PublishError> {
+        let size = message.size();
+        if size > limit {
+            return Err(PublishError::TooLarge { size, limit });
+        }
+        let span = send_span(&message);
+        let begun = Instant::now();
+        let wait = deadline.remaining(self.now_ms()).max(GRACE);
+        let result = self
+            .publish_until(stream, message, begun + wait)
+            .instrument(span)
+            .await;
+        let label = match &result {
+            Ok(published) if published.duplicate => "duplicate",
+            Ok(_) => "ok",
+            Err(PublishError::Unconfirmed { .. }) => "timeout",
+            Err(PublishError::Busy(_)) => "full",
+            Err(
+                PublishError::TooLarge { .. }
+                | PublishError::NoStream(_)
+                | PublishError::WrongStream { .. }
+                | PublishError::Denied(_),
+            ) => "error",
+        };
+        self.inner
+            .metrics
+            .published(label, begun.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn publish_until(
+        &self,
+        stream: &'static str,
+        message: Outgoing,
+        until: Instant,
+    ) -> Result<Published, PublishError> {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let full_until = Instant::now() + FULL_FOR;
+        loop {
+            let error = match self.publish_once(&message, until).await {
+                Ok(acknowledged) => return accepted(stream, acknowledged),
+                Err(error) => error,
+            };
+            let (delay, end) = match &error {
+                TransportError::Full => (
+                    jitter(Duration::from_secs(1), Duration::from_secs(10)),
+                    until.min(full_until),
+                ),
+                TransportError::TimedOut
+                | TransportError::Disconnected
+                | TransportError::NoResponders
+                | TransportError::NotProvisioned(_)
+                | TransportError::Other(_) => (backoff.next_delay(), until),
+                TransportError::Denied(_)
+                | TransportError::TooLarge { .. }
+                | TransportError::WrongRevision
+                | TransportError::Header(_) => return Err(given_up(&message, error)),
+            };
+            if Instant::now() + delay >= end {
+                return Err(given_up(&message, error));
+            }
+            tracing::warn!(
+                subject = %message.subject,
+                error = &error as &dyn std::error::Error,
+                "publish is repeated with the same id"
+            );
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn publish_once(
+        &self,
+        message: &Outgoing,
+        until: Instant,
+    ) -> Result<Acknowledged, TransportError> {
+        let attempt = async {
+            // The semaphore is never closed, so that a failure to acquire cannot happen.
+            let _permit = self.inner.publishes.acquire().await;
+            self.inner.backend.store(message.clone(), ACK_WAIT).await
+        };
+        match tokio::time::timeout_at(until, attempt).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(TransportError::TimedOut),
+        }
+    }
+}
+
+fn accepted(stream: &'static str, acknowledged: Acknowledged) -> Result<Published, PublishError> {
+    if acknowledged.stream != stream {
+        return Err(PublishError::WrongStream {
+            expected: stream,
+            found: acknowledged.stream,
+        });
+    }
+    Ok(Published {
+        duplicate: acknowledged.duplicate,
+        sequence: acknowledged.sequence,
+    })
+}
+
+fn given_up(message: &Outgoing, error: TransportError) -> PublishError {
+    let subject = message.subject.clone();
+    match error {
+        TransportError::Full => PublishError::Busy(subject),
+        TransportError::NoResponders | TransportError::NotProvisioned(_) => {
+            PublishError::NoStream(subject)
+        }
+        TransportError::Denied(_) => PublishError::Denied(subject),
+        TransportError::TooLarge { size, limit } => PublishError::TooLarge { size, limit },
+        source @ (TransportError::TimedOut
+        | TransportError::Disconnected
+        | TransportError::WrongRevision
+        | TransportError::Header(_)
+        | TransportError::Other(_)) => PublishError::Unconfirmed { subject, source },
+    }
+}
+
+fn send_span(message: &Outgoing) -> tracing::Span {
+    let header = |name| message.headers.get(name).unwrap_or_default();
+    let template = message
+        .subject
+        .rsplit_once('.')
+        .map_or(message.subject.as_str(), |(template, _)| template);
+    tracing::info_span!(
+        "send",
+        otel.name = %format_args!("send {template}"),
+        otel.kind = "producer",
+        messaging.system = "nats",
+        messaging.destination.name = template,
+        messaging.message.id = header(headers::MESSAGE_ID),
+        dray.operation_id = header(headers::OPERATION),
+    )
+}

@@ -1,0 +1,341 @@
+//! Answering: requests of one queue group, each of which gets a reply whatever happens (C-4).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_proto::{Call, MESSAGE_LIMIT, v1};
+use dray_types::{Fault, FaultCode, OperationId, TenantId};
+use prost::Message as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Message, Outgoing, Subscription};
+use crate::bus::Bus;
+use crate::error::{SubscribeError, TransportError};
+use crate::headers::{self, Headers};
+use crate::meta::Meta;
+use crate::subject;
+
+/// What a responder keeps for itself of the caller's deadline (C-3).
+pub const RESPONDER_MARGIN: Duration = Duration::from_millis(250);
+
+/// Longest wait to hand a reply to the connection.
+const REPLY_WAIT: Duration = Duration::from_secs(5);
+
+/// Requests on one call subject, shared with the other members of the queue group.
+///
+/// Whoever reads it must only admit (C-5): a reader that works lets the subscription fill up.
+#[derive(Debug)]
+pub struct Responder {
+    bus: Bus,
+    requests: Subscription,
+    cancellations: Subscription,
+    cancellable: Cancellable,
+}
+
+impl Responder {
+    pub(crate) async fn open(bus: &Bus, name: &str, group: &str) -> Result<Self, SubscribeError> {
+        let backend = &bus.inner.backend;
+        let failed = |source| SubscribeError {
+            subject: name.to_owned(),
+            source,
+        };
+        let area = subject::call_area(name)
+            .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
+        let cancellations = backend
+            .subscribe(&subject::cancel(area), None)
+            .await
+            .map_err(failed)?;
+        let requests = backend.subscribe(name, Some(group)).await.map_err(failed)?;
+        Ok(Self {
+            bus: bus.clone(),
+            requests,
+            cancellations,
+            cancellable: Cancellable::default(),
+        })
+    }
+
+    /// The next request; `None` after [`Responder::drain`] once everything delivered was handed out.
+    pub async fn next(&mut self) -> Option<Incoming> {
+        loop {
+            tokio::select! {
+                request = self.requests.next() => {
+                    return Some(Incoming::new(&self.bus, request?, &self.cancellable));
+                }
+                Some(cancellation) = self.cancellations.next() => {
+                    self.cancellable.cancel(&cancellation.headers);
+                }
+            }
+        }
+    }
+
+    /// Takes no new requests; [`Responder::next`] yields what the server sent already.
+    pub async fn drain(&mut self) {
+        self.requests.drain().await;
+    }
+}
+
+type Key = (TenantId, OperationId);
+
+/// Operations in hand that a caller may give up.
+#[derive(Clone, Debug, Default)]
+struct Cancellable {
+    running: Arc<Mutex<HashMap<Key, Vec<(u64, CancellationToken)>>>>,
+}
+
+impl Cancellable {
+    fn enter(&self, key: Key) -> InHand {
+        let token = CancellationToken::new();
+        let id = rand::random();
+        self.lock()
+            .entry(key.clone())
+            .or_default()
+            .push((id, token.clone()));
+        InHand {
+            cancellable: self.clone(),
+            key,
+            id,
+            token,
+        }
+    }
+
+    fn cancel(&self, headers: &Headers) {
+        let Ok(meta) = Meta::from_headers(headers) else {
+            tracing::debug!("a cancellation without a usable envelope is ignored");
+            return;
+        };
+        for (_, token) in self
+            .lock()
+            .get(&(meta.tenant, meta.operation))
+            .into_iter()
+            .flatten()
+        {
+            token.cancel();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<(u64, CancellationToken)>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes the operation when the request is done with.
+#[derive(Debug)]
+struct InHand {
+    cancellable: Cancellable,
+    key: Key,
+    id: u64,
+    token: CancellationToken,
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        let mut running = self.cancellable.lock();
+        if let Some(tokens) = running.get_mut(&self.key) {
+            tokens.retain(|(id, _)| *id != self.id);
+            if tokens.is_empty() {
+                running.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// One request. Dropped without an answer, it is answered with an internal fault.
+#[derive(Debug)]
+pub struct Incoming {
+    bus: Bus,
+    subject: String,
+    headers: Headers,
+    payload: Bytes,
+    reply: Option<String>,
+    meta: Result<Meta, Fault>,
+    in_hand: Option<InHand>,
+}
+
+impl Incoming {
+    fn new(bus: &Bus, message: Message, cancellable: &Cancellable) -> Self {
+        let size = message.headers.wire_size() + message.payload.len();
+        let meta = if size > MESSAGE_LIMIT {
+            Err(request_too_large())
+        } else {
+            Meta::from_headers(&message.headers).map_err(Fault::from)
+        };
+        let in_hand = meta
+            .as_ref()
+            .ok()
+            .map(|meta| cancellable.enter((meta.tenant.clone(), meta.operation.clone())));
+        Self {
+            bus: bus.clone(),
+            subject: message.subject,
+            headers: message.headers,
+            payload: message.payload,
+            reply: message.reply,
+            meta,
+            in_hand,
+        }
+    }
+
+    /// The subject it came on.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Its headers.
+    pub const fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The encoded request.
+    pub const fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// Its envelope.
+    ///
+    /// # Errors
+    /// The fault to answer with: it is too large, or its headers are not valid.
+    pub fn meta(&self) -> Result<Meta, Fault> {
+        self.meta.clone()
+    }
+
+    /// The request itself.
+    ///
+    /// # Errors
+    /// The fault to answer with: the payload is not what the subject promises.
+    pub fn decode<C: Call>(&self) -> Result<C, Fault> {
+        C::decode(self.payload.clone()).map_err(|error| {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "request does not decode"
+            );
+            Fault::new(FaultCode::InvalidArgument, "The request cannot be read.")
+                .detail("undecodable")
+                .advice("Send the message type that belongs to the subject.")
+        })
+    }
+
+    /// Fires when the caller no longer waits (C-9). Best effort: nothing may depend on it.
+    pub fn cancelled(&self) -> CancellationToken {
+        self.in_hand
+            .as_ref()
+            .map_or_else(CancellationToken::new, |in_hand| in_hand.token.clone())
+    }
+
+    /// Sends the final reply. One that would be too large is replaced by a fault, never by silence (C-7).
+    pub async fn answer<M: prost::Message>(mut self, result: Result<M, Fault>) {
+        let message = outcome(result);
+        if let Some(reply) = self.reply.take() {
+            send(&self.bus, &reply, message).await;
+        }
+    }
+
+    /// Sends a progress reply; at most 4 per second and at least one per 5 s are wanted (C-8).
+    pub async fn progress<M: prost::Message>(&self, message: &M) {
+        if let Some(reply) = &self.reply {
+            let message = envelope(headers::PROGRESS, "1", message.encode_to_vec().into());
+            send(&self.bus, reply, message).await;
+        }
+    }
+
+    /// Lets go of the request without an answer, as a process that dies would. For fault tests.
+    pub fn abandon(mut self) {
+        self.reply = None;
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let (Some(reply), Ok(runtime)) = (self.reply.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        tracing::error!(subject = %self.subject, "a request was dropped without an answer");
+        let bus = self.bus.clone();
+        let message = outcome::<v1::Fault>(Err(Fault::internal()));
+        self.bus
+            .inner
+            .tasks
+            .spawn_on(async move { send(&bus, &reply, message).await }, &runtime);
+    }
+}
+
+fn outcome<M: prost::Message>(result: Result<M, Fault>) -> Reply {
+    let fault = match result {
+        Ok(message) => {
+            let reply = envelope(headers::OUTCOME, "ok", message.encode_to_vec().into());
+            if reply.size() <= MESSAGE_LIMIT {
+                return reply;
+            }
+            tracing::error!(size = reply.size(), "a reply is too large for the bus");
+            Fault::new(
+                FaultCode::TooLarge,
+                "The result is too large to be sent inside a message.",
+            )
+            .detail("reply_too_large")
+            .advice("Ask for the result by reference.")
+        }
+        Err(fault) => fault,
+    };
+    let reply = envelope(headers::OUTCOME, "fault", encoded(fault.clone()));
+    if reply.size() <= MESSAGE_LIMIT {
+        return reply;
+    }
+    let short = Fault {
+        message: "The operation failed; its explanation is too large to be sent.".to_owned(),
+        advice: String::new(),
+        ..fault
+    };
+    envelope(headers::OUTCOME, "fault", encoded(short))
+}
+
+fn encoded(fault: Fault) -> Bytes {
+    v1::Fault::from(fault).encode_to_vec().into()
+}
+
+/// A reply before it has an address.
+#[derive(Debug)]
+struct Reply {
+    headers: Headers,
+    payload: Bytes,
+}
+
+impl Reply {
+    fn size(&self) -> usize {
+        self.headers.wire_size() + self.payload.len()
+    }
+}
+
+fn envelope(name: &str, value: &str, payload: Bytes) -> Reply {
+    Reply {
+        headers: [(name, value), (headers::CONTENT_TYPE, headers::PROTOBUF)]
+            .into_iter()
+            .collect(),
+        payload,
+    }
+}
+
+async fn send(bus: &Bus, reply: &str, message: Reply) {
+    let message = Outgoing {
+        subject: reply.to_owned(),
+        headers: message.headers,
+        payload: message.payload,
+    };
+    let sent = bus.inner.backend.publish(None, message);
+    match tokio::time::timeout(REPLY_WAIT, sent).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a reply was not sent"
+            );
+        }
+        Err(_elapsed) => tracing::error!("a reply was not sent in time"),
+    }
+}
+
+fn request_too_large() -> Fault {
+    Fault::new(FaultCode::TooLarge, "The request is too large for the bus.")
+        .detail("message_too_large")
+        .advice("Send large content by reference instead of inside the message.")
+}

@@ -1,0 +1,141 @@
+//! Subjects: matching filters, and reading what our own ones say.
+
+/// Whether `subject` matches `filter` with NATS's wildcards: `*` for one token, a final `>` for one or more.
+pub(crate) fn matches(filter: &str, subject: &str) -> bool {
+    let mut wanted = filter.split('.');
+    let mut given = subject.split('.');
+    loop {
+        match (wanted.next(), given.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(_)) => {}
+            (Some(want), Some(give)) if want == give => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether some subject matches both filters.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
+    let mut one = one.split('.');
+    let mut other = other.split('.');
+    loop {
+        match (one.next(), other.next()) {
+            (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
+            (Some(left), Some(right)) if left == right || left == "*" || right == "*" => {}
+            _ => return false,
+        }
+    }
+}
+
+/// The parts of `dray.<kind>.<area>.v1.<verb>.<tenant>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) area: &'a str,
+    pub(crate) verb: &'a str,
+    pub(crate) tenant: &'a str,
+}
+
+/// Reads a work, event, dead-letter or audit subject.
+pub(crate) fn parts(subject: &str) -> Option<Parts<'_>> {
+    let mut tokens = subject.split('.');
+    let parts = match (
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+    ) {
+        ("dray", kind, area, "v1", verb, tenant) => Parts {
+            kind,
+            area,
+            verb,
+            tenant,
+        },
+        _ => return None,
+    };
+    let clean = [parts.kind, parts.area, parts.verb, parts.tenant]
+        .into_iter()
+        .all(dray_types::id::is_subject_token);
+    (clean && tokens.next().is_none()).then_some(parts)
+}
+
+/// The area of a call subject `dray.<area>.v1.<verb>`.
+pub(crate) fn call_area(subject: &str) -> Option<&str> {
+    let mut tokens = subject.split('.');
+    match (
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next()?,
+        tokens.next(),
+    ) {
+        ("dray", area, "v1", _, None) => Some(area),
+        _ => None,
+    }
+}
+
+/// The subject on which callers of an area say that they no longer wait (C-9).
+pub(crate) fn cancel(area: &str) -> String {
+    format!("dray.{area}.v1.cancel")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_match_as_the_server_does() {
+        for (filter, subject, expected) in [
+            ("a.b", "a.b", true),
+            ("a.*", "a.b", true),
+            ("a.*", "a", false),
+            ("a.*", "a.b.c", false),
+            ("a.>", "a.b.c", true),
+            ("a.>", "a", false),
+            (">", "a", true),
+            ("*.b", "a.b", true),
+            ("a.b", "a.c", false),
+            ("a.b.c", "a.b", false),
+        ] {
+            assert_eq!(matches(filter, subject), expected, "{filter} {subject}");
+        }
+    }
+
+    #[test]
+    fn overlaps_are_seen_through_wildcards() {
+        for (one, other, expected) in [
+            ("dray.*.v1.*", "dray.egress.v1.fetch", true),
+            ("dray.work.>", "dray.egress.v1.fetch", false),
+            ("dray.>", "dray.egress.v1.fetch", true),
+            ("*.egress.>", "dray.*.v1.fetch", true),
+            ("a.b", "a.b.c", false),
+            ("a.>", "a", false),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+            assert_eq!(overlap(other, one), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn parts_are_read_from_clean_subjects_only() {
+        let parts_of = parts("dray.work.toolcall.v1.resolve.acme").unwrap();
+        assert_eq!(
+            (parts_of.kind, parts_of.area, parts_of.verb, parts_of.tenant),
+            ("work", "toolcall", "resolve", "acme")
+        );
+        for wrong in [
+            "dray.work.toolcall.v1.resolve",
+            "dray.work.toolcall.v1.resolve.acme.x",
+            "dray.work.toolcall.v2.resolve.acme",
+            "dray.work..v1.resolve.acme",
+            "dray.work.toolcall.v1.resolve.*",
+            "dray.work.toolcall.v1.resolve.Acme",
+        ] {
+            assert_eq!(parts(wrong), None, "{wrong}");
+        }
+        assert_eq!(call_area("dray.egress.v1.fetch"), Some("egress"));
+        assert_eq!(call_area("dray.egress.v1.fetch.x"), None);
+    }
+}

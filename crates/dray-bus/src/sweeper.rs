@@ -1,0 +1,305 @@
+//! The last net under work: finds what no worker will finish any more and ends it (messaging-reliability 9).
+//!
+//! Messages that ran out of deliveries stay in the stream and are seen by nobody (F-8); the advisory about them
+//! may never come (F-9). The sweeper reads every piece of work with a durable of its own, lets go of what has
+//! ended, and dead-letters what has not ended a minute after its deadline.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use dray_proto::v1::{self, TerminalState};
+use dray_proto::{Work, contract::work_step};
+use dray_types::{Deadline, Fault, FaultCode, OperationId};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Ack, Pulled, Puller};
+use crate::bus::Bus;
+use crate::dead;
+use crate::error::TransportError;
+use crate::ledger::record;
+use crate::topology::{ADVISORY, SWEEPER_ADVISORY, SWEEPER_WORK, WORK};
+use crate::work::job::{self, Job, Stuck};
+use crate::work::{Envelope, Recorded};
+
+/// Pause between two sweeps.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Time after the deadline at which unfinished work counts as stranded.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time until a message is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Messages of one pull.
+const BATCH: usize = 64;
+/// How long a pull waits for what is there.
+const WAIT: Duration = Duration::from_millis(200);
+/// Advisories that are remembered.
+const REMEMBERED: usize = 10_000;
+
+type Reject = fn(&[u8], &OperationId, &Fault) -> Option<Recorded>;
+
+/// Ends stranded work. One per deployment is enough; several do no harm.
+#[derive(Debug)]
+pub struct Sweeper {
+    bus: Bus,
+    rejections: HashMap<String, Reject>,
+    exhausted: BTreeSet<u64>,
+    service_version: String,
+}
+
+/// What one sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Messages that had ended and were let go.
+    pub ended: u64,
+    /// Messages whose recorded end was told now, because nobody else did.
+    pub told: u64,
+    /// Messages that were dead-lettered.
+    pub buried: u64,
+    /// Messages that may still be worked on.
+    pub waiting: u64,
+}
+
+impl Sweeper {
+    /// A sweeper that knows the contracts of this crate's version.
+    pub fn new(bus: Bus) -> Self {
+        Self {
+            bus,
+            rejections: HashMap::new(),
+            exhausted: BTreeSet::new(),
+            service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+        .knowing::<v1::ToolCallRequested>()
+    }
+
+    /// Teaches it the rejection event of another kind of work. What it does not know is told with
+    /// `WorkDeadLettered`.
+    #[must_use]
+    pub fn knowing<W: Work>(mut self) -> Self {
+        self.rejections.insert(work_step::<W>(), reject::<W>);
+        self
+    }
+
+    /// Sweeps every 30 s until `stop`. Failures of the bus are logged and tried again with the next sweep.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let swept = tokio::select! {
+                () = stop.cancelled() => return,
+                swept = self.sweep() => swept,
+            };
+            match swept {
+                Ok(report) if report.buried + report.told > 0 => {
+                    tracing::error!(?report, "stranded work was found");
+                }
+                Ok(report) => tracing::debug!(?report, "swept"),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a sweep failed");
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// One sweep over everything that is there now.
+    ///
+    /// # Errors
+    /// The bus cannot be read. What was not looked at is looked at by the next sweep.
+    pub async fn sweep(&mut self) -> Result<SweepReport, TransportError> {
+        self.read_advisories().await?;
+        self.measure().await?;
+        let backend = self.bus.inner.backend.clone();
+        let mut puller = backend.puller(WORK, SWEEPER_WORK).await?;
+        let mut report = SweepReport::default();
+        let mut oldest = 0;
+        loop {
+            let batch = fetch(&mut puller).await?;
+            if batch.is_empty() {
+                break;
+            }
+            for pulled in batch {
+                let waiting = report.waiting;
+                self.look_at(&pulled, &mut report).await;
+                if report.waiting > waiting {
+                    let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
+                    oldest = oldest.max(age);
+                }
+            }
+        }
+        let metrics = &self.bus.inner.metrics;
+        metrics
+            .oldest_unfinished_seconds
+            .record(Duration::from_millis(oldest).as_secs_f64(), &[]);
+        metrics.stranded_total.add(report.buried + report.told, &[]);
+        Ok(report)
+    }
+
+    /// Remembers which messages ran out of deliveries. Only a hint: without it they are found by their deadline.
+    async fn read_advisories(&mut self) -> Result<(), TransportError> {
+        let backend = self.bus.inner.backend.clone();
+        let mut puller = backend.puller(ADVISORY, SWEEPER_ADVISORY).await?;
+        loop {
+            let batch = fetch(&mut puller).await?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for pulled in batch {
+                if let Some(sequence) = exhausted(&pulled) {
+                    self.exhausted.insert(sequence);
+                }
+                if self.exhausted.len() > REMEMBERED {
+                    self.exhausted.pop_first();
+                }
+                job::settle(&pulled, Ack::Done).await;
+            }
+        }
+    }
+
+    /// Measures the backlog of its own durable and forgets advisories about what has ended.
+    async fn measure(&mut self) -> Result<(), TransportError> {
+        let backend = &self.bus.inner.backend;
+        if let Some(state) = backend.consumer(WORK, SWEEPER_WORK).await? {
+            self.bus
+                .inner
+                .metrics
+                .backlog(SWEEPER_WORK, state.pending, state.ack_pending);
+            self.exhausted = self.exhausted.split_off(&(state.ack_floor + 1));
+        }
+        Ok(())
+    }
+
+    async fn look_at(&self, pulled: &Pulled, report: &mut SweepReport) {
+        match self.judge(pulled).await {
+            Ok(Verdict::Ended) => {
+                report.ended += 1;
+                job::settle(pulled, Ack::Done).await;
+            }
+            Ok(Verdict::Told) => {
+                report.told += 1;
+                job::settle(pulled, Ack::Done).await;
+            }
+            Ok(Verdict::Buried) => {
+                report.buried += 1;
+                job::settle(pulled, Ack::Done).await;
+            }
+            Ok(Verdict::Waits(delay)) => {
+                report.waiting += 1;
+                job::again(pulled, delay.min(LOOK_AGAIN)).await;
+            }
+            Err(error) => {
+                report.waiting += 1;
+                job::stuck(pulled, &error).await;
+            }
+        }
+    }
+
+    async fn judge(&self, pulled: &Pulled) -> Result<Verdict, Stuck> {
+        let Ok(envelope) = Envelope::read(&pulled.message) else {
+            return self.judge_unreadable(pulled).await;
+        };
+        let mut job = Job::new(&self.bus, &envelope);
+        job.read().await?;
+        let record = job.record();
+        let superseded = envelope.redrives < record.redrives;
+        if superseded || record.state() == v1::LedgerState::Reported {
+            return Ok(Verdict::Ended);
+        }
+        let now_ms = self.bus.now_ms();
+        let lease = record::lease_left(&record, now_ms);
+        if !lease.is_zero() {
+            return Ok(Verdict::Waits(lease));
+        }
+        let patience = self.patience(pulled, now_ms, &envelope);
+        if !patience.is_zero() {
+            return Ok(Verdict::Waits(patience));
+        }
+        if record::is_terminal(&record) && envelope.redrives == record.redrives {
+            job.report().await?;
+            return Ok(Verdict::Told);
+        }
+        let fault = stranded(&record);
+        let event = self.rejection(pulled, &envelope, &fault);
+        job.bury(
+            &pulled.message,
+            pulled.delivered,
+            event,
+            &fault,
+            &self.service_version,
+        )
+        .await?;
+        job.report().await?;
+        Ok(Verdict::Buried)
+    }
+
+    /// What is left until a minute after the deadline; nothing for a message that no worker will get again.
+    fn patience(&self, pulled: &Pulled, now_ms: u64, envelope: &Envelope) -> Duration {
+        if self.exhausted.contains(&pulled.message.sequence) {
+            return Duration::ZERO;
+        }
+        let deadline = envelope.meta.deadline.unix_ms();
+        Deadline::after(deadline, PATIENCE).remaining(now_ms)
+    }
+
+    /// A message without a usable envelope has no deadline; a worker has a minute to see it.
+    async fn judge_unreadable(&self, pulled: &Pulled) -> Result<Verdict, Stuck> {
+        let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
+        let left = PATIENCE.saturating_sub(Duration::from_millis(age));
+        if !left.is_zero() {
+            return Ok(Verdict::Waits(left));
+        }
+        let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
+            .detail("invalid_envelope");
+        dead::poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
+        Ok(Verdict::Ended)
+    }
+
+    fn rejection(&self, pulled: &Pulled, envelope: &Envelope, fault: &Fault) -> v1::RecordedEvent {
+        self.rejections
+            .get(&envelope.step())
+            .and_then(|reject| reject(&pulled.message.payload, &envelope.meta.operation, fault))
+            .map_or_else(
+                || dead::unreadable_event(&pulled.message, Some(envelope), fault),
+                |event| event.addressed(&envelope.meta, envelope.redrives),
+            )
+    }
+}
+
+enum Verdict {
+    Ended,
+    Told,
+    Buried,
+    Waits(Duration),
+}
+
+fn reject<W: Work>(payload: &[u8], operation: &OperationId, fault: &Fault) -> Option<Recorded> {
+    let work = W::decode(payload).ok()?;
+    let event = work.rejected(operation, TerminalState::DeadLettered, fault);
+    Some(Recorded::new(&event))
+}
+
+async fn fetch(puller: &mut Puller) -> Result<Vec<Pulled>, TransportError> {
+    let never = CancellationToken::new();
+    puller.fetch(BATCH, WAIT, &never).await
+}
+
+/// The work message that an advisory says has run out of deliveries.
+fn exhausted(advisory: &Pulled) -> Option<u64> {
+    let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
+    let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
+        && body.get("stream")?.as_str()? == WORK;
+    is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()
+}
+
+fn stranded(record: &v1::LedgerRecord) -> Fault {
+    record.last_error.clone().map_or_else(
+        || {
+            Fault::new(
+                FaultCode::Timeout,
+                "The operation was not finished in time.",
+            )
+            .detail("stranded")
+            .advice("Try again, with more time if possible.")
+        },
+        Fault::from,
+    )
+}

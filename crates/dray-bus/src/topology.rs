@@ -1,0 +1,227 @@
+//! Streams and durable consumers: what they must be (as data), making them so, and telling when they are not.
+//!
+//! Services only verify; `apply` belongs to the provisioning job and to the one-machine mode
+//! (messaging-reliability 3.1 to 3.3).
+
+mod reference;
+mod standard;
+mod verify;
+
+use std::time::Duration;
+
+pub use reference::reference_markdown;
+pub use standard::DEFAULT_STORE;
+pub use verify::{Mismatch, call_subjects};
+
+use crate::backend::Backend;
+use crate::error::TransportError;
+
+/// Stream of work.
+pub const WORK: &str = "DRAY_WORK";
+/// Stream of result and progress events.
+pub const EVENT: &str = "DRAY_EVENT";
+/// Stream of dead letters.
+pub const DEAD: &str = "DRAY_DEAD";
+/// Stream of audit events.
+pub const AUDIT: &str = "DRAY_AUDIT";
+/// Stream that keeps the server's advisories.
+pub const ADVISORY: &str = "DRAY_ADVISORY";
+/// Stream behind the ledger bucket.
+pub const LEDGER: &str = "KV_dray_ledger";
+/// Durable with which the sweeper reads work.
+pub const SWEEPER_WORK: &str = "sweeper-work";
+/// Durable with which the sweeper reads advisories.
+pub const SWEEPER_ADVISORY: &str = "sweeper-advisory";
+
+/// What a full stream does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discard {
+    /// Refuses new messages, which is how publishers learn that it is full (F-4).
+    New,
+    /// Drops the oldest.
+    Old,
+}
+
+/// How a stream lets messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// By its limits only: what every stream here does (3.1).
+    Limits,
+    /// By limits, and when no consumer is interested.
+    Interest,
+    /// Once acknowledged.
+    WorkQueue,
+}
+
+/// One stream's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSpec {
+    /// Name on the server.
+    pub name: String,
+    /// Subjects it captures.
+    pub subjects: Vec<String>,
+    /// How messages leave it.
+    pub retention: Retention,
+    /// What it does when it is full.
+    pub discard: Discard,
+    /// Age at which messages are dropped.
+    pub max_age: Duration,
+    /// How long a message id is remembered.
+    pub duplicate_window: Duration,
+    /// Largest message, headers included, in bytes.
+    pub max_message_size: u32,
+    /// Most bytes of all messages together.
+    pub max_bytes: u64,
+    /// Most messages on one subject; 0 for no bound.
+    pub max_per_subject: u64,
+    /// Copies on different servers.
+    pub replicas: usize,
+    /// Whether single messages can be read without the leader (key-value).
+    pub allow_direct: bool,
+    /// Whether publishers may erase with a rollup header; never (F-16).
+    pub allow_rollup: bool,
+    /// Whether deleting single messages is refused.
+    pub deny_delete: bool,
+    /// Whether purging is refused.
+    pub deny_purge: bool,
+}
+
+/// One durable pull consumer's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerSpec {
+    /// Stream it reads.
+    pub stream: String,
+    /// Its durable name.
+    pub durable: String,
+    /// The one subject filter; empty for all.
+    pub filter: String,
+    /// Time after which an unacknowledged message is handed out again.
+    pub ack_wait: Duration,
+    /// Most messages handed out and not acknowledged.
+    pub max_ack_pending: u64,
+    /// Most messages per pull.
+    pub max_batch: u64,
+    /// Most deliveries of one message; -1 for no bound.
+    pub max_deliver: i64,
+    /// Whether every message is acknowledged by itself; always.
+    pub ack_explicit: bool,
+    /// Steps that would replace `ack_wait` (F-7); always empty.
+    pub backoff: Vec<Duration>,
+}
+
+/// A stream as it is.
+#[derive(Clone, Debug)]
+pub struct StreamState {
+    /// Its configuration as read back.
+    pub spec: StreamSpec,
+    /// Messages in it.
+    pub messages: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Sequence of the oldest message.
+    pub first_sequence: u64,
+    /// Sequence of the newest message.
+    pub last_sequence: u64,
+}
+
+/// A consumer as it is.
+#[derive(Clone, Debug)]
+pub struct ConsumerState {
+    /// Its configuration as read back.
+    pub spec: ConsumerSpec,
+    /// Messages not handed out yet.
+    pub pending: u64,
+    /// Messages handed out and not acknowledged.
+    pub ack_pending: u64,
+    /// Every message up to this stream sequence is acknowledged.
+    pub ack_floor: u64,
+}
+
+/// A set of streams and consumers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The streams.
+    pub streams: Vec<StreamSpec>,
+    /// The durable consumers.
+    pub consumers: Vec<ConsumerSpec>,
+}
+
+/// Why the topology could not be read or made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach `{object}`")]
+pub struct TopologyError {
+    /// The stream or consumer.
+    pub object: String,
+    /// The cause.
+    #[source]
+    pub source: TransportError,
+}
+
+impl Topology {
+    /// Creates what is absent, updates what differs, and reads everything back; what still differs is returned.
+    pub(crate) async fn apply(&self, backend: &Backend) -> Result<Vec<Mismatch>, TopologyError> {
+        for spec in &self.streams {
+            let failed = |source| TopologyError {
+                object: spec.name.clone(),
+                source,
+            };
+            let found = backend.stream(&spec.name).await.map_err(failed)?;
+            if found.is_none_or(|found| found.spec != *spec) {
+                backend.provision_stream(spec).await.map_err(failed)?;
+            }
+        }
+        for spec in &self.consumers {
+            let failed = |source| TopologyError {
+                object: spec.object(),
+                source,
+            };
+            let found = backend
+                .consumer(&spec.stream, &spec.durable)
+                .await
+                .map_err(failed)?;
+            if found.is_none_or(|found| found.spec != *spec) {
+                backend.provision_consumer(spec).await.map_err(failed)?;
+            }
+        }
+        self.verify(backend).await
+    }
+
+    /// Reads every stream and consumer and tells what deviates. Changes nothing.
+    pub(crate) async fn verify(&self, backend: &Backend) -> Result<Vec<Mismatch>, TopologyError> {
+        let mut mismatches = Vec::new();
+        for spec in &self.streams {
+            let found = backend
+                .stream(&spec.name)
+                .await
+                .map_err(|source| TopologyError {
+                    object: spec.name.clone(),
+                    source,
+                })?;
+            mismatches.extend(verify::stream(
+                spec,
+                found.as_ref().map(|state| &state.spec),
+            ));
+        }
+        for spec in &self.consumers {
+            let found = backend
+                .consumer(&spec.stream, &spec.durable)
+                .await
+                .map_err(|source| TopologyError {
+                    object: spec.object(),
+                    source,
+                })?;
+            mismatches.extend(verify::consumer(
+                spec,
+                found.as_ref().map(|state| &state.spec),
+            ));
+        }
+        Ok(mismatches)
+    }
+}
+
+impl ConsumerSpec {
+    /// `<stream>/<durable>`, for messages.
+    pub(crate) fn object(&self) -> String {
+        format!("{}/{}", self.stream, self.durable)
+    }
+}

@@ -1,0 +1,249 @@
+//! The streams and consumers of messaging-reliability 3.1 and 3.3, and which service uses which.
+
+use std::time::Duration;
+
+use super::{
+    ADVISORY, AUDIT, ConsumerSpec, DEAD, Discard, EVENT, LEDGER, Retention, SWEEPER_ADVISORY,
+    SWEEPER_WORK, StreamSpec, Topology, WORK,
+};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const KIB: u32 = 1024;
+
+/// What is said of a stream in the table: name, subjects, discard, age and window in seconds, message size,
+/// share of the store in percent.
+struct Row(
+    &'static str,
+    &'static [&'static str],
+    Discard,
+    u64,
+    u64,
+    u32,
+    u64,
+);
+
+/// All shares together stay below 70 % of the store.
+///
+/// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
+/// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
+const STREAMS: [Row; 6] = [
+    Row(
+        WORK,
+        &["dray.work.>"],
+        Discard::New,
+        6 * HOUR,
+        30 * MINUTE,
+        256 * KIB,
+        20,
+    ),
+    Row(
+        EVENT,
+        &["dray.event.>"],
+        Discard::Old,
+        72 * HOUR,
+        30 * MINUTE,
+        256 * KIB,
+        20,
+    ),
+    Row(
+        DEAD,
+        &["dray.dead.>"],
+        Discard::New,
+        14 * DAY,
+        24 * HOUR,
+        512 * KIB,
+        10,
+    ),
+    Row(
+        AUDIT,
+        &["dray.audit.>"],
+        Discard::Old,
+        30 * DAY,
+        30 * MINUTE,
+        64 * KIB,
+        8,
+    ),
+    Row(
+        ADVISORY,
+        &[
+            "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
+            "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
+        ],
+        Discard::Old,
+        14 * DAY,
+        2 * MINUTE,
+        64 * KIB,
+        2,
+    ),
+    Row(
+        LEDGER,
+        &["$KV.dray_ledger.>"],
+        Discard::New,
+        72 * HOUR,
+        2 * MINUTE,
+        256 * KIB,
+        8,
+    ),
+];
+
+/// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
+type Line = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
+
+const CONSUMERS: [Line; 3] = [
+    (
+        WORK,
+        "file-resolver",
+        "dray.work.toolcall.>",
+        30,
+        256,
+        32,
+        20,
+    ),
+    (WORK, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
+    (ADVISORY, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
+];
+
+/// Streams that each service reads or writes, as its permissions allow it to look at them (18).
+const USES: [(&str, &[&str]); 3] = [
+    ("file-resolver", &[WORK, EVENT, DEAD, LEDGER]),
+    ("egress-fetcher", &[EVENT, AUDIT, LEDGER]),
+    ("sweeper", &[WORK, EVENT, DEAD, ADVISORY, LEDGER]),
+];
+
+/// Bytes of store for which streams are sized unless told otherwise.
+pub const DEFAULT_STORE: u64 = 4 * 1024 * 1024 * 1024;
+
+impl Topology {
+    /// Everything, with `replicas` copies, sized for a store of `store_bytes`.
+    pub fn new(replicas: usize, store_bytes: u64) -> Self {
+        Self {
+            streams: STREAMS
+                .iter()
+                .map(|row| row.spec(replicas, store_bytes))
+                .collect(),
+            consumers: CONSUMERS.iter().map(consumer).collect(),
+        }
+    }
+
+    /// The part that one service uses and may look at; empty for an unknown name.
+    pub fn used_by(service: &str) -> Self {
+        let streams = USES
+            .iter()
+            .find(|(name, _)| *name == service)
+            .map_or(&[][..], |(_, streams)| *streams);
+        let mut topology = Self::default();
+        topology
+            .streams
+            .retain(|spec| streams.contains(&spec.name.as_str()));
+        topology.consumers.retain(|spec| {
+            spec.durable == service
+                || (service == "sweeper" && spec.durable.starts_with("sweeper-"))
+        });
+        topology
+    }
+}
+
+impl Default for Topology {
+    /// One copy, for one machine.
+    fn default() -> Self {
+        Self::new(1, DEFAULT_STORE)
+    }
+}
+
+impl Row {
+    fn spec(&self, replicas: usize, store_bytes: u64) -> StreamSpec {
+        let Self(name, subjects, discard, age, window, message, share) = *self;
+        let is_bucket = name.starts_with("KV_");
+        StreamSpec {
+            name: name.to_owned(),
+            subjects: subjects.iter().map(|&subject| subject.to_owned()).collect(),
+            retention: Retention::Limits,
+            discard,
+            max_age: Duration::from_secs(age),
+            duplicate_window: Duration::from_secs(window),
+            max_message_size: message,
+            max_bytes: store_bytes / 100 * share,
+            max_per_subject: u64::from(is_bucket),
+            replicas,
+            allow_direct: is_bucket,
+            allow_rollup: false,
+            deny_delete: true,
+            deny_purge: true,
+        }
+    }
+}
+
+fn consumer(line: &Line) -> ConsumerSpec {
+    let (stream, durable, filter, ack_wait, max_ack_pending, max_batch, max_deliver) = *line;
+    ConsumerSpec {
+        stream: stream.to_owned(),
+        durable: durable.to_owned(),
+        filter: filter.to_owned(),
+        ack_wait: Duration::from_secs(ack_wait),
+        max_ack_pending,
+        max_batch,
+        max_deliver,
+        ack_explicit: true,
+        backoff: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bounds_together_stay_below_seventy_percent_of_the_store() {
+        let store = 1_000_000;
+        let sum: u64 = Topology::new(3, store)
+            .streams
+            .iter()
+            .map(|spec| spec.max_bytes)
+            .sum();
+        assert!(sum < store / 10 * 7, "{sum}");
+    }
+
+    #[test]
+    fn no_stream_can_be_erased_by_a_publisher() {
+        for spec in Topology::default().streams {
+            assert!(
+                !spec.allow_rollup && spec.deny_delete && spec.deny_purge,
+                "{}",
+                spec.name
+            );
+            assert!(spec.duplicate_window <= spec.max_age && spec.max_bytes > 0);
+        }
+    }
+
+    #[test]
+    fn services_look_only_at_what_they_use() {
+        let names = |service: &str| {
+            let topology = Topology::used_by(service);
+            let streams: Vec<_> = topology.streams.into_iter().map(|spec| spec.name).collect();
+            let durables: Vec<_> = topology
+                .consumers
+                .into_iter()
+                .map(|spec| spec.durable)
+                .collect();
+            (streams.join(" "), durables.join(" "))
+        };
+        assert_eq!(
+            names("file-resolver"),
+            (
+                "DRAY_WORK DRAY_EVENT DRAY_DEAD KV_dray_ledger".to_owned(),
+                "file-resolver".to_owned()
+            )
+        );
+        assert_eq!(
+            names("egress-fetcher"),
+            (
+                "DRAY_EVENT DRAY_AUDIT KV_dray_ledger".to_owned(),
+                String::new()
+            )
+        );
+        assert_eq!(names("sweeper").1, "sweeper-work sweeper-advisory");
+        assert_eq!(names("nobody"), (String::new(), String::new()));
+    }
+}

@@ -1,0 +1,251 @@
+//! Comparing a wanted configuration with what was read back, field by field.
+
+use std::fmt;
+
+use super::{ConsumerSpec, Discard, StreamSpec};
+use crate::subject;
+
+/// One field that is not what the services depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// `<stream>` or `<stream>/<durable>`.
+    pub object: String,
+    /// The field; `existence` when the object is absent.
+    pub field: &'static str,
+    /// What it must be.
+    pub expected: String,
+    /// What it is.
+    pub found: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} must be {}, is {}",
+            self.object, self.field, self.expected, self.found
+        )
+    }
+}
+
+/// Every call subject of the contracts, with the subject on which callers cancel.
+pub fn call_subjects() -> Vec<String> {
+    use dray_proto::{contract::call_subject, v1};
+    let mut subjects = vec![
+        call_subject::<v1::FetchRequest>(),
+        call_subject::<v1::ToolCallRequested>(),
+        call_subject::<v1::ToolCallOutcomeRequest>(),
+        call_subject::<v1::ResolveRequest>(),
+    ];
+    let areas: std::collections::BTreeSet<_> = subjects
+        .iter()
+        .filter_map(|name| subject::call_area(name).map(str::to_owned))
+        .collect();
+    subjects.extend(areas.iter().map(|area| subject::cancel(area)));
+    subjects
+}
+
+struct Comparison {
+    object: String,
+    mismatches: Vec<Mismatch>,
+}
+
+impl Comparison {
+    fn field<T: PartialEq + fmt::Debug>(&mut self, field: &'static str, expected: &T, found: &T) {
+        self.rule(field, expected == found, expected, found);
+    }
+
+    fn rule(
+        &mut self,
+        field: &'static str,
+        holds: bool,
+        expected: &dyn fmt::Debug,
+        found: &dyn fmt::Debug,
+    ) {
+        if !holds {
+            self.mismatches.push(Mismatch {
+                object: self.object.clone(),
+                field,
+                expected: format!("{expected:?}"),
+                found: format!("{found:?}"),
+            });
+        }
+    }
+}
+
+fn absent(object: String) -> Vec<Mismatch> {
+    vec![Mismatch {
+        object,
+        field: "existence",
+        expected: "present".to_owned(),
+        found: "absent".to_owned(),
+    }]
+}
+
+/// Compares what the services depend on. How large a stream may grow and how many copies it has is the
+/// operator's choice, as long as there is a bound.
+pub(super) fn stream(wanted: &StreamSpec, found: Option<&StreamSpec>) -> Vec<Mismatch> {
+    let Some(found) = found else {
+        return absent(wanted.name.clone());
+    };
+    let mut comparison = Comparison {
+        object: wanted.name.clone(),
+        mismatches: Vec::new(),
+    };
+    comparison.field("subjects", &wanted.subjects, &found.subjects);
+    comparison.field("retention", &wanted.retention, &found.retention);
+    comparison.field("discard", &wanted.discard, &found.discard);
+    comparison.field("max_age", &wanted.max_age, &found.max_age);
+    comparison.field(
+        "duplicate_window",
+        &wanted.duplicate_window,
+        &found.duplicate_window,
+    );
+    comparison.field(
+        "max_msg_size",
+        &wanted.max_message_size,
+        &found.max_message_size,
+    );
+    comparison.field(
+        "max_msgs_per_subject",
+        &wanted.max_per_subject,
+        &found.max_per_subject,
+    );
+    comparison.field("allow_direct", &wanted.allow_direct, &found.allow_direct);
+    comparison.field("allow_rollup", &wanted.allow_rollup, &found.allow_rollup);
+    comparison.field("deny_delete", &wanted.deny_delete, &found.deny_delete);
+    comparison.field("deny_purge", &wanted.deny_purge, &found.deny_purge);
+    comparison.rule(
+        "max_bytes",
+        (1..=i64::MAX.unsigned_abs()).contains(&found.max_bytes),
+        &"a bound",
+        &found.max_bytes,
+    );
+    for call in call_subjects() {
+        let covered = found
+            .subjects
+            .iter()
+            .find(|filter| subject::overlap(filter, &call));
+        if let Some(filter) = covered {
+            comparison.rule("subjects", false, &format!("disjoint from {call}"), filter);
+        }
+    }
+    comparison.mismatches
+}
+
+/// Compares everything: a consumer has no fields to choose.
+pub(super) fn consumer(wanted: &ConsumerSpec, found: Option<&ConsumerSpec>) -> Vec<Mismatch> {
+    let Some(found) = found else {
+        return absent(wanted.object());
+    };
+    let mut comparison = Comparison {
+        object: wanted.object(),
+        mismatches: Vec::new(),
+    };
+    comparison.field("filter_subject", &wanted.filter, &found.filter);
+    comparison.field(
+        "ack_policy_explicit",
+        &wanted.ack_explicit,
+        &found.ack_explicit,
+    );
+    comparison.field("ack_wait", &wanted.ack_wait, &found.ack_wait);
+    comparison.field(
+        "max_ack_pending",
+        &wanted.max_ack_pending,
+        &found.max_ack_pending,
+    );
+    comparison.field("max_batch", &wanted.max_batch, &found.max_batch);
+    comparison.field("max_deliver", &wanted.max_deliver, &found.max_deliver);
+    comparison.field("backoff", &wanted.backoff, &found.backoff);
+    comparison.mismatches
+}
+
+impl fmt::Display for Discard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::New => "new",
+            Self::Old => "old",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Retention, Topology};
+    use super::*;
+
+    #[test]
+    fn one_deviating_field_of_a_stream_is_named() {
+        let wanted = Topology::default().streams.remove(0);
+        let check = |field: &str, change: fn(&mut StreamSpec)| {
+            let mut found = wanted.clone();
+            change(&mut found);
+            let fields: Vec<_> = stream(&wanted, Some(&found))
+                .into_iter()
+                .map(|mismatch| mismatch.field)
+                .collect();
+            assert_eq!(fields, [field]);
+        };
+        check("subjects", |spec| spec.subjects.push("other.>".into()));
+        check("retention", |spec| spec.retention = Retention::WorkQueue);
+        check("discard", |spec| spec.discard = Discard::Old);
+        check("max_age", |spec| spec.max_age += Duration::from_secs(1));
+        check("duplicate_window", |spec| spec.duplicate_window /= 2);
+        check("max_msg_size", |spec| spec.max_message_size += 1);
+        check("max_msgs_per_subject", |spec| spec.max_per_subject = 1);
+        check("allow_direct", |spec| spec.allow_direct = true);
+        check("allow_rollup", |spec| spec.allow_rollup = true);
+        check("deny_delete", |spec| spec.deny_delete = false);
+        check("deny_purge", |spec| spec.deny_purge = false);
+        check("max_bytes", |spec| spec.max_bytes = 0);
+        assert_eq!(stream(&wanted, Some(&wanted)), []);
+        assert_eq!(stream(&wanted, None)[0].field, "existence");
+    }
+
+    #[test]
+    fn size_and_copies_are_the_operators_choice() {
+        let wanted = Topology::default().streams.remove(0);
+        let found = StreamSpec {
+            max_bytes: 1,
+            replicas: 5,
+            ..wanted.clone()
+        };
+        assert_eq!(stream(&wanted, Some(&found)), []);
+    }
+
+    #[test]
+    fn one_deviating_field_of_a_consumer_is_named() {
+        let wanted = Topology::default().consumers.remove(0);
+        let check = |field: &str, change: fn(&mut ConsumerSpec)| {
+            let mut found = wanted.clone();
+            change(&mut found);
+            let fields: Vec<_> = consumer(&wanted, Some(&found))
+                .into_iter()
+                .map(|mismatch| mismatch.field)
+                .collect();
+            assert_eq!(fields, [field]);
+        };
+        check("filter_subject", |spec| spec.filter.clear());
+        check("ack_policy_explicit", |spec| spec.ack_explicit = false);
+        check("ack_wait", |spec| spec.ack_wait *= 2);
+        check("max_ack_pending", |spec| spec.max_ack_pending = 1);
+        check("max_batch", |spec| spec.max_batch = 1);
+        check("max_deliver", |spec| spec.max_deliver = 5);
+        check("backoff", |spec| spec.backoff.push(Duration::from_secs(1)));
+        assert_eq!(consumer(&wanted, None)[0].field, "existence");
+    }
+
+    #[test]
+    fn a_stream_may_not_cover_a_call() {
+        let mut wanted = Topology::default().streams.remove(0);
+        wanted.subjects = vec!["dray.*.v1.fetch".into()];
+        let mismatches = stream(&wanted, Some(&wanted));
+        assert_eq!(mismatches.len(), 1);
+        assert_eq!(
+            mismatches[0].expected,
+            "\"disjoint from dray.egress.v1.fetch\""
+        );
+    }
+}

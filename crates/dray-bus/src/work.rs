@@ -1,0 +1,208 @@
+//! Work: messages that must not be lost, handled at least once, with effects that count once
+//! (messaging-reliability 6 to 8).
+//!
+//! [`run`] pulls only what can start; each delivery goes through [`job`], which knows the steps and their order.
+
+mod delivery;
+mod envelope;
+pub(crate) mod job;
+mod process;
+mod supervise;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_proto::Work;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::delivery::Recorded;
+pub use self::delivery::{Completed, Delivery, Failure, WorkHandler};
+pub(crate) use self::envelope::{Envelope, Poison};
+use crate::backend::{Ack, Pulled, Puller};
+use crate::backoff::Backoff;
+use crate::bus::Bus;
+use crate::error::WorkError;
+use crate::topology::WORK;
+
+/// Largest event that a handler may give back, encoded, in bytes: it is kept in the ledger and published with
+/// headers, and both stay below the message limit.
+pub const RESULT_LIMIT: usize = 112 * 1024;
+
+/// How a work loop behaves. The defaults are those of messaging-reliability.
+#[derive(Clone, Debug)]
+pub struct WorkSettings {
+    /// Deliveries handled at once.
+    pub concurrency: usize,
+    /// How long a claim holds without renewal.
+    pub lease: Duration,
+    /// How often it is renewed.
+    pub renew: Duration,
+    /// Real attempts before the work is given up.
+    pub attempts: u32,
+    /// How long running deliveries may go on after the stop.
+    pub drain: Duration,
+    /// How long a handler may take to notice that it is cancelled.
+    pub grace: Duration,
+    /// Who works, in ledger entries; must differ between processes.
+    pub owner: String,
+    /// Written into dead letters.
+    pub service_version: String,
+}
+
+impl Default for WorkSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            lease: Duration::from_secs(45),
+            renew: Duration::from_secs(15),
+            attempts: 5,
+            drain: Duration::from_secs(40),
+            grace: Duration::from_secs(2),
+            owner: format!("{:016x}", rand::random::<u64>()),
+            service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Longest wait of one pull.
+const PULL_WAIT: Duration = Duration::from_secs(5);
+
+/// What every delivery of one loop shares.
+pub(crate) struct Shop<H> {
+    pub(crate) bus: Bus,
+    pub(crate) settings: WorkSettings,
+    pub(crate) durable: String,
+    pub(crate) handler: H,
+    pub(crate) ack_wait: Duration,
+    /// Ends handlers that outlive the drain.
+    pub(crate) hard_stop: CancellationToken,
+}
+
+pub(crate) async fn run<W: Work, H: WorkHandler<W>>(
+    bus: Bus,
+    durable: &str,
+    settings: WorkSettings,
+    handler: H,
+    stop: CancellationToken,
+) -> Result<(), WorkError> {
+    let failed = |source| WorkError::Consumer {
+        durable: durable.to_owned(),
+        source,
+    };
+    let puller = bus
+        .inner
+        .backend
+        .puller(WORK, durable)
+        .await
+        .map_err(failed)?;
+    let shop = Arc::new(Shop {
+        bus,
+        durable: durable.to_owned(),
+        handler,
+        ack_wait: puller.ack_wait(),
+        hard_stop: CancellationToken::new(),
+        settings,
+    });
+    let permits = Arc::new(Semaphore::new(shop.settings.concurrency.max(1)));
+    let mut jobs = JoinSet::new();
+    pull_until_stopped::<W, H>(&shop, puller, &permits, &mut jobs, &stop).await;
+    drain(&shop.settings, &shop.hard_stop, &mut jobs).await;
+    Ok(())
+}
+
+async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
+    shop: &Arc<Shop<H>>,
+    mut puller: Puller,
+    permits: &Arc<Semaphore>,
+    jobs: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) {
+    let mut backoff = new_backoff();
+    while !stop.is_cancelled() {
+        let mut free = tokio::select! {
+            () = stop.cancelled() => break,
+            free = take(permits, puller.max_batch()) => free,
+        };
+        while jobs.try_join_next().is_some() {}
+        match puller.fetch(free.len(), PULL_WAIT, stop).await {
+            Ok(pulled) => {
+                backoff = new_backoff();
+                for pulled in pulled {
+                    let Some(permit) = free.pop().filter(|_| !stop.is_cancelled()) else {
+                        hand_back(&pulled).await;
+                        continue;
+                    };
+                    let shop = Arc::clone(shop);
+                    jobs.spawn(async move {
+                        process::process::<W, H>(&shop, pulled).await;
+                        drop(permit);
+                    });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    durable = %shop.durable,
+                    error = &error as &dyn std::error::Error,
+                    "pulling failed; it is tried again"
+                );
+                drop(free);
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = tokio::time::sleep(backoff.next_delay()) => {}
+                }
+                if let Ok(rebuilt) = shop.bus.inner.backend.puller(WORK, &shop.durable).await {
+                    puller = rebuilt;
+                }
+            }
+        }
+    }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(10))
+}
+
+/// Waits for one permit and takes what else is free, up to `most`.
+async fn take(permits: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
+    let mut free = Vec::new();
+    // The semaphore is never closed.
+    if let Ok(first) = Arc::clone(permits).acquire_owned().await {
+        free.push(first);
+    }
+    while free.len() < most
+        && let Ok(next) = Arc::clone(permits).try_acquire_owned()
+    {
+        free.push(next);
+    }
+    free
+}
+
+/// Gives back what was delivered and not started (messaging-reliability 15 step 2).
+async fn hand_back(pulled: &Pulled) {
+    if let Err(error) = pulled.acker.send(Ack::Again(Duration::ZERO)).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "a message was not handed back"
+        );
+    }
+}
+
+/// Lets running deliveries end by themselves, then cancels them (messaging-reliability 15 steps 3 and 4).
+async fn drain(settings: &WorkSettings, hard_stop: &CancellationToken, jobs: &mut JoinSet<()>) {
+    if join_within(jobs, settings.drain).await {
+        return;
+    }
+    hard_stop.cancel();
+    let last = settings.grace + Duration::from_secs(5);
+    if !join_within(jobs, last).await {
+        tracing::warn!(left = jobs.len(), "deliveries did not stop and are cut off");
+        jobs.shutdown().await;
+    }
+}
+
+async fn join_within(jobs: &mut JoinSet<()>, limit: Duration) -> bool {
+    let all = async { while jobs.join_next().await.is_some() {} };
+    tokio::time::timeout(limit, all).await.is_ok()
+}

@@ -1,0 +1,120 @@
+//! What a handler gets and what it gives back.
+
+use bytes::Bytes;
+use dray_proto::contract::{event_step, event_subject, schema};
+use dray_proto::{Event, v1};
+use dray_types::Fault;
+use tokio_util::sync::CancellationToken;
+
+use crate::ids;
+use crate::meta::Meta;
+
+/// Does the work of one message.
+pub trait WorkHandler<W>: Send + Sync + 'static {
+    /// Does it. May be called again for the same operation, with a higher epoch, after a crash, a lost lease or a
+    /// failure that may pass; effects go to places that carry the epoch, or are idempotent
+    /// (messaging-reliability 7.3). When [`Delivery::cancel`] fires the handler has 2 s to return.
+    fn handle(
+        &self,
+        delivery: Delivery<W>,
+    ) -> impl Future<Output = Result<Completed, Failure>> + Send;
+}
+
+/// One message, decoded, with its claim.
+#[derive(Clone, Debug)]
+pub struct Delivery<W> {
+    /// Its envelope. The tenant is that of the subject.
+    pub meta: Meta,
+    /// The message.
+    pub work: W,
+    /// Rises with every take-over; part of the names of staging places.
+    pub epoch: u64,
+    /// Real attempts so far, this one included.
+    pub attempt: u32,
+    /// Deliberate restarts by an operator.
+    pub redrives: u32,
+    /// How often the server handed this message out; 1 at first. On more, and after a redrive, the trace in
+    /// `meta` is linked, not continued (messaging-reliability 17).
+    pub delivered: u64,
+    /// Fires at the deadline, when the lease is lost, and at the end of a drain.
+    pub cancel: CancellationToken,
+}
+
+/// The work is done, and this is the event that says so.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    pub(crate) event: Recorded,
+}
+
+impl Completed {
+    /// Done, told by `event`. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
+    /// travel by claim.
+    pub fn event<E: Event>(event: &E) -> Self {
+        Self {
+            event: Recorded::new(event),
+        }
+    }
+}
+
+/// The work failed. Whether it is tried again follows from the fault's retry advice.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub(crate) fault: Fault,
+    pub(crate) event: Option<Recorded>,
+}
+
+impl Failure {
+    /// A failure whose rejection event is `event` instead of the usual one, if it turns out to be final.
+    pub fn with_event<E: Event>(fault: Fault, event: &E) -> Self {
+        Self {
+            fault,
+            event: Some(Recorded::new(event)),
+        }
+    }
+
+    /// What went wrong.
+    pub const fn fault(&self) -> &Fault {
+        &self.fault
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self { fault, event: None }
+    }
+}
+
+/// An event without its address.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded {
+    subject: fn(&dray_types::TenantId) -> String,
+    step: String,
+    schema: String,
+    payload: Bytes,
+}
+
+impl Recorded {
+    pub(crate) fn new<E: Event>(event: &E) -> Self {
+        Self {
+            subject: event_subject::<E>,
+            step: event_step::<E>(),
+            schema: schema::<E>(),
+            payload: event.encode_to_vec().into(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// With the address and id it has for this operation.
+    pub(crate) fn addressed(self, meta: &Meta, redrives: u32) -> v1::RecordedEvent {
+        let tenant = meta.tenant.token();
+        v1::RecordedEvent {
+            subject: (self.subject)(&meta.tenant),
+            schema: self.schema,
+            message_id: ids::message_id(&tenant, &meta.operation, &self.step, redrives),
+            payload: self.payload.into(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading a stored message before anything is done with it (messaging-reliability 4.1 and step 1 of 6.2).
+
+use dray_proto::MESSAGE_LIMIT;
+use dray_types::{Fault, FaultCode};
+
+use crate::backend::Stored;
+use crate::headers;
+use crate::ids;
+use crate::ledger::LedgerKey;
+use crate::meta::{InvalidEnvelope, Meta};
+use crate::subject::{self, Parts};
+
+/// A message whose envelope can be trusted as far as its subject goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) meta: Meta,
+    pub(crate) area: String,
+    pub(crate) verb: String,
+    pub(crate) redrives: u32,
+    pub(crate) key: LedgerKey,
+}
+
+/// Why a message cannot be worked on, ever.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Poison {
+    #[error("payload and headers are over the limit")]
+    TooLarge,
+    #[error("the subject is not one of work")]
+    Subject,
+    #[error(transparent)]
+    Envelope(#[from] InvalidEnvelope),
+    #[error("the tenant header is not the tenant of the subject")]
+    TenantMismatch,
+    #[error("the schema is not supported")]
+    Schema,
+    #[error("the payload does not decode")]
+    Undecodable,
+    #[error("the handler panicked twice")]
+    Panicked,
+}
+
+impl Poison {
+    fn detail(&self) -> &'static str {
+        match self {
+            Self::TooLarge => "message_too_large",
+            Self::Subject | Self::Envelope(_) => "invalid_envelope",
+            Self::TenantMismatch => "tenant_mismatch",
+            Self::Schema => "schema_unsupported",
+            Self::Undecodable => "undecodable",
+            Self::Panicked => "panic",
+        }
+    }
+}
+
+impl From<&Poison> for Fault {
+    fn from(poison: &Poison) -> Self {
+        match poison {
+            Poison::Panicked => Self::internal().detail(poison.detail()),
+            Poison::TooLarge
+            | Poison::Subject
+            | Poison::Envelope(_)
+            | Poison::TenantMismatch
+            | Poison::Schema
+            | Poison::Undecodable => {
+                Self::new(FaultCode::InvalidArgument, "The message cannot be read.")
+                    .detail(poison.detail())
+                    .advice("Correct the message and publish it again with a new operation id.")
+            }
+        }
+    }
+}
+
+impl Envelope {
+    /// Reads everything but the payload's type.
+    pub(crate) fn read(message: &Stored) -> Result<Self, Poison> {
+        if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
+            return Err(Poison::TooLarge);
+        }
+        let Parts {
+            area, verb, tenant, ..
+        } = subject::parts(&message.subject).ok_or(Poison::Subject)?;
+        let meta = Meta::from_headers(&message.headers)?;
+        if meta.tenant.token() != tenant {
+            return Err(Poison::TenantMismatch);
+        }
+        let step = format!("{area}.{verb}");
+        let redrives = message
+            .headers
+            .get(headers::MESSAGE_ID)
+            .map_or(0, |id| ids::redrives(id, &meta.operation, &step));
+        Ok(Self {
+            key: LedgerKey::new(area, verb, tenant, &meta.operation),
+            area: area.to_owned(),
+            verb: verb.to_owned(),
+            redrives,
+            meta,
+        })
+    }
+
+    /// Step of the work within its operation.
+    pub(crate) fn step(&self) -> String {
+        format!("{}.{}", self.area, self.verb)
+    }
+}
+
+/// Whether `found` is the wanted message type, whatever its additive revision.
+pub(crate) fn is_schema(found: Option<&str>, wanted: &str) -> bool {
+    found
+        .and_then(|found| found.split_once('/'))
+        .is_some_and(|(name, revision)| name == wanted && revision.parse::<u32>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::{Deadline, OperationId, TenantId};
+
+    use super::*;
+
+    fn message(subject: &str, change: impl FnOnce(&mut Stored)) -> Stored {
+        let meta = Meta::new(TenantId::new("acme").unwrap(), Deadline::from_unix_ms(9))
+            .with_operation(OperationId::new("op").unwrap());
+        let mut message = Stored {
+            sequence: 1,
+            subject: subject.to_owned(),
+            headers: meta.headers("dray.v1.X/1"),
+            payload: bytes::Bytes::new(),
+            time_ms: 0,
+        };
+        change(&mut message);
+        message
+    }
+
+    const SUBJECT: &str = "dray.work.toolcall.v1.resolve.acme";
+
+    #[test]
+    fn an_envelope_names_its_ledger_entry_and_its_restarts() {
+        let read = Envelope::read(&message(SUBJECT, |message| {
+            message
+                .headers
+                .append(headers::MESSAGE_ID, "acme/op:toolcall.resolve:2");
+        }))
+        .unwrap();
+        assert_eq!(read.key.as_str(), "toolcall.resolve.acme.op");
+        assert_eq!(
+            (read.redrives, read.step().as_str()),
+            (2, "toolcall.resolve")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_trusted_is_poison() {
+        let check = |message: Stored, expected: Poison| {
+            assert_eq!(Envelope::read(&message).unwrap_err(), expected);
+        };
+        check(
+            message("dray.work.toolcall.v1.resolve.evil", |_| {}),
+            Poison::TenantMismatch,
+        );
+        check(message("dray.work.x", |_| {}), Poison::Subject);
+        check(
+            message(SUBJECT, |message| {
+                message.payload = vec![0; MESSAGE_LIMIT].into();
+            }),
+            Poison::TooLarge,
+        );
+        check(
+            message(SUBJECT, |message| message.headers.remove(headers::DEADLINE)),
+            Poison::Envelope(InvalidEnvelope::Missing(headers::DEADLINE)),
+        );
+        check(
+            message(SUBJECT, |message| {
+                message.headers.append("Nats-Rollup", "all")
+            }),
+            Poison::Envelope(InvalidEnvelope::Reserved("Nats-Rollup".to_owned())),
+        );
+    }
+
+    #[test]
+    fn schemas_are_compared_without_their_additive_revision() {
+        for (found, expected) in [
+            (Some("dray.v1.X/1"), true),
+            (Some("dray.v1.X/7"), true),
+            (Some("dray.v2.X/1"), false),
+            (Some("dray.v1.X"), false),
+            (Some("dray.v1.X/"), false),
+            (None, false),
+        ] {
+            assert_eq!(is_schema(found, "dray.v1.X"), expected, "{found:?}");
+        }
+    }
+}

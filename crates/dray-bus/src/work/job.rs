@@ -1,0 +1,198 @@
+//! One operation's way through the ledger, whatever the kind of work: claim, end, report, acknowledge.
+//!
+//! Used by the work loop and by the sweeper. Every step can be the last before a crash; the next delivery
+//! continues after it (the table of messaging-reliability 6.2).
+
+use std::time::Duration;
+
+use dray_proto::v1::{self, TerminalState};
+use dray_types::Fault;
+
+use super::{Envelope, WorkSettings};
+use crate::backend::{Ack, Pulled, Stored};
+use crate::bus::Bus;
+use crate::dead;
+use crate::error::PublishError;
+use crate::ledger::record::{self, Claimant, Decision};
+use crate::ledger::{Held, Ledger, LedgerError};
+use crate::topology::EVENT;
+
+/// Longest wait for the confirmation of an acknowledgement (step 9).
+const CONFIRM_WAIT: Duration = Duration::from_secs(5);
+/// When a delivery that failed for lack of the bus comes again.
+const BUS_DELAY: Duration = Duration::from_secs(2);
+
+/// Why a job cannot go on now. The delivery is left to redelivery.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stuck {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+/// An operation in hand.
+pub(crate) struct Job<'a> {
+    pub(crate) bus: &'a Bus,
+    pub(crate) ledger: Ledger,
+    pub(crate) envelope: &'a Envelope,
+    pub(crate) held: Option<Held>,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(bus: &'a Bus, envelope: &'a Envelope) -> Self {
+        Self {
+            bus,
+            ledger: bus.ledger(),
+            envelope,
+            held: None,
+        }
+    }
+
+    /// Reads the entry anew.
+    pub(crate) async fn read(&mut self) -> Result<Option<&v1::LedgerRecord>, LedgerError> {
+        self.held = self.ledger.read(&self.envelope.key).await?;
+        Ok(self.held.as_ref().map(|held| &held.record))
+    }
+
+    /// What may be done now, over the entry as last read.
+    pub(crate) fn decide(&self, settings: &WorkSettings) -> Decision {
+        let claimant = Claimant {
+            owner: &settings.owner,
+            now_ms: self.bus.now_ms(),
+            lease: settings.lease,
+            attempts: settings.attempts,
+            redrives: self.envelope.redrives,
+        };
+        record::decide(self.held.as_ref().map(|held| &held.record), &claimant)
+    }
+
+    /// The entry as this job knows it; the default when there is none.
+    pub(crate) fn record(&self) -> v1::LedgerRecord {
+        self.held
+            .as_ref()
+            .map(|held| held.record.clone())
+            .unwrap_or_default()
+    }
+
+    /// Writes over the revision that this job knows.
+    pub(crate) async fn write(&mut self, record: v1::LedgerRecord) -> Result<(), LedgerError> {
+        let expected = self.held.as_ref().map_or(0, |held| held.revision);
+        let held = self
+            .ledger
+            .write(&self.envelope.key, record, expected)
+            .await?;
+        self.held = Some(held);
+        Ok(())
+    }
+
+    /// Records the end with the event that will tell of it (step 6).
+    pub(crate) async fn end(
+        &mut self,
+        terminal: TerminalState,
+        event: v1::RecordedEvent,
+        fault: Option<&Fault>,
+    ) -> Result<(), LedgerError> {
+        let record = v1::LedgerRecord {
+            redrives: self.envelope.redrives,
+            ..self.record()
+        };
+        let record = record::ended(&record, terminal, event, fault, self.bus.now_ms());
+        self.write(record).await
+    }
+
+    /// Publishes the dead letter, then records that end (messaging-reliability 9: in this order).
+    pub(crate) async fn bury(
+        &mut self,
+        original: &Stored,
+        delivered: u64,
+        event: v1::RecordedEvent,
+        fault: &Fault,
+        service_version: &str,
+    ) -> Result<(), Stuck> {
+        let letter = dead::Letter {
+            original,
+            delivered,
+            record: self.held.as_ref().map(|held| &held.record),
+            fault,
+            service_version,
+        };
+        dead::publish(self.bus, &letter, Some(self.envelope)).await?;
+        self.end(TerminalState::DeadLettered, event, Some(fault))
+            .await?;
+        Ok(())
+    }
+
+    /// Publishes the recorded event and records that (steps 7 and 8).
+    pub(crate) async fn report(&mut self) -> Result<(), Stuck> {
+        let record = self.record();
+        if let Some(event) = record.result.clone() {
+            publish_recorded(self.bus, self.envelope, event).await?;
+        }
+        match self.write(record::reported(&record)).await {
+            // Somebody else reports the same; the event's fixed id makes that one event.
+            Ok(()) | Err(LedgerError::Moved) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The last step: success is acknowledged, every other end terminates the message (step 9).
+    pub(crate) async fn finish(&self, pulled: &Pulled) {
+        let done = self.record().terminal() == TerminalState::Done;
+        settle(pulled, if done { Ack::Done } else { Ack::Term }).await;
+    }
+}
+
+/// Publishes an event exactly as it was recorded.
+async fn publish_recorded(
+    bus: &Bus,
+    envelope: &Envelope,
+    event: v1::RecordedEvent,
+) -> Result<(), PublishError> {
+    let v1::RecordedEvent {
+        subject,
+        schema,
+        message_id,
+        payload,
+    } = event;
+    let payload = bytes::Bytes::from(payload);
+    bus.publish_encoded(
+        EVENT,
+        &envelope.meta,
+        subject,
+        &schema,
+        &message_id,
+        payload,
+    )
+    .await
+    .map(|_| ())
+}
+
+/// Acknowledges for good. A failure is harmless: the redelivery finds the ledger entry.
+pub(crate) async fn settle(pulled: &Pulled, ack: Ack) {
+    if let Err(error) = pulled.acker.confirm(ack, CONFIRM_WAIT).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "an acknowledgement was not confirmed; the message may come again"
+        );
+    }
+}
+
+/// Gives the delivery back for later.
+pub(crate) async fn again(pulled: &Pulled, delay: Duration) {
+    if let Err(error) = pulled.acker.send(Ack::Again(delay)).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "a message was not handed back; it comes again after ack_wait"
+        );
+    }
+}
+
+/// Gives the delivery back because the bus or the ledger failed.
+pub(crate) async fn stuck(pulled: &Pulled, error: &Stuck) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "a delivery is left to redelivery"
+    );
+    again(pulled, BUS_DELAY).await;
+}

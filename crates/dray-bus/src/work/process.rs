@@ -1,0 +1,398 @@
+//! One delivery of one kind of work, from the parsed envelope to the acknowledgement (messaging-reliability 6.2).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_proto::Work;
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{Fault, FaultCode, Retry};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::delivery::{Completed, Delivery, Failure, Recorded, WorkHandler};
+use super::envelope::is_schema;
+use super::job::{self, Job, Stuck};
+use super::supervise::{Ended, supervise};
+use super::{Envelope, Poison, RESULT_LIMIT, Shop};
+use crate::backend::{Ack, Pulled};
+use crate::backoff::work_delay;
+use crate::dead;
+use crate::headers;
+use crate::ledger::LedgerError;
+use crate::ledger::record::{self, Decision};
+
+/// Longest delay that a failure may ask for.
+const MAX_DELAY: Duration = Duration::from_mins(10);
+/// Delay of what is given back at the end of a drain.
+const STOP_DELAY: Duration = Duration::from_secs(1);
+/// Readings of a ledger entry that keeps moving.
+const READINGS: u32 = 5;
+/// Detail of a fault that stands for a panic.
+const PANIC: &str = "panic";
+
+/// Does everything that one delivery asks for. Never fails: what cannot be done now comes again.
+pub(super) async fn process<W: Work, H: WorkHandler<W>>(shop: &Arc<Shop<H>>, pulled: Pulled) {
+    let begun = Instant::now();
+    if pulled.delivered > 1 {
+        shop.bus.inner.metrics.redelivered_total.add(1, &[]);
+    }
+    let span = process_span(&shop.durable, &pulled);
+    let outcome = deliver::<W, H>(shop, &pulled)
+        .instrument(span.clone())
+        .await;
+    let label = match outcome {
+        Ok(label) => label,
+        Err(error) => {
+            job::stuck(&pulled, &error).instrument(span.clone()).await;
+            "stuck"
+        }
+    };
+    span.in_scope(|| {
+        tracing::info!(
+            outcome = label,
+            delivered = pulled.delivered,
+            "delivery ended"
+        )
+    });
+    shop.bus
+        .inner
+        .metrics
+        .processed(label, begun.elapsed().as_secs_f64());
+}
+
+async fn deliver<W: Work, H: WorkHandler<W>>(
+    shop: &Arc<Shop<H>>,
+    pulled: &Pulled,
+) -> Result<&'static str, Stuck> {
+    let message = &pulled.message;
+    let envelope = match Envelope::read(message) {
+        Ok(envelope) => envelope,
+        Err(poison) => return poisoned(shop, pulled, None, &poison).await,
+    };
+    if !is_schema(message.headers.get(headers::SCHEMA), &W::full_name())
+        || (envelope.area.as_str(), envelope.verb.as_str()) != (W::AREA, W::VERB)
+    {
+        return poisoned(shop, pulled, Some(&envelope), &Poison::Schema).await;
+    }
+    let Ok(work) = W::decode(message.payload.clone()) else {
+        return poisoned(shop, pulled, Some(&envelope), &Poison::Undecodable).await;
+    };
+    let mut task = Task {
+        shop,
+        pulled,
+        work: &work,
+        job: Job::new(&shop.bus, &envelope),
+    };
+    match task.claim().await? {
+        Claim::Ours => task.work().await,
+        Claim::Held(left) => {
+            job::again(pulled, left).await;
+            Ok("held")
+        }
+        Claim::Ended(label) => {
+            task.job.report().await?;
+            task.job.finish(pulled).await;
+            Ok(label)
+        }
+        Claim::Told => {
+            task.job.finish(pulled).await;
+            Ok("repeated")
+        }
+    }
+}
+
+/// What a delivery is to us.
+enum Claim {
+    Ours,
+    Held(Duration),
+    Ended(&'static str),
+    Told,
+}
+
+/// One delivery of decoded work.
+struct Task<'a, W, H> {
+    shop: &'a Arc<Shop<H>>,
+    pulled: &'a Pulled,
+    work: &'a W,
+    job: Job<'a>,
+}
+
+impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
+    /// Steps 2 and 3: expired, ended, somebody else's, or ours.
+    async fn claim(&mut self) -> Result<Claim, Stuck> {
+        for _ in 0..READINGS {
+            self.job.read().await?;
+            match self.try_claim().await {
+                Err(Stuck::Ledger(LedgerError::Moved)) => {}
+                other => return other,
+            }
+        }
+        Err(LedgerError::Moved.into())
+    }
+
+    async fn try_claim(&mut self) -> Result<Claim, Stuck> {
+        let now_ms = self.shop.bus.now_ms();
+        let expired = self.job.envelope.meta.deadline.has_passed(now_ms);
+        match self.job.decide(&self.shop.settings) {
+            Decision::Held(left) => Ok(Claim::Held(left)),
+            Decision::Report => Ok(Claim::Ended("reported")),
+            Decision::Finish => Ok(Claim::Told),
+            Decision::Ambiguous => {
+                self.end(TerminalState::Unknown, &unknown(), None).await?;
+                Ok(Claim::Ended("unknown"))
+            }
+            Decision::Work(_) | Decision::Exhausted if expired => {
+                self.end(TerminalState::Expired, &expiry(), None).await?;
+                Ok(Claim::Ended("expired"))
+            }
+            Decision::Exhausted => {
+                let fault = last_fault(&self.job.record());
+                self.bury(&fault).await?;
+                Ok(Claim::Ended("dead"))
+            }
+            Decision::Work(record) => {
+                let is_new = self.job.held.is_none();
+                let metrics = &self.shop.bus.inner.metrics;
+                if is_new && self.pulled.delivered > 1 {
+                    metrics.ledger_regression_total.add(1, &[]);
+                }
+                self.job.write(record).await?;
+                if is_new {
+                    self.compare_clocks().await;
+                }
+                Ok(Claim::Ours)
+            }
+        }
+    }
+
+    /// Compares the clocks on the entry that was written just now (7.1).
+    async fn compare_clocks(&self) {
+        let measured = self.job.ledger.server_time(&self.job.envelope.key).await;
+        if let Some((server_ms, local_ms)) = measured {
+            self.shop.bus.inner.health.skew(server_ms, local_ms);
+        }
+    }
+
+    /// Steps 4 to 9.
+    async fn work(&mut self) -> Result<&'static str, Stuck> {
+        let record = self.job.record();
+        let delivery = Delivery {
+            meta: self.job.envelope.meta.clone(),
+            work: self.work_copy(),
+            epoch: record.epoch,
+            attempt: record.attempts,
+            redrives: record.redrives,
+            delivered: self.pulled.delivered,
+            cancel: CancellationToken::new(),
+        };
+        let ended = supervise(self.shop, &mut self.job, self.pulled, delivery).await;
+        let label = match ended {
+            Ended::Completed(completed) => self.complete(completed).await,
+            Ended::Failed(failure) => self.fail(failure).await,
+            Ended::Panicked => self.panicked().await,
+            Ended::Expired => self
+                .end(TerminalState::Expired, &expiry(), None)
+                .await
+                .map(|()| Some("expired")),
+            Ended::Stopped => self.release(None, STOP_DELAY, false).await.map(|()| None),
+            Ended::LeaseLost => Err(LedgerError::Moved.into()),
+        };
+        match label {
+            Ok(Some(label)) => {
+                let attempts = u64::from(self.job.record().attempts);
+                self.shop.bus.inner.metrics.attempts.record(attempts, &[]);
+                self.job.report().await?;
+                self.job.finish(self.pulled).await;
+                Ok(label)
+            }
+            Ok(None) => Ok("again"),
+            // Another worker has taken over: not a word, not even an acknowledgement.
+            Err(Stuck::Ledger(LedgerError::Moved)) => {
+                self.shop.bus.inner.metrics.lease_lost_total.add(1, &[]);
+                Ok("lease_lost")
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The work again, decoded anew: messages are not `Clone` by contract.
+    fn work_copy(&self) -> W {
+        W::decode(self.pulled.message.payload.clone()).unwrap_or_default()
+    }
+
+    async fn complete(&mut self, completed: Completed) -> Result<Option<&'static str>, Stuck> {
+        if completed.event.len() > RESULT_LIMIT {
+            tracing::error!(size = completed.event.len(), "a result event is too large");
+            let fault = Fault::new(FaultCode::TooLarge, "The result is too large to be sent.")
+                .detail("result_too_large")
+                .advice("Ask for less, or for the result by reference.");
+            self.end(TerminalState::Failed, &fault, None).await?;
+            return Ok(Some("failed"));
+        }
+        let event = self.addressed(completed.event);
+        self.job.end(TerminalState::Done, event, None).await?;
+        Ok(Some("done"))
+    }
+
+    async fn fail(&mut self, failure: Failure) -> Result<Option<&'static str>, Stuck> {
+        let Failure { fault, event } = failure;
+        let record = self.job.record();
+        let waits = fault.code == FaultCode::RateLimited;
+        let delay = match fault.retry {
+            Retry::After(wanted) => Some(wanted.max(work_delay(record.attempts)).min(MAX_DELAY)),
+            Retry::Never => None,
+        };
+        let left = self
+            .job
+            .envelope
+            .meta
+            .deadline
+            .remaining(self.shop.bus.now_ms());
+        match delay {
+            Some(_) if record.attempts >= self.shop.settings.attempts && !waits => {
+                self.bury(&fault).await?;
+                Ok(Some("dead"))
+            }
+            Some(delay) if delay < left => {
+                self.release(Some(&fault), delay, !waits).await?;
+                Ok(None)
+            }
+            _ => {
+                self.end(TerminalState::Failed, &fault, event).await?;
+                Ok(Some("failed"))
+            }
+        }
+    }
+
+    async fn panicked(&mut self) -> Result<Option<&'static str>, Stuck> {
+        tracing::error!("a handler panicked");
+        let record = self.job.record();
+        let before = record
+            .last_error
+            .as_ref()
+            .is_some_and(|fault| fault.detail == PANIC);
+        if before || record.attempts >= self.shop.settings.attempts {
+            self.bury(&Fault::from(&Poison::Panicked)).await?;
+            return Ok(Some("dead"));
+        }
+        let fault = Fault::internal().detail(PANIC);
+        self.release(Some(&fault), work_delay(record.attempts), true)
+            .await?;
+        Ok(None)
+    }
+
+    async fn release(
+        &mut self,
+        fault: Option<&Fault>,
+        delay: Duration,
+        counted: bool,
+    ) -> Result<(), Stuck> {
+        let released = record::released(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
+        self.job.write(released).await?;
+        job::again(self.pulled, delay).await;
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        terminal: TerminalState,
+        fault: &Fault,
+        own: Option<Recorded>,
+    ) -> Result<(), Stuck> {
+        let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
+            Some(event) => self.addressed(event),
+            None => self.rejected(terminal, fault),
+        };
+        self.job.end(terminal, event, Some(fault)).await?;
+        Ok(())
+    }
+
+    async fn bury(&mut self, fault: &Fault) -> Result<(), Stuck> {
+        let event = self.rejected(TerminalState::DeadLettered, fault);
+        let version = &self.shop.settings.service_version;
+        self.job
+            .bury(
+                &self.pulled.message,
+                self.pulled.delivered,
+                event,
+                fault,
+                version,
+            )
+            .await
+    }
+
+    fn rejected(&self, terminal: TerminalState, fault: &Fault) -> v1::RecordedEvent {
+        let operation = &self.job.envelope.meta.operation;
+        let event = self.work.rejected(operation, terminal, fault);
+        self.addressed(Recorded::new(&event))
+    }
+
+    fn addressed(&self, event: Recorded) -> v1::RecordedEvent {
+        event.addressed(&self.job.envelope.meta, self.job.envelope.redrives)
+    }
+}
+
+/// A message that will never be understood: dead letter, event, never again.
+async fn poisoned<H>(
+    shop: &Arc<Shop<H>>,
+    pulled: &Pulled,
+    envelope: Option<&Envelope>,
+    poison: &Poison,
+) -> Result<&'static str, Stuck> {
+    tracing::error!(
+        error = poison as &dyn std::error::Error,
+        "a message is poison"
+    );
+    dead::poison(
+        &shop.bus,
+        pulled,
+        envelope,
+        &Fault::from(poison),
+        &shop.settings.service_version,
+    )
+    .await?;
+    job::settle(pulled, Ack::Term).await;
+    Ok("poison")
+}
+
+fn expiry() -> Fault {
+    Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
+        .detail("expired")
+        .advice("Try again, with more time if possible.")
+}
+
+fn unknown() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "It is not known whether the operation happened.",
+    )
+    .detail("unknown")
+    .advice("Check the result before doing it again.")
+}
+
+fn last_fault(record: &v1::LedgerRecord) -> Fault {
+    record
+        .last_error
+        .clone()
+        .map_or_else(Fault::internal, Fault::from)
+}
+
+fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {
+    let header = |name| pulled.message.headers.get(name).unwrap_or_default();
+    let subject = &pulled.message.subject;
+    let template = subject
+        .rsplit_once('.')
+        .map_or(subject.as_str(), |(template, _)| template);
+    tracing::info_span!(
+        "process",
+        otel.name = %format_args!("process {template}"),
+        otel.kind = "consumer",
+        messaging.system = "nats",
+        messaging.destination.name = template,
+        messaging.message.id = header(headers::MESSAGE_ID),
+        messaging.consumer.group.name = durable,
+        messaging.message.delivery_count = pulled.delivered,
+        dray.operation_id = header(headers::OPERATION),
+    )
+}

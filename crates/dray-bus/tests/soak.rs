@@ -1,0 +1,1 @@
+//! Long-running checks of the bus.
