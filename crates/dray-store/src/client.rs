@@ -27,11 +27,13 @@ const CONNECT: Duration = Duration::from_secs(3);
 pub(crate) const REQUEST: Duration = Duration::from_secs(30);
 /// Time without a byte while a body is read (K-8).
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
+/// Longest pause before the one internal retry.
+const RETRY: Duration = Duration::from_millis(200);
 /// Time that an unused connection is kept. Shorter than the usual 60 s of servers, so that they do not hang up first.
 const KEEP: Duration = Duration::from_secs(20);
 
 /// Two clients for one bucket: they differ in the host that is signed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Clients {
     /// Talks to the endpoint.
     pub(crate) inside: Client,
@@ -79,7 +81,11 @@ fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
         .http_client(http)
         .timeout_config(timeouts)
         // One layer of retries: callers retry whole operations (messaging-reliability 8).
-        .retry_config(RetryConfig::standard().with_max_attempts(2))
+        .retry_config(
+            RetryConfig::standard()
+                .with_max_attempts(2)
+                .with_initial_backoff(RETRY),
+        )
         // Checksums are given where they matter; the idle limit is kept by the reader.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)

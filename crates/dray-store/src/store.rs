@@ -1,5 +1,6 @@
 //! The handle that services hold, and the short calls on it.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::writer::Writer;
 use crate::{commit, object};
 
 /// Finished content of all tenants, behind one S3 bucket. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
 }
@@ -34,7 +35,6 @@ pub struct Label {
 }
 
 /// What all handles of one store share.
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) clients: Clients,
@@ -150,6 +150,22 @@ impl Store {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         self.inner.tasks.reopen();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// Short: a client of the SDK prints some hundred lines.
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("alias", &self.options.alias)
+            .field("bucket", &self.options.bucket)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,4 +3,8 @@
 pub mod dial;
 pub mod dns;
 pub mod http;
+pub mod s3;
 pub mod tls;
+mod wait;
+
+pub use wait::eventually;

@@ -46,10 +46,19 @@ impl Room {
             });
         debug_assert!(given.is_ok());
     }
+}
 
-    /// Bytes taken.
-    #[cfg(test)]
-    pub(super) fn used(&self) -> u64 {
-        self.used.load(Ordering::Acquire)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let room = Room::new(10, 4);
+        room.take(6).unwrap();
+        assert_eq!(room.take(1).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        room.give(3);
+        room.take(3).unwrap();
+        assert!(room.take(u64::MAX).is_err());
     }
 }

@@ -1,10 +1,17 @@
 //! The store as its callers see it, against the embedded endpoint over real HTTP.
 
+mod damage;
+mod full;
+mod lifetime;
+mod presigned;
+mod race;
 mod stored;
+mod trouble;
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use dray_testkit::s3::FaultyS3;
 use dray_types::{Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
 use tempfile::TempDir;
 
@@ -46,6 +53,17 @@ impl World {
         let clock = Clock::manual(unix_ms);
         let store = Store::open(&self.options, clock.clone()).await.unwrap();
         (store, clock)
+    }
+
+    /// The same store behind a proxy that can make trouble.
+    pub(crate) async fn behind(&self) -> (Store, FaultyS3) {
+        let proxy = FaultyS3::start(self.endpoint.address()).await.unwrap();
+        let options = Options {
+            endpoint: proxy.endpoint(),
+            ..self.options.clone()
+        };
+        let store = Store::open(&options, self.clock.clone()).await.unwrap();
+        (store, proxy)
     }
 
     pub(crate) fn deadline(&self) -> Deadline {

@@ -1,0 +1,156 @@
+//! Stored objects that are not what their claims say (messaging-reliability K-5, 19.7).
+
+use dray_types::{Claim, Fault, FaultCode, Retry};
+
+use super::{World, noise, tenant};
+use crate::{PutError, ReadError, RequestError};
+
+/// Stores `length` bytes, replaces the object by `stored`, and reads.
+async fn check(length: usize, stored: &[u8]) -> ReadError {
+    let world = World::new().await;
+    let claim = world.put(&tenant("acme"), noise(length, 1)).await;
+    world
+        .overwrite(&claim.artifact.key(), stored.to_vec())
+        .await;
+    world.read(&tenant("acme"), &claim).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn truncated_altered_and_oversized_objects_are_never_delivered() {
+    let right = noise(200_000, 1);
+    let mut altered = right.to_vec();
+    altered[199_999] ^= 1;
+    let mut longer = right.to_vec();
+    longer.push(0);
+    for stored in [&right[..199_999], &[], &altered, &longer] {
+        let error = check(200_000, stored).await;
+        assert!(matches!(error, ReadError::Mismatch(_)), "{error:?}");
+        let fault = Fault::from(error);
+        assert_eq!(
+            (fault.detail.as_str(), fault.retry),
+            ("integrity_mismatch", Retry::Never)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_failed_does_not_go_on() {
+    let world = World::new().await;
+    let claim = world.put(&tenant("acme"), "right").await;
+    world.overwrite(&claim.artifact.key(), "wrong").await;
+    let mut reader = world
+        .store
+        .read(&tenant("acme"), &claim, world.deadline())
+        .await
+        .unwrap();
+    while let Ok(Some(_)) = reader.next().await {}
+    assert!(reader.next().await.is_err());
+}
+
+#[tokio::test]
+async fn an_old_claim_without_an_object_is_missing_at_once() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    let mut claim = world.put(&tenant("acme"), "gone").await;
+    world
+        .store
+        .inner
+        .clients
+        .inside
+        .delete_object()
+        .bucket(&world.options.bucket)
+        .key(claim.artifact.key())
+        .send()
+        .await
+        .unwrap();
+    claim.created_at_ms = world.clock.now_ms() - 5_000;
+    let asked = proxy.seen().len();
+    let error = store
+        .read(&tenant("acme"), &claim, world.deadline())
+        .await
+        .unwrap_err();
+    assert_eq!(proxy.seen().len(), asked + 1);
+    let fault = Fault::from(error);
+    assert_eq!(fault.code, FaultCode::NotFound);
+    assert_eq!(
+        (fault.detail.as_str(), fault.retry),
+        ("claim_missing", Retry::Never)
+    );
+}
+
+#[tokio::test]
+async fn a_young_claim_is_asked_for_three_times() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    let mut claim = world.put(&tenant("acme"), "elsewhere").await;
+    claim.artifact.sha256 = dray_types::Sha256Digest::of(b"late");
+    claim.artifact.size = 4;
+    claim.created_at_ms = world.clock.now_ms() + 60_000;
+    let asked = |proxy: &dray_testkit::s3::FaultyS3| {
+        let key = claim.artifact.key();
+        proxy
+            .seen()
+            .iter()
+            .filter(|line| line.contains(&key))
+            .count()
+    };
+    let error = store
+        .read(&tenant("acme"), &claim, world.deadline())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ReadError::Missing), "{error:?}");
+    assert_eq!(asked(&proxy), 3);
+
+    // It appears after the first try.
+    let acme = tenant("acme");
+    let (reading, ()) = tokio::join!(store.read(&acme, &claim, world.deadline()), async {
+        while asked(&proxy) < 4 {
+            tokio::task::yield_now().await;
+        }
+        world.put(&acme, "late").await;
+    });
+    let bytes = reading
+        .unwrap()
+        .read_all(dray_types::ByteSize::kib(1))
+        .await
+        .unwrap();
+    assert_eq!(bytes, "late");
+}
+
+#[tokio::test]
+async fn a_wrong_object_under_a_finished_key_is_not_adopted() {
+    let world = World::new().await;
+    let acme = tenant("acme");
+    for (right, wrong) in [("right", "sho"), ("other", "WRONG")] {
+        let claim = world.put(&acme, right).await;
+        world.overwrite(&claim.artifact.key(), wrong).await;
+        let error = world
+            .store
+            .put(
+                &acme,
+                &dray_types::OperationId::mint(),
+                right.into(),
+                crate::Label::default(),
+            )
+            .await
+            .unwrap_err();
+        assert!(matches!(error, PutError::Conflict), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_of_the_embedded_store_is_an_error_and_not_bytes() {
+    let world = World::new().await;
+    let claim: Claim = world.put(&tenant("acme"), noise(5000, 2)).await;
+    let file = world.folder.path().join(&world.files()[0]);
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..3000]).unwrap();
+    let error = world.read(&tenant("acme"), &claim).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ReadError::Request(RequestError::Unwell { status: 500, .. })
+        ),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,95 @@
+//! No room left: a truthful fault, nothing half written, and work goes on once there is room.
+
+use dray_types::{Fault, FaultCode, OperationId};
+
+use super::{World, noise, tenant};
+use crate::{Label, PART, PutError, RequestError};
+
+#[tokio::test]
+async fn a_full_folder_is_told_and_keeps_no_part_of_what_did_not_fit() {
+    let world = World::with_capacity(8 << 20).await;
+    let acme = tenant("acme");
+    let kept = world.put(&acme, noise(1 << 20, 1)).await;
+    let before = world.files();
+    for size in [PART, 7 << 20, 3 * PART] {
+        let outcome = async {
+            let mut writer = world.store.writer(&acme, &OperationId::mint(), 1);
+            writer.write(noise(size, 2)).await?;
+            if size == PART {
+                // Two of these do not fit.
+                world.put(&acme, noise(PART - 1, 3)).await;
+            }
+            writer.finish(Label::default()).await
+        };
+        let error = outcome.await.unwrap_err();
+        assert!(
+            matches!(error, PutError::Request(RequestError::Full { .. })),
+            "{error:?}"
+        );
+        let fault = Fault::from(error);
+        assert_eq!(
+            (fault.code, fault.detail.as_str()),
+            (FaultCode::Unavailable, "store_full")
+        );
+        assert!(fault.is_retryable());
+        world.store.settle().await;
+        if size == PART {
+            let other = dray_types::Sha256Digest::of(&noise(PART - 1, 3));
+            assert_eq!(
+                world.store.find(&acme, other).await.unwrap(),
+                Some(PART as u64 - 1)
+            );
+            remove(&world, other).await;
+        }
+        assert_eq!(world.files(), before, "{size}");
+    }
+    assert_eq!(world.read(&acme, &kept).await.unwrap().len(), 1 << 20);
+    let fits = world.put(&acme, noise(PART, 4)).await;
+    assert_eq!(world.read(&acme, &fits).await.unwrap().len(), PART);
+}
+
+async fn remove(world: &World, sha256: dray_types::Sha256Digest) {
+    let hex = sha256.to_hex();
+    crate::object::delete(
+        &world.store.inner,
+        &format!("cas/acme/{}/{hex}", &hex[..2]),
+        None,
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn room_is_counted_again_after_a_restart() {
+    let world = World::with_capacity(4 << 20).await;
+    world.put(&tenant("acme"), noise(3 << 20, 1)).await;
+    let World {
+        endpoint,
+        folder,
+        clock,
+        ..
+    } = world;
+    endpoint.stop().await;
+    let (endpoint, options) = crate::embedded::EmbeddedS3::with_capacity(folder.path(), 4 << 20)
+        .await
+        .unwrap();
+    let store = crate::Store::open(&options, clock).await.unwrap();
+    let put = async |size| {
+        let bytes = noise(size, 2);
+        store
+            .put(
+                &tenant("acme"),
+                &OperationId::mint(),
+                bytes,
+                Label::default(),
+            )
+            .await
+    };
+    let error = put(2 << 20).await.unwrap_err();
+    assert!(
+        matches!(error, PutError::Request(RequestError::Full { .. })),
+        "{error:?}"
+    );
+    put(1 << 19).await.unwrap();
+    endpoint.stop().await;
+}

@@ -1,0 +1,105 @@
+//! How long things are kept (messaging-reliability K-6).
+
+use std::time::Duration;
+
+use dray_types::{Claim, OperationId};
+
+use super::{World, noise, tenant};
+use crate::{Label, PART, SweepReport};
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+async fn put(store: &crate::Store, text: &'static str) -> Claim {
+    store
+        .put(
+            &tenant("acme"),
+            &OperationId::mint(),
+            text.into(),
+            Label::default(),
+        )
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn the_sweep_removes_exactly_what_is_past_its_lifetime() {
+    let world = World::new().await;
+    world.put(&tenant("acme"), "finished").await;
+    world.overwrite("stage/op/1/orphan", "orphan").await;
+    let mut unfinished = world.store.writer(&tenant("acme"), &OperationId::mint(), 1);
+    unfinished.write(noise(2 * PART, 1)).await.unwrap();
+    // As after kill -9: nobody cleans up.
+    std::mem::forget(unfinished);
+
+    let (store, clock) = world.at(world.clock.now_ms()).await;
+    assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
+    clock.advance(Duration::from_millis(DAY + 60_000));
+    let report = store.sweep().await.unwrap();
+    assert_eq!((report.finished, report.staged, report.uploads), (0, 1, 1));
+    clock.advance(Duration::from_millis(14 * DAY - 120_000));
+    assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
+    clock.advance(Duration::from_millis(120_000));
+    let report = store.sweep().await.unwrap();
+    assert_eq!(
+        (report.finished, report.staged, report.uploads, report.bytes),
+        (1, 0, 0, 8)
+    );
+    assert_eq!(world.files(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_claim_never_outlives_its_object() {
+    let world = World::new().await;
+    let now = world.clock.now_ms();
+    let (store, clock) = world.at(now).await;
+    let first = put(&store, "same").await;
+    assert_eq!(first.expires_at_ms, now + 15 * DAY);
+
+    // Claimed again within a day, the object keeps its age and the claim says so.
+    clock.advance(Duration::from_millis(DAY / 2));
+    let second = put(&store, "same").await;
+    assert_eq!(second.created_at_ms, now + DAY / 2);
+    assert!(second.expires_at_ms.abs_diff(now + 15 * DAY) < 60_000);
+}
+
+#[tokio::test]
+async fn an_old_object_that_is_claimed_again_becomes_young() {
+    let world = World::new().await;
+    let now = world.clock.now_ms();
+    let claim = world.put(&tenant("acme"), "same").await;
+    let file = world.folder.path().join(&world.files()[0]);
+    let old = std::time::UNIX_EPOCH + Duration::from_millis(now - 14 * DAY);
+    let times = std::fs::FileTimes::new().set_modified(old);
+    std::fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_times(times)
+        .unwrap();
+
+    let again = world.put(&tenant("acme"), "same").await;
+    assert!(again.expires_at_ms >= now + 15 * DAY);
+    let (store, clock) = world.at(now).await;
+    clock.advance(Duration::from_millis(2 * DAY));
+    assert_eq!(store.sweep().await.unwrap(), SweepReport::default());
+    assert_eq!(world.read(&tenant("acme"), &claim).await.unwrap(), "same");
+}
+
+#[tokio::test]
+async fn the_sweep_goes_on_over_many_pages() {
+    let world = World::new().await;
+    for number in 0..1003 {
+        let name = format!("objects/drayage/stage/op/{number}/x@");
+        let file = world.folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        if number == 0 {
+            world.overwrite("stage/op/0/x", "x").await;
+        } else {
+            let first = world.folder.path().join("objects/drayage/stage/op/0/x@");
+            std::fs::hard_link(first, file).unwrap();
+        }
+    }
+    let (store, _) = world.at(world.clock.now_ms() + 2 * DAY).await;
+    assert_eq!(store.sweep().await.unwrap().staged, 1003);
+    assert_eq!(world.files(), Vec::<String>::new());
+}

@@ -1,0 +1,1 @@
+//! Presigned URLs.

@@ -1,0 +1,66 @@
+//! Two writers of the same bytes at once (messaging-reliability 19.7): both finish, one object, both claims good.
+
+use bytes::Bytes;
+use dray_testkit::s3::{Rule, Trouble};
+use dray_types::{Claim, OperationId};
+
+use super::{World, noise, tenant};
+use crate::{Label, PART, PutError, Store};
+
+async fn write(store: &Store, bytes: &Bytes) -> Result<Claim, PutError> {
+    let mut writer = store.writer(&tenant("acme"), &OperationId::mint(), 1);
+    writer.write(bytes.clone()).await?;
+    writer.finish(Label::default()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_writers_of_the_same_bytes_make_one_object() {
+    let world = World::new().await;
+    for size in [1000, PART + 1] {
+        let bytes = noise(size, 1);
+        let writers = (0..8).map(|_| write(&world.store, &bytes));
+        let claims = futures_util::future::join_all(writers).await;
+        for claim in claims {
+            let claim = claim.unwrap();
+            assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+        }
+    }
+    let files = world.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+}
+
+#[tokio::test]
+async fn the_loser_of_a_race_checks_what_the_winner_stored() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    for size in [1000, PART + 1] {
+        let bytes = noise(size, 2);
+        let winner = write(&world.store, &bytes).await.unwrap();
+        let loser = write(&store, &bytes).await.unwrap();
+        assert_eq!(loser.artifact, winner.artifact);
+        let head = format!("HEAD /drayage/{}", loser.artifact.key());
+        assert!(
+            proxy.seen().iter().any(|line| line.starts_with(&head)),
+            "{:?}",
+            proxy.seen()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    for size in [1000, PART + 1] {
+        let bytes = noise(size, 3);
+        proxy.add(
+            Rule::new(Trouble::LostAnswer, |request| {
+                request.method == http::Method::PUT && request.uri.path().contains("/cas/")
+            })
+            .times(1),
+        );
+        let claim = write(&store, &bytes).await.unwrap();
+        assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+    }
+    assert_eq!(world.files().len(), 2, "{:?}", world.files());
+}

@@ -1,0 +1,245 @@
+//! A store that is down, unwell, slow or lies, in the middle of everything (messaging-reliability 19.7).
+
+use std::time::Duration;
+
+use dray_testkit::s3::{Rule, Trouble};
+use dray_types::{ByteSize, Deadline, Fault, FaultCode, OperationId};
+use http::Method;
+use http::request::Parts;
+
+use super::{World, noise, tenant};
+use crate::{Label, OpenError, PART, PutError, ReadError, RequestError, Store};
+
+fn is_copy(request: &Parts) -> bool {
+    request.headers.contains_key("x-amz-copy-source")
+}
+
+fn is_part(request: &Parts) -> bool {
+    request.method == Method::PUT
+        && request
+            .uri
+            .query()
+            .is_some_and(|query| query.contains("partNumber"))
+}
+
+fn is_download(request: &Parts) -> bool {
+    request.method == Method::GET
+}
+
+async fn write(store: &Store, size: usize) -> Result<dray_types::Claim, PutError> {
+    let mut writer = store.writer(&tenant("acme"), &OperationId::mint(), 1);
+    writer.write(noise(size, 1)).await?;
+    writer.finish(Label::default()).await
+}
+
+#[tokio::test]
+async fn an_outage_between_upload_and_copy_leaves_nothing_visible_and_a_repeat_succeeds() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    for trouble in [Trouble::Down, Trouble::Status(503)] {
+        proxy.add(Rule::new(trouble, is_copy));
+        let error = write(&store, PART + 1).await.unwrap_err();
+        let fault = Fault::from(error);
+        assert_eq!(fault.code, FaultCode::Unavailable, "{trouble:?}");
+        assert!(fault.is_retryable());
+        let files = world.files();
+        assert!(
+            !files.iter().any(|file| file.contains("/cas/")),
+            "{files:?}"
+        );
+        proxy.heal();
+        store.settle().await;
+        assert_eq!(
+            world.files(),
+            Vec::<String>::new(),
+            "what was staged is removed"
+        );
+    }
+    let claim = write(&store, PART + 1).await.unwrap();
+    assert_eq!(
+        world.read(&tenant("acme"), &claim).await.unwrap().len(),
+        PART + 1
+    );
+}
+
+#[tokio::test]
+async fn one_lost_connection_is_repeated_and_two_are_a_fault() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    for trouble in [
+        Trouble::Down,
+        Trouble::CutRequest(1 << 20),
+        Trouble::Status(500),
+    ] {
+        proxy.add(Rule::new(trouble, is_part).times(1));
+        write(&store, PART + 1).await.unwrap();
+        proxy.heal();
+        proxy.add(Rule::new(trouble, is_part));
+        let error = write(&store, PART + 1).await.unwrap_err();
+        assert!(matches!(error, PutError::Request(_)), "{error:?}");
+        proxy.heal();
+    }
+}
+
+#[tokio::test]
+async fn bytes_altered_on_their_way_in_are_refused_by_the_checksum() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    for (size, at) in [(1000, 999), (PART + 1, 17)] {
+        proxy.add(Rule::new(Trouble::AlterRequest(at), |request| {
+            request.method == Method::PUT
+        }));
+        let error = write(&store, size).await.unwrap_err();
+        assert!(
+            matches!(error, PutError::Request(RequestError::Corrupted { .. })),
+            "{error:?}"
+        );
+        proxy.heal();
+        store.settle().await;
+        assert_eq!(world.files(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_or_changes_is_never_complete() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    let claim = world.put(&tenant("acme"), noise(3 << 20, 1)).await;
+    let read = async || {
+        let reader = store
+            .read(&tenant("acme"), &claim, world.deadline())
+            .await?;
+        reader.read_all(ByteSize::mib(8)).await
+    };
+    proxy.add(Rule::new(Trouble::CutAnswer(1 << 20), is_download).times(1));
+    let error = read().await.unwrap_err();
+    assert!(
+        matches!(error, ReadError::Request(RequestError::Unreachable(_))),
+        "{error:?}"
+    );
+    proxy.heal();
+    proxy.add(Rule::new(Trouble::AlterAnswer(1 << 20), is_download).times(1));
+    let error = read().await.unwrap_err();
+    assert!(matches!(error, ReadError::Mismatch("digest")), "{error:?}");
+    assert_eq!(read().await.unwrap().len(), 3 << 20);
+}
+
+#[tokio::test]
+async fn nothing_outlives_the_deadline() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    let claim = world.put(&tenant("acme"), noise(1000, 1)).await;
+    let soon = || Deadline::after(world.clock.now_ms(), Duration::from_millis(300));
+
+    proxy.add(Rule::all(Trouble::Stall));
+    let error = store
+        .read(&tenant("acme"), &claim, soon())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ReadError::Request(RequestError::TimedOut)),
+        "{error:?}"
+    );
+    let mut writer = store
+        .writer(&tenant("acme"), &OperationId::mint(), 1)
+        .deadline(soon());
+    writer.write("other".into()).await.unwrap();
+    let error = writer.finish(Label::default()).await.unwrap_err();
+    assert!(
+        matches!(error, PutError::Request(RequestError::TimedOut)),
+        "{error:?}"
+    );
+    proxy.heal();
+
+    proxy.add(Rule::new(Trouble::StallBody, is_download));
+    let mut reader = store.read(&tenant("acme"), &claim, soon()).await.unwrap();
+    let error = reader.next().await.unwrap_err();
+    assert!(
+        matches!(error, ReadError::Request(RequestError::TimedOut)),
+        "{error:?}"
+    );
+    assert_eq!(Fault::from(error).code, FaultCode::Timeout);
+}
+
+#[tokio::test]
+async fn readers_beyond_the_limit_wait_and_are_told_when_it_takes_too_long() {
+    let world = World::new().await;
+    let options = crate::Options {
+        concurrency: 1,
+        ..world.options.clone()
+    };
+    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    let claim = world.put(&tenant("acme"), "bytes").await;
+    let first = store
+        .read(&tenant("acme"), &claim, world.deadline())
+        .await
+        .unwrap();
+    let soon = Deadline::after(world.clock.now_ms(), Duration::from_millis(200));
+    let error = store.read(&tenant("acme"), &claim, soon).await.unwrap_err();
+    assert!(
+        matches!(error, ReadError::Request(RequestError::Busy)),
+        "{error:?}"
+    );
+    assert_eq!(Fault::from(error).code, FaultCode::RateLimited);
+
+    // Writing does not wait for readers.
+    write(&store, 10).await.unwrap();
+    drop(first);
+    store
+        .read(&tenant("acme"), &claim, world.deadline())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_lies_about_conditions_is_not_opened() {
+    let world = World::new().await;
+    let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
+        .await
+        .unwrap();
+    // The second create is answered by the proxy, as if it had been done.
+    let seen = std::sync::atomic::AtomicUsize::new(0);
+    proxy.add(Rule::new(Trouble::Status(200), move |request| {
+        request.method == Method::PUT
+            && request.headers.contains_key("if-none-match")
+            && seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 1
+    }));
+    let options = crate::Options {
+        endpoint: proxy.endpoint(),
+        ..world.options.clone()
+    };
+    let error = Store::open(&options, world.clock.clone())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, OpenError::Unconditional), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_the_condition_on_copies_is_used_with_a_look_before() {
+    let world = World::new().await;
+    let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
+        .await
+        .unwrap();
+    proxy.add(Rule::new(Trouble::Status(501), |request| {
+        is_copy(request) && request.headers.contains_key("if-none-match")
+    }));
+    let options = crate::Options {
+        endpoint: proxy.endpoint(),
+        ..world.options.clone()
+    };
+    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    assert!(!store.inner.abilities().conditional_copy);
+    for _ in 0..2 {
+        let claim = write(&store, PART + 1).await.unwrap();
+        assert_eq!(
+            world.read(&tenant("acme"), &claim).await.unwrap().len(),
+            PART + 1
+        );
+    }
+    let copies = proxy.seen();
+    let copies = copies
+        .iter()
+        .filter(|line| line.starts_with("PUT /drayage/cas/"))
+        .count();
+    assert_eq!(copies, 1, "the second writer saw the object of the first");
+}

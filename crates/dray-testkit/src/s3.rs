@@ -1,0 +1,366 @@
+//! A proxy in front of an S3 endpoint that fails on purpose: down, broken off, unwell, altered, slow.
+//!
+//! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is said by
+//! [`Rule`]s: the first that matches a request and is not used up decides.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The connection ends without an answer, and the endpoint never hears of the request.
+    Down,
+    /// The endpoint does what it is asked; its answer is lost with the connection.
+    LostAnswer,
+    /// The endpoint does not hear of it; this status comes back, with an error of S3 from 400 on.
+    Status(u16),
+    /// The connection ends after so many bytes of the request's body.
+    CutRequest(u64),
+    /// The connection ends after so many bytes of the answer's body.
+    CutAnswer(u64),
+    /// One bit of the request's body is turned, at this byte.
+    AlterRequest(u64),
+    /// One bit of the answer's body is turned, at this byte.
+    AlterAnswer(u64),
+    /// Nothing comes back, ever.
+    Stall,
+    /// The head of the answer comes, its body never.
+    StallBody,
+    /// The answer comes so much later.
+    Late(Duration),
+}
+
+type Matches = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
+
+/// Which requests get into trouble, and how often.
+pub struct Rule {
+    matches: Matches,
+    trouble: Trouble,
+    left: usize,
+}
+
+impl Rule {
+    /// Every request that `matches` says yes to.
+    pub fn new(trouble: Trouble, matches: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            matches: Box::new(matches),
+            trouble,
+            left: usize::MAX,
+        }
+    }
+
+    /// Every request.
+    pub fn all(trouble: Trouble) -> Self {
+        Self::new(trouble, |_| true)
+    }
+
+    /// Only the first `count` of them.
+    #[must_use]
+    pub fn times(mut self, count: usize) -> Self {
+        self.left = count;
+        self
+    }
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule")
+            .field("trouble", &self.trouble)
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Script {
+    rules: Vec<Rule>,
+    /// Method and target of every request, in the order they came.
+    seen: Vec<String>,
+}
+
+/// A running proxy. Ends when dropped.
+pub struct FaultyS3 {
+    address: SocketAddr,
+    script: Arc<Mutex<Script>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for FaultyS3 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaultyS3")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FaultyS3 {
+    /// Forwards from a free loopback port to `upstream`. Nothing goes wrong until a rule says so.
+    pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let proxy = Self {
+            address: listener.local_addr()?,
+            script: Arc::default(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let script = Arc::clone(&proxy.script);
+        let (stop, tasks) = (proxy.stop.clone(), proxy.tasks.clone());
+        proxy.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = stop.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                let Ok((stream, _)) = accepted else { continue };
+                let script = Arc::clone(&script);
+                let serving = serve(stream, upstream, script, tasks.clone());
+                tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
+            }
+        });
+        Ok(proxy)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same as a base URL.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Adds a rule behind those that are there.
+    pub fn add(&self, rule: Rule) {
+        self.script().rules.push(rule);
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn heal(&self) {
+        self.script().rules.clear();
+    }
+
+    /// Method and target of every request so far.
+    pub fn seen(&self) -> Vec<String> {
+        self.script().seen.clone()
+    }
+
+    fn script(&self) -> std::sync::MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FaultyS3 {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.tasks.close();
+    }
+}
+
+impl Script {
+    /// Notes the request and finds what goes wrong with it.
+    fn judge(&mut self, request: &Parts) -> Option<Trouble> {
+        self.seen
+            .push(format!("{} {}", request.method, request.uri));
+        let rule = self
+            .rules
+            .iter_mut()
+            .find(|rule| rule.left > 0 && (rule.matches)(request))?;
+        rule.left -= 1;
+        Some(rule.trouble)
+    }
+}
+
+/// What passes through: bytes, until something goes wrong.
+type Passing = http_body_util::combinators::BoxBody<Bytes, io::Error>;
+
+async fn serve(
+    stream: TcpStream,
+    upstream: SocketAddr,
+    script: Arc<Mutex<Script>>,
+    tasks: TaskTracker,
+) {
+    let answer = service_fn(|request: Request<Incoming>| {
+        let (script, tasks) = (Arc::clone(&script), tasks.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let trouble = script
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .judge(&parts);
+            pass(upstream, Request::from_parts(parts, body), trouble, &tasks).await
+        }
+    });
+    // A connection that ends in trouble is the purpose of this.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+}
+
+async fn pass(
+    upstream: SocketAddr,
+    request: Request<Incoming>,
+    trouble: Option<Trouble>,
+    tasks: &TaskTracker,
+) -> io::Result<Response<Passing>> {
+    let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
+    match trouble {
+        Some(Trouble::Down) => return Err(broken()),
+        Some(Trouble::Status(status)) => return Ok(refusal(status)),
+        Some(Trouble::Stall) => std::future::pending().await,
+        _ => {}
+    }
+    let harm = match trouble {
+        Some(Trouble::CutRequest(after)) => Harm::Cut(after),
+        Some(Trouble::AlterRequest(at)) => Harm::Alter(at),
+        _ => Harm::None,
+    };
+    let request = request.map(|body| Harmed::new(body, harm).boxed());
+    let response = forward(upstream, request, tasks).await?;
+    let harm = match trouble {
+        Some(Trouble::LostAnswer) => {
+            // Heard to its end, so that what was asked is done.
+            let _ = response.into_body().collect().await;
+            return Err(broken());
+        }
+        Some(Trouble::Late(by)) => {
+            tokio::time::sleep(by).await;
+            Harm::None
+        }
+        Some(Trouble::CutAnswer(after)) => Harm::Cut(after),
+        Some(Trouble::AlterAnswer(at)) => Harm::Alter(at),
+        Some(Trouble::StallBody) => Harm::Stall,
+        _ => Harm::None,
+    };
+    Ok(response.map(|body| Harmed::new(body, harm).boxed()))
+}
+
+/// One connection per request: slow, and simple to break.
+async fn forward(
+    upstream: SocketAddr,
+    request: Request<Passing>,
+    tasks: &TaskTracker,
+) -> io::Result<Response<Incoming>> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test double that connects to the endpoint it was given"
+    )]
+    let stream = TcpStream::connect(upstream).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    tasks.spawn(connection);
+    sender.send_request(request).await.map_err(io::Error::other)
+}
+
+fn refusal(status: u16) -> Response<Passing> {
+    let code = if status == 503 {
+        "SlowDown"
+    } else {
+        "InternalError"
+    };
+    let body = if status < 400 {
+        String::new()
+    } else {
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>")
+    };
+    let body = Full::new(Bytes::from(body))
+        .map_err(|never| match never {})
+        .boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    response
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Harm {
+    None,
+    Cut(u64),
+    Alter(u64),
+    Stall,
+}
+
+/// A body that comes to harm.
+struct Harmed {
+    body: Incoming,
+    harm: Harm,
+    passed: u64,
+}
+
+impl Harmed {
+    fn new(body: Incoming, harm: Harm) -> Self {
+        Self {
+            body,
+            harm,
+            passed: 0,
+        }
+    }
+
+    fn harmed(&mut self, bytes: Bytes) -> io::Result<Bytes> {
+        let start = self.passed;
+        self.passed += bytes.len() as u64;
+        match self.harm {
+            Harm::Cut(after) if self.passed > after => {
+                Err(io::Error::from(io::ErrorKind::ConnectionReset))
+            }
+            Harm::Alter(at) if (start..self.passed).contains(&at) => {
+                let mut altered = BytesMut::from(&bytes[..]);
+                let index = usize::try_from(at - start).unwrap_or_default();
+                if let Some(byte) = altered.get_mut(index) {
+                    *byte ^= 1;
+                }
+                Ok(altered.freeze())
+            }
+            _ => Ok(bytes),
+        }
+    }
+}
+
+impl Body for Harmed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if self.harm == Harm::Stall {
+            return Poll::Pending;
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            match frame.map_err(io::Error::other)?.into_data() {
+                Ok(bytes) => self.harmed(bytes).map(Frame::data),
+                Err(other) => other
+                    .into_trailers()
+                    .map(Frame::trailers)
+                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidData)),
+            }
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
