@@ -9,6 +9,8 @@ use anyhow::{Context as _, bail};
 use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
 
+use crate::step;
+
 /// Which area of the bus answers a protobuf service.
 const AREAS: [(&str, &str); 3] = [
     ("Egress", "egress"),
@@ -19,53 +21,97 @@ const AREAS: [(&str, &str); 3] = [
 /// Generated files by path, relative to the workspace root.
 type Files = BTreeMap<String, Vec<u8>>;
 
+/// Pages of `docs/` that the binary writes, by the name that `dray reference` knows them under.
+const PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
+
 /// Writes every generated file, or with `check` only compares.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
-    let files = contracts(root)?;
+    // The pages come from a binary that is built from the contracts.
+    contracts(root, check)?;
+    step::cargo(root)
+        .args(["build", "--quiet", "--package", "dray"])
+        .run()?;
+    pages(root, check, &root.join("target/debug/dray"))
+}
+
+/// The Rust types of `proto/`.
+pub(crate) fn contracts(root: &Path, check: bool) -> anyhow::Result<()> {
+    let files = compile(root)?;
     let folder = root.join("crates/dray-proto/src/generated");
-    let stale = stale_files(root, &folder, &files)?;
+    let mut stale = stale_files(root, &files);
+    stale.extend(extra_files(root, &folder, &files)?);
     if check {
-        if !stale.is_empty() {
-            bail!(
-                "not up to date, run `cargo xtask generate`: {}",
-                stale.join(", ")
-            );
-        }
-        return Ok(());
+        return up_to_date(&stale);
     }
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
-    fs::create_dir_all(&folder)?;
-    for (path, content) in &files {
-        fs::write(root.join(path), content).with_context(|| format!("cannot write {path}"))?;
+    write_all(root, &files)
+}
+
+/// The reference pages, as this binary writes them.
+pub(crate) fn pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
+    let mut files = Files::new();
+    for page in PAGES {
+        let text = step::program(binary).args(["reference", page]).output()?;
+        files.insert(format!("docs/{page}.md"), text.into_bytes());
+    }
+    if check {
+        return up_to_date(&stale_files(root, &files));
+    }
+    write_all(root, &files)
+}
+
+/// Fails when something is stale.
+fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
+    if !stale.is_empty() {
+        bail!(
+            "not up to date, run `cargo xtask generate`: {}",
+            stale.join(", ")
+        );
     }
     Ok(())
 }
 
-/// Paths whose content on disk differs from what would be generated, files too many included.
-fn stale_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
-    let mut stale: Vec<String> = files
+fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
+    for (path, content) in files {
+        let path = root.join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Paths whose content on disk differs from what would be generated.
+fn stale_files(root: &Path, files: &Files) -> Vec<String> {
+    files
         .iter()
         .filter(|(path, content)| {
             fs::read(root.join(path)).ok().as_deref() != Some(content.as_slice())
         })
         .map(|(path, _)| path.clone())
-        .collect();
+        .collect()
+}
+
+/// Files of a folder that nothing generates.
+fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
+    let mut extra = Vec::new();
     if folder.exists() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             let relative = path.strip_prefix(root)?.to_string_lossy().into_owned();
             if !files.contains_key(&relative) {
-                stale.push(relative);
+                extra.push(relative);
             }
         }
     }
-    Ok(stale)
+    Ok(extra)
 }
 
 /// Rust types and the descriptor set of `proto/`.
-fn contracts(root: &Path) -> anyhow::Result<Files> {
+fn compile(root: &Path) -> anyhow::Result<Files> {
     let proto = root.join("proto");
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
         .map(|entry| Ok(entry?.path()))
@@ -133,4 +179,75 @@ fn kebab_case(name: &str) -> String {
         verb.push(character.to_ascii_lowercase());
     }
     verb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(names: &[&str]) -> Files {
+        let file = |name: &&str| (format!("made/{name}"), name.as_bytes().to_vec());
+        names.iter().map(file).collect()
+    }
+
+    #[test]
+    fn verbs_are_kebab_case() {
+        for (method, verb) in [("Fetch", "fetch"), ("FetchAll", "fetch-all"), ("A", "a")] {
+            assert_eq!(kebab_case(method), verb);
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_up_to_date_until_something_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let (root, all) = (root.path(), files(&["one", "two"]));
+        assert_eq!(stale_files(root, &all), ["made/one", "made/two"]);
+        write_all(root, &all).unwrap();
+        assert!(stale_files(root, &all).is_empty());
+
+        fs::write(root.join("made/two"), "edited").unwrap();
+        fs::write(root.join("made/three"), "forgotten").unwrap();
+        assert_eq!(stale_files(root, &all), ["made/two"]);
+        let extra = extra_files(root, &root.join("made"), &all).unwrap();
+        assert_eq!(extra, ["made/three"]);
+        let told = up_to_date(&extra).unwrap_err().to_string();
+        assert!(
+            told.contains("cargo xtask generate") && told.contains("made/three"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_call_knows_its_subject_and_its_path() {
+        let service = Service {
+            name: "Files".to_owned(),
+            proto_name: "Files".to_owned(),
+            package: "dray.v1".to_owned(),
+            comments: prost_build::Comments::default(),
+            methods: vec![prost_build::Method {
+                name: "resolve_all".to_owned(),
+                proto_name: "ResolveAll".to_owned(),
+                comments: prost_build::Comments::default(),
+                input_type: "Asked".to_owned(),
+                output_type: "Answered".to_owned(),
+                input_proto_type: ".dray.v1.Asked".to_owned(),
+                output_proto_type: ".dray.v1.Answered".to_owned(),
+                options: prost_types::MethodOptions::default(),
+                client_streaming: false,
+                server_streaming: false,
+            }],
+            options: prost_types::ServiceOptions::default(),
+        };
+        let mut written = String::new();
+        CallGenerator.generate(service, &mut written);
+        for part in [
+            "impl crate::contract::Call for Asked",
+            "type Reply = Answered;",
+            "AREA: &'static str = \"file\"",
+            "VERB: &'static str = \"resolve-all\"",
+            "\"/dray.v1.Files/ResolveAll\"",
+        ] {
+            assert!(written.contains(part), "{part} in {written}");
+        }
+    }
 }

@@ -34,14 +34,16 @@ pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
         }
     };
     if filter.is_empty() {
-        note("generated files", generate::run(root, true));
+        note("generated files", generate::contracts(root, true));
         note("source rules", tidy::run(root));
     }
     // One graph for binaries and tests: system tests start the binary that stands beside them.
     step::cargo(root)
         .args(["build", "--workspace", "--bins", "--tests"])
         .run()?;
+    let binary = root.join("target/debug/dray");
     if filter.is_empty() {
+        note("reference pages", generate::pages(root, true, &binary));
         note(
             "documentation examples",
             step::cargo(root)
@@ -49,7 +51,7 @@ pub(crate) fn test(root: &Path, filter: &[String]) -> anyhow::Result<()> {
                 .run(),
         );
     }
-    variables.push(binary_variable(&root.join("target/debug/dray")));
+    variables.push(binary_variable(&binary));
     note("tests", run_all(root, &variables, filter));
     if !failures.is_empty() {
         bail!("not everything passed:\n{}", failures.join("\n"));
