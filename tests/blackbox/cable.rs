@@ -39,6 +39,7 @@ addr add 2a04:4e42:1::2/64 dev near nodad
 link set near up
 neigh add 151.101.1.1 lladdr {FAR_DEVICE} dev near nud permanent
 neigh add 2a04:4e42:1::1 lladdr {FAR_DEVICE} dev near nud permanent
+neigh add fe80::1 lladdr {FAR_DEVICE} dev near nud permanent
 route add default via 151.101.1.1
 route add ::/0 via 2a04:4e42:1::1
 "
@@ -49,6 +50,8 @@ addr add 2a04:4e42:1::1/64 dev far nodad
 link set far up
 neigh add 151.101.1.2 lladdr {NEAR_DEVICE} dev far nud permanent
 neigh add 2a04:4e42:1::2 lladdr {NEAR_DEVICE} dev far nud permanent
+neigh add fe80::ff:fe00:1 lladdr {NEAR_DEVICE} dev far nud permanent
+addr add fe80::1/64 dev far nodad
 addr add {NAME_SERVER}/32 dev lo
 addr add {NAME_SERVER_6}/128 dev lo nodad
 addr add {SYSTEM_NAME_SERVER}/32 dev lo

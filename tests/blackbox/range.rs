@@ -70,13 +70,8 @@ pub(crate) const BLOCKED: [Range; 49] = [
 ];
 
 /// Ranges to which the kernel of this machine sends nothing but what is made by hand: no connection, no answer.
-pub(crate) const UNANSWERED: [&str; 5] = [
-    "v4_multicast",
-    "v4_broadcast",
-    "v6_mapped",
-    "v6_link_local",
-    "v6_multicast",
-];
+pub(crate) const UNANSWERED: [&str; 4] =
+    ["v4_multicast", "v4_broadcast", "v6_mapped", "v6_multicast"];
 
 /// Ranges whose packets stay on the loopback device.
 pub(crate) const ON_THIS_HOST: [&str; 4] = [
