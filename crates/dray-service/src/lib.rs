@@ -1,1 +1,69 @@
-//! dray-service
+//! The skeleton that every service of Drayage stands on.
+//!
+//! A service is a name, a configuration struct and handlers ([`Service`]). Everything else is here and the same
+//! for all of them: loading and checking configuration ([`config`]), logs, traces and metrics ([`telemetry`]),
+//! `/live`, `/ready` and `/metrics` ([`health`]), deadlines, concurrency limits, panics turned into faults,
+//! the same handler over the bus and over gRPC ([`Router`]), and an orderly start and stop ([`Host`]).
+//!
+//! There are no statics with state: two whole systems can live side by side in one process. The exception is
+//! the `tracing` subscriber, which only [`main`] installs.
+//!
+//! ```no_run
+//! use dray_service::{Context, Request, Router, Service, StartError, config};
+//! # use dray_proto::v1::{FetchReply, FetchRequest};
+//! # use dray_types::Fault;
+//! # use std::sync::Arc;
+//! #[derive(Clone, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+//! #[serde(default)]
+//! struct Config {
+//!     /// Whether anything is fetched at all.
+//!     enabled: bool,
+//! }
+//! impl config::Section for Config {}
+//!
+//! struct Fetcher;
+//! impl Fetcher {
+//!     async fn fetch(self: Arc<Self>, request: Request<FetchRequest>) -> Result<FetchReply, Fault> {
+//!         # let _ = request;
+//!         Ok(FetchReply::default())
+//!     }
+//! }
+//! impl Service for Fetcher {
+//!     const NAME: &'static str = "fetcher";
+//!     type Config = Config;
+//!     async fn start(_config: Config, _cx: &Context) -> Result<Self, StartError> {
+//!         Ok(Self)
+//!     }
+//!     fn routes(router: Router<Self>) -> Router<Self> {
+//!         router.answer(Self::fetch)
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     dray_service::main::<Fetcher>()
+//! }
+//! ```
+
+pub mod config;
+mod context;
+mod edge;
+mod grpc;
+pub mod health;
+pub mod host;
+pub mod provision;
+pub mod router;
+mod service;
+pub mod settings;
+mod sweeper;
+pub mod telemetry;
+#[cfg(test)]
+mod tests;
+
+pub use context::Context;
+pub use edge::{ExitStatus, main, run, serve};
+pub use grpc::{ReflectionError, fault_of, status_of};
+pub use host::{Host, HostError, Running};
+pub use router::{Request, Router};
+pub use service::{Service, StartError};
+pub use settings::Settings;
+pub use sweeper::Sweeper;

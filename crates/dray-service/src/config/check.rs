@@ -1,0 +1,278 @@
+//! Says what is wrong with keys and values: keys that nothing reads, values that a type cannot read or refuses,
+//! and two variables that set one field differently. Reads no source itself.
+
+use figment::Figment;
+use figment::error::Kind as ErrorKind;
+use serde_json::Value;
+
+use super::layer::Layer;
+use super::report::source_of;
+use super::schema::{Kind, Node, SectionSpec};
+use super::text::expectation;
+use super::{Finding, Problem};
+
+/// Gathers what is wrong, so that all of it is told at once.
+pub(super) struct Collector<'a> {
+    pub(super) sections: &'a [SectionSpec],
+    pub(super) findings: Vec<Finding>,
+    pub(super) warnings: Vec<String>,
+    /// Variables that set a field which has aliases, in the order they were read.
+    pub(super) contenders: Vec<Contender>,
+}
+
+/// One variable's say about a field that several variables can set.
+pub(super) struct Contender {
+    pub(super) section: &'static str,
+    pub(super) field: &'static str,
+    pub(super) layer: Layer,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(sections: &'a [SectionSpec]) -> Self {
+        Self {
+            sections,
+            findings: Vec::new(),
+            warnings: Vec::new(),
+            contenders: Vec::new(),
+        }
+    }
+
+    pub(super) fn find(
+        &mut self,
+        key: &str,
+        source: &str,
+        value: Option<&str>,
+        message: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            key: key.to_owned(),
+            source: source.to_owned(),
+            value: value.map(str::to_owned),
+            message: message.into(),
+        });
+    }
+
+    /// Refuses keys that nothing reads, and replaces `<secret>_file` by what the file holds.
+    pub(super) fn check_tree(&mut self, layer: &mut Layer) {
+        let Layer { source, tree } = layer;
+        let Value::Object(tables) = tree else {
+            return;
+        };
+        for (name, tree) in tables {
+            match self.sections.iter().find(|section| section.name == name) {
+                Some(section) => self.check_node(section.root(), name, source, tree),
+                None => {
+                    let known = self.sections.iter().map(|section| section.name);
+                    let message = unknown("section", name, known);
+                    self.find(name, source, None, message);
+                }
+            }
+        }
+    }
+
+    fn check_node(&mut self, node: Node<'_>, key: &str, source: &str, tree: &mut Value) {
+        match (node.kind(), tree) {
+            (Kind::Fields, Value::Object(table)) => {
+                self.read_secret_files(node, key, source, table);
+                for (name, value) in table {
+                    let key = format!("{key}.{name}");
+                    if let Some(field) = node.field(name) {
+                        self.check_node(field, &key, source, value);
+                    } else {
+                        let known = node.fields().map(|(name, _)| name);
+                        self.find(&key, source, None, unknown("field", name, known));
+                    }
+                }
+            }
+            (Kind::Fields, Value::Null) if node.is_nullable() => {}
+            (Kind::Fields, other) => {
+                self.find(key, source, Some(&other.to_string()), expectation(node));
+            }
+            (Kind::Any, Value::Object(table)) => {
+                if let Some(values) = node.values() {
+                    for (name, value) in table {
+                        self.check_node(values, &format!("{key}.{name}"), source, value);
+                    }
+                }
+            }
+            (Kind::List, Value::Array(items)) => {
+                if let Some(node) = node.items() {
+                    for (index, item) in items.iter_mut().enumerate() {
+                        self.check_node(node, &format!("{key}.{index}"), source, item);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `password_file = "/run/secrets/p"` stands for the text of that file without its last line break.
+    fn read_secret_files(
+        &mut self,
+        node: Node<'_>,
+        key: &str,
+        source: &str,
+        table: &mut serde_json::Map<String, Value>,
+    ) {
+        let secrets: Vec<&str> = node
+            .fields()
+            .filter(|(_, field)| field.is_secret())
+            .map(|(name, _)| name)
+            .collect();
+        for name in secrets {
+            let file_key = format!("{name}_file");
+            if node.field(&file_key).is_some() {
+                continue;
+            }
+            let Some(path) = table.remove(&file_key) else {
+                continue;
+            };
+            let key = format!("{key}.{file_key}");
+            if table.contains_key(name) {
+                self.find(
+                    &key,
+                    source,
+                    None,
+                    format!("must not be set together with `{name}`"),
+                );
+                continue;
+            }
+            let path = path.as_str().unwrap_or_default();
+            match std::fs::read_to_string(path) {
+                Ok(text) => {
+                    let secret = text.strip_suffix('\n').unwrap_or(&text);
+                    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+                    table.insert(name.to_owned(), secret.into());
+                }
+                Err(error) => self.find(
+                    &key,
+                    source,
+                    Some(path),
+                    format!("must name a readable file: {error}"),
+                ),
+            }
+        }
+    }
+
+    /// What a section's own checks found.
+    pub(super) fn refused(&mut self, figment: &Figment, section: &SectionSpec, problem: &Problem) {
+        let key = format!("{}.{}", section.name, problem.field);
+        let source = source_of(figment, &key);
+        let secret = lookup(section, &problem.field).is_some_and(Node::is_secret);
+        let value = figment
+            .find_value(&key)
+            .ok()
+            .map(|value| shown(&value, secret));
+        self.find(&key, &source, value.as_deref(), problem.message.clone());
+    }
+
+    /// What a section's type could not read.
+    pub(super) fn unreadable(
+        &mut self,
+        figment: &Figment,
+        section: &SectionSpec,
+        error: &figment::Error,
+    ) {
+        let field = error.path.join(".");
+        let key = format!("{}.{field}", section.name);
+        let node = lookup(section, &field);
+        let source = error
+            .metadata
+            .as_ref()
+            .map_or_else(String::new, |metadata| metadata.name.to_string());
+        let secret = node.is_some_and(Node::is_secret);
+        let value = figment
+            .find_value(&key)
+            .ok()
+            .map(|value| shown(&value, secret));
+        let message = match (&error.kind, node) {
+            (ErrorKind::Message(message), _) => message.clone(),
+            (ErrorKind::InvalidType(..) | ErrorKind::UnknownVariant(..), Some(node)) => {
+                expectation(node)
+            }
+            (kind, _) => kind.to_string(),
+        };
+        self.find(&key, &source, value.as_deref(), message);
+    }
+
+    /// Two variables may set one field only if they mean the same.
+    pub(super) fn check_conflicts(&mut self, figment: &Figment, section: &SectionSpec) {
+        let contenders: Vec<&Contender> = self
+            .contenders
+            .iter()
+            .filter(|contender| contender.section == section.name)
+            .collect();
+        let mut findings = Vec::new();
+        for (index, one) in contenders.iter().enumerate() {
+            for other in contenders.iter().skip(index + 1) {
+                if one.field == other.field && differ(figment, section, one, other) {
+                    findings.push(Finding {
+                        key: format!("{}.{}", section.name, one.field),
+                        source: format!("{} and {}", one.layer.source, other.layer.source),
+                        value: None,
+                        message:
+                            "is set to different values; set one of the two, or both to the same"
+                                .to_owned(),
+                    });
+                }
+            }
+        }
+        self.findings.extend(findings);
+    }
+}
+
+/// Whether the section's type reads two different values from two variables. The raw values of secrets are
+/// compared, because their typed form is always `***`.
+fn differ(figment: &Figment, section: &SectionSpec, one: &Contender, other: &Contender) -> bool {
+    let path: Vec<&str> = std::iter::once(section.name)
+        .chain(one.field.split('.'))
+        .collect();
+    if one.layer.find(&path) == other.layer.find(&path) {
+        return false;
+    }
+    if lookup(section, one.field).is_some_and(Node::is_secret) {
+        return true;
+    }
+    let read = |contender: &Contender| {
+        let figment = figment.clone().merge(contender.layer.clone());
+        let checked = (section.check)(&figment, section.name).ok()?;
+        one.field
+            .split('.')
+            .try_fold(&checked.shown, |tree, key| tree.get(key))
+            .cloned()
+    };
+    read(one) != read(other)
+}
+
+/// The field at a dotted path; values of maps are found under any name.
+pub(super) fn lookup<'a>(section: &'a SectionSpec, field: &str) -> Option<Node<'a>> {
+    field.split('.').try_fold(section.root(), |node, name| {
+        node.field(name).or_else(|| node.values())
+    })
+}
+
+/// A value as it may be shown in an error.
+fn shown(value: &figment::value::Value, secret: bool) -> String {
+    if secret {
+        return "***".to_owned();
+    }
+    match serde_json::to_value(value) {
+        Ok(Value::String(text)) => text,
+        Ok(other) => other.to_string(),
+        Err(_) => "?".to_owned(),
+    }
+}
+
+/// Says that `name` is not known, and which known name may have been meant.
+pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let nearest = known
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 3);
+    match nearest {
+        Some((_, candidate)) => format!("is not a known {what}; did you mean `{candidate}`?"),
+        None => format!("is not a known {what}; known: {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,46 @@
+//! What is wrong with a configuration, all of it at once.
+
+use std::fmt;
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// At least one finding, in the order of the sources.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The key, dots between levels: `egress-fetcher.max_redirects`; a variable's name when it is not one of ours.
+    pub key: String,
+    /// Where it was set: `file dray.toml`, `variable DRAY_HTTP__LISTEN`, `flag --set http.listen`, `default`.
+    pub source: String,
+    /// The value as written; `***` for secrets, `None` when the key itself is wrong.
+    pub value: Option<String>,
+    /// What would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.key)?;
+        if let Some(value) = &self.value {
+            write!(f, " is `{value}`")?;
+        }
+        if !self.source.is_empty() {
+            write!(f, " ({})", self.source)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the configuration is not valid")?;
+        for finding in &self.findings {
+            write!(f, "\n  {finding}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! One source's contribution: a tree of values and where it came from.
+
+use figment::value::{Dict, Map};
+use figment::{Metadata, Profile, Provider};
+use serde_json::Value;
+
+/// Values from one place, which gives its name to them.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) source: String,
+    pub(super) tree: Value,
+}
+
+impl Layer {
+    pub(super) fn new(source: impl Into<String>, tree: Value) -> Self {
+        Self {
+            source: source.into(),
+            tree,
+        }
+    }
+
+    /// A layer with one value at `path`.
+    pub(super) fn single(source: impl Into<String>, path: &[&str], value: Value) -> Self {
+        let tree = path.iter().rev().fold(value, |inner, key| {
+            let mut table = serde_json::Map::new();
+            table.insert((*key).to_owned(), inner);
+            Value::Object(table)
+        });
+        Self::new(source, tree)
+    }
+
+    /// The value at `path`.
+    pub(super) fn find(&self, path: &[&str]) -> Option<&Value> {
+        path.iter().try_fold(&self.tree, |tree, key| tree.get(key))
+    }
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.source.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let value = figment::value::Value::serialize(&self.tree)?;
+        let dict = value.into_dict().unwrap_or_default();
+        Ok(Profile::Default.collect(dict))
+    }
+}

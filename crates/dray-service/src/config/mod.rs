@@ -1,0 +1,79 @@
+//! Configuration as values: where it comes from, how it is checked, and how it is shown.
+//!
+//! Sources, each winning over the one before: compiled defaults, one TOML file, the environment
+//! (`DRAY_<SECTION>__<FIELD>`, and the documented aliases of each section), flags (`--set section.field=value`).
+//! Unknown keys are errors everywhere. Nothing else in the workspace reads the environment; the loaded value is
+//! passed down and never stored globally.
+
+mod alias;
+mod check;
+mod environment;
+mod error;
+mod layer;
+mod loader;
+pub mod parse;
+mod reference;
+mod report;
+mod schema;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod text;
+mod variable;
+
+pub use alias::{Alias, Parse, Parsed};
+pub use environment::Environment;
+pub use error::{ConfigError, Finding};
+pub use loader::{Loaded, Loader};
+pub use reference::reference;
+pub use report::{Entry, Report};
+pub use schema::SectionSpec;
+pub use sources::{Override, Sources};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// One section of the configuration: a documented struct whose `Default` holds the compiled defaults.
+///
+/// Field documentation (with unit and effect) becomes the reference page, so it is written for operators. Use
+/// [`dray_types::Period`] for lengths of time, [`dray_types::ByteSize`] for sizes and [`dray_types::Secret`]
+/// for credentials: the loader recognises them. Fields that may be absent are `Option`s. The struct needs
+/// `#[serde(default)]`; unknown keys are refused by the loader.
+pub trait Section:
+    Serialize + DeserializeOwned + Default + Clone + JsonSchema + Send + Sync + 'static
+{
+    /// Variables of other products that set a field of this section.
+    fn aliases() -> &'static [Alias] {
+        &[]
+    }
+
+    /// Prefixes under which every variable must be a known alias: a typo must not silently loosen a limit.
+    fn strict_prefixes() -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Checks within and across fields after everything was read.
+    fn validate(&self) -> Vec<Problem> {
+        Vec::new()
+    }
+}
+
+/// A value that reads but may not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The field within its section, dots between levels: `max_redirects`, `limits.per_host`.
+    pub field: String,
+    /// What would be right: `must be 0 to 10`.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with `field`; `message` says what would be right.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            message: message.into(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The usual ways to read the text of an aliased variable. Each is strict: what it does not understand is a
+//! start-up error, never a default.
+
+use std::time::Duration;
+
+use dray_types::{ByteSize, Period};
+use serde_json::Value;
+
+use super::Parsed;
+
+/// What is said about a variable that is there but blank.
+const BLANK: &str = "is blank and counts as unset";
+
+/// Exactly `true` or `false`.
+pub fn strict_bool(text: &str) -> Result<Parsed, String> {
+    match text {
+        "true" => Ok(Parsed::Value(Value::Bool(true))),
+        "false" => Ok(Parsed::Value(Value::Bool(false))),
+        _ => Err("must be exactly `true` or `false`".to_owned()),
+    }
+}
+
+/// A whole number, zero or above.
+pub fn integer(text: &str) -> Result<Parsed, String> {
+    text.trim()
+        .parse::<u64>()
+        .map(|number| Parsed::Value(number.into()))
+        .map_err(|_| "must be a whole number".to_owned())
+}
+
+/// Seconds as a decimal number (`5`, `0.5`), for a field that is a [`Period`].
+pub fn seconds(text: &str) -> Result<Parsed, String> {
+    text.trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| seconds.is_finite())
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .map(|duration| Parsed::Value(Period::from(duration).to_string().into()))
+        .ok_or_else(|| "must be a number of seconds, such as 5 or 0.5".to_owned())
+}
+
+/// A number of bytes, for a field that is a [`ByteSize`]; units are understood as well.
+pub fn bytes(text: &str) -> Result<Parsed, String> {
+    text.trim()
+        .parse::<ByteSize>()
+        .map(|size| Parsed::Value(size.to_string().into()))
+        .map_err(|_| "must be a number of bytes".to_owned())
+}
+
+/// Text as it is; blank counts as unset, with a warning.
+pub fn text(text: &str) -> Result<Parsed, String> {
+    if text.trim().is_empty() {
+        return Ok(Parsed::Unset(BLANK));
+    }
+    Ok(Parsed::Value(text.into()))
+}
+
+/// A list of texts: `a,b` or a JSON list; blanks around items are dropped, a blank variable counts as unset,
+/// with a warning.
+pub fn list(text: &str) -> Result<Parsed, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Parsed::Unset(BLANK));
+    }
+    if text.starts_with('[') {
+        let items: Vec<String> = serde_json::from_str(text)
+            .map_err(|_| "must be a JSON list of texts or a list separated by commas".to_owned())?;
+        return Ok(Parsed::Value(items.into()));
+    }
+    let items: Vec<&str> = text.split(',').map(str::trim).collect();
+    if items.iter().any(|item| item.is_empty()) {
+        return Err("must not have empty items".to_owned());
+    }
+    Ok(Parsed::Value(items.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(parse: super::super::Parse, text: &str, expected: &Value) {
+        assert_eq!(parse(text), Ok(Parsed::Value(expected.clone())), "{text}");
+    }
+
+    #[test]
+    fn booleans_have_exactly_two_spellings() {
+        check(strict_bool, "true", &json!(true));
+        check(strict_bool, "false", &json!(false));
+        for wrong in ["True", "1", "yes", "", " true", "on"] {
+            assert!(strict_bool(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_seconds_become_periods() {
+        check(seconds, "5", &json!("5s"));
+        check(seconds, "5.0", &json!("5s"));
+        check(seconds, "0.25", &json!("250ms"));
+        for wrong in ["-1", "nan", "inf", "5s", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_and_integers_refuse_what_they_do_not_understand() {
+        check(bytes, "104857600", &json!("100MiB"));
+        check(integer, " 7 ", &json!(7));
+        assert!(bytes("ten").is_err());
+        assert!(integer("7.5").is_err());
+        assert!(integer("-1").is_err());
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas_or_written_as_json() {
+        check(
+            list,
+            "a.example, *.b.example",
+            &json!(["a.example", "*.b.example"]),
+        );
+        check(list, r#"["a","b"]"#, &json!(["a", "b"]));
+        check(list, "[]", &json!([]));
+        assert!(list("a,,b").is_err());
+        assert!(list("[1]").is_err());
+        assert_eq!(list("  "), Ok(Parsed::Unset(BLANK)));
+        assert_eq!(text(" "), Ok(Parsed::Unset(BLANK)));
+    }
+}

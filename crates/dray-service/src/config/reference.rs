@@ -1,0 +1,109 @@
+//! The reference page of all settings, written from the same schemas that the loader reads by.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::schema::{Kind, Node, SectionSpec};
+
+/// The Markdown of `docs/configuration.md` for these sections.
+pub fn reference(sections: &[SectionSpec]) -> String {
+    let mut page = String::from(HEAD);
+    for section in sections {
+        let _ = write!(page, "\n## `{}`\n", section.name);
+        let about = section.root().description();
+        if !about.is_empty() {
+            let _ = write!(page, "\n{}\n", paragraph(about));
+        }
+        page.push_str("\n| key | variable | default | meaning |\n|---|---|---|---|\n");
+        rows(&mut page, section, section.root(), "", &section.defaults);
+        aliases(&mut page, section);
+    }
+    page
+}
+
+const HEAD: &str = "# Configuration
+
+This page is generated (`cargo xtask generate`); the text comes from the code.
+
+Sources, each winning over the one before: compiled defaults, one TOML file (`--config FILE` or the variable
+`DRAY_CONFIG`), variables, flags (`--set section.field=value`). Keys that nothing reads are errors, in every
+source. `dray config check` loads and checks, `dray config show` prints every value in force and where it came
+from.
+
+Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every level. Sizes are written
+`64KiB`, `25MiB` or as a number of bytes, lengths of time `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A
+secret can be read from a file: add `_file` to its key or `_FILE` to its variable.
+";
+
+fn rows(page: &mut String, section: &SectionSpec, node: Node<'_>, prefix: &str, defaults: &Value) {
+    for (name, field) in node.fields() {
+        let path = if prefix.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{prefix}.{name}")
+        };
+        let default = defaults.get(name).unwrap_or(&Value::Null);
+        if field.kind() == Kind::Fields && !default.is_null() {
+            rows(page, section, field, &path, default);
+            continue;
+        }
+        let variable = path.to_ascii_uppercase().replace('.', "__");
+        let _ = writeln!(
+            page,
+            "| `{path}` | `DRAY_{}__{variable}` | {} | {} |",
+            section.variable_part(),
+            default_text(default),
+            meaning(field),
+        );
+    }
+}
+
+fn meaning(field: Node<'_>) -> String {
+    let mut meaning = paragraph(field.description()).replace('|', "\\|");
+    if let Some(words) = field.choices() {
+        let _ = write!(meaning, " One of: {}.", words.join(", "));
+    }
+    if field.is_secret() {
+        meaning.push_str(" Secret.");
+    }
+    meaning
+}
+
+fn default_text(default: &Value) -> String {
+    match default {
+        Value::Null => "unset".to_owned(),
+        Value::String(text) if text.is_empty() => "empty".to_owned(),
+        Value::Array(items) if items.is_empty() => "empty".to_owned(),
+        Value::String(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    }
+}
+
+/// One line: line breaks inside a paragraph are spaces.
+fn paragraph(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn aliases(page: &mut String, section: &SectionSpec) {
+    if section.aliases.is_empty() {
+        return;
+    }
+    page.push_str(
+        "\nOther names of the same settings. A variable here and its `DRAY_` variable may both be set only to the \
+         same value.\n\n| variable | key |\n|---|---|\n",
+    );
+    for alias in section.aliases {
+        let _ = writeln!(
+            page,
+            "| `{}` | `{}.{}` |",
+            alias.variable, section.name, alias.field
+        );
+    }
+    for prefix in section.strict_prefixes {
+        let _ = write!(
+            page,
+            "\nEvery other variable that begins with `{prefix}` is a start-up error.\n"
+        );
+    }
+}

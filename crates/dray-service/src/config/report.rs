@@ -1,0 +1,77 @@
+//! The effective configuration, for `config show` and the log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use figment::Figment;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::schema::{Checked, Kind, Node, SectionSpec};
+
+/// Every effective value with its source; holds no secrets.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// One per field, in the order of the sections.
+    pub entries: Vec<Entry>,
+}
+
+/// One field of the effective configuration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// Section and field, dots between levels.
+    pub key: String,
+    /// The value in force; `***` for a secret that is set.
+    pub value: Value,
+    /// Where it came from.
+    pub source: String,
+}
+
+impl Report {
+    pub(super) fn new(
+        sections: &[SectionSpec],
+        figment: &Figment,
+        checked: &BTreeMap<&'static str, Checked>,
+    ) -> Self {
+        let mut report = Self::default();
+        for section in sections {
+            if let Some(checked) = checked.get(section.name) {
+                report.add(section.root(), section.name, &checked.shown, figment);
+            }
+        }
+        report
+    }
+
+    fn add(&mut self, node: Node<'_>, key: &str, shown: &Value, figment: &Figment) {
+        if node.kind() == Kind::Fields && shown.is_object() {
+            for (name, field) in node.fields() {
+                let value = shown.get(name).unwrap_or(&Value::Null);
+                self.add(field, &format!("{key}.{name}"), value, figment);
+            }
+            return;
+        }
+        self.entries.push(Entry {
+            key: key.to_owned(),
+            value: shown.clone(),
+            source: source_of(figment, key),
+        });
+    }
+}
+
+/// Where the value at `key` came from.
+pub(super) fn source_of(figment: &Figment, key: &str) -> String {
+    figment.find_metadata(key).map_or_else(
+        || "default".to_owned(),
+        |metadata| metadata.name.to_string(),
+    )
+}
+
+impl fmt::Display for Report {
+    /// One line per field: `egress-fetcher.enabled = true  # variable EXTERNAL_URL_FETCH_ENABLED`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for entry in &self.entries {
+            writeln!(f, "{} = {}  # {}", entry.key, entry.value, entry.source)?;
+        }
+        Ok(())
+    }
+}

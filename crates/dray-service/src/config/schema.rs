@@ -1,0 +1,233 @@
+//! What a section consists of, read from its JSON schema: the loader checks keys and reads variables by it, and
+//! the reference page is written from it.
+
+use figment::Figment;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::{Alias, Problem, Section};
+
+/// A section with its type erased: name, schema, defaults, aliases and the checks of its type.
+#[derive(Clone, Debug)]
+pub struct SectionSpec {
+    /// Name in the TOML file; variables use it in capitals with `_` for `-`.
+    pub(super) name: &'static str,
+    pub(super) schema: Value,
+    pub(super) defaults: Value,
+    pub(super) aliases: &'static [Alias],
+    pub(super) strict_prefixes: &'static [&'static str],
+    pub(super) check: fn(&Figment, &str) -> Result<Checked, figment::Error>,
+}
+
+/// A section after its type has read it.
+#[derive(Clone, Debug)]
+pub(super) struct Checked {
+    /// The value as the type writes it; secrets are `***`.
+    pub(super) shown: Value,
+    /// What the type's own checks found.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl SectionSpec {
+    /// The section `name` of type `S`.
+    pub fn of<S: Section>(name: &'static str) -> Self {
+        let generator = SchemaSettings::draft2020_12()
+            .for_deserialize()
+            .into_generator();
+        Self {
+            name,
+            schema: generator.into_root_schema_for::<S>().to_value(),
+            defaults: serde_json::to_value(S::default()).unwrap_or_default(),
+            aliases: S::aliases(),
+            strict_prefixes: S::strict_prefixes(),
+            check: |figment, name| {
+                let section: S = figment.focus(name).extract()?;
+                Ok(Checked {
+                    problems: section.validate(),
+                    shown: serde_json::to_value(&section).unwrap_or_default(),
+                })
+            },
+        }
+    }
+
+    /// The section's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// `EGRESS_FETCHER` for `egress-fetcher`.
+    pub(super) fn variable_part(&self) -> String {
+        self.name.to_ascii_uppercase().replace('-', "_")
+    }
+
+    pub(super) fn root(&self) -> Node<'_> {
+        Node::new(&self.schema, &self.schema)
+    }
+}
+
+/// A place in a schema, with references and the `null` of an optional value resolved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node<'a> {
+    document: &'a Value,
+    /// As written at the field: holds the description.
+    outer: &'a Value,
+    /// What it refers to: holds the type.
+    inner: &'a Value,
+    nullable: bool,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bool,
+    Integer,
+    Number,
+    Text,
+    ByteSize,
+    Period,
+    Secret,
+    List,
+    /// A struct: its fields are known.
+    Fields,
+    /// A map or a shape the loader does not look into.
+    Any,
+}
+
+impl Kind {
+    /// What a user is told to write.
+    pub(super) fn expectation(self) -> &'static str {
+        match self {
+            Self::Bool => "must be `true` or `false`",
+            Self::Integer => "must be a whole number",
+            Self::Number => "must be a number",
+            Self::Text | Self::Secret => "must be text",
+            Self::ByteSize => "must be a size, such as 64KiB, 25MiB or a number of bytes",
+            Self::Period => "must be a length of time, such as 250ms, 30s or 5m",
+            Self::List => "must be a list: items separated by commas, or JSON",
+            Self::Fields => "is a table; set its fields",
+            Self::Any => "must be JSON of the documented shape",
+        }
+    }
+}
+
+impl<'a> Node<'a> {
+    fn new(document: &'a Value, outer: &'a Value) -> Self {
+        let mut inner = outer;
+        let mut nullable = false;
+        // A schema that refers to itself would not end; ours are at most a few levels deep.
+        for _ in 0..16 {
+            if let Some(target) = inner.get("$ref").and_then(Value::as_str) {
+                let Some(found) = target
+                    .strip_prefix('#')
+                    .and_then(|path| document.pointer(path))
+                else {
+                    break;
+                };
+                inner = found;
+            } else if let Some(choices) = inner.get("anyOf").and_then(Value::as_array) {
+                let is_null =
+                    |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
+                let mut others = choices.iter().filter(|choice| !is_null(choice));
+                let (Some(only), None) = (others.next(), others.next()) else {
+                    break;
+                };
+                nullable |= choices.iter().any(|choice| is_null(&choice));
+                inner = only;
+            } else {
+                break;
+            }
+        }
+        nullable |= types(inner).any(|name| name == "null");
+        Self {
+            document,
+            outer,
+            inner,
+            nullable,
+        }
+    }
+
+    pub(super) fn is_nullable(self) -> bool {
+        self.nullable
+    }
+
+    pub(super) fn is_secret(self) -> bool {
+        self.kind() == Kind::Secret
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self.inner.get("format").and_then(Value::as_str) {
+            Some("byte-size") => return Kind::ByteSize,
+            Some("duration") => return Kind::Period,
+            Some("password") => return Kind::Secret,
+            _ => {}
+        }
+        if self.inner.get("properties").is_some() {
+            return Kind::Fields;
+        }
+        if self.inner.get("enum").is_some() || self.choices().is_some() {
+            return Kind::Text;
+        }
+        match types(self.inner).find(|name| *name != "null") {
+            Some("boolean") => Kind::Bool,
+            Some("integer") => Kind::Integer,
+            Some("number") => Kind::Number,
+            Some("string") => Kind::Text,
+            Some("array") => Kind::List,
+            _ => Kind::Any,
+        }
+    }
+
+    /// The words a text may be, when there is a closed set of them.
+    pub(super) fn choices(self) -> Option<Vec<&'a str>> {
+        if let Some(words) = self.inner.get("enum").and_then(Value::as_array) {
+            return Some(words.iter().filter_map(Value::as_str).collect());
+        }
+        let variants = self.inner.get("oneOf")?.as_array()?;
+        variants
+            .iter()
+            .map(|variant| variant.get("const").and_then(Value::as_str))
+            .collect()
+    }
+
+    /// The documentation of the field.
+    pub(super) fn description(self) -> &'a str {
+        let of = |schema: &'a Value| schema.get("description").and_then(Value::as_str);
+        of(self.outer)
+            .or_else(|| of(self.inner))
+            .unwrap_or_default()
+    }
+
+    pub(super) fn field(self, name: &str) -> Option<Node<'a>> {
+        let schema = self.inner.get("properties")?.get(name)?;
+        Some(Self::new(self.document, schema))
+    }
+
+    pub(super) fn fields(self) -> impl Iterator<Item = (&'a str, Node<'a>)> {
+        let properties = self.inner.get("properties").and_then(Value::as_object);
+        properties
+            .into_iter()
+            .flatten()
+            .map(move |(name, schema)| (name.as_str(), Self::new(self.document, schema)))
+    }
+
+    /// The schema of a list's items.
+    pub(super) fn items(self) -> Option<Node<'a>> {
+        Some(Self::new(self.document, self.inner.get("items")?))
+    }
+
+    /// The schema of a map's values.
+    pub(super) fn values(self) -> Option<Node<'a>> {
+        let schema = self.inner.get("additionalProperties")?;
+        schema.is_object().then(|| Self::new(self.document, schema))
+    }
+}
+
+fn types(schema: &Value) -> impl Iterator<Item = &str> {
+    let (one, many) = match schema.get("type") {
+        Some(Value::String(name)) => (Some(name.as_str()), None),
+        Some(Value::Array(names)) => (None, Some(names)),
+        _ => (None, None),
+    };
+    one.into_iter()
+        .chain(many.into_iter().flatten().filter_map(Value::as_str))
+}

@@ -1,0 +1,72 @@
+//! What a configuration is loaded from, before anything is read.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::Environment;
+
+/// The sources of one configuration. Compiled defaults are always underneath.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The TOML file; `None` falls back to the variable `DRAY_CONFIG`, and without it there is no file.
+    pub file: Option<PathBuf>,
+    /// Variables.
+    pub environment: Environment,
+    /// Flags; the last one wins.
+    pub overrides: Vec<Override>,
+}
+
+impl Sources {
+    /// Compiled defaults and these variables.
+    pub fn new(environment: Environment) -> Self {
+        Self {
+            environment,
+            ..Self::default()
+        }
+    }
+
+    /// Reads this TOML file as well.
+    #[must_use]
+    pub fn file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    /// Sets one key above all other sources, as the flag `--set key=value` does.
+    #[must_use]
+    pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.overrides.push(Override {
+            key: key.into(),
+            value: value.into(),
+        });
+        self
+    }
+}
+
+/// One flag `--set section.field=value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Section and field, dots between levels.
+    pub key: String,
+    /// The value, written as in a variable.
+    pub value: String,
+}
+
+/// The text of a flag is not `section.field=value`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not of the form section.field=value")]
+pub struct InvalidOverride(String);
+
+impl FromStr for Override {
+    type Err = InvalidOverride;
+
+    fn from_str(text: &str) -> Result<Self, InvalidOverride> {
+        match text.split_once('=') {
+            Some((key, value)) if key.contains('.') => Ok(Self {
+                key: key.trim().to_owned(),
+                value: value.to_owned(),
+            }),
+            _ => Err(InvalidOverride(text.to_owned())),
+        }
+    }
+}

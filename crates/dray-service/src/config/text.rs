@@ -1,0 +1,62 @@
+//! Reads the text of a variable or flag as the schema of its field says.
+
+use serde_json::Value;
+
+use super::schema::{Kind, Node};
+
+/// Reads the text of a variable or flag as the schema says.
+pub(super) fn read_text(node: Node<'_>, text: &str) -> Result<Value, String> {
+    let wrong = || expectation(node);
+    if text.is_empty() && node.is_nullable() {
+        return Ok(Value::Null);
+    }
+    match node.kind() {
+        Kind::Bool => match text {
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            _ => Err(wrong()),
+        },
+        Kind::Integer => text
+            .trim()
+            .parse::<i64>()
+            .map(Value::from)
+            .map_err(|_| wrong()),
+        Kind::Number => text
+            .trim()
+            .parse::<f64>()
+            .map(Value::from)
+            .map_err(|_| wrong()),
+        Kind::Text | Kind::ByteSize | Kind::Period | Kind::Secret => Ok(text.into()),
+        Kind::List => read_list(node, text),
+        Kind::Fields | Kind::Any => match serde_json::from_str(text) {
+            Ok(value @ (Value::Object(_) | Value::Array(_))) => Ok(value),
+            _ if node.kind() == Kind::Any && !text.starts_with(['{', '[']) => Ok(text.into()),
+            _ => Err(wrong()),
+        },
+    }
+}
+
+fn read_list(node: Node<'_>, text: &str) -> Result<Value, String> {
+    let text = text.trim();
+    if text.starts_with('[') {
+        return serde_json::from_str(text).map_err(|_| expectation(node));
+    }
+    if text.is_empty() {
+        return Ok(Value::Array(Vec::new()));
+    }
+    let item = node.items();
+    text.split(',')
+        .map(|part| match item {
+            Some(item) => read_text(item, part.trim()),
+            None => Ok(part.trim().into()),
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::Array)
+}
+
+pub(super) fn expectation(node: Node<'_>) -> String {
+    match node.choices() {
+        Some(words) => format!("must be one of: {}", words.join(", ")),
+        None => node.kind().expectation().to_owned(),
+    }
+}

@@ -1,0 +1,188 @@
+//! Turns variables and flags into layers: our own names, the aliases of each section, and `--set`.
+
+use serde_json::Value;
+
+use super::check::{Collector, Contender, lookup, unknown};
+use super::layer::Layer;
+use super::schema::{Node, SectionSpec};
+use super::text::read_text;
+use super::{Alias, Environment, Override, Parsed};
+
+/// The layers of all variables: `DRAY_<SECTION>__<FIELD>` and aliases.
+pub(super) fn variable_layers(
+    collector: &mut Collector<'_>,
+    environment: &Environment,
+) -> Vec<Layer> {
+    let sections = collector.sections;
+    let mut layers = Vec::new();
+    for section in sections {
+        for alias in section.aliases {
+            if let Some(text) = environment.get(alias.variable) {
+                layers.extend(alias_layer(collector, section, alias, text));
+            }
+        }
+    }
+    for (variable, text) in environment.iter() {
+        if let Some(rest) = variable.strip_prefix("DRAY_") {
+            layers.extend(own_layer(collector, variable, rest, text));
+        } else {
+            check_prefix(collector, variable);
+        }
+    }
+    layers
+}
+
+fn alias_layer(
+    collector: &mut Collector<'_>,
+    section: &SectionSpec,
+    alias: &Alias,
+    text: &str,
+) -> Option<Layer> {
+    let source = format!("variable {}", alias.variable);
+    let key = format!("{}.{}", section.name, alias.field);
+    match (alias.parse)(text) {
+        Ok(Parsed::Value(value)) => {
+            let path: Vec<&str> = std::iter::once(section.name)
+                .chain(alias.field.split('.'))
+                .collect();
+            let layer = Layer::single(source, &path, value);
+            collector.contenders.push(Contender {
+                section: section.name,
+                field: alias.field,
+                layer: layer.clone(),
+            });
+            Some(layer)
+        }
+        Ok(Parsed::Unset(why)) => {
+            collector.warnings.push(format!("{source} {why}"));
+            None
+        }
+        Err(message) => {
+            let secret = lookup(section, alias.field).is_some_and(Node::is_secret);
+            let value = if secret { "***" } else { text };
+            collector.find(&key, &source, Some(value), message);
+            None
+        }
+    }
+}
+
+/// Variables of the platform that carry our prefix because a Kubernetes service has such a name: `<NAME>_PORT`,
+/// `<NAME>_PORT_4222_TCP_ADDR`, `<NAME>_SERVICE_HOST`.
+fn is_service_link(variable: &str) -> bool {
+    let has_port = variable.split_once("_PORT").is_some_and(|(_, rest)| {
+        rest.is_empty()
+            || rest
+                .strip_prefix('_')
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    has_port || variable.contains("_SERVICE_HOST") || variable.contains("_SERVICE_PORT")
+}
+
+fn own_layer(
+    collector: &mut Collector<'_>,
+    variable: &str,
+    rest: &str,
+    text: &str,
+) -> Option<Layer> {
+    let source = format!("variable {variable}");
+    if rest == "CONFIG" {
+        return None;
+    }
+    let Some((first, fields)) = rest.split_once("__") else {
+        if !is_service_link(variable) {
+            collector.find(
+                variable,
+                &source,
+                None,
+                "is not known; variables are named DRAY_<SECTION>__<FIELD>, with two underscores",
+            );
+        }
+        return None;
+    };
+    let sections = collector.sections;
+    let Some(section) = sections
+        .iter()
+        .find(|section| section.variable_part() == first)
+    else {
+        let known = sections.iter().map(|section| section.name);
+        let message = unknown(
+            "section",
+            &first.to_ascii_lowercase().replace('_', "-"),
+            known,
+        );
+        collector.find(variable, &source, None, message);
+        return None;
+    };
+    let fields = fields.to_ascii_lowercase();
+    let fields: Vec<&str> = fields.split("__").collect();
+    let layer = text_layer(collector, section, &source, &fields, text)?;
+    let field = fields.join(".");
+    if let Some(alias) = section.aliases.iter().find(|alias| alias.field == field) {
+        collector.contenders.push(Contender {
+            section: section.name,
+            field: alias.field,
+            layer: layer.clone(),
+        });
+    }
+    Some(layer)
+}
+
+/// The layer of one flag.
+pub(super) fn flag_layer(collector: &mut Collector<'_>, flag: &Override) -> Option<Layer> {
+    let source = format!("flag --set {}", flag.key);
+    let (name, fields) = flag.key.split_once('.').unwrap_or((&flag.key, ""));
+    let sections = collector.sections;
+    let Some(section) = sections.iter().find(|section| section.name == name) else {
+        let known = sections.iter().map(|section| section.name);
+        let message = unknown("section", name, known);
+        collector.find(&flag.key, &source, None, message);
+        return None;
+    };
+    let fields: Vec<&str> = fields.split('.').collect();
+    text_layer(collector, section, &source, &fields, &flag.value)
+}
+
+/// A layer from text, which the schema says how to read.
+fn text_layer(
+    collector: &mut Collector<'_>,
+    section: &SectionSpec,
+    source: &str,
+    fields: &[&str],
+    text: &str,
+) -> Option<Layer> {
+    let path: Vec<&str> = std::iter::once(section.name)
+        .chain(fields.iter().copied())
+        .collect();
+    // A key that nothing reads is found when the layer's tree is checked; its value does not matter then.
+    let value = match lookup(section, &fields.join(".")) {
+        Some(node) => match read_text(node, text) {
+            Ok(value) => value,
+            Err(message) => {
+                let value = if node.is_secret() { "***" } else { text };
+                collector.find(&path.join("."), source, Some(value), message);
+                return None;
+            }
+        },
+        None => Value::String(text.to_owned()),
+    };
+    Some(Layer::single(source, &path, value))
+}
+
+fn check_prefix(collector: &mut Collector<'_>, variable: &str) {
+    let sections = collector.sections;
+    for section in sections {
+        let strict = section
+            .strict_prefixes
+            .iter()
+            .any(|prefix| variable.starts_with(prefix));
+        let known = section
+            .aliases
+            .iter()
+            .any(|alias| alias.variable == variable);
+        if strict && !known {
+            let names = section.aliases.iter().map(|alias| alias.variable);
+            let message = unknown("variable", variable, names);
+            collector.find(variable, "environment", None, message);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a running service may use: values, not statics.
+
+use dray_bus::Bus;
+use dray_store::Store;
+use dray_types::Clock;
+use opentelemetry::metrics::Meter;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Handles that a service gets at start and may clone freely.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The bus that all services of this host share.
+    pub bus: Bus,
+    /// The artifact store.
+    pub store: Store,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Where the service creates its instruments, once, at start.
+    pub meter: Meter,
+    /// Owner of background tasks: spawn on it and watch `stop`; the host waits for them when it stops.
+    pub tasks: TaskTracker,
+    /// Cancelled when the service must end its background tasks, after the last handler has returned.
+    pub stop: CancellationToken,
+    /// Name of this process or replica; owner of leases, part of staging paths.
+    pub instance: String,
+}
+
+impl Context {
+    /// A context of its own around a bus and a store: no metrics, a fresh instance name. For tests and for
+    /// embedding a service without a host.
+    pub fn new(bus: Bus, store: Store, clock: Clock) -> Self {
+        Self {
+            bus,
+            store,
+            clock,
+            meter: crate::telemetry::no_meter(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The edge of a service's binary: arguments, runtime, signals, exit status.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Environment, Override, Sources};
+use crate::host::{Chain, Host, HostError, Running};
+use crate::{Service, Settings};
+
+/// How a process ended, as its exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// 0: stopped in order.
+    Success,
+    /// 1: could not start, or was cut short: the grace ran out, or a second signal came.
+    Failure,
+    /// 2: the command line is not valid.
+    Usage,
+    /// 78: the configuration is not valid (`EX_CONFIG` of sysexits).
+    Config,
+}
+
+impl ExitStatus {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failure => 1,
+            Self::Usage => 2,
+            Self::Config => 78,
+        }
+    }
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(status.code())
+    }
+}
+
+impl HostError {
+    /// The exit status that says the same.
+    pub const fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Config(_) => ExitStatus::Config,
+            Self::UnknownService { .. } => ExitStatus::Usage,
+            Self::Twice(_)
+            | Self::Telemetry(_)
+            | Self::Bind { .. }
+            | Self::State { .. }
+            | Self::Bus(_)
+            | Self::Store(_)
+            | Self::Topology(_)
+            | Self::Service { .. }
+            | Self::Subscribe(_)
+            | Self::Grpc(_)
+            | Self::Signal(_)
+            | Self::Runtime(_) => ExitStatus::Failure,
+        }
+    }
+}
+
+/// Exit status: 0 stopped in order, 1 failure or cut short, 2 wrong command line, 78 wrong configuration.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// TOML file with the configuration; without it the variable `DRAY_CONFIG` may name one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Sets one key above all other sources; can be repeated.
+    #[arg(long, value_name = "SECTION.FIELD=VALUE")]
+    set: Vec<Override>,
+    /// Checks the configuration, prints it with the source of every value, and exits.
+    #[arg(long)]
+    check: bool,
+}
+
+/// The whole of a service's `main`: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
+/// and stops it in order. A second signal ends the process at once. See [`ExitStatus`].
+pub fn main<S: Service>() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let asked_for = !error.use_stderr();
+            // Help that cannot be printed has nobody to read it.
+            let _ = error.print();
+            return if asked_for {
+                ExitStatus::Success
+            } else {
+                ExitStatus::Usage
+            }
+            .into();
+        }
+    };
+    let sources = Sources {
+        file: arguments.config,
+        environment: Environment::from_process(),
+        overrides: arguments.set,
+    };
+    let host = Host::new(Settings::new(sources)).with::<S>();
+    let status = if arguments.check {
+        check(&host)
+    } else {
+        run(host.install_subscriber())
+    };
+    status.into()
+}
+
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the edge of a binary"
+)]
+fn check(host: &Host) -> ExitStatus {
+    match host.load() {
+        Ok(loaded) => {
+            for warning in loaded.warnings() {
+                eprintln!("warning: {warning}");
+            }
+            print!("{}", loaded.report());
+            ExitStatus::Success
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitStatus::Config
+        }
+    }
+}
+
+/// Runs a host on a runtime of its own until a signal, and tells how it ended. Errors go to standard error.
+pub fn run(host: Host) -> ExitStatus {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(HostError::Runtime);
+    let outcome = runtime.and_then(|runtime| {
+        let outcome = runtime.block_on(serve(host));
+        // Whatever still runs was cut short on purpose.
+        runtime.shutdown_background();
+        outcome
+    });
+    match outcome {
+        Ok(status) => status,
+        Err(error) => {
+            complain(&error);
+            error.exit_status()
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the edge of a binary")]
+fn complain(error: &HostError) {
+    eprintln!("error: {}", Chain(error));
+}
+
+/// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns at once; the caller
+/// is expected to exit then.
+pub async fn serve(host: Host) -> Result<ExitStatus, HostError> {
+    let mut signals = Signals::new()?;
+    let running = tokio::select! {
+        running = host.start() => running?,
+        () = signals.next() => return Ok(ExitStatus::Failure),
+    };
+    signals.next().await;
+    tokio::select! {
+        status = stop(running) => Ok(status),
+        () = signals.next() => {
+            tracing::warn!("second signal, leaving at once");
+            Ok(ExitStatus::Failure)
+        }
+    }
+}
+
+async fn stop(running: Running) -> ExitStatus {
+    if running.stop().await.cut_short {
+        ExitStatus::Failure
+    } else {
+        ExitStatus::Success
+    }
+}
+
+/// The two signals that ask a process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, HostError> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).map_err(HostError::Signal)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(HostError::Signal)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The same calls as on the bus, over gRPC, with health and reflection (messaging-reliability C-11).
+//!
+//! Nothing is generated per service: every call that a service answers becomes a route at its gRPC path, and
+//! bodies pass through undecoded to the handler that the bus uses too.
+//!
+//! The envelope travels in metadata: `dray-tenant` (required), `dray-operation`, `dray-session`, `dray-app`,
+//! `traceparent`, `tracestate`, and `grpc-timeout` for the deadline.
+
+mod codec;
+mod envelope;
+mod status;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_types::{Clock, Period};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::server::Grpc;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, HealthService};
+
+pub(crate) use codec::Raw;
+pub use status::{fault_of, status_of};
+
+use crate::router::{Answering, Way};
+
+/// What the endpoint needs beside the calls themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) clock: Clock,
+    pub(crate) default_timeout: Period,
+    health: HealthReporter,
+    services: Arc<BTreeSet<String>>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(clock: Clock, default_timeout: Period, calls: &[Arc<Answering>]) -> Self {
+        let services = calls
+            .iter()
+            .filter_map(|call| service_of(call.grpc_path))
+            .collect();
+        Self {
+            clock,
+            default_timeout,
+            health: HealthReporter::new(),
+            services: Arc::new(services),
+        }
+    }
+
+    /// Tells the health service whether the calls are answered.
+    pub(crate) async fn set_serving(&self, serving: bool) {
+        let status = if serving {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
+        self.health.set_service_status("", status).await;
+        for service in self.services.iter() {
+            self.health.set_service_status(service, status).await;
+        }
+    }
+
+    /// Serves `calls` until `stop` resolves and the requests in hand are answered.
+    pub(crate) fn serve(
+        &self,
+        listener: TcpListener,
+        calls: &[Arc<Answering>],
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<
+        impl Future<Output = Result<(), tonic::transport::Error>> + Send + 'static,
+        ReflectionError,
+    > {
+        let mut routes = axum::Router::new();
+        for call in calls {
+            routes = routes.route(call.grpc_path, axum::routing::post(self.handler(call)));
+        }
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(ReflectionError)?;
+        let health = tonic_health::pb::health_server::HealthServer::new(
+            HealthService::from_health_reporter(self.health.clone()),
+        );
+        let routes = tonic::service::Routes::from(routes)
+            .add_service(health)
+            .add_service(reflection);
+        Ok(tonic::transport::Server::builder()
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop))
+    }
+
+    /// Takes one HTTP/2 request apart, and puts the answer together.
+    fn handler(
+        &self,
+        call: &Arc<Answering>,
+    ) -> impl Fn(axum::extract::Request) -> Pending + Clone + Send + Sync + 'static {
+        let call = Arc::clone(call);
+        let endpoint = self.clone();
+        move |request| {
+            let call = Arc::clone(&call);
+            let endpoint = endpoint.clone();
+            Box::pin(async move {
+                let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
+                    answer(Arc::clone(&call), endpoint.clone(), request)
+                });
+                Grpc::new(Raw)
+                    .max_decoding_message_size(dray_proto::MESSAGE_LIMIT)
+                    .unary(unary, request)
+                    .await
+            })
+        }
+    }
+}
+
+type Pending = std::pin::Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
+
+async fn answer(
+    call: Arc<Answering>,
+    endpoint: Endpoint,
+    request: tonic::Request<Bytes>,
+) -> Result<tonic::Response<Bytes>, tonic::Status> {
+    let (metadata, _, payload) = request.into_parts();
+    let meta = match envelope::read(&metadata, endpoint.clock.now_ms(), endpoint.default_timeout) {
+        Ok(meta) => meta,
+        Err(fault) => {
+            call.refused_envelope();
+            return Err(status_of(&fault));
+        }
+    };
+    // A caller that goes away drops this future, and the handler with it.
+    let admitted = call
+        .admit(Way::Grpc, meta, payload, CancellationToken::new())
+        .map_err(|fault| status_of(&fault))?;
+    match admitted.await {
+        Ok(reply) => Ok(tonic::Response::new(reply)),
+        Err(fault) => Err(status_of(&fault)),
+    }
+}
+
+/// `dray.v1.Egress` of `/dray.v1.Egress/Fetch`.
+fn service_of(path: &str) -> Option<String> {
+    let (service, _) = path.strip_prefix('/')?.split_once('/')?;
+    Some(service.to_owned())
+}
+
+/// The descriptors that reflection shows could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the embedded contract descriptors could not be read")]
+pub struct ReflectionError(#[source] tonic_reflection::server::Error);

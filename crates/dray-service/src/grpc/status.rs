@@ -1,0 +1,95 @@
+//! A fault as a gRPC status, and back. The whole fault travels in the status details.
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode};
+use prost::{Message as _, Name as _};
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+/// The status for a fault: a code for clients that know nothing of us, the sentence, and the fault itself as a
+/// detail (`google.rpc.Status` with one `dray.v1.Fault`).
+pub fn status_of(fault: &Fault) -> Status {
+    let code = code_of(fault.code);
+    let wire = v1::Fault::from(fault.clone());
+    let details = pb::Status {
+        code: code.into(),
+        message: fault.message.clone(),
+        details: vec![prost_types::Any {
+            type_url: format!("type.googleapis.com/{}", v1::Fault::full_name()),
+            value: wire.encode_to_vec(),
+        }],
+    };
+    Status::with_details(code, fault.message.clone(), details.encode_to_vec().into())
+}
+
+/// The fault inside a status; `None` when the status came from somewhere else, such as a proxy.
+pub fn fault_of(status: &Status) -> Option<Fault> {
+    let details = pb::Status::decode(status.details()).ok()?;
+    let name = v1::Fault::full_name();
+    let any = details
+        .details
+        .into_iter()
+        .find(|any| any.type_url.rsplit('/').next() == Some(name.as_str()))?;
+    v1::Fault::decode(any.value.as_slice()).ok().map(Into::into)
+}
+
+fn code_of(code: FaultCode) -> Code {
+    match code {
+        FaultCode::InvalidArgument => Code::InvalidArgument,
+        FaultCode::NotFound => Code::NotFound,
+        FaultCode::Denied => Code::PermissionDenied,
+        FaultCode::TooLarge => Code::OutOfRange,
+        FaultCode::Unsupported => Code::Unimplemented,
+        FaultCode::RateLimited => Code::ResourceExhausted,
+        FaultCode::Timeout => Code::DeadlineExceeded,
+        FaultCode::Unavailable => Code::Unavailable,
+        FaultCode::Internal => Code::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn faults_cross_grpc_unchanged() {
+        for code in FaultCode::ALL {
+            let fault = Fault::new(code, "sentence")
+                .detail("detail")
+                .advice("advice")
+                .retry_after(Duration::from_millis(250))
+                .trace_id("trace");
+            let status = status_of(&fault);
+            assert_eq!(status.message(), "sentence");
+            assert_eq!(fault_of(&status), Some(fault));
+        }
+    }
+
+    #[test]
+    fn codes_say_the_same_to_clients_that_know_nothing_of_us() {
+        let codes: Vec<Code> = FaultCode::ALL.into_iter().map(code_of).collect();
+        assert_eq!(
+            codes,
+            [
+                Code::InvalidArgument,
+                Code::NotFound,
+                Code::PermissionDenied,
+                Code::OutOfRange,
+                Code::Unimplemented,
+                Code::ResourceExhausted,
+                Code::DeadlineExceeded,
+                Code::Unavailable,
+                Code::Internal,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_status_from_elsewhere_holds_no_fault() {
+        assert_eq!(fault_of(&Status::unavailable("proxy")), None);
+        let odd = Status::with_details(Code::Internal, "x", bytes::Bytes::from_static(b"\xff\xff"));
+        assert_eq!(fault_of(&odd), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether the process lives, has started, and is ready, and the pages that say so.
+//!
+//! Liveness depends on nothing but this process; readiness on everything it needs (messaging-reliability 16).
+//! Decides nothing about traffic itself: the host and the load balancer read it.
+
+mod gate;
+mod pages;
+mod probe;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub(crate) use gate::Gate;
+pub(crate) use pages::{Pages, routes};
+pub(crate) use probe::{Probe, free_disk, run_probes};
+
+/// How long the watchdog may go without being scheduled.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// What is known about this process right now. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Health {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    ready: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct State {
+    tick: Instant,
+    started: bool,
+    stopping: bool,
+    checks: BTreeMap<String, Gate>,
+}
+
+/// The body of `/ready`. Names checks and says what is wrong with them in one sentence; holds no secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// Whether the process takes on work.
+    pub ready: bool,
+    /// Whether it is on its way out.
+    pub stopping: bool,
+    /// Every check that is not passed, with the reason.
+    pub failing: BTreeMap<String, String>,
+}
+
+impl Health {
+    /// Alive, not started, not ready.
+    pub(crate) fn new() -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(State {
+                    tick: Instant::now(),
+                    started: false,
+                    stopping: false,
+                    checks: BTreeMap::new(),
+                }),
+                ready: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// Whether the watchdog was scheduled lately.
+    pub fn is_live(&self) -> bool {
+        self.lock().tick.elapsed() < STALLED
+    }
+
+    /// Whether start-up is complete: configuration valid, topology verified, services started.
+    pub fn has_started(&self) -> bool {
+        self.lock().started
+    }
+
+    /// Whether the process takes on work.
+    pub fn is_ready(&self) -> bool {
+        *self.inner.ready.borrow()
+    }
+
+    /// Resolves when the process takes on work.
+    pub async fn wait_ready(&self) {
+        self.wait(true).await;
+    }
+
+    /// Resolves when the process takes on no work.
+    pub async fn wait_unready(&self) {
+        self.wait(false).await;
+    }
+
+    async fn wait(&self, ready: bool) {
+        // The sender lives in `self`, so the channel cannot close while this waits.
+        let _ = self
+            .inner
+            .ready
+            .subscribe()
+            .wait_for(|now| *now == ready)
+            .await;
+    }
+
+    /// Readiness with its reasons.
+    pub fn readiness(&self) -> Readiness {
+        let state = self.lock();
+        let mut failing: BTreeMap<String, String> = state
+            .checks
+            .iter()
+            .filter_map(|(name, gate)| Some((name.clone(), gate.failure()?.to_owned())))
+            .collect();
+        if !state.started {
+            failing.insert("start".to_owned(), "start-up is not complete".to_owned());
+        }
+        Readiness {
+            ready: state.is_ready(),
+            stopping: state.stopping,
+            failing,
+        }
+    }
+
+    pub(crate) fn tick(&self) {
+        self.lock().tick = Instant::now();
+    }
+
+    pub(crate) fn set_started(&self) {
+        self.change(|state| state.started = true);
+    }
+
+    pub(crate) fn set_stopping(&self) {
+        self.change(|state| state.stopping = true);
+    }
+
+    /// A check that must pass once before the process is ready.
+    pub(crate) fn expect(&self, check: &str) {
+        self.change(|state| {
+            state.checks.entry(check.to_owned()).or_default();
+        });
+    }
+
+    /// Takes in the result of a check.
+    pub(crate) fn record(&self, check: &str, result: Result<(), String>) {
+        self.change(|state| {
+            state
+                .checks
+                .entry(check.to_owned())
+                .or_default()
+                .record(result)
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let ready = state.is_ready();
+        drop(state);
+        self.inner
+            .ready
+            .send_if_modified(|now| std::mem::replace(now, ready) != ready);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_ready(&self) -> bool {
+        self.started && !self.stopping && self.checks.values().all(Gate::is_open)
+    }
+}

@@ -1,0 +1,71 @@
+//! `/live`, `/started`, `/ready` and `/metrics` over HTTP. Nothing here prints the environment or the configuration.
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+
+use super::Health;
+
+/// What the pages show.
+#[derive(Clone, Debug)]
+pub(crate) struct Pages {
+    pub(crate) health: Health,
+    pub(crate) registry: prometheus::Registry,
+}
+
+pub(crate) fn routes(pages: Pages) -> Router {
+    Router::new()
+        .route("/live", get(live))
+        .route("/started", get(started))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(pages)
+}
+
+async fn live(State(pages): State<Pages>) -> Response {
+    verdict(pages.health.is_live())
+}
+
+async fn started(State(pages): State<Pages>) -> Response {
+    verdict(pages.health.has_started())
+}
+
+fn verdict(passed: bool) -> Response {
+    if passed {
+        (StatusCode::OK, "ok\n").into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "no\n").into_response()
+    }
+}
+
+async fn ready(State(pages): State<Pages>) -> Response {
+    let readiness = pages.health.readiness();
+    let status = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    match serde_json::to_string(&readiness) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn metrics(State(pages): State<Pages>) -> Response {
+    match crate::telemetry::encode(&pages.registry) {
+        Ok(text) => (
+            [(
+                header::CONTENT_TYPE,
+                "text/plain; version=0.0.4; charset=utf-8",
+            )],
+            text,
+        )
+            .into_response(),
+        Err(error) => {
+            tracing::error!(%error, "metrics could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}

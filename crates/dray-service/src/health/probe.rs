@@ -1,0 +1,92 @@
+//! The checks behind readiness, run in rounds.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Health;
+
+type Checking = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// One check that is run again and again.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    pub(crate) name: String,
+    run: Arc<dyn Fn() -> Checking + Send + Sync>,
+}
+
+impl Probe {
+    pub(crate) fn new<F>(
+        name: impl Into<String>,
+        run: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self {
+            name: name.into(),
+            run: Arc::new(move || Box::pin(run())),
+        }
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Probe").field(&self.name).finish()
+    }
+}
+
+/// Runs every probe each `interval`, all at once, each for at most the interval. Never returns.
+pub(crate) async fn run_probes(health: Health, probes: Vec<Probe>, interval: Duration) {
+    let mut rounds = tokio::time::interval(interval);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut was_ready = health.is_ready();
+    loop {
+        rounds.tick().await;
+        round(&health, &probes, interval).await;
+        let ready = health.is_ready();
+        if ready != was_ready {
+            let failing = health.readiness().failing;
+            if ready {
+                tracing::info!("ready");
+            } else {
+                tracing::warn!(?failing, "not ready");
+            }
+            was_ready = ready;
+        }
+    }
+}
+
+/// One round of checks.
+pub(crate) async fn round(health: &Health, probes: &[Probe], limit: Duration) {
+    let checks = probes.iter().map(|probe| async {
+        let result = match tokio::time::timeout(limit, (probe.run)()).await {
+            Ok(result) => result,
+            Err(_) => Err("no answer in time".to_owned()),
+        };
+        if let Err(reason) = &result {
+            tracing::debug!(check = %probe.name, %reason, "check failed");
+        }
+        health.record(&probe.name, result);
+    });
+    join_all(checks).await;
+}
+
+/// Whether at least `percent` of the volume that holds `folder` is free.
+pub(crate) fn free_disk(folder: &Path, percent: u8) -> Result<(), String> {
+    let volume = rustix::fs::statvfs(folder)
+        .map_err(|error| format!("the state folder cannot be looked at: {error}"))?;
+    let needed = u128::from(volume.f_blocks) * u128::from(percent);
+    if u128::from(volume.f_bavail) * 100 >= needed {
+        Ok(())
+    } else {
+        Err(format!(
+            "less than {percent} % of the state folder's volume is free"
+        ))
+    }
+}

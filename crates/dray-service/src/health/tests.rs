@@ -1,0 +1,99 @@
+//! Health as the host and the probes of a cluster see it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::probe::round;
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_watchdog_that_is_not_scheduled_means_not_live() {
+    let health = Health::new();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(health.is_live());
+    health.tick();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(health.is_live());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(!health.is_live());
+}
+
+#[test]
+fn ready_means_started_not_stopping_and_every_check_passed() {
+    let health = Health::new();
+    health.expect("bus");
+    health.expect("store");
+    health.record("bus", Ok(()));
+    assert!(!health.is_ready(), "the store was not checked yet");
+    health.record("store", Ok(()));
+    assert!(!health.is_ready(), "not started yet");
+    assert!(health.readiness().failing.contains_key("start"));
+    health.set_started();
+    assert!(health.is_ready());
+    for _ in 0..3 {
+        health.record("bus", Err("away".to_owned()));
+    }
+    let readiness = health.readiness();
+    assert!(!readiness.ready);
+    assert_eq!(
+        readiness.failing,
+        [("bus".to_owned(), "away".to_owned())].into()
+    );
+    health.record("bus", Ok(()));
+    assert!(health.is_ready());
+    health.set_stopping();
+    assert!(!health.is_ready());
+    assert!(health.readiness().stopping && health.has_started());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
+    let health = Health::new();
+    health.set_started();
+    let probes = [
+        Probe::new("hangs", std::future::pending),
+        Probe::new("passes", || async { Ok(()) }),
+    ];
+    round(&health, &probes, Duration::from_secs(5)).await;
+    let failing = health.readiness().failing;
+    assert_eq!(
+        failing,
+        [("hangs".to_owned(), "no answer in time".to_owned())].into()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_repeat_and_waiters_hear_of_changes() {
+    let health = Health::new();
+    health.set_started();
+    health.expect("mood");
+    let (mood, watched) = tokio::sync::watch::channel(true);
+    let probe = Probe::new("mood", move || {
+        let good = *watched.borrow();
+        async move { if good { Ok(()) } else { Err("bad".to_owned()) } }
+    });
+    let mut rounds = tokio::task::JoinSet::new();
+    rounds.spawn(run_probes(
+        health.clone(),
+        vec![probe],
+        Duration::from_secs(5),
+    ));
+    health.wait_ready().await;
+    mood.send_replace(false);
+    let before = Instant::now();
+    health.wait_unready().await;
+    assert!(
+        before.elapsed() > Duration::from_secs(9),
+        "two failures are forgiven"
+    );
+    mood.send_replace(true);
+    health.wait_ready().await;
+}
+
+#[test]
+fn disk_headroom_is_judged_in_percent_of_the_volume() {
+    let here = tempfile::tempdir().unwrap();
+    assert_eq!(free_disk(here.path(), 0), Ok(()));
+    assert!(free_disk(here.path(), 101).unwrap_err().contains("101 %"));
+    assert!(free_disk(Path::new("/nowhere/at/all"), 0).is_err());
+}

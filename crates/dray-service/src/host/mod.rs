@@ -1,0 +1,279 @@
+//! Holds any set of services, starts them in order and stops them in order.
+//!
+//! Every task hangs on a handle: dropping a [`Running`] ends whatever it started, at once and without the
+//! courtesies of [`Running::stop`]. Two hosts in one process do not know of each other.
+
+mod hosted;
+mod open;
+mod running;
+mod start;
+mod stop;
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use opentelemetry::metrics::Meter;
+
+pub use running::{Addresses, Running, Stage, Stopped};
+
+pub(crate) use hosted::{Hosting, Plan};
+
+use crate::config::{ConfigError, Loaded, Loader, SectionSpec};
+use crate::provision::ProvisionError;
+use crate::settings::{
+    BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection, StateSection,
+    StoreSection, TelemetrySection,
+};
+use crate::telemetry::TelemetryError;
+use crate::{Context, Service, StartError};
+
+/// A set of services that share one bus, one store and one configuration.
+///
+/// # Start
+/// [`Stage::Loaded`]: sources are read and checked. [`Stage::Telemetry`]: meters and exporters are open.
+/// [`Stage::Bound`]: listeners are bound, `/live` answers. [`Stage::Connected`]: bus and store are open and the
+/// store has passed its self-test. [`Stage::Verified`]: streams and consumers are as they must be.
+/// [`Stage::Started`]: every service's [`Service::start`] has returned. [`Stage::Subscribed`]: calls are
+/// answered, work is pulled once the process is ready. [`Stage::Serving`]: `/started` answers, and readiness is
+/// up to the checks.
+///
+/// A failure at any stage ends what the stages before it began, and is returned.
+///
+/// # Stop
+/// [`Stage::NotReady`]: readiness fails, no new work is pulled. [`Stage::Drained`]: subscriptions are drained, the
+/// gRPC endpoint takes no new requests; what was sent before is still handled. [`Stage::Finished`]: the last
+/// handler has returned, or was cancelled when the grace ran out. [`Stage::Stopped`]: every [`Service::stop`] has
+/// returned and background tasks have ended. [`Stage::BusClosed`]: the bus is flushed and closed.
+/// [`Stage::TelemetryFlushed`]: the last spans and metrics have left. [`Stage::Closed`]: `/live` and `/metrics`
+/// are gone.
+#[derive(Debug)]
+pub struct Host {
+    settings: Settings,
+    plans: Vec<Box<dyn Plan>>,
+    only: Option<Vec<String>>,
+    install: bool,
+}
+
+impl Host {
+    /// A host without services.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            plans: Vec::new(),
+            only: None,
+            install: false,
+        }
+    }
+
+    /// Holds one more service.
+    #[must_use]
+    pub fn with<S: Service>(self) -> Self {
+        self.with_start::<S, _, _>(|config, cx| async move { S::start(config, &cx).await })
+    }
+
+    /// Holds a service that is started in another way than its own [`Service::start`]: tests and the demo put
+    /// their doubles in here. Everything else stays the same.
+    #[must_use]
+    pub fn with_start<S, F, Fut>(mut self, start: F) -> Self
+    where
+        S: Service,
+        F: FnOnce(S::Config, Context) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<S, StartError>> + Send + 'static,
+    {
+        self.plans.push(hosted::plan::<S, F, Fut>(start));
+        self
+    }
+
+    /// Starts only these services of those it holds. Sections of the others may be configured and are checked.
+    #[must_use]
+    pub fn only<I: IntoIterator<Item = T>, T: Into<String>>(mut self, names: I) -> Self {
+        self.only = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Makes its subscriber that of the whole process when telemetry starts. For the edge of a binary.
+    #[must_use]
+    pub fn install_subscriber(mut self) -> Self {
+        self.install = true;
+        self
+    }
+
+    /// The names of the services it holds.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.plans.iter().map(|plan| plan.name()).collect()
+    }
+
+    /// The sections of its configuration: the common ones, then one per service.
+    pub fn sections(&self) -> Vec<SectionSpec> {
+        self.loader().sections().to_vec()
+    }
+
+    /// Reads and checks the configuration, and opens nothing.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        self.loader().load(&self.settings.sources)
+    }
+
+    /// The Markdown of `docs/configuration.md`.
+    pub fn config_reference(&self) -> String {
+        crate::config::reference(self.loader().sections())
+    }
+
+    /// The Markdown of `docs/metrics.md`: the skeleton's instruments, the bus's, and each service's.
+    pub fn metrics_reference(&self) -> String {
+        let mut groups: Vec<(&str, fn(&Meter))> = vec![
+            ("every service", |meter| {
+                crate::router::Metrics::new(meter);
+            }),
+            ("bus", |meter| {
+                dray_bus::Bus::in_process(dray_types::Clock::system(), meter);
+            }),
+        ];
+        groups.extend(
+            self.plans
+                .iter()
+                .map(|plan| (plan.name(), plan.instruments())),
+        );
+        crate::telemetry::metrics_reference(&groups)
+    }
+
+    /// Starts everything in the documented order, or nothing.
+    pub async fn start(self) -> Result<Running, HostError> {
+        start::start(self).await
+    }
+
+    fn loader(&self) -> Loader {
+        let common = Loader::new()
+            .section::<BusSection>("bus")
+            .section::<StoreSection>("store")
+            .section::<TelemetrySection>("telemetry")
+            .section::<HttpSection>("http")
+            .section::<GrpcSection>("grpc")
+            .section::<LimitsSection>("limits")
+            .section::<StateSection>("state")
+            .section::<ShutdownSection>("shutdown");
+        self.plans
+            .iter()
+            .fold(common, |loader, plan| loader.with(plan.section()))
+    }
+
+    /// The services to start; an unknown or repeated name is an error.
+    fn chosen(&mut self) -> Result<Vec<Box<dyn Plan>>, HostError> {
+        let names = self.names();
+        for (index, name) in names.iter().enumerate() {
+            if names.iter().take(index).any(|other| other == name) {
+                return Err(HostError::Twice((*name).to_owned()));
+            }
+        }
+        let mut plans = std::mem::take(&mut self.plans);
+        if let Some(only) = &self.only {
+            if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+                return Err(HostError::UnknownService {
+                    name: unknown.clone(),
+                    known: names.join(", "),
+                });
+            }
+            plans.retain(|plan| only.iter().any(|name| name == plan.name()));
+        }
+        Ok(plans)
+    }
+}
+
+/// Why a host could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The configuration is not valid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A service was named that this program does not hold.
+    #[error("there is no service `{name}`; known: {known}")]
+    UnknownService {
+        /// The name as given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A service was added twice.
+    #[error("the service `{0}` was added twice")]
+    Twice(String),
+    /// Telemetry could not be opened.
+    #[error("telemetry could not start")]
+    Telemetry(#[from] TelemetryError),
+    /// An address could not be bound.
+    #[error("cannot listen on {address} for {section}")]
+    Bind {
+        /// The section that names it: `http` or `grpc`.
+        section: &'static str,
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The state folder cannot be used.
+    #[error("the state folder {folder} cannot be used")]
+    State {
+        /// The folder.
+        folder: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The bus could not be reached.
+    #[error("the bus could not be connected")]
+    Bus(#[from] dray_bus::ConnectError),
+    /// The store could not be opened or failed its self-test.
+    #[error("the store could not be opened")]
+    Store(#[from] dray_store::OpenError),
+    /// The topology is not as it must be.
+    #[error(transparent)]
+    Topology(#[from] ProvisionError),
+    /// A service could not start.
+    #[error("the service `{service}` could not start")]
+    Service {
+        /// Its name.
+        service: &'static str,
+        /// The cause.
+        #[source]
+        source: StartError,
+    },
+    /// A call could not be subscribed to.
+    #[error("calls could not be subscribed to")]
+    Subscribe(#[from] dray_bus::SubscribeError),
+    /// The gRPC endpoint could not be put together.
+    #[error("the gRPC endpoint could not be put together")]
+    Grpc(#[from] crate::grpc::ReflectionError),
+    /// Signals cannot be waited for.
+    #[error("signals cannot be waited for")]
+    Signal(#[source] std::io::Error),
+    /// The async runtime could not be built.
+    #[error("the runtime could not be built")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// An error with its causes on one line, for the log and the terminal.
+#[derive(Debug)]
+pub struct Chain<'a>(pub &'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// What all services of a host share.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) cx: Context,
+    pub(crate) limits: LimitsSection,
+    pub(crate) metrics: crate::router::Metrics,
+    pub(crate) loaded: Arc<Loaded>,
+}

@@ -1,0 +1,202 @@
+//! What a host opens before any service starts: sections, listeners, bus and store.
+
+use std::net::SocketAddr;
+
+use dray_bus::{Bus, NatsOptions, Topology};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_types::Clock;
+use opentelemetry::metrics::Meter;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::running::Addresses;
+use super::start::topology_of;
+use super::{HostError, Plan};
+use crate::config::{ConfigError, Loaded};
+use crate::health::{Health, Pages, routes};
+use crate::provision;
+use crate::settings::{
+    BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection,
+    StateSection, StoreMode, StoreSection, TelemetrySection,
+};
+use crate::telemetry::Telemetry;
+
+/// The common sections.
+#[derive(Clone, Debug)]
+pub(super) struct Sections {
+    pub(super) bus: BusSection,
+    pub(super) store: StoreSection,
+    pub(super) telemetry: TelemetrySection,
+    pub(super) http: HttpSection,
+    pub(super) grpc: GrpcSection,
+    pub(super) limits: LimitsSection,
+    pub(super) state: StateSection,
+    pub(super) shutdown: ShutdownSection,
+}
+
+impl Sections {
+    pub(super) fn read(loaded: &Loaded) -> Result<Self, ConfigError> {
+        Ok(Self {
+            bus: loaded.section("bus")?,
+            store: loaded.section("store")?,
+            telemetry: loaded.section("telemetry")?,
+            http: loaded.section("http")?,
+            grpc: loaded.section("grpc")?,
+            limits: loaded.section("limits")?,
+            state: loaded.section("state")?,
+            shutdown: loaded.section("shutdown")?,
+        })
+    }
+
+    /// The configured instance name, or a new one.
+    pub(super) fn instance(&self) -> String {
+        match &self.state.instance {
+            Some(instance) => instance.clone(),
+            None => format!("i-{}", uuid::Uuid::new_v4().simple()),
+        }
+    }
+
+    /// Whether this process keeps files.
+    pub(super) fn uses_disk(&self) -> bool {
+        self.store.mode == StoreMode::Embedded
+    }
+}
+
+/// Bound listeners.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    http: Option<TcpListener>,
+    pub(super) grpc: Option<TcpListener>,
+    pub(super) addresses: Addresses,
+}
+
+impl Listeners {
+    pub(super) async fn bind(sections: &Sections) -> Result<Self, HostError> {
+        let (http, http_address) = bind("http", sections.http.listen).await?;
+        let (grpc, grpc_address) = bind("grpc", sections.grpc.listen).await?;
+        Ok(Self {
+            http,
+            grpc,
+            addresses: Addresses {
+                http: http_address,
+                grpc: grpc_address,
+            },
+        })
+    }
+
+    /// Serves health and metrics until the returned set is dropped or shut down.
+    pub(super) fn serve_health(&mut self, health: &Health, telemetry: &Telemetry) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        if let Some(listener) = self.http.take() {
+            let pages = routes(Pages {
+                health: health.clone(),
+                registry: telemetry.registry(),
+            });
+            tasks.spawn(async move {
+                if let Err(error) = axum::serve(listener, pages).await {
+                    tracing::error!(%error, "the health endpoint ended");
+                }
+            });
+        }
+        tasks
+    }
+}
+
+async fn bind(
+    section: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<(Option<TcpListener>, Option<SocketAddr>), HostError> {
+    let Some(address) = address else {
+        return Ok((None, None));
+    };
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((Some(listener), Some(address)))
+    };
+    bound.await.map_err(|source| HostError::Bind {
+        section,
+        address,
+        source,
+    })
+}
+
+/// An open bus and an open store.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) bus: Bus,
+    pub(super) owns_bus: bool,
+    pub(super) store: Store,
+    pub(super) embedded: Option<EmbeddedS3>,
+    pub(super) clock: Clock,
+}
+
+impl Connections {
+    pub(super) async fn open(
+        settings: Settings,
+        sections: &Sections,
+        name: &str,
+        meter: &Meter,
+    ) -> Result<Self, HostError> {
+        let clock = settings.clock;
+        let owns_bus = settings.bus.is_none();
+        let bus = match (settings.bus, sections.bus.mode) {
+            (Some(bus), _) => bus,
+            (None, BusMode::Embedded) => Bus::in_process(clock.clone(), meter),
+            (None, BusMode::Nats) => {
+                Bus::connect(&nats_options(sections, name), clock.clone(), meter).await?
+            }
+        };
+        let (store, embedded) = match (settings.store, sections.store.mode) {
+            (Some(store), _) => (store, None),
+            (None, StoreMode::S3) => (Store::open(&sections.store.s3, clock.clone()).await?, None),
+            (None, StoreMode::Embedded) => {
+                let (server, options) = embedded_store(sections).await?;
+                (Store::open(&options, clock.clone()).await?, Some(server))
+            }
+        };
+        Ok(Self {
+            bus,
+            owns_bus,
+            store,
+            embedded,
+            clock,
+        })
+    }
+
+    /// An embedded bus of our own begins empty and is provisioned here; any other is only looked at.
+    pub(super) async fn verify_topology(
+        &self,
+        plans: &[Box<dyn Plan>],
+        sections: &Sections,
+    ) -> Result<(), HostError> {
+        if self.owns_bus && sections.bus.mode == BusMode::Embedded {
+            return Ok(provision::apply(&self.bus, &Topology::default()).await?);
+        }
+        let patience = sections.bus.wait_for_topology.as_duration();
+        Ok(provision::wait_until_right(&self.bus, &topology_of(plans), patience).await?)
+    }
+}
+
+/// The connection takes the service's name unless it was given one: the server's permissions bind the reply inbox,
+/// which is named after it, to the service's identity.
+fn nats_options(sections: &Sections, name: &str) -> NatsOptions {
+    let options = sections.bus.nats.clone();
+    if options.name == NatsOptions::default().name {
+        return options.named(name);
+    }
+    options
+}
+
+async fn embedded_store(
+    sections: &Sections,
+) -> Result<(EmbeddedS3, dray_store::Options), HostError> {
+    let folder = sections.state.folder.join("store");
+    let unusable = |source| HostError::State {
+        folder: folder.display().to_string(),
+        source,
+    };
+    tokio::fs::create_dir_all(&folder).await.map_err(unusable)?;
+    EmbeddedS3::start(&folder).await.map_err(unusable)
+}

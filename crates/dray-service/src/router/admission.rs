@@ -1,0 +1,244 @@
+//! How many calls are handled at once, in all and for one tenant, and how many may wait (messaging-reliability
+//! C-5). Decides at once; nobody who reads a subscription ever waits here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dray_types::TenantId;
+use tokio::sync::oneshot;
+
+/// The permits of one service.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    permits: usize,
+    per_tenant: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    shares: HashMap<TenantId, Share>,
+    queue: VecDeque<Waiter>,
+}
+
+/// What one tenant has of the permits and of the queue.
+#[derive(Debug, Default)]
+struct Share {
+    running: usize,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    tenant: TenantId,
+    grant: oneshot::Sender<Permit>,
+}
+
+/// The answer to somebody who wants to be handled.
+#[derive(Debug)]
+pub(crate) enum Ticket {
+    /// Start now.
+    Now(Permit),
+    /// Start when the permit comes.
+    Wait(oneshot::Receiver<Permit>),
+    /// Neither a permit nor room in the queue.
+    Full,
+}
+
+/// The right to run; gives itself back when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    admission: Arc<Admission>,
+    tenant: TenantId,
+}
+
+impl Admission {
+    /// `permits` at one time, of which one tenant gets at most `per_tenant`; as many of each may wait.
+    pub(crate) fn new(permits: u32, per_tenant: u32) -> Arc<Self> {
+        Arc::new(Self {
+            permits: permits as usize,
+            per_tenant: per_tenant as usize,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Asks for a permit.
+    pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> Ticket {
+        let mut state = self.lock();
+        state.forget_gone();
+        let (running, queued) = (state.running, state.queue.len());
+        let share = state.shares.entry(tenant.clone()).or_default();
+        if running < self.permits && share.running < self.per_tenant {
+            share.running += 1;
+            state.running += 1;
+            return Ticket::Now(self.permit(tenant));
+        }
+        if share.waiting >= self.per_tenant || queued >= self.permits {
+            state.forget_idle(tenant);
+            return Ticket::Full;
+        }
+        share.waiting += 1;
+        let (grant, granted) = oneshot::channel();
+        state.queue.push_back(Waiter {
+            tenant: tenant.clone(),
+            grant,
+        });
+        Ticket::Wait(granted)
+    }
+
+    /// Permits in use and requests waiting.
+    #[cfg(test)]
+    fn load(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.running, state.queue.len())
+    }
+
+    fn permit(self: &Arc<Self>, tenant: &TenantId) -> Permit {
+        Permit {
+            admission: Arc::clone(self),
+            tenant: tenant.clone(),
+        }
+    }
+
+    /// Takes back a permit, and finds out who gets the next one.
+    fn release(self: &Arc<Self>, tenant: &TenantId) -> Option<(Waiter, Permit)> {
+        let mut state = self.lock();
+        state.running = state.running.saturating_sub(1);
+        if let Some(share) = state.shares.get_mut(tenant) {
+            share.running = share.running.saturating_sub(1);
+        }
+        state.forget_idle(tenant);
+        state.forget_gone();
+        let next = state.queue.iter().position(|waiter| {
+            let share = state.shares.get(&waiter.tenant);
+            share.is_none_or(|share| share.running < self.per_tenant)
+        })?;
+        let waiter = state.queue.remove(next)?;
+        let share = state.shares.entry(waiter.tenant.clone()).or_default();
+        share.waiting = share.waiting.saturating_sub(1);
+        share.running += 1;
+        state.running += 1;
+        let permit = self.permit(&waiter.tenant);
+        Some((waiter, permit))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while holding the lock cannot happen in the few lines that hold it; counts stay usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Drops waiters that gave up, so that they take no room in the queue.
+    fn forget_gone(&mut self) {
+        let mut gone = Vec::new();
+        self.queue.retain(|waiter| {
+            let stays = !waiter.grant.is_closed();
+            if !stays {
+                gone.push(waiter.tenant.clone());
+            }
+            stays
+        });
+        for tenant in gone {
+            if let Some(share) = self.shares.get_mut(&tenant) {
+                share.waiting = share.waiting.saturating_sub(1);
+            }
+            self.forget_idle(&tenant);
+        }
+    }
+
+    fn forget_idle(&mut self, tenant: &TenantId) {
+        if self
+            .shares
+            .get(tenant)
+            .is_some_and(|share| share.running == 0 && share.waiting == 0)
+        {
+            self.shares.remove(tenant);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some((waiter, permit)) = self.admission.release(&self.tenant) {
+            // A waiter that has just given up hands the permit back, which drops it here and finds the next.
+            drop(waiter.grant.send(permit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::new(name).unwrap()
+    }
+
+    fn now(ticket: Ticket) -> Permit {
+        match ticket {
+            Ticket::Now(permit) => permit,
+            other => panic!("expected a permit, got {other:?}"),
+        }
+    }
+
+    fn wait(ticket: Ticket) -> oneshot::Receiver<Permit> {
+        match ticket {
+            Ticket::Wait(granted) => granted,
+            other => panic!("expected a place in the queue, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn permits_then_the_queue_then_refusal() {
+        let admission = Admission::new(2, 2);
+        let (a, b) = (tenant("a"), tenant("b"));
+        let first = now(admission.admit(&a));
+        let _second = now(admission.admit(&b));
+        let mut third = wait(admission.admit(&a));
+        let _fourth = wait(admission.admit(&b));
+        assert!(matches!(admission.admit(&a), Ticket::Full));
+        assert_eq!(admission.load(), (2, 2));
+        drop(first);
+        assert!(
+            third.try_recv().is_ok(),
+            "the first in the queue gets the permit"
+        );
+    }
+
+    #[test]
+    fn one_tenant_cannot_take_what_others_need() {
+        let admission = Admission::new(3, 1);
+        let (a, b) = (tenant("a"), tenant("b"));
+        let held = now(admission.admit(&a));
+        let mut waiting = wait(admission.admit(&a));
+        assert!(
+            matches!(admission.admit(&a), Ticket::Full),
+            "its share of the queue is full too"
+        );
+        let other = now(admission.admit(&b));
+        drop(other);
+        assert!(waiting.try_recv().is_err(), "b's permit is no permit for a");
+        drop(held);
+        assert!(waiting.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_waiter_that_gave_up_takes_no_room_and_no_permit() {
+        let admission = Admission::new(1, 1);
+        let (a, b) = (tenant("a"), tenant("b"));
+        let held = now(admission.admit(&a));
+        drop(wait(admission.admit(&a)));
+        let mut next = wait(admission.admit(&b));
+        drop(held);
+        let permit = next.try_recv().unwrap();
+        assert_eq!(admission.load(), (1, 0));
+        drop(permit);
+        assert_eq!(admission.load(), (0, 0));
+        assert!(
+            admission.lock().shares.is_empty(),
+            "idle tenants are forgotten"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! The life of one call between its arrival and its answer. The same for bus and gRPC.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dray_bus::Meta;
+use dray_types::{Clock, Deadline, Fault, FaultCode, Period};
+use futures_util::FutureExt as _;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::admission::{Admission, Permit, Ticket};
+use super::flight::{Flights, Key, Lead, Outcome, Part, follow};
+use super::metrics::{Metrics, Way};
+use super::{Answer, Pending, span, work_until};
+use crate::settings::LimitsSection;
+
+/// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
+pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
+
+/// What all calls of one service share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    service: &'static str,
+    clock: Clock,
+    longest: Period,
+    admission: Arc<Admission>,
+    flights: Arc<Flights>,
+    metrics: Metrics,
+    stopping: AtomicBool,
+}
+
+/// One call of one running service.
+pub(crate) struct Answering {
+    pub(crate) subject: String,
+    pub(crate) grpc_path: &'static str,
+    shared: Arc<Shared>,
+    run: Box<dyn Fn(Meta, Bytes) -> Pending<Outcome> + Send + Sync>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        service: &'static str,
+        clock: Clock,
+        limits: &LimitsSection,
+        metrics: Metrics,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            service,
+            clock,
+            longest: limits.longest_call,
+            admission: Admission::new(limits.calls, limits.calls_per_tenant),
+            flights: Arc::default(),
+            metrics,
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on new calls are answered `unavailable`.
+    pub(crate) fn stop_admitting(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    fn refuse(&self, reason: &'static str, fault: Fault, meta: &Meta) -> Fault {
+        self.metrics.refused(self.service, reason);
+        with_trace(fault, meta)
+    }
+}
+
+impl Answering {
+    /// Ties a route to the service that runs it.
+    pub(crate) fn new<S: Send + Sync + 'static>(
+        answer: &Answer<S>,
+        service: &Arc<S>,
+        shared: &Arc<Shared>,
+    ) -> Self {
+        let handler = Arc::clone(&answer.handler);
+        let service = Arc::clone(service);
+        Self {
+            subject: answer.subject.clone(),
+            grpc_path: answer.grpc_path,
+            shared: Arc::clone(shared),
+            run: Box::new(move |meta, payload| handler(Arc::clone(&service), meta, payload)),
+        }
+    }
+
+    /// Counts a request whose envelope could not be read.
+    pub(crate) fn refused_envelope(&self) {
+        self.shared.metrics.refused(self.shared.service, "envelope");
+    }
+
+    /// Decides at once what becomes of a request. What is admitted is a future that ends with the answer; what
+    /// is not is a fault to answer now. `cancel` fires when the caller no longer wants the answer (C-9).
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        way: Way,
+        mut meta: Meta,
+        payload: Bytes,
+        cancel: CancellationToken,
+    ) -> Result<impl Future<Output = Outcome> + Send + use<>, Fault> {
+        let shared = &self.shared;
+        let now = shared.clock.now_ms();
+        let longest = Deadline::after(now, shared.longest.as_duration());
+        meta.deadline = meta.deadline.min(longest);
+        if shared.stopping.load(Ordering::Acquire) {
+            return Err(shared.refuse("stopping", stopping(), &meta));
+        }
+        if work_until(meta.deadline).has_passed(now) {
+            return Err(shared.refuse("expired", timed_out(), &meta));
+        }
+        let start = match shared
+            .flights
+            .join(Key::new(&self.subject, &meta, &payload))
+        {
+            Part::Lead(lead) => match shared.admission.admit(&meta.tenant) {
+                Ticket::Now(permit) => Start::Run(lead, Admitted::Now(permit)),
+                Ticket::Wait(granted) => Start::Run(lead, Admitted::Later(granted)),
+                Ticket::Full => return Err(shared.refuse("overloaded", overloaded(), &meta)),
+            },
+            Part::Follow(outcome) => Start::Follow(outcome),
+            Part::Crowded => return Err(shared.refuse("overloaded", overloaded(), &meta)),
+        };
+        let this = Arc::clone(self);
+        let span = span::for_call(shared.service, &self.subject, &meta);
+        meta.trace = span::context_of(&span, &meta.trace);
+        let running = shared.metrics.running(shared.service);
+        Ok(async move {
+            let started = Instant::now();
+            let outcome = tokio::select! {
+                outcome = this.conclude(start, meta.clone(), payload) => outcome,
+                () = cancel.cancelled() => Err(cancelled()),
+            };
+            let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
+            this.report(way, &meta, &outcome, started.elapsed());
+            drop(running);
+            outcome
+        }
+        .instrument(span))
+    }
+
+    async fn conclude(&self, start: Start, meta: Meta, payload: Bytes) -> Outcome {
+        let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
+        let concluded = tokio::time::timeout(left, async {
+            match start {
+                Start::Run(lead, admitted) => self.lead(lead, admitted, meta, payload).await,
+                Start::Follow(outcome) => match follow(outcome).await {
+                    Some(outcome) => outcome,
+                    None => Err(lost()),
+                },
+            }
+        });
+        concluded.await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    async fn lead(&self, lead: Lead, admitted: Admitted, meta: Meta, payload: Bytes) -> Outcome {
+        let _permit = match admitted {
+            Admitted::Now(permit) => permit,
+            Admitted::Later(granted) => granted.await.map_err(|_| stopping())?,
+        };
+        let outcome = self.guarded(meta, payload).await;
+        lead.finish(&outcome);
+        outcome
+    }
+
+    /// Runs the handler; a panic and a reply that cannot be sent become faults.
+    async fn guarded(&self, meta: Meta, payload: Bytes) -> Outcome {
+        // The closure may panic before its future exists.
+        let handler = AssertUnwindSafe(async { (self.run)(meta, payload).await });
+        match handler.catch_unwind().await {
+            Ok(Ok(reply)) if reply.len() > REPLY_LIMIT => {
+                tracing::error!(subject = %self.subject, size = reply.len(), "reply is too large to send");
+                Err(too_large())
+            }
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                self.shared.metrics.panicked(self.shared.service);
+                tracing::error!(subject = %self.subject, panic = panic_text(&*panic), "handler panicked");
+                Err(Fault::internal().detail("panic"))
+            }
+        }
+    }
+
+    fn report(&self, way: Way, meta: &Meta, outcome: &Outcome, took: Duration) {
+        let code = match outcome {
+            Ok(_) => "ok",
+            Err(fault) => fault.code.as_str(),
+        };
+        self.shared
+            .metrics
+            .answered(self.shared.service, way, code, took);
+        tracing::Span::current().record("dray.code", code);
+        let (detail, trace) = match outcome {
+            Ok(_) => ("", meta.trace.trace_id().unwrap_or_default()),
+            Err(fault) => (fault.detail.as_str(), fault.trace_id.as_str()),
+        };
+        tracing::info!(
+            subject = %self.subject,
+            operation = %meta.operation,
+            outcome = code,
+            detail,
+            trace_id = trace,
+            milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "call answered"
+        );
+    }
+}
+
+impl std::fmt::Debug for Answering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answering")
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
+}
+
+enum Start {
+    Run(Lead, Admitted),
+    Follow(watch::Receiver<Option<Outcome>>),
+}
+
+enum Admitted {
+    Now(Permit),
+    Later(oneshot::Receiver<Permit>),
+}
+
+/// What a panic said, cut short; never sent to a caller.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no text");
+    text.chars().take(200).collect()
+}
+
+fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {
+    if fault.trace_id.is_empty() {
+        fault.trace_id = meta.trace.trace_id().unwrap_or_default().to_owned();
+    }
+    fault
+}
+
+fn timed_out() -> Fault {
+    Fault::new(FaultCode::Timeout, "The request was not finished in time.")
+        .detail("deadline")
+        .advice("Try again, with more time if you can.")
+        .retry_after(Duration::from_secs(1))
+}
+
+fn overloaded() -> Fault {
+    Fault::new(FaultCode::RateLimited, "The service is busy.")
+        .detail("overloaded")
+        .advice("Try again a little later.")
+        .retry_after(Duration::from_millis(500))
+}
+
+pub(crate) fn stopping() -> Fault {
+    Fault::new(FaultCode::Unavailable, "The service is being restarted.")
+        .detail("stopping")
+        .advice("Try again in a moment.")
+        .retry_after(Duration::from_millis(250))
+}
+
+fn cancelled() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "The request was cancelled by whoever sent it.",
+    )
+    .detail("cancelled")
+}
+
+/// The request this one waited for ended without an answer: its connection was closed.
+fn lost() -> Fault {
+    Fault::new(FaultCode::Unavailable, "The request was interrupted.")
+        .detail("interrupted")
+        .advice("Try again.")
+        .retry_after(Duration::from_millis(50))
+}
+
+fn too_large() -> Fault {
+    Fault::new(FaultCode::TooLarge, "The answer is too large to be sent.")
+        .detail("reply_too_large")
+        .advice("Ask for less at once.")
+}

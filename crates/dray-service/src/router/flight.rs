@@ -1,0 +1,188 @@
+//! Concurrent requests that are one: the same operation asking for the same thing, over the bus, over gRPC or
+//! again because a first try was given up (messaging-reliability C-1, C-11). One of them runs, the others get
+//! its answer. Remembers nothing once it is answered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dray_bus::Meta;
+use dray_types::{AppId, Fault, OperationId, SessionId, TenantId};
+use tokio::sync::watch;
+
+/// How a request ended.
+pub(crate) type Outcome = Result<Bytes, Fault>;
+
+/// Most requests that wait for another one's answer; a caller makes at most three tries at once.
+const FOLLOWERS: usize = 8;
+
+/// What makes two requests one. The body is part of it: an operation may ask a service several things.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    subject: String,
+    tenant: TenantId,
+    session: Option<SessionId>,
+    app: Option<AppId>,
+    operation: OperationId,
+    payload: Bytes,
+}
+
+impl Key {
+    pub(crate) fn new(subject: &str, meta: &Meta, payload: &Bytes) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            tenant: meta.tenant.clone(),
+            session: meta.session.clone(),
+            app: meta.app.clone(),
+            operation: meta.operation.clone(),
+            payload: payload.clone(),
+        }
+    }
+}
+
+/// Everything that is being answered right now.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    open: Mutex<HashMap<Key, Flight>>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    outcome: watch::Receiver<Option<Outcome>>,
+    followers: usize,
+}
+
+/// The part that a request plays.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// It runs.
+    Lead(Lead),
+    /// It waits for the one that runs.
+    Follow(watch::Receiver<Option<Outcome>>),
+    /// Too many wait already.
+    Crowded,
+}
+
+/// The one that runs. Dropped without an answer, its followers learn that there is none.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    flights: Arc<Flights>,
+    key: Key,
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+impl Flights {
+    pub(crate) fn join(self: &Arc<Self>, key: Key) -> Part {
+        let mut open = self.lock();
+        if let Some(flight) = open.get_mut(&key) {
+            if flight.followers >= FOLLOWERS {
+                return Part::Crowded;
+            }
+            flight.followers += 1;
+            return Part::Follow(flight.outcome.clone());
+        }
+        let (sender, outcome) = watch::channel(None);
+        open.insert(
+            key.clone(),
+            Flight {
+                outcome,
+                followers: 0,
+            },
+        );
+        Part::Lead(Lead {
+            flights: Arc::clone(self),
+            key,
+            outcome: sender,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Flight>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lead {
+    /// Gives everybody the answer.
+    pub(crate) fn finish(self, outcome: &Outcome) {
+        self.outcome.send_replace(Some(outcome.clone()));
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.flights.lock().remove(&self.key);
+    }
+}
+
+/// The answer of the one that runs; `None` when it ended without.
+pub(crate) async fn follow(mut outcome: watch::Receiver<Option<Outcome>>) -> Option<Outcome> {
+    let answered = outcome.wait_for(Option::is_some).await.ok()?;
+    answered.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Deadline;
+
+    use super::*;
+
+    fn key(operation: &str, tenant: &str, payload: &'static [u8]) -> Key {
+        let meta = Meta::new(TenantId::new(tenant).unwrap(), Deadline::from_unix_ms(1))
+            .with_operation(OperationId::new(operation).unwrap());
+        Key::new("dray.test.v1.echo", &meta, &Bytes::from_static(payload))
+    }
+
+    fn lead(flights: &Arc<Flights>, key: Key) -> Lead {
+        match flights.join(key) {
+            Part::Lead(lead) => lead,
+            other => panic!("expected to lead, got {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn followers_get_the_answer_of_the_one_that_runs() {
+        let flights = Arc::new(Flights::default());
+        let first = lead(&flights, key("o", "t", b"x"));
+        let Part::Follow(second) = flights.join(key("o", "t", b"x")) else {
+            panic!("the same request must follow");
+        };
+        let answer: Outcome = Ok(Bytes::from_static(b"answer"));
+        first.finish(&answer);
+        assert_eq!(follow(second).await, Some(answer));
+        drop(lead(&flights, key("o", "t", b"x")));
+    }
+
+    #[tokio::test]
+    async fn a_lead_that_vanishes_leaves_no_answer_and_no_trace() {
+        let flights = Arc::new(Flights::default());
+        let first = lead(&flights, key("o", "t", b"x"));
+        let Part::Follow(second) = flights.join(key("o", "t", b"x")) else {
+            panic!("the same request must follow");
+        };
+        drop(first);
+        assert_eq!(follow(second).await, None);
+        assert!(flights.lock().is_empty());
+    }
+
+    #[test]
+    fn another_tenant_operation_or_body_is_another_request() {
+        let flights = Arc::new(Flights::default());
+        let _held = [
+            lead(&flights, key("o", "t", b"x")),
+            lead(&flights, key("o", "u", b"x")),
+            lead(&flights, key("p", "t", b"x")),
+            lead(&flights, key("o", "t", b"y")),
+        ];
+    }
+
+    #[test]
+    fn followers_are_bounded() {
+        let flights = Arc::new(Flights::default());
+        let _lead = lead(&flights, key("o", "t", b"x"));
+        let mut followers: Vec<Part> = (0..=FOLLOWERS)
+            .map(|_| flights.join(key("o", "t", b"x")))
+            .collect();
+        assert!(matches!(followers.pop(), Some(Part::Crowded)));
+        assert!(followers.iter().all(|part| matches!(part, Part::Follow(_))));
+    }
+}

@@ -1,0 +1,187 @@
+//! From a message to a handler and back: decode, deadline, admission, span, metrics, fault.
+//!
+//! The same route answers over the bus and over gRPC. Handlers see typed requests and return typed replies;
+//! what lies between is type-erased once, here.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_bus::{Completed, Delivery, Failure, Meta};
+use dray_proto::contract::{Call, Work};
+use dray_types::{Deadline, Fault};
+use prost::Message;
+
+pub(crate) mod admission;
+mod answer;
+mod consume;
+pub(crate) mod flight;
+mod metrics;
+mod reader;
+pub(crate) mod span;
+
+pub(crate) use answer::{Answering, Shared};
+pub(crate) use consume::{Consuming, Pulling, pull_while_ready};
+pub(crate) use metrics::{Metrics, Way};
+pub(crate) use reader::read;
+
+/// One request, decoded.
+#[derive(Clone, Debug)]
+pub struct Request<C> {
+    /// Who asks, until when, and in which trace. `trace` is the context of the handler's own span, ready to be
+    /// passed on; `deadline` is the caller's instant, passed on unchanged (messaging-reliability C-3).
+    pub meta: Meta,
+    /// What is asked.
+    pub body: C,
+}
+
+impl<C> Request<C> {
+    /// A request as the router hands it out.
+    pub fn new(meta: Meta, body: C) -> Self {
+        Self { meta, body }
+    }
+
+    /// When the handler is cancelled: a little before the caller gives up, so that the answer still arrives.
+    pub fn work_until(&self) -> Deadline {
+        work_until(self.meta.deadline)
+    }
+}
+
+/// What a responder keeps of the deadline for its answer to travel (messaging-reliability C-3).
+pub(crate) fn work_until(deadline: Deadline) -> Deadline {
+    deadline.earlier(dray_bus::RESPONDER_MARGIN)
+}
+
+type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// A handler with its types erased: encoded request in, encoded reply out.
+pub(crate) type Handler<S> =
+    dyn Fn(Arc<S>, Meta, Bytes) -> Pending<Result<Bytes, Fault>> + Send + Sync;
+
+/// One call that a service answers.
+pub(crate) struct Answer<S> {
+    pub(crate) subject: String,
+    pub(crate) grpc_path: &'static str,
+    pub(crate) handler: Arc<Handler<S>>,
+}
+
+/// Collects what a service answers and consumes.
+pub struct Router<S> {
+    pub(crate) answers: Vec<Answer<S>>,
+    pub(crate) consumers: Vec<Arc<dyn Consuming<S>>>,
+    pub(crate) checks: Vec<Check<S>>,
+}
+
+/// A readiness check of a service.
+pub(crate) struct Check<S> {
+    pub(crate) name: &'static str,
+    pub(crate) run: Arc<dyn Fn(Arc<S>) -> Pending<Result<(), String>> + Send + Sync>,
+}
+
+impl<S: Send + Sync + 'static> Router<S> {
+    pub(crate) fn new() -> Self {
+        Self {
+            answers: Vec::new(),
+            consumers: Vec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    /// Answers a call, over the bus and over gRPC. Subject and reply type follow from the request type.
+    ///
+    /// The handler is dropped when its deadline passes or its caller cancels, so it must hold nothing that
+    /// only its end would put right. Concurrent identical requests with one operation id run it once.
+    #[must_use]
+    pub fn answer<C, H, F, E>(mut self, handler: H) -> Self
+    where
+        C: Call,
+        H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        self.answers.push(Answer {
+            subject: dray_proto::contract::call_subject::<C>(),
+            grpc_path: C::GRPC_PATH,
+            handler: erase::<S, C, H, F, E>(handler),
+        });
+        self
+    }
+
+    /// Consumes work. The durable consumer has the service's name and is provisioned, not created here.
+    ///
+    /// The handler's outcome is final for this attempt: the bus records it in the ledger before the message is
+    /// acknowledged (messaging-reliability 6.2).
+    #[must_use]
+    pub fn consume<W, H, F>(mut self, handler: H) -> Self
+    where
+        W: Work,
+        H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+    {
+        self.consumers
+            .push(Arc::new(consume::Consumer::new(handler)));
+        self
+    }
+
+    /// Adds a condition of readiness. While it fails, `/ready` fails and no work is pulled. An error is one
+    /// sentence for the operator, without secrets.
+    #[must_use]
+    pub fn ready<H, F>(mut self, name: &'static str, check: H) -> Self
+    where
+        H: Fn(Arc<S>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        self.checks.push(Check {
+            name,
+            run: Arc::new(move |service| Box::pin(check(service))),
+        });
+        self
+    }
+}
+
+impl<S> fmt::Debug for Router<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field(
+                "answers",
+                &self
+                    .answers
+                    .iter()
+                    .map(|answer| &answer.subject)
+                    .collect::<Vec<_>>(),
+            )
+            .field("consumers", &self.consumers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn erase<S, C, H, F, E>(handler: H) -> Arc<Handler<S>>
+where
+    S: Send + Sync + 'static,
+    C: Call,
+    H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+    E: Into<Fault> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |service, meta, payload| {
+        let handler = Arc::clone(&handler);
+        Box::pin(async move {
+            let body = C::decode(payload).map_err(|_| undecodable())?;
+            let reply = handler(service, Request::new(meta, body)).await;
+            reply
+                .map(|reply| reply.encode_to_vec().into())
+                .map_err(Into::into)
+        })
+    })
+}
+
+fn undecodable() -> Fault {
+    Fault::new(
+        dray_types::FaultCode::InvalidArgument,
+        "The request could not be decoded.",
+    )
+    .detail("undecodable")
+    .advice("Send a message of the documented type.")
+}

@@ -1,0 +1,68 @@
+//! What a service has to say about itself.
+
+use std::error::Error;
+use std::future::Future;
+
+use opentelemetry::metrics::Meter;
+
+use crate::{Context, Router, config};
+
+/// One service: a name, a configuration and handlers. The [`Host`](crate::Host) does the rest.
+pub trait Service: Sized + Send + Sync + 'static {
+    /// Written once: section, queue group, durable consumer, metric label and span take it from here. Kebab case.
+    const NAME: &'static str;
+
+    /// The service's section of the configuration.
+    type Config: config::Section;
+
+    /// Opens what the service needs. Nothing is accepted before this returns, and whatever it opened must be
+    /// closed by dropping when it fails half way.
+    fn start(
+        config: Self::Config,
+        cx: &Context,
+    ) -> impl Future<Output = Result<Self, StartError>> + Send;
+
+    /// Says what the service answers and consumes. Called once, before the service starts.
+    fn routes(router: Router<Self>) -> Router<Self>;
+
+    /// Creates every instrument of the service once, so that the reference page of metrics can be written
+    /// without starting anything. Usually `Metrics::new(meter);`.
+    fn instruments(meter: &Meter) {
+        let _ = meter;
+    }
+
+    /// Runs after the last handler has returned.
+    fn stop(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// Why a service could not start, for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StartError {
+    message: String,
+    #[source]
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StartError {
+    /// A failure that says it all: what could not be done, and what would be right.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// A failure with its cause: what could not be done, and the error that stopped it.
+    pub fn with_source(
+        message: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            message: message.into(),
+            source: Some(Box::new(source)),
+        }
+    }
+}

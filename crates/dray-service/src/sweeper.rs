@@ -1,0 +1,34 @@
+//! The sweeper as a service: it finds work that stopped moving and gives it a terminal state
+//! (messaging-reliability 9).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Context, Router, Service, StartError, config};
+
+/// Runs the bus's sweeper. One replica is enough; several do no harm.
+#[derive(Debug)]
+pub struct Sweeper {}
+
+/// The sweeper has nothing to configure.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SweeperSection {}
+
+impl config::Section for SweeperSection {}
+
+impl Service for Sweeper {
+    const NAME: &'static str = "sweeper";
+    type Config = SweeperSection;
+
+    async fn start(_config: SweeperSection, cx: &Context) -> Result<Self, StartError> {
+        let sweeper = dray_bus::Sweeper::new(cx.bus.clone());
+        let stop = cx.stop.clone();
+        cx.tasks.spawn(async move { sweeper.run(stop).await });
+        Ok(Self {})
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+    }
+}

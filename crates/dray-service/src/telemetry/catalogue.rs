@@ -1,0 +1,147 @@
+//! Writes down which instruments exist, for the reference page of metrics.
+//!
+//! A [`Catalogue`] is a meter that measures nothing and remembers what was created on it.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry::metrics::{
+    AsyncInstrumentBuilder, Counter, Gauge, Histogram, HistogramBuilder, InstrumentBuilder,
+    InstrumentProvider, Meter, ObservableCounter, ObservableGauge, ObservableUpDownCounter,
+    UpDownCounter,
+};
+
+/// Remembers every instrument that is created on its meter.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    instruments: Arc<Mutex<Vec<Instrument>>>,
+}
+
+/// One instrument.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instrument {
+    /// Name as created; Prometheus shows it under the same name.
+    pub name: String,
+    /// `counter`, `gauge`, `up/down counter` or `histogram`.
+    pub kind: &'static str,
+    /// What it measures, with its unit and labels.
+    pub description: String,
+}
+
+impl Catalogue {
+    /// An empty catalogue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The meter to create instruments on.
+    pub fn meter(&self) -> Meter {
+        Meter::new(Arc::new(self.clone()))
+    }
+
+    /// What was created, sorted by name, each once.
+    pub fn instruments(&self) -> Vec<Instrument> {
+        let mut instruments = self
+            .instruments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        instruments.sort();
+        instruments.dedup();
+        instruments
+    }
+
+    fn note(
+        &self,
+        kind: &'static str,
+        name: &Cow<'static, str>,
+        description: Option<&Cow<'static, str>>,
+    ) {
+        let description = description.map(Cow::to_string).unwrap_or_default();
+        self.instruments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Instrument {
+                name: name.to_string(),
+                kind,
+                description,
+            });
+    }
+}
+
+macro_rules! noted {
+    ($($method:ident: $builder:ty => $instrument:ty, $kind:literal;)+) => {
+        impl InstrumentProvider for Catalogue {
+            $(fn $method(&self, builder: $builder) -> $instrument {
+                self.note($kind, &builder.name, builder.description.as_ref());
+                Quiet.$method(builder)
+            })+
+        }
+    };
+}
+
+noted! {
+    u64_counter: InstrumentBuilder<'_, Counter<u64>> => Counter<u64>, "counter";
+    f64_counter: InstrumentBuilder<'_, Counter<f64>> => Counter<f64>, "counter";
+    i64_up_down_counter: InstrumentBuilder<'_, UpDownCounter<i64>> => UpDownCounter<i64>, "up/down counter";
+    f64_up_down_counter: InstrumentBuilder<'_, UpDownCounter<f64>> => UpDownCounter<f64>, "up/down counter";
+    u64_gauge: InstrumentBuilder<'_, Gauge<u64>> => Gauge<u64>, "gauge";
+    f64_gauge: InstrumentBuilder<'_, Gauge<f64>> => Gauge<f64>, "gauge";
+    i64_gauge: InstrumentBuilder<'_, Gauge<i64>> => Gauge<i64>, "gauge";
+    u64_histogram: HistogramBuilder<'_, Histogram<u64>> => Histogram<u64>, "histogram";
+    f64_histogram: HistogramBuilder<'_, Histogram<f64>> => Histogram<f64>, "histogram";
+    u64_observable_counter: AsyncInstrumentBuilder<'_, ObservableCounter<u64>, u64> => ObservableCounter<u64>, "counter";
+    f64_observable_counter: AsyncInstrumentBuilder<'_, ObservableCounter<f64>, f64> => ObservableCounter<f64>, "counter";
+    u64_observable_gauge: AsyncInstrumentBuilder<'_, ObservableGauge<u64>, u64> => ObservableGauge<u64>, "gauge";
+    f64_observable_gauge: AsyncInstrumentBuilder<'_, ObservableGauge<f64>, f64> => ObservableGauge<f64>, "gauge";
+    i64_observable_gauge: AsyncInstrumentBuilder<'_, ObservableGauge<i64>, i64> => ObservableGauge<i64>, "gauge";
+    i64_observable_up_down_counter:
+        AsyncInstrumentBuilder<'_, ObservableUpDownCounter<i64>, i64> => ObservableUpDownCounter<i64>, "up/down counter";
+    f64_observable_up_down_counter:
+        AsyncInstrumentBuilder<'_, ObservableUpDownCounter<f64>, f64> => ObservableUpDownCounter<f64>, "up/down counter";
+}
+
+/// Makes instruments that measure nothing.
+struct Quiet;
+
+impl InstrumentProvider for Quiet {}
+
+/// The Markdown of `docs/metrics.md`: one table per group, a group being a name and whatever creates its
+/// instruments.
+pub fn metrics_reference(groups: &[(&str, fn(&Meter))]) -> String {
+    let mut page = String::from(HEAD);
+    for (name, create) in groups {
+        let catalogue = Catalogue::new();
+        create(&catalogue.meter());
+        let instruments = catalogue.instruments();
+        if instruments.is_empty() {
+            continue;
+        }
+        let _ = write!(
+            page,
+            "\n## {name}\n\n| metric | kind | meaning |\n|---|---|---|\n"
+        );
+        for Instrument {
+            name,
+            kind,
+            description,
+        } in instruments
+        {
+            let _ = writeln!(
+                page,
+                "| `{name}` | {kind} | {} |",
+                description.replace('|', "\\|")
+            );
+        }
+    }
+    page
+}
+
+const HEAD: &str = "# Metrics
+
+This page is generated (`cargo xtask generate`); the text comes from the code.
+
+Every process serves its metrics at `/metrics` in the Prometheus text format, and sends the same ones to the OTLP
+endpoint when one is configured. Labels come from closed sets; none holds a URL, an id or a message.
+";

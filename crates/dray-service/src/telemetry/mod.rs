@@ -1,0 +1,207 @@
+//! Logs, traces and metrics of one process, as values: nothing here is global. Only the edge of a binary makes
+//! the subscriber global ([`Telemetry::install`]); two systems in one process share whatever subscriber there is
+//! and have their own meters.
+
+mod catalogue;
+mod redact;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use opentelemetry::metrics::{Meter, MeterProvider as _};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::WithExportConfig as _;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use prometheus::{Encoder as _, TextEncoder};
+use tracing::Subscriber;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+pub use catalogue::{Catalogue, Instrument, metrics_reference};
+pub use redact::{Redacting, redact};
+
+use crate::settings::{LogFormat, TelemetrySection};
+
+/// Name of the instrumentation scope.
+const SCOPE: &str = "dray";
+/// How long the last spans and metrics may take to leave.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// The providers of one process.
+#[derive(Debug)]
+pub struct Telemetry {
+    registry: prometheus::Registry,
+    meters: SdkMeterProvider,
+    traces: Option<SdkTracerProvider>,
+    section: TelemetrySection,
+}
+
+/// Why telemetry could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The OTLP exporter refused its configuration.
+    #[error("the OTLP exporter could not be built")]
+    Otlp(#[source] opentelemetry_otlp::ExporterBuildError),
+    /// The Prometheus exporter could not be registered.
+    #[error("the Prometheus exporter could not be built")]
+    Prometheus(#[source] opentelemetry_sdk::error::OTelSdkError),
+    /// Some other code of the process has installed a subscriber before.
+    #[error("the process has a tracing subscriber already")]
+    Installed(#[source] tracing::subscriber::SetGlobalDefaultError),
+    /// Metrics could not be written down.
+    #[error("the metrics could not be encoded")]
+    Encode(#[source] prometheus::Error),
+}
+
+impl Telemetry {
+    /// Opens what the section asks for; `service` and `instance` name this process in what is sent. Needs a tokio
+    /// runtime when an OTLP endpoint is configured.
+    pub fn start(
+        section: &TelemetrySection,
+        service: &str,
+        instance: &str,
+    ) -> Result<Self, TelemetryError> {
+        let resource = Resource::builder_empty()
+            .with_service_name(service.to_owned())
+            .with_attribute(opentelemetry::KeyValue::new(
+                "service.instance.id",
+                instance.to_owned(),
+            ))
+            .with_attribute(opentelemetry::KeyValue::new(
+                "service.version",
+                env!("CARGO_PKG_VERSION"),
+            ))
+            .build();
+        let registry = prometheus::Registry::new();
+        let exporter = opentelemetry_prometheus::exporter()
+            .with_registry(registry.clone())
+            .build()
+            .map_err(TelemetryError::Prometheus)?;
+        let mut meters = SdkMeterProvider::builder()
+            .with_resource(resource.clone())
+            .with_reader(exporter);
+        let mut traces = None;
+        if let Some(endpoint) = &section.otlp_endpoint {
+            meters = meters.with_reader(metric_reader(endpoint, section)?);
+            traces = Some(tracer_provider(endpoint, section, resource)?);
+        }
+        Ok(Self {
+            registry,
+            meters: meters.build(),
+            traces,
+            section: section.clone(),
+        })
+    }
+
+    /// Where services create their instruments.
+    pub fn meter(&self) -> Meter {
+        self.meters.meter(SCOPE)
+    }
+
+    /// All metrics in the Prometheus text format.
+    pub fn prometheus(&self) -> Result<String, TelemetryError> {
+        encode(&self.registry)
+    }
+
+    pub(crate) fn registry(&self) -> prometheus::Registry {
+        self.registry.clone()
+    }
+
+    /// The subscriber that the section describes: redacted log lines to standard error, spans to OTLP.
+    pub fn subscriber(&self) -> Box<dyn Subscriber + Send + Sync> {
+        self.subscriber_to(std::io::stderr)
+    }
+
+    /// The same with log lines to `writer`.
+    pub fn subscriber_to<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
+    where
+        W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+    {
+        let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(&self.section.level);
+        let spans = self
+            .traces
+            .as_ref()
+            .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer(SCOPE)));
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(Redacting::new(writer));
+        let registry = tracing_subscriber::registry().with(filter).with(spans);
+        match self.section.format {
+            LogFormat::Text => Box::new(registry.with(lines)),
+            LogFormat::Json => Box::new(registry.with(lines.json().flatten_event(true))),
+        }
+    }
+
+    /// Makes the subscriber that of the whole process. For the edge of a binary, once.
+    pub fn install(&self) -> Result<(), TelemetryError> {
+        tracing::subscriber::set_global_default(self.subscriber())
+            .map_err(TelemetryError::Installed)
+    }
+
+    /// Sends what is left and closes the exporters, within a few seconds; errors are logged.
+    pub async fn shutdown(&self) {
+        let traces = self.traces.clone();
+        let meters = self.meters.clone();
+        // The exporters' own wait blocks the thread it is called on.
+        let sent = tokio::task::spawn_blocking(move || {
+            let spans = traces.map_or(Ok(()), |traces| traces.shutdown_with_timeout(FLUSH));
+            (spans, meters.shutdown_with_timeout(FLUSH))
+        });
+        let Ok((spans, metrics)) = sent.await else {
+            return;
+        };
+        if let Err(error) = spans {
+            tracing::warn!(%error, "some spans were not sent");
+        }
+        if let Err(error) = metrics {
+            tracing::warn!(%error, "some metrics were not sent");
+        }
+    }
+}
+
+/// A meter that measures nothing.
+pub(crate) fn no_meter() -> Meter {
+    opentelemetry::metrics::noop::NoopMeterProvider::new().meter(SCOPE)
+}
+
+pub(crate) fn encode(registry: &prometheus::Registry) -> Result<String, TelemetryError> {
+    let mut text = Vec::new();
+    TextEncoder::new()
+        .encode(&registry.gather(), &mut text)
+        .map_err(TelemetryError::Encode)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn metric_reader(
+    endpoint: &str,
+    section: &TelemetrySection,
+) -> Result<PeriodicReader<opentelemetry_otlp::MetricExporter>, TelemetryError> {
+    let exporter = opentelemetry_otlp::MetricExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .build()
+        .map_err(TelemetryError::Otlp)?;
+    Ok(PeriodicReader::builder(exporter)
+        .with_interval(section.metrics_interval.as_duration())
+        .build())
+}
+
+fn tracer_provider(
+    endpoint: &str,
+    section: &TelemetrySection,
+    resource: Resource,
+) -> Result<SdkTracerProvider, TelemetryError> {
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .build()
+        .map_err(TelemetryError::Otlp)?;
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(section.sample_ratio)));
+    Ok(SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(sampler)
+        .with_batch_exporter(exporter)
+        .build())
+}

@@ -1,0 +1,223 @@
+//! Telemetry from the outside: what reaches the log, the metrics page and an OTLP collector.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_stream::wrappers::TcpListenerStream;
+
+use super::*;
+use crate::grpc::Raw;
+
+/// Collects what is written to it.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn logged(section: &TelemetrySection, log: impl FnOnce()) -> String {
+    let telemetry = Telemetry::start(section, "test", "i-1").unwrap();
+    let page = Page::default();
+    let writer = page.clone();
+    let subscriber = telemetry.subscriber_to(move || writer.clone());
+    tracing::subscriber::with_default(subscriber, log);
+    page.text()
+}
+
+#[test]
+fn secrets_of_presigned_urls_do_not_reach_the_log_in_any_format() {
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let section = TelemetrySection {
+            format,
+            ..TelemetrySection::default()
+        };
+        let text = logged(&section, || {
+            let url = "https://s3/b?X-Amz-Credential=AKID&X-Amz-Signature=5ec4e7&X-Amz-Security-Token=t0k3n";
+            let error = io::Error::other(format!("GET {url} failed"));
+            let span = tracing::info_span!("outer", url);
+            let _inside = span.enter();
+            tracing::info!(url, %error, "uploading to {url}");
+        });
+        assert!(
+            text.contains("uploading to https://s3/b?X-Amz-Credential=***"),
+            "{text}"
+        );
+        for secret in ["AKID", "5ec4e7", "t0k3n"] {
+            assert!(!text.contains(secret), "{secret} is in {text}");
+        }
+    }
+}
+
+#[test]
+fn json_lines_are_json_with_fields() {
+    let section = TelemetrySection {
+        format: LogFormat::Json,
+        ..TelemetrySection::default()
+    };
+    let text = logged(&section, || tracing::info!(operation = "o-1", "done"));
+    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(
+        (&line["message"], &line["operation"], &line["level"]),
+        (&"done".into(), &"o-1".into(), &"INFO".into())
+    );
+}
+
+#[test]
+fn the_level_decides_which_lines_are_written() {
+    let section = TelemetrySection {
+        level: "warn,dray_service=debug".to_owned(),
+        ..TelemetrySection::default()
+    };
+    let text = logged(&section, || {
+        tracing::debug!("ours");
+        tracing::debug!(target: "other", "theirs");
+        tracing::warn!(target: "other", "trouble");
+    });
+    assert!(
+        text.contains("ours") && text.contains("trouble") && !text.contains("theirs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn metrics_keep_their_names_on_the_prometheus_page() {
+    let telemetry = Telemetry::start(&TelemetrySection::default(), "test", "i-1").unwrap();
+    let meter = telemetry.meter();
+    meter
+        .u64_counter("dray_test_total")
+        .with_description("Tests.")
+        .build()
+        .add(2, &[]);
+    meter
+        .f64_histogram("dray_test_seconds")
+        .build()
+        .record(0.5, &[]);
+    let page = telemetry.prometheus().unwrap();
+    assert!(page.contains("# HELP dray_test_total Tests."), "{page}");
+    assert!(page.contains("# TYPE dray_test_total counter"), "{page}");
+    assert!(
+        page.lines()
+            .any(|line| line.starts_with("dray_test_total{") && line.ends_with(" 2")),
+        "{page}"
+    );
+    assert!(page.contains("dray_test_seconds_bucket"), "{page}");
+    let other = Telemetry::start(&TelemetrySection::default(), "test", "i-2").unwrap();
+    assert!(
+        !other.prometheus().unwrap().contains("dray_test"),
+        "each has its own meters"
+    );
+}
+
+#[test]
+fn the_metrics_page_lists_what_is_created() {
+    let page = metrics_reference(&[
+        ("nothing", |_| {}),
+        ("fetcher", |meter| {
+            meter
+                .u64_counter("dray_b_total")
+                .with_description("Counts a|b.")
+                .build();
+            meter
+                .f64_histogram("dray_a_seconds")
+                .with_description("Seconds.")
+                .build();
+            meter
+                .u64_observable_gauge("dray_c")
+                .with_callback(|_| {})
+                .build();
+            meter
+                .u64_counter("dray_b_total")
+                .with_description("Counts a|b.")
+                .build();
+        }),
+    ]);
+    let table = "## fetcher\n\n| metric | kind | meaning |\n|---|---|---|\n\
+                 | `dray_a_seconds` | histogram | Seconds. |\n\
+                 | `dray_b_total` | counter | Counts a\\|b. |\n\
+                 | `dray_c` | gauge |  |\n";
+    assert!(page.ends_with(table), "{page}");
+    assert!(!page.contains("## nothing"));
+}
+
+/// A collector that notes which exports came.
+async fn collector(
+    seen: Arc<Mutex<Vec<&'static str>>>,
+) -> (std::net::SocketAddr, tokio::task::JoinSet<()>) {
+    let mut routes = axum::Router::new();
+    for (path, kind) in [
+        (
+            "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            "traces",
+        ),
+        (
+            "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+            "metrics",
+        ),
+    ] {
+        let seen = Arc::clone(&seen);
+        let export = move |request: axum::extract::Request| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
+                    let text = String::from_utf8_lossy(request.get_ref()).into_owned();
+                    assert!(text.contains("test-service"), "{text}");
+                    seen.lock().unwrap().push(kind);
+                    async { Ok::<_, tonic::Status>(tonic::Response::new(Bytes::new())) }
+                });
+                tonic::server::Grpc::new(Raw).unary(unary, request).await
+            }
+        };
+        routes = routes.route(path, axum::routing::post(export));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        tonic::transport::Server::builder()
+            .add_routes(tonic::service::Routes::from(routes))
+            .serve_with_incoming(TcpListenerStream::new(listener))
+            .await
+            .unwrap();
+    });
+    (address, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_and_metrics_reach_an_otlp_collector_by_the_end() {
+    let seen = Arc::default();
+    let (address, _collector) = collector(Arc::clone(&seen)).await;
+    let section = TelemetrySection {
+        otlp_endpoint: Some(format!("http://{address}")),
+        ..TelemetrySection::default()
+    };
+    let telemetry = Telemetry::start(&section, "test-service", "i-1").unwrap();
+    telemetry
+        .meter()
+        .u64_counter("dray_test_total")
+        .build()
+        .add(1, &[]);
+    let subscriber = telemetry.subscriber_to(io::sink);
+    tracing::subscriber::with_default(subscriber, || tracing::info_span!("work").in_scope(|| ()));
+    tokio::time::timeout(Duration::from_secs(20), telemetry.shutdown())
+        .await
+        .unwrap();
+    let mut kinds = seen.lock().unwrap().clone();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["metrics", "traces"]);
+}

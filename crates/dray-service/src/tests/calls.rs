@@ -1,0 +1,239 @@
+//! Calls over the bus: answers, faults, deadlines, limits, panics, repeats.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dray_types::{FaultCode, Retry};
+use futures_util::future::join_all;
+
+use super::service::{World, call, meta, meta_for};
+
+#[tokio::test]
+async fn a_call_is_answered_with_the_configured_greeting() {
+    let world = World::new(&[("file-resolver.greeting", "hello ")]).await;
+    assert_eq!(world.call("echo:world").await.unwrap(), "hello world");
+    assert_eq!(world.running.stop().await.cut_short, false);
+}
+
+#[tokio::test]
+async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
+    let world = World::new(&[]).await;
+    let fault = world.call("fault:").await.unwrap_err();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Denied, "because")
+    );
+    assert_eq!(
+        (fault.message.as_str(), fault.advice.as_str()),
+        ("No.", "Do not.")
+    );
+    assert_eq!(fault.trace_id.len(), 32);
+}
+
+#[tokio::test]
+async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
+    let world = World::new(&[]).await;
+    // Internal faults are worth another try, so give the caller time for one only.
+    let fault = call(
+        &world.bus(),
+        &meta_for("acme", Duration::from_millis(900)),
+        "panic:",
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(fault.code, FaultCode::Internal);
+    assert_eq!(fault.message, dray_types::fault::INTERNAL_MESSAGE);
+    assert_eq!(world.call("echo:still here").await.unwrap(), "still here");
+    let metrics = world.running.metrics().unwrap();
+    assert!(metrics.contains("dray_panics_total{"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_hears_of_it() {
+    let world = World::new(&[]).await;
+    let fault = call(
+        &world.bus(),
+        &meta_for("acme", Duration::from_millis(600)),
+        "forever:",
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(fault.code, FaultCode::Timeout);
+    world.probe.wait_inside(0).await;
+}
+
+#[tokio::test]
+async fn a_request_without_enough_time_is_answered_without_work() {
+    let world = World::new(&[]).await;
+    let fault = call(
+        &world.bus(),
+        &meta_for("acme", Duration::from_millis(200)),
+        "echo:x",
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(fault.code, FaultCode::Timeout);
+    assert_eq!(world.probe.entered.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_deadline_beyond_the_longest_call_is_cut() {
+    let world = World::new(&[("limits.longest_call", "1s")]).await;
+    let fault = call(
+        &world.bus(),
+        &meta_for("acme", Duration::from_secs(60)),
+        "forever:",
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Timeout, "deadline")
+    );
+}
+
+#[tokio::test]
+async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
+    let world = World::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
+    let bus = world.bus();
+    let held = |count: usize| {
+        let bus = bus.clone();
+        async move {
+            join_all((0..count).map(|_| {
+                let bus = bus.clone();
+                async move { call(&bus, &meta("acme"), "hold:").await }
+            }))
+            .await
+        }
+    };
+    let mut handlers = tokio::task::JoinSet::new();
+    handlers.spawn(held(4));
+    world.probe.wait_inside(2).await;
+    // Two run and two wait; a fifth has no place. The caller gives up after its own tries.
+    let fault = call(
+        &bus,
+        &meta_for("acme", Duration::from_millis(700)),
+        "echo:x",
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(fault.code, FaultCode::RateLimited);
+    assert!(matches!(fault.retry, Retry::After(delay) if !delay.is_zero()));
+    while world.probe.entered.load(Ordering::SeqCst) < 4 {
+        world.probe.release.notify_waiters();
+        tokio::task::yield_now().await;
+    }
+    let release = async {
+        loop {
+            world.probe.release.notify_waiters();
+            tokio::task::yield_now().await;
+        }
+    };
+    let results = tokio::select! {
+        results = handlers.join_next() => results.unwrap().unwrap(),
+        () = release => unreachable!(),
+    };
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let metrics = world.running.metrics().unwrap();
+    assert!(metrics.contains("reason=\"overloaded\""), "{metrics}");
+}
+
+#[tokio::test]
+async fn one_tenant_leaves_room_for_another() {
+    let world = World::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
+    let bus = world.bus();
+    let mut handlers = tokio::task::JoinSet::new();
+    handlers.spawn(async move { call(&bus, &meta("greedy"), "hold:").await });
+    world.probe.wait_inside(1).await;
+    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    assert_eq!(other.unwrap(), "served");
+}
+
+#[tokio::test]
+async fn a_reply_that_is_too_large_becomes_a_fault() {
+    let world = World::new(&[]).await;
+    assert_eq!(world.call("large:100000").await.unwrap().len(), 100_000);
+    let fault = world.call("large:200000").await.unwrap_err();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::TooLarge, "reply_too_large")
+    );
+}
+
+#[tokio::test]
+async fn the_same_operation_asked_twice_at_once_runs_once() {
+    let world = World::new(&[]).await;
+    let (bus, meta) = (world.bus(), meta("acme"));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let (bus, meta) = (bus.clone(), meta.clone());
+        callers.spawn(async move { call(&bus, &meta, "hold:").await });
+    }
+    world.probe.wait_inside(1).await;
+    // Another operation goes through the same queue, so the second try has been read when it is answered.
+    assert_eq!(world.call("echo:x").await.unwrap(), "x");
+    world.probe.release.notify_waiters();
+    while let Some(answer) = callers.join_next().await {
+        assert_eq!(answer.unwrap().unwrap(), "released");
+    }
+    assert_eq!(
+        world.probe.entered.load(Ordering::SeqCst),
+        2,
+        "one for both, one for the echo"
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_decode_is_refused_in_words() {
+    let world = World::new(&[]).await;
+    // A message of another type on the subject: field 1 is a varint where a text belongs.
+    let fault = raw(&world, &[0x08, 0x01]).await;
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::InvalidArgument, "undecodable")
+    );
+}
+
+/// Sends bytes as a fetch request and returns the fault that comes back.
+async fn raw(world: &World, payload: &'static [u8]) -> dray_types::Fault {
+    use prost::bytes::{Buf, BufMut};
+    use prost::encoding::{DecodeContext, WireType};
+
+    #[derive(Clone, Debug, Default)]
+    struct Wrong(&'static [u8]);
+    impl prost::Message for Wrong {
+        fn encode_raw(&self, buffer: &mut impl BufMut) {
+            buffer.put_slice(self.0);
+        }
+        fn merge_field(
+            &mut self,
+            tag: u32,
+            wire_type: WireType,
+            buffer: &mut impl Buf,
+            context: DecodeContext,
+        ) -> Result<(), prost::DecodeError> {
+            prost::encoding::skip_field(wire_type, tag, buffer, context)
+        }
+        fn encoded_len(&self) -> usize {
+            self.0.len()
+        }
+        fn clear(&mut self) {}
+    }
+    impl prost::Name for Wrong {
+        const NAME: &'static str = "Wrong";
+        const PACKAGE: &'static str = "dray.v1";
+    }
+    impl dray_proto::Call for Wrong {
+        type Reply = dray_proto::v1::FetchReply;
+        const AREA: &'static str = <dray_proto::v1::FetchRequest as dray_proto::Call>::AREA;
+        const VERB: &'static str = <dray_proto::v1::FetchRequest as dray_proto::Call>::VERB;
+        const GRPC_PATH: &'static str =
+            <dray_proto::v1::FetchRequest as dray_proto::Call>::GRPC_PATH;
+    }
+    world
+        .bus()
+        .call(&meta("acme"), &Wrong(payload))
+        .await
+        .unwrap_err()
+        .into()
+}

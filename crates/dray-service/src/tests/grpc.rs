@@ -1,0 +1,231 @@
+//! The same calls over gRPC, through a real client and a real connection.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dray_proto::{Call, v1};
+use dray_types::{Fault, FaultCode, OperationId};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+use super::service::{World, call, meta};
+use crate::fault_of;
+
+async fn channel(world: &World) -> Channel {
+    let address = world.running.addresses().grpc.unwrap();
+    Channel::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// A request as a client would send it, with these metadata.
+fn request(url: &str, metadata: &[(&'static str, &str)]) -> Request<v1::FetchRequest> {
+    let mut request = Request::new(v1::FetchRequest {
+        url: url.to_owned(),
+        ..v1::FetchRequest::default()
+    });
+    for (name, value) in metadata {
+        request.metadata_mut().insert(*name, value.parse().unwrap());
+    }
+    request
+}
+
+async fn send(channel: Channel, request: Request<v1::FetchRequest>) -> Result<String, Status> {
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<v1::FetchRequest, v1::FetchReply>::default();
+    let path = PathAndQuery::from_static(<v1::FetchRequest as Call>::GRPC_PATH);
+    client
+        .unary(request, path, codec)
+        .await
+        .map(|reply| reply.into_inner().name)
+}
+
+async fn fault(world: &World, url: &str, metadata: &[(&'static str, &str)]) -> (Code, Fault) {
+    let status = send(channel(world).await, request(url, metadata))
+        .await
+        .unwrap_err();
+    (
+        status.code(),
+        fault_of(&status).expect("our faults travel in the details"),
+    )
+}
+
+#[tokio::test]
+async fn grpc_and_bus_give_the_same_answer() {
+    let world = World::new(&[]).await;
+    let over_grpc = send(
+        channel(&world).await,
+        request("echo:hello", &[("dray-tenant", "acme")]),
+    )
+    .await;
+    assert_eq!(over_grpc.unwrap(), world.call("echo:hello").await.unwrap());
+}
+
+#[tokio::test]
+async fn grpc_and_bus_give_the_same_fault() {
+    let world = World::new(&[]).await;
+    let over_bus = world.call("fault:").await.unwrap_err();
+    let (code, mut over_grpc) = fault(&world, "fault:", &[("dray-tenant", "acme")]).await;
+    assert_eq!(code, Code::PermissionDenied);
+    assert_eq!(over_grpc.trace_id.len(), 32);
+    over_grpc.trace_id.clone_from(&over_bus.trace_id);
+    assert_eq!(over_grpc, over_bus);
+}
+
+#[tokio::test]
+async fn panics_deadlines_and_sizes_are_the_same_over_grpc() {
+    let world = World::new(&[]).await;
+    let tenant = ("dray-tenant", "acme");
+    let (code, panicked) = fault(&world, "panic:", &[tenant]).await;
+    assert_eq!((code, panicked.code), (Code::Internal, FaultCode::Internal));
+    let (code, late) = fault(&world, "forever:", &[tenant, ("grpc-timeout", "600m")]).await;
+    assert_eq!(
+        (code, late.code),
+        (Code::DeadlineExceeded, FaultCode::Timeout)
+    );
+    let (code, large) = fault(&world, "large:200000", &[tenant]).await;
+    assert_eq!((code, large.code), (Code::OutOfRange, FaultCode::TooLarge));
+}
+
+#[tokio::test]
+async fn a_request_without_a_tenant_is_refused() {
+    let world = World::new(&[]).await;
+    let (code, fault) = fault(&world, "echo:x", &[]).await;
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(fault.message.contains("dray-tenant"));
+}
+
+#[tokio::test]
+async fn a_request_above_the_message_limit_is_refused() {
+    let world = World::new(&[]).await;
+    let url = format!("echo:{}", "x".repeat(dray_proto::MESSAGE_LIMIT));
+    let status = send(
+        channel(&world).await,
+        request(&url, &[("dray-tenant", "acme")]),
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+}
+
+#[tokio::test]
+async fn one_operation_on_both_ways_runs_once() {
+    let world = World::new(&[]).await;
+    let operation = OperationId::mint();
+    let over_bus = {
+        let (bus, meta) = (world.bus(), meta("acme").with_operation(operation.clone()));
+        async move { call(&bus, &meta, "hold:").await.unwrap() }
+    };
+    let channel = channel(&world).await;
+    let over_grpc = async move {
+        let metadata = [
+            ("dray-tenant", "acme"),
+            ("dray-operation", operation.as_str()),
+        ];
+        send(channel, request("hold:", &metadata)).await.unwrap()
+    };
+    let mut callers = tokio::task::JoinSet::new();
+    callers.spawn(over_bus);
+    world.probe.wait_inside(1).await;
+    callers.spawn(over_grpc);
+    let running = || {
+        let metrics = world.running.metrics().unwrap();
+        metrics
+            .lines()
+            .any(|line| line.starts_with("dray_answer_running{") && line.ends_with(" 2"))
+    };
+    wait_until(running).await;
+    world.probe.release.notify_waiters();
+    while let Some(answer) = callers.join_next().await {
+        assert_eq!(answer.unwrap(), "released");
+    }
+    assert_eq!(world.probe.entered.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_its_handler() {
+    let world = World::new(&[]).await;
+    let channel = channel(&world).await;
+    let mut callers = tokio::task::JoinSet::new();
+    callers
+        .spawn(async move { send(channel, request("forever:", &[("dray-tenant", "acme")])).await });
+    world.probe.wait_inside(1).await;
+    callers.shutdown().await;
+    world.probe.wait_inside(0).await;
+}
+
+#[tokio::test]
+async fn the_health_service_follows_readiness() {
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+    let world = World::new(&[]).await;
+    world.running.ready().await;
+    let mut client = HealthClient::new(channel(&world).await);
+    for service in ["", "dray.v1.Egress"] {
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        let mut states = client.watch(request).await.unwrap().into_inner();
+        loop {
+            let state = states.message().await.unwrap().unwrap();
+            if state.status() == ServingStatus::Serving {
+                break;
+            }
+        }
+        world.probe.healthy.send_replace(false);
+        let state = states.message().await.unwrap().unwrap();
+        assert_eq!(state.status(), ServingStatus::NotServing);
+        world.probe.healthy.send_replace(true);
+        world.running.ready().await;
+    }
+}
+
+#[tokio::test]
+async fn reflection_shows_the_contracts() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+    let world = World::new(&[]).await;
+    let mut client = ServerReflectionClient::new(channel(&world).await);
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut replies = client
+        .server_reflection_info(tokio_stream::once(request))
+        .await
+        .unwrap()
+        .into_inner();
+    let reply = replies.message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(list)) = reply.message_response else {
+        panic!("expected a list, got {reply:?}");
+    };
+    let names: Vec<&str> = list
+        .service
+        .iter()
+        .map(|service| service.name.as_str())
+        .collect();
+    assert!(
+        names.contains(&"dray.v1.Egress") && names.contains(&"grpc.health.v1.Health"),
+        "{names:?}"
+    );
+}
+
+/// Polls a condition for at most ten seconds.
+pub(super) async fn wait_until(condition: impl Fn() -> bool) {
+    let poll = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), poll)
+        .await
+        .expect("the condition did not come true");
+}

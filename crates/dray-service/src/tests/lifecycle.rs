@@ -1,0 +1,409 @@
+//! Start and stop in order, health, and two systems side by side.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dray_types::FaultCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::service::{Echo, Probe, World, call, host, meta, settings};
+use crate::host::Stage;
+use crate::{ExitStatus, Host, HostError, Settings, Sweeper};
+
+/// Status and body of a page.
+async fn page(world: &World, path: &str) -> (u16, String) {
+    let address = world.running.addresses().http.unwrap();
+    get(address, path).await.unwrap()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own client on loopback")]
+async fn get(address: std::net::SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await?;
+    let status = response
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
+    let body = response
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned())
+        .unwrap_or_default();
+    Ok((status, body))
+}
+
+const START: [Stage; 8] = [
+    Stage::Loaded,
+    Stage::Telemetry,
+    Stage::Bound,
+    Stage::Connected,
+    Stage::Verified,
+    Stage::Started,
+    Stage::Subscribed,
+    Stage::Serving,
+];
+
+const STOP: [Stage; 7] = [
+    Stage::NotReady,
+    Stage::Drained,
+    Stage::Finished,
+    Stage::Stopped,
+    Stage::BusClosed,
+    Stage::TelemetryFlushed,
+    Stage::Closed,
+];
+
+#[tokio::test]
+async fn stages_come_in_the_documented_order() {
+    let world = World::new(&[]).await;
+    assert_eq!(world.running.stages(), START);
+    let probe = world.probe.clone();
+    let stopped = world.running.stop().await;
+    assert_eq!(stopped.stages, [&START[..], &STOP[..]].concat());
+    assert!(!stopped.cut_short);
+    assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn pages_tell_life_start_readiness_and_metrics() {
+    let world = World::new(&[]).await;
+    world.running.ready().await;
+    assert_eq!(page(&world, "/live").await, (200, "ok\n".to_owned()));
+    assert_eq!(page(&world, "/started").await.0, 200);
+    let (status, body) = page(&world, "/ready").await;
+    assert_eq!(
+        (status, body.as_str()),
+        (200, r#"{"ready":true,"stopping":false,"failing":{}}"#)
+    );
+    world.call("echo:x").await.unwrap();
+    let (status, metrics) = page(&world, "/metrics").await;
+    assert_eq!(status, 200);
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("dray_answer_total{"))
+        .unwrap();
+    for label in ["service=\"file-resolver\"", "way=\"bus\"", "outcome=\"ok\""] {
+        assert!(line.contains(label), "{line}");
+    }
+    assert_eq!(page(&world, "/nothing").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_failing_check_is_named_and_a_passing_one_heals() {
+    let world = World::new(&[]).await;
+    world.running.ready().await;
+    world.probe.healthy.send_replace(false);
+    world.running.health().wait_unready().await;
+    let (status, body) = page(&world, "/ready").await;
+    assert_eq!(status, 503);
+    assert!(
+        body.contains(r#""file-resolver.mood":"in a bad mood""#),
+        "{body}"
+    );
+    assert_eq!(
+        page(&world, "/live").await.0,
+        200,
+        "an unready process lives"
+    );
+    world.probe.healthy.send_replace(true);
+    world.running.ready().await;
+}
+
+#[tokio::test]
+async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
+    let world = World::new(&[]).await;
+    world.running.ready().await;
+    let address = world.running.addresses().http.unwrap();
+    let (bus, probe, health) = (
+        world.bus(),
+        world.probe.clone(),
+        world.running.health().clone(),
+    );
+    let mut tasks = tokio::task::JoinSet::new();
+    let caller = bus.clone();
+    tasks.spawn(async move { call(&caller, &meta("acme"), "hold:").await });
+    probe.wait_inside(1).await;
+    let World {
+        running, _folder, ..
+    } = world;
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(running.stop());
+    health.wait_unready().await;
+    assert_eq!(get(address, "/live").await.unwrap().0, 200);
+    let (status, body) = get(address, "/ready").await.unwrap();
+    assert_eq!(status, 503);
+    assert!(body.contains(r#""stopping":true"#), "{body}");
+    assert_eq!(
+        probe.stopped.load(Ordering::SeqCst),
+        0,
+        "the service stops after its handlers"
+    );
+    probe.release.notify_waiters();
+    assert_eq!(
+        tasks.join_next().await.unwrap().unwrap().unwrap(),
+        "released"
+    );
+    let stopped = stopping.join_next().await.unwrap().unwrap();
+    assert!(!stopped.cut_short);
+    assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
+    assert!(
+        get(address, "/live").await.is_err(),
+        "nothing listens after the stop"
+    );
+}
+
+#[tokio::test]
+async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
+    let world = World::new(&[("shutdown.grace", "50ms")]).await;
+    let (bus, probe) = (world.bus(), world.probe.clone());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        // One try: a second one would meet nobody.
+        let meta = super::service::meta_for("acme", Duration::from_secs(5));
+        call(&bus, &meta, "forever:").await
+    });
+    probe.wait_inside(1).await;
+    let stopped = world.running.stop().await;
+    assert!(stopped.cut_short);
+    let fault = tasks.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(fault.code, FaultCode::Unavailable);
+    probe.wait_inside(0).await;
+}
+
+#[tokio::test]
+async fn dropping_a_running_host_ends_everything() {
+    let world = World::new(&[]).await;
+    let (bus, probe) = (world.bus(), world.probe.clone());
+    let addresses = world.running.addresses();
+    let tasks = world.running.context().tasks.clone();
+    let mut callers = tokio::task::JoinSet::new();
+    callers.spawn(async move { call(&bus, &meta("acme"), "forever:").await });
+    probe.wait_inside(1).await;
+    drop(world);
+    probe.wait_inside(0).await;
+    tasks.close();
+    tasks.wait().await;
+    for address in [addresses.http.unwrap(), addresses.grpc.unwrap()] {
+        let gone = async { while get(address, "/live").await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(10), gone)
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_failing_start_leaves_nothing_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (good, bad) = (Probe::default(), Probe::default());
+    let probe = good.clone();
+    let host = Host::new(settings(&folder).set("http.listen", port.to_string()))
+        .with_start::<Echo, _, _>(move |config, cx| Echo::open(config, cx, probe))
+        .with_start::<Second, _, _>(move |_, cx| async move {
+            let config = super::service::Section {
+                fail: true,
+                ..super::service::Section::default()
+            };
+            Echo::open(config, cx, bad).await.map(|_| Second)
+        });
+    let error = host.start().await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            HostError::Service {
+                service: "second",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(
+        crate::host::Chain(&error).to_string(),
+        "the service `second` could not start: told to fail"
+    );
+    assert_eq!(good.started.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        good.stopped.load(Ordering::SeqCst),
+        1,
+        "the one that had started was stopped"
+    );
+    assert!(get(port, "/live").await.is_err(), "nothing listens");
+    let again = host_at(&folder, port)
+        .start()
+        .await
+        .expect("folder and port are free again");
+    again.stop().await;
+}
+
+fn host_at(folder: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {
+    host(
+        settings(folder).set("http.listen", port.to_string()),
+        &Probe::default(),
+    )
+}
+
+/// A second service, which answers nothing.
+#[derive(Debug)]
+struct Second;
+
+impl crate::Service for Second {
+    const NAME: &'static str = "second";
+    type Config = super::service::Section;
+
+    async fn start(
+        _: super::service::Section,
+        _: &crate::Context,
+    ) -> Result<Self, crate::StartError> {
+        Ok(Self)
+    }
+
+    fn routes(router: crate::Router<Self>) -> crate::Router<Self> {
+        router
+    }
+}
+
+#[tokio::test]
+async fn two_systems_in_one_process_do_not_know_of_each_other() {
+    let one = World::new(&[("file-resolver.greeting", "one ")]).await;
+    let two = World::new(&[("file-resolver.greeting", "two ")]).await;
+    assert_eq!(one.call("echo:x").await.unwrap(), "one x");
+    assert_eq!(two.call("echo:x").await.unwrap(), "two x");
+    assert_ne!(one.running.addresses(), two.running.addresses());
+    let calls = |world: &World| {
+        let metrics = world.running.metrics().unwrap();
+        metrics
+            .lines()
+            .find(|line| line.starts_with("dray_answer_total{"))
+            .map(str::to_owned)
+    };
+    assert!(
+        calls(&one).unwrap().ends_with(" 1"),
+        "each counts its own calls"
+    );
+    one.running.stop().await;
+    assert_eq!(
+        two.call("echo:y").await.unwrap(),
+        "two y",
+        "one's end is not the other's"
+    );
+}
+
+#[tokio::test]
+async fn several_services_share_one_host_and_only_some_may_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = || {
+        host(settings(&folder), &Probe::default())
+            .with::<Second>()
+            .with::<Sweeper>()
+    };
+    let all = build().start().await.unwrap();
+    all.ready().await;
+    assert!(!all.stop().await.cut_short);
+    let some = build().only(["second"]).start().await.unwrap();
+    let meta = super::service::meta_for("acme", Duration::from_millis(600));
+    let answer = call(&some.context().bus, &meta, "echo:x");
+    assert!(answer.await.is_err(), "the echo does not run");
+    some.stop().await;
+    let error = build().only(["third"]).start().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no service `third`; known: file-resolver, second, sweeper"
+    );
+    let error = build().with::<Second>().start().await.unwrap_err();
+    assert!(matches!(error, HostError::Twice(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn wrong_configuration_is_told_before_anything_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let host = host(
+        Settings::embedded(&state).set("limits.calls", "0"),
+        &Probe::default(),
+    );
+    let error = host.start().await.unwrap_err();
+    assert_eq!(error.exit_status(), ExitStatus::Config);
+    assert!(
+        error.to_string().contains("`limits.calls` is `0`"),
+        "{error}"
+    );
+    assert!(!state.exists());
+}
+
+#[tokio::test]
+async fn an_occupied_address_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = host_at(&folder, address).start().await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            HostError::Bind {
+                section: "http",
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains(&address.to_string()));
+    assert_eq!(error.exit_status(), ExitStatus::Failure);
+}
+
+#[tokio::test]
+async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = dray_bus::Bus::in_process(dray_types::Clock::system(), &crate::telemetry::no_meter());
+    let settings = || {
+        settings(&folder)
+            .bus(bus.clone())
+            .set("bus.wait_for_topology", "0s")
+    };
+    let error = host(settings(), &Probe::default())
+        .start()
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("dray topology apply"), "{error}");
+    crate::provision::apply(&bus, &dray_bus::Topology::default())
+        .await
+        .unwrap();
+    let running = host(settings(), &Probe::default()).start().await.unwrap();
+    running.stop().await;
+    bus.round_trip()
+        .await
+        .expect("whoever brings the bus closes it");
+}
+
+#[tokio::test]
+async fn references_are_written_from_what_the_host_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(settings(&folder), &Probe::default());
+    let page = host.config_reference();
+    for section in [
+        "bus",
+        "store",
+        "telemetry",
+        "http",
+        "grpc",
+        "limits",
+        "state",
+        "shutdown",
+        "file-resolver",
+    ] {
+        assert!(page.contains(&format!("\n## `{section}`\n")), "{section}");
+    }
+    assert!(page.contains("`DRAY_STORE__S3__SECRET_KEY`"), "{page}");
+    let metrics = host.metrics_reference();
+    for name in ["dray_answer_total", "dray_publish_total"] {
+        assert!(
+            metrics.contains(&format!("| `{name}` | counter |")),
+            "{name}"
+        );
+    }
+}

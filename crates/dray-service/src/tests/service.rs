@@ -1,0 +1,247 @@
+//! A tiny service whose behaviour is steered by the request, and a host around it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dray_bus::{Bus, Completed, Delivery, Failure, Meta};
+use dray_proto::v1;
+use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use crate::{Context, Host, Request, Router, Running, Service, Settings, StartError, config};
+
+/// What a test sees of the service, and how it lets held handlers go on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probe {
+    pub(crate) started: Arc<AtomicUsize>,
+    pub(crate) stopped: Arc<AtomicUsize>,
+    /// Handlers that are inside.
+    pub(crate) inside: Arc<watch::Sender<usize>>,
+    pub(crate) entered: Arc<AtomicUsize>,
+    pub(crate) release: Arc<Notify>,
+    pub(crate) healthy: Arc<watch::Sender<bool>>,
+}
+
+impl Probe {
+    pub(crate) async fn wait_inside(&self, count: usize) {
+        self.inside
+            .subscribe()
+            .wait_for(|inside| *inside == count)
+            .await
+            .unwrap();
+    }
+
+    /// Counts a handler as inside until the guard is dropped.
+    fn enter(&self) -> Inside {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        self.inside.send_modify(|inside| *inside += 1);
+        Inside(Arc::clone(&self.inside))
+    }
+}
+
+struct Inside(Arc<watch::Sender<usize>>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.send_modify(|inside| *inside -= 1);
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Section {
+    /// Put before every answer.
+    pub(crate) greeting: String,
+    /// Lets the start fail.
+    pub(crate) fail: bool,
+}
+
+impl config::Section for Section {}
+
+#[derive(Debug)]
+pub(crate) struct Echo {
+    config: Section,
+    probe: Probe,
+    bus: Bus,
+}
+
+impl Echo {
+    pub(crate) async fn open(
+        config: Section,
+        cx: Context,
+        probe: Probe,
+    ) -> Result<Self, StartError> {
+        if config.fail {
+            return Err(StartError::new("told to fail"));
+        }
+        probe.started.fetch_add(1, Ordering::SeqCst);
+        probe.healthy.send_replace(true);
+        let stop = cx.stop.clone();
+        cx.tasks.spawn(async move { stop.cancelled().await });
+        Ok(Self {
+            config,
+            probe,
+            bus: cx.bus,
+        })
+    }
+
+    async fn fetch(
+        self: Arc<Self>,
+        request: Request<v1::FetchRequest>,
+    ) -> Result<v1::FetchReply, Fault> {
+        let _inside = self.probe.enter();
+        let (verb, rest) = request
+            .body
+            .url
+            .split_once(':')
+            .unwrap_or((&request.body.url, ""));
+        match verb {
+            "echo" => Ok(reply(&format!("{}{rest}", self.config.greeting))),
+            "trace" => Ok(reply(&request.meta.trace.traceparent)),
+            "hold" => {
+                self.probe.release.notified().await;
+                Ok(reply("released"))
+            }
+            "forever" => std::future::pending().await,
+            "panic" => panic!("secret of the handler"),
+            "large" => Ok(reply(&"x".repeat(rest.parse().unwrap()))),
+            "fault" => Err(Fault::new(FaultCode::Denied, "No.")
+                .detail("because")
+                .advice("Do not.")),
+            "forward" => {
+                let next = v1::FetchRequest {
+                    url: rest.to_owned(),
+                    ..v1::FetchRequest::default()
+                };
+                let meta = Meta::new(request.meta.tenant, request.meta.deadline)
+                    .with_trace(request.meta.trace);
+                Ok(self.bus.call(&meta, &next).await?)
+            }
+            other => Err(Fault::new(
+                FaultCode::InvalidArgument,
+                format!("What is {other}?"),
+            )),
+        }
+    }
+
+    async fn resolve(
+        self: Arc<Self>,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        let _inside = self.probe.enter();
+        if delivery.work.tool == "hold" {
+            self.probe.release.notified().await;
+        }
+        Ok(Completed::event(&v1::ToolCallResolved {
+            operation_id: delivery.meta.operation.to_string(),
+            tool_call_id: delivery.work.tool_call_id,
+            tool: delivery.work.tool,
+            resolved: None,
+        }))
+    }
+}
+
+fn reply(text: &str) -> v1::FetchReply {
+    v1::FetchReply {
+        name: text.to_owned(),
+        ..v1::FetchReply::default()
+    }
+}
+
+impl Service for Echo {
+    // A name that the topology knows, so that there is a consumer for its work.
+    const NAME: &'static str = "file-resolver";
+    type Config = Section;
+
+    async fn start(config: Section, cx: &Context) -> Result<Self, StartError> {
+        Self::open(config, cx.clone(), Probe::default()).await
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+            .answer(Self::fetch)
+            .consume(Self::resolve)
+            .ready("mood", |echo| async move {
+                if *echo.probe.healthy.borrow() {
+                    Ok(())
+                } else {
+                    Err("in a bad mood".to_owned())
+                }
+            })
+    }
+
+    async fn stop(&self) {
+        self.probe.stopped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A host with one [`Echo`], its probe, and the folder it lives in.
+pub(crate) struct World {
+    pub(crate) running: Running,
+    pub(crate) probe: Probe,
+    _folder: tempfile::TempDir,
+}
+
+/// Settings for a host in `folder` that checks readiness quickly.
+pub(crate) fn settings(folder: &tempfile::TempDir) -> Settings {
+    Settings::embedded(folder.path())
+        .set("http.check_interval", "20ms")
+        .set("limits.free_disk_percent", "0")
+}
+
+pub(crate) fn host(settings: Settings, probe: &Probe) -> Host {
+    let probe = probe.clone();
+    Host::new(settings).with_start::<Echo, _, _>(move |config, cx| Echo::open(config, cx, probe))
+}
+
+impl World {
+    pub(crate) async fn new(extra: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = settings(&folder);
+        for (key, value) in extra {
+            settings = settings.set(*key, *value);
+        }
+        let probe = Probe::default();
+        let running = host(settings, &probe).start().await.unwrap();
+        Self {
+            running,
+            probe,
+            _folder: folder,
+        }
+    }
+
+    pub(crate) fn bus(&self) -> Bus {
+        self.running.context().bus.clone()
+    }
+
+    /// Calls over the bus.
+    pub(crate) async fn call(&self, url: &str) -> Result<String, Fault> {
+        call(&self.bus(), &meta("acme"), url).await
+    }
+}
+
+pub(crate) async fn call(bus: &Bus, meta: &Meta, url: &str) -> Result<String, Fault> {
+    let request = v1::FetchRequest {
+        url: url.to_owned(),
+        ..v1::FetchRequest::default()
+    };
+    bus.call(meta, &request)
+        .await
+        .map(|reply| reply.name)
+        .map_err(Fault::from)
+}
+
+/// A new operation of `tenant` with half a minute to go.
+pub(crate) fn meta(tenant: &str) -> Meta {
+    meta_for(tenant, Duration::from_secs(30))
+}
+
+pub(crate) fn meta_for(tenant: &str, time: Duration) -> Meta {
+    Meta::new(
+        TenantId::new(tenant).unwrap(),
+        Deadline::after(Clock::system().now_ms(), time),
+    )
+}

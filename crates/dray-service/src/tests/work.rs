@@ -1,0 +1,98 @@
+//! Work through the host: consumed while ready, finished at a stop.
+
+use dray_bus::{Bus, EventFilter};
+use dray_proto::v1;
+use prost::Message as _;
+
+use super::service::{World, meta};
+
+fn work(tool: &str) -> v1::ToolCallRequested {
+    v1::ToolCallRequested {
+        tool_call_id: "c1".to_owned(),
+        tool: tool.to_owned(),
+        ..v1::ToolCallRequested::default()
+    }
+}
+
+/// The next resolved event.
+async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
+    let mut events = bus
+        .events(EventFilter::new("dray.event.toolcall.v1.resolved.*"))
+        .await
+        .unwrap();
+    let next = tokio::time::timeout(std::time::Duration::from_secs(20), events.next());
+    let event = next.await.expect("no event came").unwrap();
+    v1::ToolCallResolved::decode(event.payload).unwrap()
+}
+
+#[tokio::test]
+async fn work_is_consumed_and_answered_by_an_event() {
+    let world = World::new(&[]).await;
+    let meta = meta("acme");
+    world.bus().publish_work(&meta, &work("t")).await.unwrap();
+    let event = resolved(&world.bus()).await;
+    assert_eq!(event.operation_id, meta.operation.as_str());
+    assert_eq!(
+        (event.tool_call_id.as_str(), event.tool.as_str()),
+        ("c1", "t")
+    );
+}
+
+#[tokio::test]
+async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
+    let world = World::new(&[]).await;
+    world.running.ready().await;
+    world.probe.healthy.send_replace(false);
+    world.running.health().wait_unready().await;
+    let before = world
+        .probe
+        .entered
+        .load(std::sync::atomic::Ordering::SeqCst);
+    // Pulling ends within the round that noticed; what is published later stays where it is.
+    world
+        .bus()
+        .publish_work(&meta("acme"), &work("t"))
+        .await
+        .unwrap();
+    assert_eq!(
+        world.call("echo:x").await.unwrap(),
+        "x",
+        "calls are still answered"
+    );
+    assert_eq!(
+        world
+            .probe
+            .entered
+            .load(std::sync::atomic::Ordering::SeqCst),
+        before + 1
+    );
+    world.probe.healthy.send_replace(true);
+    assert_eq!(resolved(&world.bus()).await.tool, "t");
+}
+
+#[tokio::test]
+async fn work_in_hand_is_finished_at_a_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = Bus::in_process(dray_types::Clock::system(), &crate::telemetry::no_meter());
+    crate::provision::apply(&bus, &dray_bus::Topology::default())
+        .await
+        .unwrap();
+    let probe = super::service::Probe::default();
+    let settings = super::service::settings(&folder).bus(bus.clone());
+    let running = super::service::host(settings, &probe)
+        .start()
+        .await
+        .unwrap();
+    bus.publish_work(&meta("acme"), &work("hold"))
+        .await
+        .unwrap();
+    probe.wait_inside(1).await;
+    let health = running.health().clone();
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(running.stop());
+    health.wait_unready().await;
+    probe.release.notify_waiters();
+    let stopped = stopping.join_next().await.unwrap().unwrap();
+    assert!(!stopped.cut_short);
+    assert_eq!(resolved(&bus).await.tool, "hold");
+}
