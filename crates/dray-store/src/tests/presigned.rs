@@ -1,1 +1,65 @@
-//! Presigned URLs.
+//! Presigned URLs in the hands of somebody with an HTTP client (messaging-reliability 11 and 19.8).
+
+mod download;
+mod lifetime;
+mod upload;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// What came back.
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A request as a stranger sends it: the URL, its host unless another is said, and exactly these fields.
+async fn send(
+    to: SocketAddr,
+    method: Method,
+    url: &str,
+    fields: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Answer {
+    let uri: http::Uri = url.parse().unwrap();
+    let mut request = Request::builder()
+        .method(method)
+        .uri(uri.path_and_query().unwrap().as_str());
+    if !fields.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", uri.authority().unwrap().as_str());
+    }
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body.into())).unwrap();
+
+    #[expect(clippy::disallowed_methods, reason = "the test is somebody outside")]
+    let stream = TcpStream::connect(to).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(connection);
+    let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+    Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}

@@ -101,7 +101,7 @@ async fn tenants_never_share_an_object() {
 
     let error = world.read(&rival, &claim).await.unwrap_err();
     assert!(matches!(error, crate::ReadError::ForeignTenant));
-    let lifetime = std::time::Duration::from_secs(600);
+    let lifetime = std::time::Duration::from_mins(10);
     let error = world
         .store
         .presign_get(&rival, &claim, lifetime)

@@ -1,0 +1,143 @@
+//! Downloads: what works, and every way in which a URL may not be bent.
+
+use std::time::Duration;
+
+use dray_types::{Claim, OperationId};
+use http::{Method, StatusCode};
+
+use super::super::{World, tenant};
+use super::send;
+use crate::{Label, Options, Store};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+async fn put(world: &World, media_type: &str, name: &str) -> Claim {
+    let label = Label::new(media_type, name);
+    let operation = OperationId::mint();
+    world
+        .store
+        .put(&tenant("acme"), &operation, "<b>hello</b>".into(), label)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
+    let world = World::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/html", "naïve.html").await;
+    let link = world
+        .store
+        .presign_get(&tenant("acme"), &claim, HOUR)
+        .await
+        .unwrap();
+    let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.body, "<b>hello</b>");
+    assert_eq!(answer.header("content-type"), "application/octet-stream");
+    assert_eq!(
+        answer.header("content-disposition"),
+        "attachment; filename*=UTF-8''na%C3%AFve.html"
+    );
+
+    let claim = put(&world, "image/png", "").await;
+    let link = world
+        .store
+        .presign_get(&tenant("acme"), &claim, HOUR)
+        .await
+        .unwrap();
+    let range = [("range", "bytes=3-7")];
+    let answer = send(to, Method::GET, link.url.expose(), &range, "").await;
+    assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT);
+    assert_eq!(
+        (answer.body.as_ref(), answer.header("content-range")),
+        (&b"hello"[..], "bytes 3-7/12")
+    );
+    assert_eq!(answer.header("content-type"), "image/png");
+}
+
+#[tokio::test]
+async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
+    let world = World::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/html", "a.html").await;
+    let other = world.put(&tenant("rival"), "other").await;
+    let link = world
+        .store
+        .presign_get(&tenant("acme"), &claim, HOUR)
+        .await
+        .unwrap();
+    let url = link.url.expose();
+    let unsigned = url.split('?').next().unwrap();
+
+    for method in [Method::HEAD, Method::PUT, Method::DELETE] {
+        let answer = send(to, method.clone(), url, &[], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{method}");
+    }
+    for host in ["localhost", "127.0.0.1:1", "store.example"] {
+        let answer = send(to, Method::GET, url, &[("host", host)], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{host}");
+    }
+    let longer = url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604800");
+    let inline = url.replace("attachment", "inline");
+    let html = url.replace("application%2Foctet-stream", "text%2Fhtml");
+    let foreign = url.replace(&claim.artifact.key(), &other.artifact.key());
+    let listing = url.replace(&format!("/{}", claim.artifact.key()), "");
+    for bent in [&longer, &inline, &html, &foreign, &listing, unsigned] {
+        assert_ne!(bent, url);
+        let answer = send(to, Method::GET, bent, &[], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{bent}");
+        assert!(!String::from_utf8_lossy(&answer.body).contains("hello"));
+    }
+    assert_eq!(
+        world.read(&tenant("acme"), &claim).await.unwrap(),
+        "<b>hello</b>"
+    );
+}
+
+#[tokio::test]
+async fn links_carry_the_host_that_clients_use() {
+    let world = World::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/plain", "a.txt").await;
+    let options = Options {
+        public_endpoint: "https://files.example".to_owned(),
+        ..world.options.clone()
+    };
+    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    let link = store
+        .presign_get(&tenant("acme"), &claim, HOUR)
+        .await
+        .unwrap();
+    let url = link.url.expose();
+    assert!(
+        url.starts_with("https://files.example/drayage/cas/acme/"),
+        "{url}"
+    );
+    // As a proxy in front that keeps the host would pass it on.
+    let answer = send(to, Method::GET, url, &[], "").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let inside = world.endpoint.address().to_string();
+    let answer = send(to, Method::GET, url, &[("host", &inside)], "").await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn links_do_not_print() {
+    let world = World::new().await;
+    let claim = put(&world, "text/plain", "a.txt").await;
+    let link = world
+        .store
+        .presign_get(&tenant("acme"), &claim, HOUR)
+        .await
+        .unwrap();
+    assert!(link.url.expose().contains("X-Amz-Signature="));
+    let printed = format!("{link:?} {:?} {:?}", world.store, world.options);
+    for secret in [
+        "X-Amz",
+        "http://127.0.0.1:0",
+        world.options.secret_key.expose(),
+    ] {
+        assert!(!printed.contains(secret), "{printed}");
+    }
+}

@@ -1,0 +1,115 @@
+//! How long links live: the borders of L-2, asked of the clock and of the endpoint.
+
+use std::time::Duration;
+
+use dray_types::{Claim, Clock, Fault};
+use http::{Method, StatusCode};
+
+use super::super::{World, tenant};
+use super::send;
+use crate::{LONGEST, Link, Options, PresignError, SHORTEST, Store};
+
+const NOW: u64 = 1_800_000_000_000;
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// Mints at [`NOW`] for an object that ends `object` later and credentials that end `credentials` later.
+async fn mint(
+    world: &World,
+    wanted: Duration,
+    object: u64,
+    credentials: Option<u64>,
+) -> Result<Link, PresignError> {
+    let options = Options {
+        credentials_expire_at_ms: credentials.map_or(0, |left| NOW + left),
+        ..world.options.clone()
+    };
+    let store = Store::open(&options, Clock::manual(NOW)).await.unwrap();
+    let claim = Claim {
+        expires_at_ms: NOW + object,
+        ..world.put(&tenant("acme"), "bytes").await
+    };
+    store.presign_get(&tenant("acme"), &claim, wanted).await
+}
+
+#[tokio::test]
+async fn lifetimes_are_clamped_and_told() {
+    let world = World::new().await;
+    let hour = Duration::from_hours(1);
+    let week = 7 * DAY;
+    for (wanted, object, credentials, expected_ms) in [
+        (Duration::ZERO, week, None, 300_000),
+        (SHORTEST, week, None, 300_000),
+        (Duration::from_millis(301_999), week, None, 301_000),
+        (hour, week, None, 3_600_000),
+        (LONGEST, 30 * DAY, None, week),
+        (Duration::MAX, 30 * DAY, None, week),
+        // No longer than the object.
+        (hour, 1_800_000, None, 1_800_000),
+        (hour, 1000, None, 1000),
+        // A minute less than the credentials.
+        (hour, week, Some(3_660_000), 3_600_000),
+        (hour, week, Some(3_659_000), 3_599_000),
+        (hour, week, Some(61_000), 1000),
+    ] {
+        let link = mint(&world, wanted, object, credentials).await.unwrap();
+        assert_eq!(
+            link.expires_at_ms,
+            NOW + expected_ms,
+            "{wanted:?} {object} {credentials:?}"
+        );
+        let signed = format!("X-Amz-Expires={}&", expected_ms / 1000);
+        assert!(link.url.expose().contains(&signed), "{signed}");
+    }
+}
+
+#[tokio::test]
+async fn no_link_is_made_for_what_ends_at_once() {
+    let world = World::new().await;
+    let hour = Duration::from_hours(1);
+    let error = mint(&world, hour, 999, None).await.unwrap_err();
+    assert!(matches!(error, PresignError::ObjectEnds));
+    assert_eq!(Fault::from(error).detail, "claim_missing");
+    for left in [0, 1000, 60_999] {
+        let error = mint(&world, hour, DAY, Some(left)).await.unwrap_err();
+        assert!(matches!(error, PresignError::CredentialsEnd), "{left}");
+        assert!(Fault::from(error).is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_link_works_until_it_ends_and_not_after() {
+    let world = World::new().await;
+    let claim = world.put(&tenant("acme"), "bytes").await;
+    let now = world.clock.now_ms();
+    // Seconds after minting at which the link is used; its lifetime is 300 s.
+    for (age, status) in [
+        (0, StatusCode::OK),
+        (280, StatusCode::OK),
+        (301, StatusCode::FORBIDDEN),
+        (86_400, StatusCode::FORBIDDEN),
+    ] {
+        let (store, _) = world.at(now - age * 1000).await;
+        let link = store
+            .presign_get(&tenant("acme"), &claim, SHORTEST)
+            .await
+            .unwrap();
+        let to = world.endpoint.address();
+        let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
+        assert_eq!(answer.status, status, "{age}");
+    }
+    // Far from the future it is not valid yet.
+    let (store, _) = world.at(now + DAY).await;
+    let link = store
+        .presign_get(&tenant("acme"), &claim, SHORTEST)
+        .await
+        .unwrap();
+    let answer = send(
+        world.endpoint.address(),
+        Method::GET,
+        link.url.expose(),
+        &[],
+        "",
+    )
+    .await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+}

@@ -1,0 +1,212 @@
+//! Uploads: exactly what was announced, once, and a claim only after a look.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_types::{Fault, FaultCode, OperationId, Sha256Digest};
+use http::{Method, StatusCode};
+
+use super::super::{World, noise, tenant};
+use super::{Answer, send};
+use crate::{ConfirmError, Expected, Label, MAX_OBJECT, PresignError, Ticket};
+
+async fn ticket(world: &World, size: u64, sha256: Option<Sha256Digest>) -> Ticket {
+    let expected = Expected {
+        size,
+        media_type: "text/plain".to_owned(),
+        sha256,
+    };
+    world
+        .store
+        .presign_put(
+            &tenant("acme"),
+            &OperationId::mint(),
+            1,
+            expected,
+            Duration::from_mins(10),
+        )
+        .await
+        .unwrap()
+}
+
+/// Sends the announced fields, with one of them changed or left out.
+async fn upload(
+    world: &World,
+    ticket: &Ticket,
+    change: Option<(&str, &str)>,
+    body: Bytes,
+) -> Answer {
+    let fields: Vec<_> = ticket
+        .headers
+        .iter()
+        .map(|(name, value)| match change {
+            Some((changed, to)) if changed == name => (name.as_str(), to),
+            _ => (name.as_str(), value.as_str()),
+        })
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let to = world.endpoint.address();
+    send(to, Method::PUT, ticket.url.expose(), &fields, body).await
+}
+
+async fn confirm(world: &World, ticket: &Ticket) -> Result<dray_types::Claim, ConfirmError> {
+    let label = Label::new("text/plain", "up.txt");
+    world
+        .store
+        .confirm_upload(ticket, label, world.deadline())
+        .await
+}
+
+#[tokio::test]
+async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
+    let world = World::new().await;
+    for size in [0, 5, 3 << 20] {
+        let bytes = noise(size, 1);
+        let digest = Sha256Digest::of(&bytes);
+        for announced in [Some(digest), None] {
+            let ticket = ticket(&world, size as u64, announced).await;
+            let answer = upload(&world, &ticket, None, bytes.clone()).await;
+            assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+            let claim = confirm(&world, &ticket).await.unwrap();
+            assert_eq!(
+                (claim.artifact.sha256, claim.artifact.size),
+                (digest, size as u64)
+            );
+            assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+            let again = confirm(&world, &ticket).await.unwrap_err();
+            assert!(matches!(again, ConfirmError::NotUploaded));
+        }
+    }
+    let files = world.files();
+    assert_eq!(files.len(), 3, "nothing stays staged: {files:?}");
+}
+
+#[tokio::test]
+async fn the_signed_fields_cannot_be_changed_or_left_out() {
+    let world = World::new().await;
+    let digest = Sha256Digest::of(b"hello");
+    let ticket = ticket(&world, 5, Some(digest)).await;
+    let names: Vec<_> = ticket
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    for name in [
+        "content-length",
+        "content-type",
+        "if-none-match",
+        "x-amz-checksum-sha256",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let hello = || Bytes::from_static(b"hello");
+    for change in [
+        ("content-type", "text/html"),
+        ("content-type", ""),
+        ("if-none-match", ""),
+        ("x-amz-checksum-sha256", ""),
+        (
+            "x-amz-checksum-sha256",
+            "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        ),
+    ] {
+        let answer = upload(&world, &ticket, Some(change), hello()).await;
+        assert_eq!(
+            answer.status,
+            StatusCode::FORBIDDEN,
+            "{change:?} {answer:?}"
+        );
+    }
+    for (length, body) in [("4", "hell"), ("6", "hello!")] {
+        let change = Some(("content-length", length));
+        let answer = upload(&world, &ticket, change, body.into()).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{length}");
+    }
+    for method in [Method::GET, Method::DELETE, Method::POST] {
+        let answer = send(
+            world.endpoint.address(),
+            method,
+            ticket.url.expose(),
+            &[],
+            "",
+        )
+        .await;
+        assert_ne!(answer.status, StatusCode::OK);
+        assert!(!answer.status.is_success());
+    }
+    assert_eq!(world.files(), Vec::<String>::new());
+
+    // Other bytes of the same length do not match the checksum.
+    let answer = upload(&world, &ticket, None, Bytes::from_static(b"HELLO")).await;
+    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    assert_eq!(world.files(), Vec::<String>::new());
+
+    // And it is good for one upload.
+    assert_eq!(
+        upload(&world, &ticket, None, hello()).await.status,
+        StatusCode::OK
+    );
+    let answer = upload(&world, &ticket, None, hello()).await;
+    assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED);
+}
+
+#[tokio::test]
+async fn nothing_is_claimed_that_was_not_uploaded_or_is_not_what_was_announced() {
+    let world = World::new().await;
+    let none = ticket(&world, 5, None).await;
+    let error = confirm(&world, &none).await.unwrap_err();
+    assert!(matches!(error, ConfirmError::NotUploaded));
+    assert_eq!(Fault::from(error).code, FaultCode::NotFound);
+
+    // Somebody with other means puts other things in the staging place.
+    let digest = Sha256Digest::of(b"hello");
+    for (announced, stored) in [
+        (None, "hell"),
+        (Some(digest), "HELLO"),
+        (Some(digest), "hello!"),
+    ] {
+        let ticket = ticket(&world, 5, announced).await;
+        world.overwrite(&ticket.key, stored).await;
+        let error = confirm(&world, &ticket).await.unwrap_err();
+        assert!(matches!(error, ConfirmError::Mismatch(_)), "{error:?}");
+        assert_eq!(Fault::from(error).code, FaultCode::InvalidArgument);
+        assert_eq!(
+            world.files(),
+            Vec::<String>::new(),
+            "what is wrong is removed"
+        );
+    }
+}
+
+#[tokio::test]
+async fn announcements_that_cannot_be_signed_are_refused() {
+    let world = World::new().await;
+    let presign = async |size, media_type: &str| {
+        let expected = Expected {
+            size,
+            media_type: media_type.to_owned(),
+            sha256: None,
+        };
+        world
+            .store
+            .presign_put(
+                &tenant("acme"),
+                &OperationId::mint(),
+                1,
+                expected,
+                Duration::from_mins(10),
+            )
+            .await
+            .unwrap_err()
+    };
+    assert!(matches!(
+        presign(MAX_OBJECT + 1, "a/b").await,
+        PresignError::TooLarge { .. }
+    ));
+    for wrong in ["", "a\r\nb: c", "naïve/x"] {
+        assert!(
+            matches!(presign(1, wrong).await, PresignError::MediaType),
+            "{wrong}"
+        );
+    }
+}
