@@ -9,7 +9,7 @@ set -eu
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 for identity in ORCHESTRATOR FILE_RESOLVER EGRESS_FETCHER SANDBOX_TRANSFER PLATFORM_DELIVERY SWEEPER COMMAND_LINE \
-    PROVISIONER PUBLISHER_ACME; do
+    OPERATOR PROVISIONER PUBLISHER_ACME; do
     # A letter first: the server would read a value that looks like a number as one.
     echo "DRAY_${identity}_PASSWORD=p$(random)"
 done

@@ -21,6 +21,7 @@ pub(super) fn identities() -> Vec<Identity> {
         sandbox_transfer(),
         platform_delivery(),
         sweeper(),
+        operator(),
         provisioner(),
     ];
     all.push(Identity {
@@ -163,6 +164,28 @@ fn sweeper() -> Identity {
     publish.extend(consumer("DRAY_ADVISORY", "sweeper-advisory"));
     Identity {
         user: "sweeper",
+        publish,
+        subscribe: Vec::new(),
+    }
+}
+
+/// Not in the table: whoever looks at the bus from a terminal.
+fn operator() -> Identity {
+    let mut publish = lines(&[
+        "dray.work.>",
+        "$JS.API.STREAM.INFO.*",
+        "$JS.API.CONSUMER.INFO.>",
+        "$JS.API.STREAM.MSG.GET.DRAY_DEAD",
+        "$JS.API.STREAM.MSG.GET.DRAY_WORK",
+        "$JS.API.DIRECT.GET.KV_dray_ledger.$KV.dray_ledger.>",
+    ]);
+    for stream in ["DRAY_WORK", "DRAY_EVENT", "DRAY_DEAD", "DRAY_AUDIT"] {
+        // Passing ones only: with a name in the subject it could change a durable.
+        publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
+        publish.push(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"));
+    }
+    Identity {
+        user: "operator",
         publish,
         subscribe: Vec::new(),
     }
