@@ -280,6 +280,22 @@ fn a_redirect_needs_one_readable_location() {
     check(&["a".repeat(9000).as_bytes()], Err(Code::RedirectInvalid));
 }
 
+// P-3
+#[test]
+fn p_3_a_listed_host_is_still_judged_by_address() {
+    let admin = AdminPolicy {
+        host_allowlist: Some(HostPatterns::parse(["start.example.com"]).unwrap()),
+        ..admin()
+    };
+    let chain = start(&admin, &AppPolicy::default(), FIRST).unwrap();
+    assert!(chain.context().admin_listed);
+    for address in ["10.0.0.1", "127.0.0.1", "169.254.169.254", "::1"] {
+        let judge = Judge::new(JudgeConfig::default());
+        let judged = judge.judge_literal(address.parse().unwrap(), 443, chain.context());
+        assert_eq!(judged.unwrap_err().code, Code::SsrfBlocked, "{address}");
+    }
+}
+
 // 8.6: the whole way from chain to judge.
 #[test]
 fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host() {

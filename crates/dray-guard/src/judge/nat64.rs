@@ -8,6 +8,8 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::addrclass::IPV6;
 
+use super::networks;
+
 /// A prefix behind which a translator reaches IPv4; the carried address is judged instead of the outer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nat64Prefix(Ipv6Net);
@@ -65,9 +67,9 @@ impl FromStr for Nat64Prefix {
     type Err = Nat64Error;
 
     fn from_str(text: &str) -> Result<Self, Nat64Error> {
-        let prefix: Ipv6Net = text
-            .parse()
-            .map_err(|_| Nat64Error::NotAPrefix(text.to_owned()))?;
+        let Some(IpNet::V6(prefix)) = networks::read(text) else {
+            return Err(Nat64Error::NotAPrefix(text.to_owned()));
+        };
         if !matches!(prefix.prefix_len(), 32 | 40 | 48 | 56 | 64 | 96) {
             return Err(Nat64Error::Length(prefix));
         }

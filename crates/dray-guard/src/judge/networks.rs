@@ -29,14 +29,24 @@ pub fn parse_blocked_networks(text: &str) -> Result<Vec<IpNet>, NetworksError> {
 fn parse_network(text: &str) -> Result<IpNet, NetworksError> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
-        Err(_) => text
-            .parse()
-            .map_err(|_| NetworksError::NotANetwork(text.to_owned()))?,
+        Err(_) => read(text).ok_or_else(|| NetworksError::NotANetwork(text.to_owned()))?,
     };
     if network.trunc() != network {
         return Err(NetworksError::HostBits(network, network.trunc()));
     }
     Ok(unmap(network))
+}
+
+/// Reads `address/length`, both plainly written: no leading zeros, no signs, no blanks. Bits after the prefix are
+/// kept.
+pub(super) fn read(text: &str) -> Option<IpNet> {
+    let (address, length) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let number: u8 = length.parse().ok()?;
+    if number.to_string() != length {
+        return None;
+    }
+    IpNet::new(address, number).ok()
 }
 
 /// The IPv4 network inside an IPv4-mapped one: judged addresses are unwrapped, so it would never match (8.3).

@@ -35,7 +35,16 @@ impl Network {
     }
 }
 
-/// An address that was judged and may be connected to. Made by the judge only.
+/// An address that was judged and may be connected to. Made by the judge only (I-1, I-2):
+///
+/// ```compile_fail,E0451
+/// use dray_guard::{Class, PinnedAddr};
+///
+/// let forged = PinnedAddr {
+///     socket: "127.0.0.1:80".parse().unwrap(),
+///     class: Class::Public,
+/// };
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedAddr {
     socket: SocketAddr,

@@ -1,12 +1,12 @@
 //! Private ranges that an operator opened for internal file servers (8.6).
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use super::networks;
 
 /// The only space that may be opened: RFC 1918 and RFC 4193.
 const OPENABLE: [IpNet; 4] = [
@@ -100,9 +100,8 @@ impl PrivateRanges {
 }
 
 fn parse_entry(text: &str) -> Result<IpNet, PrivateRangeError> {
-    let entry: IpNet = text
-        .parse()
-        .map_err(|_| PrivateRangeError::NotANetwork(text.to_owned()))?;
+    let entry =
+        networks::read(text).ok_or_else(|| PrivateRangeError::NotANetwork(text.to_owned()))?;
     if entry.trunc() != entry {
         return Err(PrivateRangeError::HostBits(entry, entry.trunc()));
     }

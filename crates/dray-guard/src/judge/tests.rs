@@ -275,6 +275,9 @@ fn lists_of_blocked_networks_are_read_strictly() {
         "1.2.3.4,",
         "1.2.3.4/",
         "::/129",
+        "010.0.0.0/8",
+        "10.0.0.0/08",
+        "10.0.0.0/+8",
     ] {
         assert!(
             matches!(refused(text), NetworksError::NotANetwork(_)),
