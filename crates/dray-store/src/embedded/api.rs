@@ -101,7 +101,8 @@ impl S3 for Api {
             trailers: request.trailing_headers,
             algorithm,
         };
-        let received = receive(&self.folder, input.body, announced).await?;
+        let draft = self.on_folder(|folder| Ok(folder.draft()?)).await?;
+        let received = receive(draft, input.body, announced).await?;
         let checksum = received.checksum;
         let meta = Meta {
             tag: received.sha256.to_hex(),
@@ -326,8 +327,13 @@ impl S3 for Api {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
-        let (bucket, key) = (input.bucket.clone(), input.key.clone());
-        self.on_folder(move |folder| for_key(&folder.purpose(&bucket, id)?, &key))
+        let length = body_length(&request.headers, input.content_length);
+        let (bucket, key, number) = (input.bucket.clone(), input.key.clone(), input.part_number);
+        let (draft, slot) = self
+            .on_folder(move |folder| {
+                for_key(&folder.purpose(&bucket, id)?, &key)?;
+                folder.slot(&folder.upload_folder(&bucket, id)?, number, length)
+            })
             .await?;
         let announced = Announced {
             md5: input.content_md5,
@@ -342,7 +348,7 @@ impl S3 for Api {
             trailers: request.trailing_headers,
             algorithm,
         };
-        let received = receive(&self.folder, input.body, announced).await?;
+        let received = receive(draft, input.body, announced).await?;
         let checksum = received.checksum;
         let meta = Meta {
             tag: received.sha256.to_hex(),
@@ -350,9 +356,9 @@ impl S3 for Api {
             ..Meta::default()
         };
         let tag = meta.tag.clone();
-        let number = input.part_number;
         self.on_folder(move |folder| {
-            folder.add_part(&input.bucket, id, number, received.draft, &meta)
+            let upload = folder.upload_folder(&input.bucket, id)?;
+            folder.add_part(&upload, slot, received.draft, meta)
         })
         .await?;
         Ok(S3Response::new(UploadPartOutput {
@@ -460,6 +466,14 @@ impl S3 for Api {
 fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
     let header = |name| request.headers.get(name)?.to_str().ok().map(str::to_owned);
     header("x-amz-trailer").or_else(|| header("x-amz-sdk-checksum-algorithm"))
+}
+
+/// Bytes of a body without the framing of chunked uploads, where it is known.
+fn body_length(headers: &http::HeaderMap, content_length: Option<i64>) -> Option<u64> {
+    match headers.get("x-amz-decoded-content-length") {
+        Some(decoded) => decoded.to_str().ok()?.parse().ok(),
+        None => content_length.and_then(|length| u64::try_from(length).ok()),
+    }
 }
 
 /// Only "nothing may be there" is offered as a condition of a write.

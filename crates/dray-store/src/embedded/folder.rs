@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::error::Failure;
 use super::layout::Layout;
+use super::part::{Placing, Turn};
 use super::record::{self, Meta, Record};
 use super::room::Room;
 
@@ -25,19 +26,25 @@ pub(super) struct Folder {
     pub(super) room: Arc<Room>,
     /// Held while names change, so that folders do not vanish under a new file.
     names: Mutex<()>,
+    /// Parts that are being written in their final place.
+    pub(super) placing: Placing,
     /// Locked as long as the folder is served.
     _lock: File,
 }
 
-/// A file that has no name yet. Dropping it removes it.
+/// Bytes being written: a file that has no name yet, or a range of a larger file. Dropping it before it is kept
+/// removes the file and gives its room back.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) file: File,
-    path: PathBuf,
+    /// The file that goes when this is dropped; none for a range.
+    path: Option<PathBuf>,
     room: Arc<Room>,
-    /// Bytes written, all accounted for.
+    /// Bytes that room was taken for.
     pub(super) written: u64,
-    named: bool,
+    kept: bool,
+    /// The right to write the range. It ends with the last write, which may outlive the request.
+    _turn: Option<Turn>,
 }
 
 /// Whether a new object may take the place of an old one.
@@ -77,6 +84,7 @@ impl Folder {
             layout,
             room: Arc::new(Room::new(capacity, used)),
             names: Mutex::new(()),
+            placing: Placing::default(),
             _lock: lock,
         })
     }
@@ -120,11 +128,24 @@ impl Folder {
             .open(&path)?;
         Ok(Draft {
             file,
-            path,
+            path: Some(path),
             room: Arc::clone(&self.room),
             written: 0,
-            named: false,
+            kept: false,
+            _turn: None,
         })
+    }
+
+    /// A range of a file, written from where `file` stands.
+    pub(super) fn range(&self, file: File, turn: Option<Turn>) -> Draft {
+        Draft {
+            file,
+            path: None,
+            room: Arc::clone(&self.room),
+            written: 0,
+            kept: false,
+            _turn: turn,
+        }
     }
 
     /// Seals the draft and makes it the object.
@@ -135,16 +156,22 @@ impl Folder {
         path: &Path,
         place: Place,
     ) -> Result<(), Failure> {
-        draft.seal(meta)?;
+        let length = record::seal(&mut draft.file, meta)?;
+        draft.reserve(length)?;
+        if let Some(unnamed) = &draft.path {
+            self.name(unnamed, path, place)?;
+        }
+        draft.keep();
+        Ok(())
+    }
+
+    /// Gives a complete file its name, and takes the one it had.
+    pub(super) fn name(&self, unnamed: &Path, path: &Path, place: Place) -> Result<(), Failure> {
         let _names = self.names();
         make_parent(path)?;
         match place {
-            Place::Free => match fs::hard_link(&draft.path, path) {
-                Ok(()) => {
-                    // The draft's own name goes, the bytes stay.
-                    draft.named = true;
-                    fs::remove_file(&draft.path)?;
-                }
+            Place::Free => match fs::hard_link(unnamed, path) {
+                Ok(()) => fs::remove_file(unnamed)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     return Err(Failure::Precondition);
                 }
@@ -152,8 +179,7 @@ impl Folder {
             },
             Place::Any => {
                 let freed = freed_by_removing(path)?;
-                fs::rename(&draft.path, path)?;
-                draft.named = true;
+                fs::rename(unnamed, path)?;
                 self.room.give(freed);
             }
         }
@@ -211,29 +237,28 @@ impl Folder {
 }
 
 impl Draft {
-    /// Appends what is known about the bytes.
-    fn seal(&mut self, meta: &Meta) -> io::Result<()> {
-        let length = record::seal(&mut self.file, meta)?;
-        self.room.take(length)?;
-        self.written += length;
-        Ok(())
-    }
-
     /// Takes room for bytes that are about to be written.
     pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         self.room.take(bytes)?;
         self.written += bytes;
         Ok(())
     }
+
+    /// The bytes are in their place: nothing is removed or given back.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if self.named {
+        if self.kept {
             return;
         }
         self.room.give(self.written);
-        if let Err(error) = fs::remove_file(&self.path) {
+        if let Some(path) = &self.path
+            && let Err(error) = fs::remove_file(path)
+        {
             tracing::warn!(%error, "an unfinished file stays until the next start");
         }
     }

@@ -1,7 +1,6 @@
 //! Bodies on their way into the folder: written and hashed beside the network, checked before anything sees them.
 
 use std::io::{self, Write as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,7 +14,7 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::{Checksum, StreamingBlob};
 
 use super::error::Failure;
-use super::folder::{Draft, Folder};
+use super::folder::Draft;
 use crate::object;
 
 /// Bytes gathered before they are handed to the thread that hashes and writes.
@@ -60,14 +59,12 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
-/// Takes a body into a file without a name.
+/// Takes a body into a draft.
 pub(super) async fn receive(
-    folder: &Arc<Folder>,
+    draft: Draft,
     body: Option<StreamingBlob>,
     announced: Announced,
 ) -> Result<Received, Failure> {
-    let opener = Arc::clone(folder);
-    let draft = blocking(move || opener.draft()).await?;
     let sink = Sink {
         draft,
         hasher: announced.hasher(),

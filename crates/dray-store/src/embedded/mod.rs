@@ -15,6 +15,7 @@ mod layout;
 mod listing;
 mod multipart;
 mod outgoing;
+mod part;
 mod record;
 mod room;
 mod server;

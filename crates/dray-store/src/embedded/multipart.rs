@@ -1,7 +1,7 @@
-//! Uploads in parts: a folder per upload, a file per part, one object at the end. Blocks on the file system.
+//! Uploads in parts: a folder per upload, one object at the end. Blocks on the file system.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::{self, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,8 +12,9 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::error::Failure;
-use super::folder::{Draft, Folder, Place};
-use super::record::{Meta, Record};
+use super::folder::{Folder, Place};
+use super::part::{self, Part};
+use super::record::{self, Meta};
 use crate::object;
 
 /// Smallest part but the last (S3).
@@ -55,22 +56,6 @@ impl Folder {
         Ok(id)
     }
 
-    /// Puts a part in its place; a part with the same number before goes.
-    pub(super) fn add_part(
-        &self,
-        bucket: &str,
-        id: Uuid,
-        number: i32,
-        draft: Draft,
-        meta: &Meta,
-    ) -> Result<(), Failure> {
-        if !(1..=10_000).contains(&number) {
-            return Err(Failure::Invalid("part numbers are 1 to 10000"));
-        }
-        let folder = self.upload_folder(bucket, id)?;
-        self.publish(draft, meta, &part(&folder, number), Place::Any)
-    }
-
     /// What the upload is for, when it is one.
     pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<Purpose, Failure> {
         let folder = self.upload_folder(bucket, id)?;
@@ -83,42 +68,56 @@ impl Folder {
         &self,
         bucket: &str,
         id: Uuid,
-        parts: &[Named],
+        named: &[Named],
         place: Place,
     ) -> Result<Meta, Failure> {
         let purpose = self.purpose(bucket, id)?;
-        let folder = self.layout.upload(bucket, id);
+        let upload = self.upload_folder(bucket, id)?;
         let path = self.path(bucket, &purpose.key)?;
-        if parts.is_empty() {
-            return Err(Failure::InvalidPart);
-        }
-        let mut draft = self.draft()?;
-        let mut digests = Sha256::new();
-        let mut before = 0;
-        for (index, named) in parts.iter().enumerate() {
-            if named.number <= before {
-                return Err(Failure::InvalidPartOrder);
-            }
-            before = named.number;
-            let record = check_part(&folder, named)?;
-            if record.size < SMALLEST && index + 1 < parts.len() {
-                return Err(Failure::TooSmall);
-            }
-            let digest = object::from_header(&record.meta.sha256).ok_or(Failure::InvalidPart)?;
-            digests.update(digest.as_bytes());
-            draft.reserve(record.size)?;
-            // In the kernel, where the file system can.
-            io::copy(&mut record.file.take(record.size), &mut draft.file)?;
-        }
-        let digests = digests.finalize();
+        let parts = check_parts(&upload, named)?;
+        let digests = digest_of_digests(&parts)?;
         let meta = Meta {
             tag: format!("{}-{}", hex(&digests), parts.len()),
             sha256: format!("{}-{}", STANDARD.encode(digests), parts.len()),
             ..purpose.meta
         };
+        let whole = self.placing.whole(&upload);
+        if let (Some(length), Some(_)) = (length_in_place(&parts), &whole) {
+            self.finish_in_place(&upload, length, &meta, &path, place)?;
+            fs::remove_dir_all(&upload)?;
+            return Ok(meta);
+        }
+        let mut draft = self.draft()?;
+        for part in parts {
+            draft.reserve(part.size)?;
+            // In the kernel, where the file system can.
+            io::copy(&mut part.bytes()?, &mut draft.file)?;
+        }
         self.publish(draft, &meta, &path, place)?;
         self.remove_upload(bucket, id)?;
         Ok(meta)
+    }
+
+    /// The common file holds exactly the object: seals it and gives it its name.
+    fn finish_in_place(
+        &self,
+        upload: &Path,
+        length: u64,
+        meta: &Meta,
+        path: &Path,
+        place: Place,
+    ) -> Result<(), Failure> {
+        let body = part::body(upload);
+        let mut file = fs::File::options().write(true).open(&body)?;
+        // What follows is parts that were not named, or the end of an attempt that failed.
+        file.set_len(length)?;
+        file.seek(SeekFrom::End(0))?;
+        let tail = record::seal(&mut file, meta)?;
+        let mut room = self.range(file, None);
+        room.reserve(tail)?;
+        self.name(&body, path, place)?;
+        room.keep();
+        Ok(())
     }
 
     /// Removes an upload with its parts.
@@ -126,10 +125,7 @@ impl Folder {
         let folder = self.upload_folder(bucket, id)?;
         let mut freed = 0;
         for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_name() != "upload" {
-                freed += entry.metadata()?.len();
-            }
+            freed += Self::taken_by(&entry?.path())?;
         }
         fs::remove_dir_all(&folder)?;
         self.room.give(freed);
@@ -166,7 +162,8 @@ impl Folder {
         Ok(uploads)
     }
 
-    fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, Failure> {
+    /// The folder of an upload that is open.
+    pub(super) fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, Failure> {
         let folder = self.layout.upload(bucket, id);
         if folder.is_dir() {
             Ok(folder)
@@ -176,26 +173,52 @@ impl Folder {
     }
 }
 
-fn part(folder: &Path, number: i32) -> PathBuf {
-    folder.join(format!("part-{number}"))
+/// Looks up the parts and compares them with how the sender names them.
+fn check_parts(upload: &Path, named: &[Named]) -> Result<Vec<Part>, Failure> {
+    if named.is_empty() {
+        return Err(Failure::InvalidPart);
+    }
+    if !named.is_sorted_by(|one, next| one.number < next.number) {
+        return Err(Failure::InvalidPartOrder);
+    }
+    let mut parts = Vec::with_capacity(named.len());
+    for (index, named) in named.iter().enumerate() {
+        let part = Part::find(upload, named.number)?;
+        let same_tag = named.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
+        let same_sum = named
+            .sha256
+            .as_ref()
+            .is_none_or(|sha256| *sha256 == part.meta.sha256);
+        if !same_tag || !same_sum {
+            return Err(Failure::InvalidPart);
+        }
+        if part.size < SMALLEST && index + 1 < parts.capacity() {
+            return Err(Failure::TooSmall);
+        }
+        parts.push(part);
+    }
+    Ok(parts)
 }
 
-/// Opens a part and compares it with how the sender names it.
-fn check_part(folder: &Path, named: &Named) -> Result<Record, Failure> {
-    let record = match Record::open(&part(folder, named.number)) {
-        Err(Failure::NoSuchKey) => return Err(Failure::InvalidPart),
-        opened => opened?,
-    };
-    let same_tag = named.tag.as_ref().is_none_or(|tag| *tag == record.meta.tag);
-    let same_sum = named
-        .sha256
-        .as_ref()
-        .is_none_or(|sha256| *sha256 == record.meta.sha256);
-    if same_tag && same_sum {
-        Ok(record)
-    } else {
-        Err(Failure::InvalidPart)
+/// Length of the object, when the common file holds exactly the named parts, one after the other.
+fn length_in_place(parts: &[Part]) -> Option<u64> {
+    let mut end = 0;
+    for part in parts {
+        if part.offset != Some(end) {
+            return None;
+        }
+        end += part.size;
     }
+    Some(end)
+}
+
+fn digest_of_digests(parts: &[Part]) -> Result<Vec<u8>, Failure> {
+    let mut digests = Sha256::new();
+    for part in parts {
+        let digest = object::from_header(&part.meta.sha256).ok_or(Failure::InvalidPart)?;
+        digests.update(digest.as_bytes());
+    }
+    Ok(digests.finalize().to_vec())
 }
 
 fn hex(bytes: &[u8]) -> String {

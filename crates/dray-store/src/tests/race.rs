@@ -64,3 +64,23 @@ async fn a_create_whose_answer_was_lost_is_found_by_the_second_try() {
     }
     assert_eq!(world.files().len(), 2, "{:?}", world.files());
 }
+
+#[tokio::test]
+async fn a_completion_whose_answer_was_lost_is_not_lost() {
+    let world = World::new().await;
+    let (store, proxy) = world.behind().await;
+    let bytes = noise(2 * PART + 1, 4);
+    proxy.add(
+        Rule::new(Trouble::LostAnswer, |request| {
+            request.method == http::Method::POST
+                && request
+                    .uri
+                    .query()
+                    .is_some_and(|query| query.contains("uploadId"))
+        })
+        .times(1),
+    );
+    let claim = write(&store, &bytes).await.unwrap();
+    assert!(world.read(&tenant("acme"), &claim).await.unwrap() == bytes);
+    assert_eq!(world.files().len(), 1, "{:?}", world.files());
+}

@@ -143,12 +143,18 @@ impl Upload {
             .upload_id(&self.id)
             .multipart_upload(parts)
             .send();
-        let answer = self.inner.request(self.deadline, Box::pin(request)).await?;
-        self.completed = true;
-        let expected = self.checksum_of_checksums();
-        if answer.checksum_sha256().is_some_and(|got| got != expected) {
-            return Err(PutError::Corrupted);
+        match self.inner.request(self.deadline, Box::pin(request)).await {
+            Ok(answer) => {
+                let expected = self.checksum_of_checksums();
+                if answer.checksum_sha256().is_some_and(|got| got != expected) {
+                    return Err(PutError::Corrupted);
+                }
+            }
+            // The answer to the first try may have been lost; then the object is there, and looked at below.
+            Err(RequestError::Missing) => {}
+            Err(error) => return Err(error.into()),
         }
+        self.completed = true;
         let head = object::head(&self.inner, &self.key, self.deadline).await?;
         if head.is_none_or(|head| head.size != size) {
             return Err(PutError::Corrupted);

@@ -1,0 +1,262 @@
+//! Parts of uploads. Blocks on the file system.
+//!
+//! Most uploads send parts of one size, in order: those are written where they will stay, in one file, and completing
+//! the upload moves nothing. A part that does not fit that pattern, or comes a second time, gets a file of its own.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Take};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Failure;
+use super::folder::{Draft, Folder, Place};
+use super::record::{Meta, Record};
+
+/// What is being written in place, so that nobody else writes there, and no object is made of a file that somebody
+/// still writes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Placing(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
+
+/// The right to write one part in place, or the common file of an upload as a whole.
+#[derive(Debug)]
+pub(super) struct Turn {
+    placing: Placing,
+    /// The upload's folder, and the part's number or [`WHOLE`].
+    what: (PathBuf, i32),
+}
+
+/// Stands for all parts of an upload.
+const WHOLE: i32 = 0;
+
+/// What is known about a part that was written in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Placed {
+    size: u64,
+    offset: u64,
+    meta: Meta,
+}
+
+/// A part that is there.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) meta: Meta,
+    pub(super) size: u64,
+    /// Where it stands in the common file, if it does.
+    pub(super) offset: Option<u64>,
+    /// Opened only when it is needed: there may be thousands.
+    file: PathBuf,
+}
+
+/// The file of all parts that are in place.
+pub(super) fn body(upload: &Path) -> PathBuf {
+    upload.join("body")
+}
+
+fn own_file(upload: &Path, number: i32) -> PathBuf {
+    upload.join(format!("part-{number}"))
+}
+
+fn placed_record(upload: &Path, number: i32) -> PathBuf {
+    upload.join(format!("placed-{number}"))
+}
+
+impl Placing {
+    /// The turn to write a part in place, unless somebody has it, or the part is there, or the upload is being
+    /// completed.
+    fn turn(&self, upload: &Path, number: i32) -> Option<Turn> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = own_file(upload, number).exists() || placed_record(upload, number).exists();
+        if is_there || taken.contains(&(upload.to_owned(), WHOLE)) {
+            return None;
+        }
+        let what = (upload.to_owned(), number);
+        taken.insert(what.clone()).then(|| Turn {
+            placing: self.clone(),
+            what,
+        })
+    }
+
+    /// The turn for the whole common file, unless somebody still writes a part of it.
+    pub(super) fn whole(&self, upload: &Path) -> Option<Turn> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.iter().any(|(busy, _)| busy == upload) {
+            return None;
+        }
+        let what = (upload.to_owned(), WHOLE);
+        taken.insert(what.clone());
+        Some(Turn {
+            placing: self.clone(),
+            what,
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut taken = self
+            .placing
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&self.what);
+    }
+}
+
+/// Where a part is written until it is checked.
+#[derive(Debug)]
+pub(super) struct Slot {
+    number: i32,
+    /// Only for a part in place: its offset and its length.
+    placed: Option<(u64, u64)>,
+}
+
+impl Folder {
+    /// Finds a place for a part of `length` bytes, where that is known.
+    pub(super) fn slot(
+        &self,
+        upload: &Path,
+        number: i32,
+        length: Option<u64>,
+    ) -> Result<(Draft, Slot), Failure> {
+        if !(1..=10_000).contains(&number) {
+            return Err(Failure::Invalid("part numbers are 1 to 10000"));
+        }
+        if let Some(length) = length.filter(|length| *length > 0) {
+            let stride = stride(upload, length)?;
+            if length <= stride
+                && let Some(turn) = self.placing.turn(upload, number)
+            {
+                let before = u64::try_from(number - 1).unwrap_or_default();
+                let offset = before.saturating_mul(stride);
+                let mut file = File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(body(upload))?;
+                file.seek(SeekFrom::Start(offset))?;
+                let placed = Some((offset, length));
+                return Ok((self.range(file, Some(turn)), Slot { number, placed }));
+            }
+        }
+        let slot = Slot {
+            number,
+            placed: None,
+        };
+        Ok((self.draft()?, slot))
+    }
+
+    /// Makes a received part one of the upload's. A part with the same number before goes.
+    pub(super) fn add_part(
+        &self,
+        upload: &Path,
+        slot: Slot,
+        draft: Draft,
+        meta: Meta,
+    ) -> Result<(), Failure> {
+        let own = own_file(upload, slot.number);
+        let record = placed_record(upload, slot.number);
+        let Some((offset, length)) = slot.placed else {
+            self.publish(draft, &meta, &own, Place::Any)?;
+            self.forget_placed(&record)?;
+            return Ok(());
+        };
+        if draft.written != length {
+            return Err(Failure::Incomplete);
+        }
+        let placed = Placed {
+            size: length,
+            offset,
+            meta,
+        };
+        let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
+        // A record that was not written to its end is no record: it does not parse.
+        fs::write(&record, text)?;
+        draft.keep();
+        Ok(())
+    }
+
+    /// Bytes that room was taken for, of one file in an upload's folder.
+    pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if name.starts_with("part-") {
+            return Ok(fs::metadata(path)?.len());
+        }
+        if name.starts_with("placed-") {
+            return Ok(read_placed(path)?.map_or(0, |placed| placed.size));
+        }
+        Ok(0)
+    }
+
+    fn forget_placed(&self, record: &Path) -> io::Result<()> {
+        if let Some(placed) = read_placed(record)? {
+            fs::remove_file(record)?;
+            self.room.give(placed.size);
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Looks up a part.
+    pub(super) fn find(upload: &Path, number: i32) -> Result<Self, Failure> {
+        let own = own_file(upload, number);
+        match Record::open(&own) {
+            Ok(record) => {
+                return Ok(Self {
+                    meta: record.meta,
+                    size: record.size,
+                    offset: None,
+                    file: own,
+                });
+            }
+            Err(Failure::NoSuchKey) => {}
+            Err(error) => return Err(error),
+        }
+        let placed = read_placed(&placed_record(upload, number))?.ok_or(Failure::InvalidPart)?;
+        Ok(Self {
+            meta: placed.meta,
+            size: placed.size,
+            offset: Some(placed.offset),
+            file: body(upload),
+        })
+    }
+
+    /// The part's bytes.
+    pub(super) fn bytes(&self) -> io::Result<Take<File>> {
+        let mut file = File::open(&self.file)?;
+        file.seek(SeekFrom::Start(self.offset.unwrap_or_default()))?;
+        Ok(file.take(self.size))
+    }
+}
+
+/// The size of the upload's parts: that of the part which came first.
+fn stride(upload: &Path, length: u64) -> Result<u64, Failure> {
+    let path = upload.join("stride");
+    match File::create_new(&path) {
+        Ok(mut file) => {
+            io::Write::write_all(&mut file, &length.to_le_bytes())?;
+            Ok(length)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            // Shorter while the one who came first still writes it: then nothing is in place.
+            let bytes = fs::read(&path)?;
+            Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Failure::NoSuchUpload),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_placed(record: &Path) -> io::Result<Option<Placed>> {
+    match fs::read(record) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

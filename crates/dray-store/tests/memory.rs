@@ -1,0 +1,66 @@
+//! One transfer needs at most 8 MiB beyond its message, whatever it moves (ARCHITECTURE, invariant 4).
+//!
+//! A binary of its own, so that the process's peak is this transfer's: the endpoint and its buffers are in it as well.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Label, Store, WINDOW};
+use dray_types::{Clock, Deadline, OperationId, TenantId};
+
+const CHUNK: usize = 64 << 10;
+/// What the embedded endpoint, both HTTP stacks and the allocator may take on top.
+const BESIDE: usize = 8 << 20;
+
+/// A line of `/proc/self/status`, in bytes.
+fn status(name: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// Forgets the peak so far.
+fn reset_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
+async fn transfer(store: &Store, clock: &Clock, size: usize) {
+    let tenant = TenantId::new("acme").unwrap();
+    let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
+    for number in 0..size / CHUNK {
+        // A new allocation each time, as from a socket.
+        let byte = u8::try_from(number % 251).unwrap();
+        writer.write(Bytes::from(vec![byte; CHUNK])).await.unwrap();
+    }
+    let claim = writer.finish(Label::default()).await.unwrap();
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(2));
+    let mut reader = store.read(&tenant, &claim, deadline).await.unwrap();
+    let mut read = 0;
+    while let Some(bytes) = reader.next().await.unwrap() {
+        read += bytes.len();
+    }
+    assert_eq!(read, size);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_does_not_grow_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let clock = Clock::system();
+    let store = Store::open(&options, clock.clone()).await.unwrap();
+    // Everything that is set up once.
+    transfer(&store, &clock, 16 << 20).await;
+
+    reset_peak();
+    let before = status("VmRSS:");
+    transfer(&store, &clock, 200 << 20).await;
+    let grown = status("VmHWM:").saturating_sub(before);
+    assert!(
+        grown <= WINDOW + BESIDE,
+        "the peak grew by {} KiB",
+        grown >> 10
+    );
+    endpoint.stop().await;
+}
