@@ -1,1 +1,376 @@
+//! The real resolver against a scripted DNS server on loopback, over UDP and TCP.
 
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use dray_guard::{CanonicalUrl, Host, JudgeConfig};
+use dray_testkit::dns::{Reply, Server, address, alias};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::RecordType;
+
+use super::*;
+
+const NAME: &str = "files.example.org";
+
+fn canonical(name: &str) -> CanonicalName {
+    match CanonicalUrl::parse(&format!("http://{name}/"))
+        .unwrap()
+        .host()
+    {
+        Host::Name(name) => name.clone(),
+        Host::Ip(_) => panic!("{name} is an address"),
+    }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+async fn lookup(server: &Server, name: &str) -> Result<Answer, DnsError> {
+    let resolver = Hickory::new(&[server.address()]).unwrap();
+    let judge = Judge::new(JudgeConfig::default());
+    resolver.lookup(&canonical(name), &judge).await
+}
+
+/// The addresses in order of their text, or the kind of failure.
+async fn check(server: &Server, expected: Result<&[&str], &str>) {
+    let found = lookup(server, NAME).await;
+    let found = found.map(|answer| {
+        let mut addresses: Vec<_> = answer.addresses.iter().map(ToString::to_string).collect();
+        addresses.sort();
+        addresses
+    });
+    match (found, expected) {
+        (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+        (Err(error), Err(kind)) => assert_eq!(error.kind(), kind, "{error}"),
+        (found, expected) => panic!("{found:?} is not {expected:?}"),
+    }
+}
+
+fn names(server: &Server) -> Vec<String> {
+    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+    names.dedup();
+    names
+}
+
+#[tokio::test]
+async fn d_3_both_families_are_asked_always() {
+    let server = Server::start().await.unwrap();
+    server.set_addresses(
+        NAME,
+        &[ip("93.184.215.14"), ip("2606:4700::1111"), ip("8.8.8.8")],
+    );
+    check(
+        &server,
+        Ok(&["2606:4700::1111", "8.8.8.8", "93.184.215.14"]),
+    )
+    .await;
+    let kinds: HashSet<_> = server.asked().iter().map(|asked| asked.kind).collect();
+    assert_eq!(kinds, HashSet::from([RecordType::A, RecordType::AAAA]));
+}
+
+#[tokio::test]
+async fn d_1_names_are_asked_fully_qualified_and_nothing_else_is() {
+    let server = Server::start().await.unwrap();
+    let found = lookup(&server, "a.b").await;
+    assert!(matches!(found, Err(DnsError::NotFound)));
+    assert_eq!(names(&server), ["a.b."]);
+    let found = lookup(&server, "under_score.example.org").await;
+    assert!(matches!(found, Err(DnsError::NotFound)));
+    assert_eq!(names(&server), ["a.b.", "under_score.example.org."]);
+}
+
+#[tokio::test]
+async fn d_10_questions_ask_for_1232_bytes_from_different_ports() {
+    let server = Server::start().await.unwrap();
+    server.set_addresses(NAME, &[ip("8.8.8.8")]);
+    for _ in 0..4 {
+        check(&server, Ok(&["8.8.8.8"])).await;
+    }
+    let asked = server.asked();
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.max_payload == 1232 && !asked.tcp)
+    );
+    let ports: HashSet<_> = asked.iter().map(|asked| asked.from.port()).collect();
+    assert!(
+        ports.len() >= 6,
+        "eight questions from {} ports",
+        ports.len()
+    );
+}
+
+#[tokio::test]
+async fn d_3_one_family_is_enough() {
+    let server = Server::start().await.unwrap();
+    for broken in [
+        Reply::Code(ResponseCode::ServFail),
+        Reply::Code(ResponseCode::Refused),
+        Reply::Records(Vec::new()),
+        Reply::Garbage,
+        Reply::Silence,
+    ] {
+        server.set(
+            NAME,
+            RecordType::A,
+            Reply::Records(vec![address(NAME, ip("8.8.8.8"))]),
+        );
+        server.set(NAME, RecordType::AAAA, broken);
+        check(&server, Ok(&["8.8.8.8"])).await;
+    }
+}
+
+#[tokio::test]
+async fn d_3_when_both_fail_the_reason_is_told() {
+    let server = Server::start().await.unwrap();
+    for (reply, kind) in [
+        (Reply::Code(ResponseCode::NXDomain), "not_found"),
+        (Reply::Records(Vec::new()), "not_found"),
+        (Reply::Code(ResponseCode::ServFail), "failure"),
+        (Reply::Code(ResponseCode::Refused), "failure"),
+        (Reply::Garbage, "failure"),
+        (Reply::Silence, "timeout"),
+    ] {
+        server.set(NAME, RecordType::A, reply.clone());
+        server.set(NAME, RecordType::AAAA, reply);
+        check(&server, Err(kind)).await;
+    }
+}
+
+#[tokio::test]
+async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
+    let server = Server::start().await.unwrap();
+    let many: Vec<_> = (0..=255)
+        .map(|last| address(NAME, IpAddr::from([93, 184, 215, last])))
+        .collect();
+    server.set(NAME, RecordType::A, Reply::Truncated(many));
+    let answer = lookup(&server, NAME).await.unwrap();
+    assert_eq!(answer.addresses.len(), 256, "D-4: all of them");
+    assert!(
+        server
+            .asked()
+            .iter()
+            .any(|asked| asked.tcp && asked.kind == RecordType::A)
+    );
+}
+
+#[tokio::test]
+async fn d_10_answers_to_other_questions_are_dropped() {
+    let server = Server::start().await.unwrap();
+    let good = || vec![address(NAME, ip("8.8.8.8"))];
+    let evil = || vec![address(NAME, ip("10.0.0.1"))];
+    server.set(NAME, RecordType::A, Reply::SpoofedFirst(evil(), good()));
+    check(&server, Ok(&["8.8.8.8"])).await;
+    server.set(NAME, RecordType::A, Reply::WrongQuestion(evil()));
+    server.set(NAME, RecordType::AAAA, Reply::Records(Vec::new()));
+    check(&server, Err("timeout")).await;
+}
+
+#[tokio::test]
+async fn d_10_records_of_other_names_are_not_taken() {
+    let server = Server::start().await.unwrap();
+    let records = vec![
+        address("other.example.org", ip("9.9.9.9")),
+        address(NAME, ip("8.8.8.8")),
+    ];
+    server.set(NAME, RecordType::A, Reply::Records(records));
+    check(&server, Ok(&["8.8.8.8"])).await;
+}
+
+#[tokio::test]
+async fn d_8_aliases_are_followed_within_an_answer_and_by_further_questions() {
+    let server = Server::start().await.unwrap();
+    let complete = vec![
+        alias(NAME, "cdn.example.net."),
+        address("cdn.example.net", ip("8.8.8.8")),
+    ];
+    server.set(NAME, RecordType::A, Reply::Records(complete));
+    server.set(
+        NAME,
+        RecordType::AAAA,
+        Reply::Records(vec![alias(NAME, "cdn.example.net.")]),
+    );
+    server.set_addresses("cdn.example.net", &[ip("2606:4700::1111")]);
+    let answer = lookup(&server, NAME).await.unwrap();
+    assert_eq!(answer.cnames, ["cdn.example.net."]);
+    assert_eq!(answer.addresses, [ip("8.8.8.8"), ip("2606:4700::1111")]);
+}
+
+#[tokio::test]
+async fn d_8_a_refused_alias_is_never_asked_for() {
+    let server = Server::start().await.unwrap();
+    for target in [
+        "db.internal.",
+        "localhost.",
+        "metadata.google.internal.",
+        "kubernetes.default.svc.",
+    ] {
+        for kind in [RecordType::A, RecordType::AAAA] {
+            server.set(NAME, kind, Reply::Records(vec![alias(NAME, target)]));
+        }
+        let answer = lookup(&server, NAME).await.unwrap();
+        assert_eq!(
+            (answer.cnames, answer.addresses),
+            (vec![target.to_owned()], vec![])
+        );
+    }
+    assert_eq!(names(&server), [format!("{NAME}.")]);
+}
+
+#[tokio::test]
+async fn d_8_addresses_behind_a_refused_alias_are_not_taken() {
+    let server = Server::start().await.unwrap();
+    let records = vec![
+        alias(NAME, "db.internal."),
+        address("db.internal", ip("8.8.8.8")),
+    ];
+    server.set(NAME, RecordType::A, Reply::Records(records));
+    let answer = lookup(&server, NAME).await.unwrap();
+    let refused = Judge::new(JudgeConfig::default()).judge_answer(
+        &answer,
+        80,
+        dray_guard::HopContext::default(),
+    );
+    assert_eq!(refused.unwrap_err().code, Code::SsrfBlocked);
+    assert_eq!(answer.addresses, Vec::<IpAddr>::new());
+}
+
+#[tokio::test]
+async fn d_8_loops_and_long_chains_end() {
+    let server = Server::start().await.unwrap();
+    let name = |index: usize| format!("c{index}.example.net");
+    for kind in [RecordType::A, RecordType::AAAA] {
+        server.set(NAME, kind, Reply::Records(vec![alias(NAME, &name(0))]));
+        for index in 0..20 {
+            let next = alias(&name(index), &name(index + 1));
+            server.set(&name(index), kind, Reply::Records(vec![next]));
+        }
+    }
+    let answer = lookup(&server, NAME).await.unwrap();
+    assert_eq!(
+        answer.cnames.len(),
+        9,
+        "one more than may be, so that the judge sees it"
+    );
+    let loops = vec![alias(NAME, "b.example.net"), alias("b.example.net", NAME)];
+    server.set(NAME, RecordType::A, Reply::Records(loops));
+    server.set(NAME, RecordType::AAAA, Reply::Records(Vec::new()));
+    assert!(
+        lookup(&server, NAME)
+            .await
+            .is_ok_and(|answer| answer.addresses.is_empty())
+    );
+}
+
+#[tokio::test]
+async fn d_3_an_alias_to_nothing_is_not_found() {
+    let server = Server::start().await.unwrap();
+    for kind in [RecordType::A, RecordType::AAAA] {
+        server.set(
+            NAME,
+            kind,
+            Reply::Records(vec![alias(NAME, "gone.example.net.")]),
+        );
+    }
+    check(&server, Err("not_found")).await;
+}
+
+#[tokio::test]
+async fn d_7_nothing_is_cached() {
+    let server = Server::start().await.unwrap();
+    server.set_addresses(NAME, &[ip("8.8.8.8")]);
+    let resolver = Hickory::new(&[server.address()]).unwrap();
+    let judge = Judge::new(JudgeConfig::default());
+    assert_eq!(
+        resolver
+            .lookup(&canonical(NAME), &judge)
+            .await
+            .unwrap()
+            .addresses,
+        [ip("8.8.8.8")]
+    );
+    server.set_addresses(NAME, &[ip("127.0.0.1")]);
+    assert_eq!(
+        resolver
+            .lookup(&canonical(NAME), &judge)
+            .await
+            .unwrap()
+            .addresses,
+        [ip("127.0.0.1")]
+    );
+}
+
+#[tokio::test]
+async fn section_22_localhost_is_not_answered_from_within() {
+    let server = Server::start().await.unwrap();
+    let found = lookup(&server, "a.localhost").await;
+    assert!(matches!(found, Err(DnsError::NotFound)));
+    assert_eq!(names(&server), ["a.localhost."]);
+}
+
+#[tokio::test]
+async fn d_2_the_next_server_is_asked_when_one_is_dead() {
+    let server = Server::start().await.unwrap();
+    server.set_addresses(NAME, &[ip("8.8.8.8")]);
+    let dead = Server::start().await.unwrap().address();
+    let resolver = Hickory::new(&[dead, server.address()]).unwrap();
+    let judge = Judge::new(JudgeConfig::default());
+    let found = resolver.lookup(&canonical(NAME), &judge).await.unwrap();
+    assert_eq!(found.addresses, [ip("8.8.8.8")]);
+}
+
+#[test]
+fn d_2_servers_come_from_the_configuration_or_the_nameserver_lines() {
+    let parsed = parse_servers([
+        "192.0.2.1",
+        " 192.0.2.2:5353 ",
+        "2001:db8::1",
+        "[2001:db8::1]:54",
+    ])
+    .unwrap();
+    let expected: Vec<SocketAddr> = [
+        "192.0.2.1:53",
+        "192.0.2.2:5353",
+        "[2001:db8::1]:53",
+        "[2001:db8::1]:54",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect();
+    assert_eq!(parsed, expected);
+    for wrong in [
+        "",
+        "dns.example.org",
+        "192.0.2.1:0",
+        "192.0.2.1:x",
+        "https://dns.example.org",
+    ] {
+        assert!(parse_servers([wrong]).is_err(), "{wrong}");
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "# nameserver 192.0.2.9\nsearch svc.cluster.local\noptions ndots:5\nnameserver 192.0.2.1\n  nameserver 2001:db8::1  # two\nnameserver broken\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let found: Vec<_> = name_servers(file.path())
+        .unwrap()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["192.0.2.1:53", "[2001:db8::1]:53"]);
+}
+
+#[test]
+fn d_2_there_is_no_fallback_resolver() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    assert!(matches!(
+        name_servers(empty.path()),
+        Err(ServersError::None(_))
+    ));
+    assert!(matches!(
+        name_servers(Path::new("/nonexistent/resolv.conf")),
+        Err(ServersError::Unreadable { .. })
+    ));
+    assert!(Hickory::new(&[]).is_err());
+}

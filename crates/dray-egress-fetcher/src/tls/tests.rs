@@ -1,1 +1,96 @@
+//! Trust and sessions below the pipeline; handshakes over the pipeline are in `tests/connection.rs`.
 
+use dray_guard::CanonicalUrl;
+use dray_testkit::tls::{Authority, Offer};
+use rustls::version::TLS13;
+
+use super::*;
+
+fn host(text: &str) -> Host {
+    CanonicalUrl::parse(&format!("https://{text}/"))
+        .unwrap()
+        .host()
+        .clone()
+}
+
+#[test]
+fn t_5_a_bundle_must_hold_certificates() {
+    let authority = Authority::new().unwrap();
+    assert!(Tls::new(Some(&authority.pem())).is_ok());
+    for wrong in [
+        "",
+        "no certificate",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ] {
+        assert!(
+            matches!(Tls::new(Some(wrong)), Err(TlsError::Bundle(_))),
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
+    let authority = Authority::new().unwrap();
+    let offer = Offer {
+        versions: vec![&TLS13],
+        alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        ..Offer::default()
+    };
+    let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
+    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    for _ in 0..3 {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let name = host("files.example.org");
+        let (shaken, accepted) =
+            tokio::join!(tls.handshake(Box::new(near), &name), acceptor.accept(far));
+        let (_, session) = shaken.unwrap();
+        let accepted = accepted.unwrap();
+        let server = accepted.get_ref().1;
+        assert_eq!(session.version, "TLSv1.3");
+        assert_eq!(server.alpn_protocol(), Some(b"http/1.1".as_slice()));
+        assert_eq!(server.server_name(), Some("files.example.org"), "SNI");
+        assert_eq!(server.handshake_kind(), Some(rustls::HandshakeKind::Full));
+    }
+}
+
+#[tokio::test]
+async fn t_5_a_literal_address_sends_no_name() {
+    let authority = Authority::new().unwrap();
+    let acceptor = authority.acceptor("93.184.215.14").unwrap();
+    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let literal = host("93.184.215.14");
+    let (shaken, accepted) = tokio::join!(
+        tls.handshake(Box::new(near), &literal),
+        acceptor.accept(far)
+    );
+    assert!(shaken.is_ok());
+    assert_eq!(accepted.unwrap().get_ref().1.server_name(), None);
+}
+
+#[tokio::test]
+async fn t_5_a_connection_that_ends_in_the_handshake_is_closed() {
+    let tls = Tls::new(None).unwrap();
+    let (near, far) = tokio::io::duplex(1 << 16);
+    drop(far);
+    let error = tls
+        .handshake(Box::new(near), &host("files.example.org"))
+        .await
+        .map(|_| ())
+        .unwrap_err();
+    assert_eq!(error.code(), Code::ConnectionClosed);
+}
+
+#[test]
+fn t_5_no_code_path_can_turn_verification_off() {
+    let source = include_str!("../tls.rs");
+    for word in [
+        "dangerous",
+        "ServerCertVerifier",
+        "KeyLogFile",
+        "with_client_auth_cert",
+    ] {
+        assert!(!source.contains(word), "{word}");
+    }
+}

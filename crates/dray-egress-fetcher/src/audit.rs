@@ -1,0 +1,143 @@
+//! One audit event per fetch, refusals included (egress-security 18).
+//!
+//! The log line comes first and is complete, so that it is the record when the stream cannot be reached. Neither holds
+//! a query, fragment, user info, header value or body byte (S-5).
+
+mod event;
+mod line;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta};
+use dray_proto::v1;
+use dray_types::Clock;
+use tokio_util::task::TaskTracker;
+
+use crate::metrics::{InFlight, Metrics};
+use crate::record::Record;
+
+/// Longest wait for the stream's acknowledgement.
+pub const PUBLISH: Duration = Duration::from_secs(2);
+
+/// What audit events are made with. Shared by all fetches.
+#[derive(Clone, Debug)]
+pub struct Auditor {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    bus: Bus,
+    clock: Clock,
+    metrics: Metrics,
+    tasks: TaskTracker,
+    key: [u8; 32],
+    private_cidrs: Vec<String>,
+}
+
+impl Auditor {
+    /// An auditor that publishes to `bus`; `key` is that of the hash which stands for path and query.
+    pub fn new(
+        bus: Bus,
+        clock: Clock,
+        metrics: Metrics,
+        tasks: TaskTracker,
+        key: [u8; 32],
+        private_cidrs: Vec<String>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                bus,
+                clock,
+                metrics,
+                tasks,
+                key,
+                private_cidrs,
+            }),
+        }
+    }
+
+    /// Begins the record of one fetch.
+    pub fn begin(&self, meta: Meta) -> Attempt {
+        Attempt {
+            auditor: self.clone(),
+            meta,
+            record: Record::default(),
+            under_way: Some(self.inner.metrics.begin()),
+        }
+    }
+
+    /// Writes the line and the metrics.
+    fn note(&self, meta: &Meta, record: &Record) -> v1::EgressAudit {
+        let inner = &self.inner;
+        let event = event::event(
+            meta,
+            record,
+            inner.clock.now_ms(),
+            &inner.key,
+            &inner.private_cidrs,
+        );
+        let audit = line::json(&event);
+        tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
+        inner.metrics.ended(record);
+        event
+    }
+
+    /// Publishes within [`PUBLISH`]; a failure is counted.
+    async fn publish(self, meta: Meta, event: v1::EgressAudit) -> bool {
+        let published =
+            tokio::time::timeout(PUBLISH, self.inner.bus.publish_audit(&meta, &event)).await;
+        let problem = match published {
+            Ok(Ok(_)) => return true,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "not acknowledged in time".to_owned(),
+        };
+        self.inner.metrics.audit_failed();
+        tracing::warn!(
+            event_id = event.event_id,
+            problem,
+            "the audit event was not published"
+        );
+        false
+    }
+}
+
+/// One fetch under audit. Dropped without [`Attempt::finish`], it was cancelled, and is recorded as that.
+#[derive(Debug)]
+pub struct Attempt {
+    auditor: Auditor,
+    meta: Meta,
+    /// The facts, kept up to date by the fetch.
+    pub record: Record,
+    under_way: Option<InFlight>,
+}
+
+impl Attempt {
+    /// Writes the line, publishes the event, and waits at most `patience` for that. Returns whether it is known to be
+    /// published; publishing goes on when the patience is over.
+    pub async fn finish(mut self, patience: Duration) -> bool {
+        let Some(publishing) = self.conclude() else {
+            return false;
+        };
+        tokio::time::timeout(patience, publishing)
+            .await
+            .is_ok_and(|published| published.unwrap_or(false))
+    }
+
+    /// Concludes once; the event is published by a task of the service, so that it outlives the caller.
+    fn conclude(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
+        self.under_way.take()?;
+        let event = self.auditor.note(&self.meta, &self.record);
+        // Outside a runtime only the line remains.
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        let publishing = self.auditor.clone().publish(self.meta.clone(), event);
+        Some(self.auditor.inner.tasks.spawn_on(publishing, &runtime))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        drop(self.conclude());
+    }
+}

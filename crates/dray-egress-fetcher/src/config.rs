@@ -1,0 +1,157 @@
+//! The typed configuration of the service (egress-security 20).
+//!
+//! Every variable of the specification is an alias of a field here ([`aliases`]). Values are checked when the
+//! configuration is loaded, and turned into what the fetcher works with by [`Config::compile`]. Read once: a change
+//! means a rollout.
+
+mod aliases;
+mod compile;
+
+pub use compile::Compiled;
+
+use dray_service::config::{Alias, Problem, Section};
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Section `egress-fetcher`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a documented switch of its own"
+)]
+pub struct Config {
+    /// Whether anything is fetched at all.
+    pub enabled: bool,
+    /// Hosts that may be fetched, as `example.com` or `*.example.com`; absent allows every public host.
+    pub host_allowlist: Option<Vec<String>>,
+    /// Ports that may be fetched from: numbers separated by commas, or `any`. The bad ports of the WHATWG Fetch
+    /// standard stay refused.
+    pub allowed_ports: String,
+    /// Refuses plain http.
+    pub https_only: bool,
+    /// Lets a redirect lead from https to http.
+    pub allow_downgrade: bool,
+    /// Redirects that are followed at most, 0 to 10.
+    pub max_redirects: u32,
+    /// Connects over IPv6 too. IPv6 addresses of an answer are judged either way.
+    pub ipv6: bool,
+    /// Tries IPv6 addresses before IPv4 ones.
+    pub ipv6_first: bool,
+    /// DNS servers as addresses with an optional port; absent uses the `nameserver` lines of `/etc/resolv.conf`.
+    /// There is no other fallback.
+    pub dns_servers: Option<Vec<String>>,
+    /// NAT64 prefixes that are in use here (RFC 6052); addresses inside are judged by the IPv4 address they carry.
+    pub nat64_prefixes: Vec<String>,
+    /// Networks that are never connected to, in addition to the built-in ones. Set it to the public addresses of
+    /// nodes, load balancers and egress gateways, and to corporate public ranges.
+    pub extra_blocked_cidrs: Vec<String>,
+    /// Hosts that are never fetched, in addition to the built-in ones; patterns as in `host_allowlist`.
+    pub extra_blocked_hosts: Vec<String>,
+    /// Exact private networks (RFC 1918 or ULA) that are opened for internal file servers. Never loopback,
+    /// link-local or metadata addresses, nor what this machine owns.
+    pub private_cidrs: Vec<String>,
+    /// Addresses, networks or host names of what the product itself talks to, blocked like `extra_blocked_cidrs`.
+    /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added by themselves.
+    pub protected: Vec<String>,
+    /// Address of the Kubernetes API, blocked likewise.
+    pub kubernetes_api: Option<String>,
+    /// File with further trust anchors in PEM form, in addition to the built-in web roots.
+    pub ca_bundle: Option<String>,
+    /// `User-Agent` of every request: printable ASCII, at most 128 characters.
+    pub user_agent: String,
+    /// Fails a fetch whose audit event could not be published.
+    pub audit_required: bool,
+    /// Key of the hash that stands for path and query in audit events, so that equal paths can be recognised across
+    /// replicas; absent uses a random one for each process.
+    pub audit_key: Option<Secret>,
+    /// Most stored bytes when the request does not say.
+    pub max_bytes: ByteSize,
+    /// Most stored bytes, whatever the request says.
+    pub max_bytes_ceiling: ByteSize,
+    /// Time for the whole fetch when the request does not say, at most 300 s.
+    pub total_timeout: Period,
+    /// Time for DNS, per hop.
+    pub dns_timeout: Period,
+    /// Time for connecting, all addresses together, per hop; at most 30 s.
+    pub connect_timeout: Period,
+    /// Time for the TLS handshake, per hop.
+    pub tls_timeout: Period,
+    /// Time from the request to the final response head, per hop.
+    pub head_timeout: Period,
+    /// Longest silence within a body.
+    pub idle_timeout: Period,
+    /// Least bytes per second of a body on average, once `min_rate_after` has passed; 0 for none.
+    pub min_rate: ByteSize,
+    /// Time of a body before `min_rate` counts.
+    pub min_rate_after: Period,
+    /// Fetches at the same time.
+    pub max_concurrency: u32,
+    /// Fetches at the same time to one host.
+    pub max_per_host: u32,
+    /// Connections at the same time to one address.
+    pub max_per_address: u32,
+    /// Fetches at the same time for one app.
+    pub max_per_app: u32,
+    /// Fetches that wait for a place; more are refused.
+    pub max_queue: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            host_allowlist: None,
+            allowed_ports: dray_guard::AllowedPorts::default().to_string(),
+            https_only: false,
+            allow_downgrade: false,
+            max_redirects: 5,
+            ipv6: true,
+            ipv6_first: false,
+            dns_servers: None,
+            nat64_prefixes: Vec::new(),
+            extra_blocked_cidrs: Vec::new(),
+            extra_blocked_hosts: Vec::new(),
+            private_cidrs: Vec::new(),
+            protected: Vec::new(),
+            kubernetes_api: None,
+            ca_bundle: None,
+            user_agent: concat!("dray/", env!("CARGO_PKG_VERSION")).to_owned(),
+            audit_required: false,
+            audit_key: None,
+            max_bytes: ByteSize::mib(10),
+            max_bytes_ceiling: ByteSize::mib(100),
+            total_timeout: Period::secs(60),
+            dns_timeout: Period::secs(3),
+            connect_timeout: Period::secs(5),
+            tls_timeout: Period::secs(5),
+            head_timeout: Period::secs(10),
+            idle_timeout: Period::secs(15),
+            min_rate: ByteSize::kib(1),
+            min_rate_after: Period::secs(20),
+            max_concurrency: 64,
+            max_per_host: 4,
+            max_per_address: 8,
+            max_per_app: 16,
+            max_queue: 256,
+        }
+    }
+}
+
+impl Section for Config {
+    fn aliases() -> &'static [Alias] {
+        &aliases::ALIASES
+    }
+
+    fn strict_prefixes() -> &'static [&'static str] {
+        &["EXTERNAL_URL_FETCH_"]
+    }
+
+    fn validate(&self) -> Vec<Problem> {
+        self.compile().err().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The variables of egress-security 20, each with its own strict way of being written.
+
+use dray_guard::policy::parse_switch;
+use dray_guard::{MaxRedirects, parse_admin_list};
+use dray_service::config::parse::{bytes, integer, list, seconds, text};
+use dray_service::config::{Alias, Parsed};
+
+const fn alias(
+    variable: &'static str,
+    field: &'static str,
+    parse: fn(&str) -> Result<Parsed, String>,
+) -> Alias {
+    Alias {
+        variable,
+        field,
+        parse,
+    }
+}
+
+/// Every variable. `EXTERNAL_URL_FETCH_` is a strict prefix: a name that is not here is a start-up error.
+pub(super) static ALIASES: [Alias; 24] = [
+    alias("EXTERNAL_URL_FETCH_ENABLED", "enabled", switch),
+    alias(
+        "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
+        "host_allowlist",
+        allowlist,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_MAX_REDIRECTS",
+        "max_redirects",
+        redirects,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_CONNECT_TIMEOUT_SECONDS",
+        "connect_timeout",
+        seconds,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS",
+        "total_timeout",
+        seconds,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_MAX_BYTES_CEILING",
+        "max_bytes_ceiling",
+        bytes,
+    ),
+    alias("EXTERNAL_URL_FETCH_ALLOWED_PORTS", "allowed_ports", text),
+    alias("EXTERNAL_URL_FETCH_HTTPS_ONLY", "https_only", switch),
+    alias(
+        "EXTERNAL_URL_FETCH_ALLOW_DOWNGRADE",
+        "allow_downgrade",
+        switch,
+    ),
+    alias("EXTERNAL_URL_FETCH_IPV6", "ipv6", switch),
+    alias("EXTERNAL_URL_FETCH_DNS_SERVERS", "dns_servers", list),
+    alias("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "nat64_prefixes", list),
+    alias(
+        "EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS",
+        "extra_blocked_cidrs",
+        list,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_EXTRA_BLOCKED_HOSTS",
+        "extra_blocked_hosts",
+        list,
+    ),
+    alias("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "private_cidrs", list),
+    alias(
+        "EXTERNAL_URL_FETCH_AUDIT_REQUIRED",
+        "audit_required",
+        switch,
+    ),
+    alias("EXTERNAL_URL_FETCH_CA_BUNDLE", "ca_bundle", text),
+    alias(
+        "EXTERNAL_URL_FETCH_MAX_CONCURRENCY",
+        "max_concurrency",
+        integer,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_MAX_CONCURRENCY_PER_HOST",
+        "max_per_host",
+        integer,
+    ),
+    alias("EXTERNAL_URL_FETCH_MAX_PER_HOST", "max_per_host", integer),
+    alias(
+        "EXTERNAL_URL_FETCH_MAX_CONCURRENCY_PER_APP",
+        "max_per_app",
+        integer,
+    ),
+    alias("EXTERNAL_URL_FETCH_MAX_PER_APP", "max_per_app", integer),
+    alias("EXTERNAL_URL_FETCH_USER_AGENT", "user_agent", text),
+    alias("KUBERNETES_SERVICE_HOST", "kubernetes_api", text),
+];
+
+/// 3.2: `true` or `false` in any case, and nothing else.
+fn switch(text: &str) -> Result<Parsed, String> {
+    parse_switch(text)
+        .map(|value| Parsed::Value(value.into()))
+        .map_err(|error| error.to_string())
+}
+
+/// P-4: blank means no list, which is worth a warning; anything else must yield patterns.
+fn allowlist(text: &str) -> Result<Parsed, String> {
+    match parse_admin_list(text) {
+        Ok(None) => Ok(Parsed::Unset(
+            "is blank and counts as unset: every public host is allowed",
+        )),
+        Ok(Some(patterns)) => {
+            let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            Ok(Parsed::Value(patterns.into()))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// a plain number from 0 to 10.
+fn redirects(text: &str) -> Result<Parsed, String> {
+    text.parse::<MaxRedirects>()
+        .map(|limit| Parsed::Value(limit.get().into()))
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,222 @@
+//! From text to what the fetcher works with; everything that is wrong is told at once.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use dray_guard::judge::{parse_blocked_networks, parse_nat64_prefixes};
+use dray_guard::{AdminPolicy, HostPatterns, JudgeConfig, MaxRedirects, PrivateRanges};
+use dray_service::config::Problem;
+use dray_types::Period;
+use http::HeaderValue;
+
+use super::Config;
+use crate::fetch::Settings;
+use crate::limits::Sizes;
+use crate::resolve::parse_servers;
+
+/// Longest total time that anyone may ask for (egress-security 14).
+const TOTAL_CEILING: Period = Period::secs(300);
+const LONGEST_CONNECT: Period = Period::secs(30);
+const LONGEST_USER_AGENT: usize = 128;
+
+/// A checked configuration in the types that the fetcher uses.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The operator's policy.
+    pub admin: AdminPolicy,
+    /// What the judge knows without looking at the machine.
+    pub judge: JudgeConfig,
+    /// Limits of time and size.
+    pub settings: Settings,
+    /// How much at once.
+    pub sizes: Sizes,
+    /// Configured DNS servers; `None` for those of the system's file.
+    pub servers: Option<Vec<SocketAddr>>,
+    /// Protected host names that must be looked up.
+    pub protected_hosts: Vec<String>,
+}
+
+/// Gathers problems.
+#[derive(Default)]
+struct Checks(Vec<Problem>);
+
+impl Checks {
+    /// The value, or its default and a problem with `field`.
+    fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
+        value.unwrap_or_else(|error| {
+            self.0.push(Problem::new(field, error.to_string()));
+            T::default()
+        })
+    }
+
+    fn period(&mut self, field: &str, value: Period, most: Period) -> Duration {
+        if value == Period::default() || value > most {
+            self.0.push(Problem::new(
+                field,
+                format!("must be more than 0 and at most {most}"),
+            ));
+        }
+        value.as_duration()
+    }
+
+    fn count(&mut self, field: &str, value: u32) -> usize {
+        let allowed: RangeInclusive<u32> = 1..=65_536;
+        if !allowed.contains(&value) {
+            self.0.push(Problem::new(field, "must be 1 to 65536"));
+        }
+        usize::try_from(value).unwrap_or(usize::MAX)
+    }
+}
+
+impl Config {
+    /// Checks everything and builds the policy, the judge's knowledge and the limits.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, field by field.
+    pub fn compile(&self) -> Result<Compiled, Vec<Problem>> {
+        let mut checks = Checks::default();
+        let admin = self.admin(&mut checks);
+        let (networks, protected_hosts) = self.protected();
+        let judge = JudgeConfig {
+            extra_blocked: checks.read(
+                "extra_blocked_cidrs",
+                parse_blocked_networks(&self.extra_blocked_cidrs.join(",")),
+            ),
+            extra_blocked_hosts: admin.blocked_hosts.clone(),
+            own_addresses: Vec::new(),
+            protected: checks.read("protected", parse_blocked_networks(&networks.join(","))),
+            private_ranges: admin.private_ranges.clone(),
+            nat64_prefixes: checks.read(
+                "nat64_prefixes",
+                parse_nat64_prefixes(&self.nat64_prefixes.join(",")),
+            ),
+            ipv4_only: !self.ipv6,
+            ipv6_first: self.ipv6_first,
+        };
+        let compiled = Compiled {
+            admin,
+            judge,
+            settings: self.settings(&mut checks),
+            sizes: self.sizes(&mut checks),
+            servers: self.servers(&mut checks),
+            protected_hosts,
+        };
+        if checks.0.is_empty() {
+            Ok(compiled)
+        } else {
+            Err(checks.0)
+        }
+    }
+
+    fn admin(&self, checks: &mut Checks) -> AdminPolicy {
+        let host_allowlist = match self.host_allowlist.as_deref() {
+            Some([]) => {
+                checks.0.push(Problem::new(
+                    "host_allowlist",
+                    "must name at least one host; leave it out to allow every public host",
+                ));
+                None
+            }
+            Some(items) => Some(checks.read("host_allowlist", HostPatterns::parse(items))),
+            None => None,
+        };
+        AdminPolicy {
+            enabled: self.enabled,
+            host_allowlist,
+            ports: checks.read("allowed_ports", self.allowed_ports.parse()),
+            https_only: self.https_only,
+            allow_downgrade: self.allow_downgrade,
+            max_redirects: checks.read("max_redirects", MaxRedirects::new(self.max_redirects)),
+            private_ranges: checks.read(
+                "private_cidrs",
+                PrivateRanges::parse(&self.private_cidrs.join(",")),
+            ),
+            blocked_hosts: checks.read(
+                "extra_blocked_hosts",
+                HostPatterns::parse(&self.extra_blocked_hosts),
+            ),
+        }
+    }
+
+    /// Protected addresses and networks, and protected names.
+    fn protected(&self) -> (Vec<String>, Vec<String>) {
+        let is_network = |item: &String| {
+            item.parse::<IpAddr>().is_ok() || item.contains('/') && !item.contains("://")
+        };
+        self.protected
+            .iter()
+            .chain(&self.kubernetes_api)
+            .cloned()
+            .partition(is_network)
+    }
+
+    fn servers(&self, checks: &mut Checks) -> Option<Vec<SocketAddr>> {
+        let items = self.dns_servers.as_ref()?;
+        if items.is_empty() {
+            checks.0.push(Problem::new(
+                "dns_servers",
+                "must name at least one server; leave it out to use those of /etc/resolv.conf",
+            ));
+        }
+        Some(checks.read(
+            "dns_servers",
+            parse_servers(items.iter().map(String::as_str)),
+        ))
+    }
+
+    fn settings(&self, checks: &mut Checks) -> Settings {
+        for (field, size) in [
+            ("max_bytes", self.max_bytes),
+            ("max_bytes_ceiling", self.max_bytes_ceiling),
+        ] {
+            if size.as_u64() == 0 {
+                checks
+                    .0
+                    .push(Problem::new(field, "must be at least 1 byte"));
+            }
+        }
+        Settings {
+            dns: checks.period("dns_timeout", self.dns_timeout, TOTAL_CEILING),
+            connect: checks.period("connect_timeout", self.connect_timeout, LONGEST_CONNECT),
+            tls: checks.period("tls_timeout", self.tls_timeout, TOTAL_CEILING),
+            head: checks.period("head_timeout", self.head_timeout, TOTAL_CEILING),
+            total: checks.period("total_timeout", self.total_timeout, TOTAL_CEILING),
+            total_ceiling: TOTAL_CEILING.as_duration(),
+            idle: checks.period("idle_timeout", self.idle_timeout, TOTAL_CEILING),
+            floor: self.min_rate.as_u64(),
+            grace: self.min_rate_after.as_duration(),
+            size: self.max_bytes.as_u64(),
+            size_ceiling: self.max_bytes_ceiling.as_u64(),
+            user_agent: self.user_agent(checks),
+        }
+    }
+
+    fn user_agent(&self, checks: &mut Checks) -> HeaderValue {
+        let agent = self.user_agent.as_str();
+        let printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let trimmed = agent.trim() == agent && !agent.is_empty();
+        match HeaderValue::from_str(agent) {
+            Ok(value) if printable && trimmed && agent.len() <= LONGEST_USER_AGENT => value,
+            _ => {
+                checks.0.push(Problem::new(
+                    "user_agent",
+                    "must be 1 to 128 printable ASCII characters without blanks around them",
+                ));
+                HeaderValue::from_static("dray")
+            }
+        }
+    }
+
+    fn sizes(&self, checks: &mut Checks) -> Sizes {
+        Sizes {
+            global: checks.count("max_concurrency", self.max_concurrency),
+            per_host: checks.count("max_per_host", self.max_per_host),
+            per_address: checks.count("max_per_address", self.max_per_address),
+            per_app: checks.count("max_per_app", self.max_per_app),
+            queue: checks.count("max_queue", self.max_queue),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The service: from a call to a fetch and back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dray_bus::Meta;
+use dray_guard::AppPolicy;
+use dray_proto::v1;
+use dray_service::{Context, Request, Router, Service, StartError};
+use dray_types::{Deadline, Fault};
+use opentelemetry::metrics::Meter;
+
+use crate::audit::{Attempt, Auditor, PUBLISH};
+use crate::config::{Compiled, Config};
+use crate::dial::Tcp;
+use crate::fetch::{self, Fetched, Fetcher, Network};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::resolve::{Hickory, name_servers};
+use crate::staging::Staging;
+use crate::tls::Tls;
+
+mod surroundings;
+
+use surroundings::Surroundings;
+
+/// The only service that connects to hosts which an agent, a user or an app chose.
+#[derive(Debug)]
+pub struct EgressFetcher {
+    fetcher: Arc<Fetcher>,
+    auditor: Auditor,
+    cx: Context,
+    audit_required: bool,
+}
+
+/// Where the system says which DNS servers there are (D-2).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+impl Service for EgressFetcher {
+    const NAME: &'static str = "egress-fetcher";
+    type Config = Config;
+
+    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+        let compiled = compile(&config)?;
+        let servers = match &compiled.servers {
+            Some(servers) => servers.clone(),
+            // A fetcher that is switched off asks nobody.
+            None if !config.enabled => Vec::new(),
+            None => name_servers(Path::new(RESOLV_CONF))
+                .map_err(|error| StartError::with_source("there is no DNS server", error))?,
+        };
+        let resolver = Hickory::new(&servers)
+            .map_err(|error| StartError::with_source("the resolver could not be made", error))?;
+        let network = Network {
+            resolver: Arc::new(resolver),
+            dialer: Arc::new(Tcp),
+        };
+        let addresses = servers.iter().map(std::net::SocketAddr::ip).collect();
+        Self::assemble(&config, compiled, cx, network, addresses).await
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router.answer(Self::fetch)
+    }
+
+    fn instruments(meter: &Meter) {
+        Metrics::new(meter);
+        Metrics::observe(meter, &Limits::new(crate::limits::Sizes::default()));
+    }
+}
+
+impl EgressFetcher {
+    /// Starts over another network than the real one: for tests and the demo. There is no setting that does this (I-9).
+    pub async fn start_with(
+        config: Config,
+        cx: Context,
+        network: Network,
+    ) -> Result<Self, StartError> {
+        let compiled = compile(&config)?;
+        Self::assemble(&config, compiled, &cx, network, Vec::new()).await
+    }
+
+    async fn assemble(
+        config: &Config,
+        compiled: Compiled,
+        cx: &Context,
+        network: Network,
+        servers: Vec<std::net::IpAddr>,
+    ) -> Result<Self, StartError> {
+        announce(config, &compiled);
+        let bundle = match &config.ca_bundle {
+            Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
+                StartError::with_source(format!("the CA bundle {file} cannot be read"), error)
+            })?),
+            None => None,
+        };
+        let tls = Tls::new(bundle.as_deref())
+            .map_err(|error| StartError::with_source("TLS could not be set up", error))?;
+        let metrics = Metrics::new(&cx.meter);
+        let limits = Limits::new(compiled.sizes);
+        Metrics::observe(&cx.meter, &limits);
+        metrics.policy(
+            &dray_guard::policy::digest(&compiled.admin, &AppPolicy::default()),
+            compiled.admin.host_allowlist.is_some(),
+            !compiled.admin.private_ranges.is_empty(),
+        );
+        let auditor = Auditor::new(
+            cx.bus.clone(),
+            cx.clock.clone(),
+            metrics,
+            cx.tasks.clone(),
+            audit_key(config),
+            config.private_cidrs.clone(),
+        );
+        let surroundings = Surroundings::new(compiled.judge, servers, compiled.protected_hosts);
+        let judge = surroundings.look().await?;
+        let fetcher = Fetcher::new(
+            compiled.settings,
+            compiled.admin,
+            judge,
+            network,
+            tls,
+            limits,
+        );
+        let fetcher = Arc::new(fetcher);
+        cx.tasks
+            .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
+        Ok(Self {
+            fetcher,
+            auditor,
+            cx: cx.clone(),
+            audit_required: config.audit_required,
+        })
+    }
+
+    /// What fetches, for whoever needs no bus.
+    pub fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
+    }
+
+    /// Answers `dray.egress.v1.fetch`: check, fetch, audit, reply.
+    pub async fn fetch(
+        self: Arc<Self>,
+        request: Request<v1::FetchRequest>,
+    ) -> Result<v1::FetchReply, Fault> {
+        let until = request.work_until();
+        let Request { meta, body } = request;
+        let mut sink = self.sink(&meta, body.sink(), until);
+        let command = command(&meta, body, until, self.cx.clock.now_ms());
+        let mut attempt = self.auditor.begin(meta.clone());
+        // Boxed: a fetch is a large future, and the attempt must outlive it when both are dropped.
+        let result = Box::pin(self.fetcher.fetch(&command, &mut sink, &mut attempt.record)).await;
+        let audited = self.audit(attempt, until).await;
+        match result {
+            Ok(_) if !audited && self.audit_required => Err(unaudited(&command)),
+            Ok(fetched) => reply(fetched, sink),
+            Err(denied) => Err(denied.fault),
+        }
+        .map_err(|fault| fault.trace_id(meta.trace.trace_id().unwrap_or_default()))
+    }
+
+    fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> Staging {
+        Staging::new(
+            self.cx.store.clone(),
+            meta.tenant.clone(),
+            meta.operation.clone(),
+            until,
+            sink == v1::Sink::ClaimOnly,
+        )
+    }
+
+    /// Waits for the audit event, but not longer than the caller waits for the reply.
+    async fn audit(&self, attempt: Attempt, until: Deadline) -> bool {
+        let left = until.remaining(self.cx.clock.now_ms());
+        attempt.finish(PUBLISH.min(left)).await
+    }
+}
+
+fn compile(config: &Config) -> Result<Compiled, StartError> {
+    config.compile().map_err(|problems| {
+        let problems: Vec<String> = problems
+            .iter()
+            .map(|problem| format!("`{}` {}", problem.field, problem.message))
+            .collect();
+        StartError::new(format!("config_invalid: {}", problems.join("; ")))
+    })
+}
+
+/// Says at start what holds: the effective configuration without secrets, and what is legal but odd.
+fn announce(config: &Config, compiled: &Compiled) {
+    let effective = serde_json::to_string(config).unwrap_or_default();
+    tracing::info!(config = effective, "egress configuration");
+    for warning in compiled.admin.warnings() {
+        tracing::warn!(warning, "egress configuration");
+    }
+    if config.enabled && compiled.admin.host_allowlist.is_none() {
+        tracing::warn!(
+            "egress configuration: no host allowlist is set, every public host may be fetched"
+        );
+    }
+    for range in &config.private_cidrs {
+        tracing::warn!(range, "egress configuration: a private range is open");
+    }
+}
+
+fn audit_key(config: &Config) -> [u8; 32] {
+    match &config.audit_key {
+        Some(key) if !key.is_empty() => {
+            *dray_types::Sha256Digest::of(key.expose().as_bytes()).as_bytes()
+        }
+        _ => {
+            let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+            *dray_types::Sha256Digest::of(&[one.into_bytes(), two.into_bytes()].concat()).as_bytes()
+        }
+    }
+}
+
+/// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
+fn command(meta: &Meta, body: v1::FetchRequest, until: Deadline, now_ms: u64) -> fetch::Request {
+    let v1::FetchRequest {
+        url,
+        app_policy,
+        size_limit_bytes,
+        tool_timeout_ms,
+        sink: _,
+    } = body;
+    let remaining = until.remaining(now_ms);
+    let app = meta
+        .app
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    fetch::Request {
+        url,
+        app_policy: app_policy.map(policy).unwrap_or_default(),
+        app: format!("{} {app}", meta.tenant),
+        size_limit: size_limit_bytes,
+        tool_timeout: (tool_timeout_ms > 0)
+            .then(|| std::time::Duration::from_millis(tool_timeout_ms)),
+        remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH / 10)),
+    }
+}
+
+fn policy(policy: v1::AppPolicy) -> AppPolicy {
+    let v1::AppPolicy {
+        enabled,
+        host_allowlist,
+    } = policy;
+    AppPolicy {
+        enabled,
+        host_allowlist: host_allowlist.map(|list| list.patterns),
+    }
+}
+
+/// The file is stored, but nobody would know: with audit required that counts as not stored.
+fn unaudited(command: &fetch::Request) -> Fault {
+    let shown = dray_guard::ShownUrl::from_text(&command.url);
+    dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)
+}
+
+fn reply(fetched: Fetched, sink: Staging) -> Result<v1::FetchReply, Fault> {
+    let Fetched {
+        stored,
+        labels,
+        sniffed,
+        length_verified,
+        wire_size,
+        coding,
+        final_url,
+        redirect_count,
+        status,
+    } = fetched;
+    let content = sink.into_content().ok_or_else(Fault::internal)?;
+    Ok(v1::FetchReply {
+        content: Some(content.into()),
+        sha256: stored.sha256.as_bytes().to_vec(),
+        size: stored.size,
+        media_type: labels.media_type,
+        sniffed_media_type: sniffed.to_owned(),
+        name: labels.name,
+        length_verified,
+        wire_size,
+        coding: coding.to_owned(),
+        final_url,
+        redirect_count,
+        etag: labels.etag,
+        last_modified: labels.last_modified,
+        http_status: u32::from(status),
+    })
+}

@@ -1,0 +1,128 @@
+//! What the judge must know of the machine and of the product's own parts (egress-security 8.4): own interface
+//! addresses, DNS servers, and the addresses of protected names. Read at start and every 60 s.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_guard::{Judge, JudgeConfig};
+use dray_service::StartError;
+use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
+
+use crate::fetch::Fetcher;
+use crate::own;
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Makes judges that know the surroundings.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    base: JudgeConfig,
+    hosts: Vec<String>,
+}
+
+impl Surroundings {
+    /// `base` holds what is configured; `servers` are the DNS servers, `hosts` names, `host:port` or URLs.
+    pub(super) fn new(mut base: JudgeConfig, servers: Vec<IpAddr>, hosts: Vec<String>) -> Self {
+        base.protected
+            .extend(servers.into_iter().map(|ip| IpNet::from(ip.to_canonical())));
+        Self { base, hosts }
+    }
+
+    /// Looks, and fails when anything cannot be learnt (I-4).
+    pub(super) async fn look(&self) -> Result<Judge, StartError> {
+        let mut config = self.base.clone();
+        config.own_addresses = own::addresses(Path::new(own::PROC_NET)).map_err(|error| {
+            StartError::with_source("the addresses of this machine cannot be read", error)
+        })?;
+        for host in &self.hosts {
+            let name = host_of(host);
+            let found = tokio::net::lookup_host((name, 0)).await.map_err(|error| {
+                StartError::with_source(
+                    format!("the protected host {name} cannot be looked up"),
+                    error,
+                )
+            })?;
+            config
+                .protected
+                .extend(found.map(|address| IpNet::from(address.ip().to_canonical())));
+        }
+        Ok(Judge::new(config))
+    }
+
+    /// Looks again and again until `stop`; what cannot be learnt stays as it was.
+    pub(super) async fn watch(self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
+        while stop
+            .run_until_cancelled(tokio::time::sleep(AGAIN))
+            .await
+            .is_some()
+        {
+            match self.look().await {
+                Ok(judge) => fetcher.set_judge(judge),
+                Err(error) => tracing::warn!(%error, "the surroundings could not be read again"),
+            }
+        }
+    }
+}
+
+/// The host in a name, `host:port` or URL.
+fn host_of(text: &str) -> &str {
+    let text = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let text = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    if let Some((inside, _)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return inside;
+    }
+    match text.rsplit_once(':') {
+        Some((host, _)) if !host.contains(':') => host,
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn section_8_4_hosts_are_found_in_names_and_urls() {
+        for (text, host) in [
+            ("minio", "minio"),
+            ("minio:9000", "minio"),
+            ("http://minio:9000/bucket", "minio"),
+            ("nats://user:pass@nats.messaging:4222", "nats.messaging"),
+            ("[::1]:4222", "::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("tls://[2001:db8::1]", "2001:db8::1"),
+        ] {
+            assert_eq!(host_of(text), host);
+        }
+    }
+
+    #[tokio::test]
+    async fn section_8_4_surroundings_are_blocked() {
+        let servers = vec!["9.9.9.9".parse().unwrap()];
+        let surroundings = Surroundings::new(
+            JudgeConfig::default(),
+            servers,
+            vec!["http://8.8.4.4:9000".to_owned()],
+        );
+        let judge = surroundings.look().await.unwrap();
+        for blocked in ["9.9.9.9", "8.8.4.4", "127.0.0.1"] {
+            assert!(
+                judge.class(blocked.parse().unwrap()).is_blocked(),
+                "{blocked}"
+            );
+        }
+        assert!(!judge.class("8.8.8.8".parse().unwrap()).is_blocked());
+    }
+
+    #[tokio::test]
+    async fn i_4_a_protected_name_that_cannot_be_looked_up_stops_the_start() {
+        let hosts = vec!["no such host".to_owned()];
+        let surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts);
+        assert!(surroundings.look().await.is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! The sink of the service: inline while it is small, otherwise into the artifact store.
+
+use bytes::{Bytes, BytesMut};
+use dray_proto::INLINE_LIMIT;
+use dray_proto::convert::Content;
+use dray_store::{Label, Store, Writer};
+use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
+
+use crate::label::Labels;
+use crate::sink::{Sink, SinkError, Stored};
+
+/// Pieces below this size are gathered, so that a peer that sends single bytes cannot make the store hold a buffer for
+/// each.
+const SMALL: usize = 48 * 1024;
+
+/// Where one fetched file goes. Dropping it removes whatever was stored so far.
+#[derive(Debug)]
+pub struct Staging {
+    store: Store,
+    tenant: TenantId,
+    operation: OperationId,
+    deadline: Deadline,
+    claim_only: bool,
+    held: BytesMut,
+    writer: Option<Writer>,
+    content: Option<Content>,
+}
+
+impl Staging {
+    /// A sink for `tenant`; with `claim_only` even small files go to the store.
+    pub fn new(
+        store: Store,
+        tenant: TenantId,
+        operation: OperationId,
+        deadline: Deadline,
+        claim_only: bool,
+    ) -> Self {
+        Self {
+            store,
+            tenant,
+            operation,
+            deadline,
+            claim_only,
+            held: BytesMut::new(),
+            writer: None,
+            content: None,
+        }
+    }
+
+    /// The finished file; `None` before it is finished.
+    pub fn into_content(self) -> Option<Content> {
+        self.content
+    }
+
+    /// Sends what is held to the store, whose writer starts with the first call.
+    async fn flush(&mut self) -> Result<&mut Writer, SinkError> {
+        let writer = self.writer.get_or_insert_with(|| {
+            // A fetch is a call and has no lease; two attempts of one operation differ by the writer's own key.
+            self.store
+                .writer(&self.tenant, &self.operation, 0)
+                .deadline(self.deadline)
+        });
+        if !self.held.is_empty() {
+            let held = self.held.split().freeze();
+            writer.write(held).await.map_err(SinkError::new)?;
+        }
+        Ok(writer)
+    }
+}
+
+impl Sink for Staging {
+    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+        let large = piece.len() >= SMALL && self.writer.is_some();
+        if large {
+            let writer = self.flush().await?;
+            return writer.write(piece).await.map_err(SinkError::new);
+        }
+        if self.held.len() + piece.len() > INLINE_LIMIT {
+            self.flush().await?;
+        }
+        self.held.reserve(
+            INLINE_LIMIT
+                .saturating_sub(self.held.len())
+                .min(piece.len().max(SMALL)),
+        );
+        self.held.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    async fn finish(&mut self, labels: &Labels) -> Result<Stored, SinkError> {
+        if self.writer.is_none() && !self.claim_only {
+            let bytes = self.held.split().freeze();
+            let stored = Stored {
+                sha256: Sha256Digest::of(&bytes),
+                size: bytes.len() as u64,
+            };
+            self.content = Some(Content::Inline(bytes));
+            return Ok(stored);
+        }
+        self.flush().await?;
+        let Some(writer) = self.writer.take() else {
+            return Err(SinkError::new("the store has no writer"));
+        };
+        let claim = writer.finish(label(labels)).await.map_err(SinkError::new)?;
+        let stored = Stored {
+            sha256: claim.artifact.sha256,
+            size: claim.artifact.size,
+        };
+        self.content = Some(Content::Claim(claim));
+        Ok(stored)
+    }
+
+    async fn discard(&mut self) {
+        self.held.clear();
+        self.content = None;
+        if let Some(writer) = self.writer.take() {
+            writer.abort().await;
+        }
+    }
+}
+
+fn label(labels: &Labels) -> Label {
+    let media_type = match labels.media_type.as_str() {
+        "" => "application/octet-stream",
+        declared => declared,
+    };
+    Label::new(media_type, labels.name.clone())
+}
