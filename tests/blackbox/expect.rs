@@ -66,6 +66,7 @@ pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result
         .map(String::as_str)
         .collect();
     demand(keys == KEYS, || format!("the line has the keys {keys:?}"))?;
+    keeps_the_query(fetch, outcome)?;
     match expect {
         Expect::Content(content) => allowed(&line, outcome, content),
         Expect::Reached(address) => {
@@ -131,6 +132,17 @@ fn denied(line: &Value, outcome: &Outcome) -> Result<(), String> {
         format!("it ended with {}", outcome.status)
     })?;
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
+}
+
+/// S-5: neither logs nor answers hold what stands behind the path.
+fn keeps_the_query(fetch: &Fetch, outcome: &Outcome) -> Result<(), String> {
+    let Some(at) = fetch.url.find(['?', '#']) else {
+        return Ok(());
+    };
+    let told = [&outcome.stdout, &outcome.stderr]
+        .iter()
+        .any(|text| text.contains(&fetch.url[at + 1..]));
+    demand(!told, || "it tells the query or the fragment".to_owned())
 }
 
 /// I-8: a refusal tells no address but what the URL itself says.
