@@ -7,6 +7,7 @@ use self::server::Server;
 use self::table::{Identity, admits, example, identities};
 use self::wire::Client;
 
+mod product;
 mod server;
 mod table;
 mod wire;

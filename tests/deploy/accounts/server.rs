@@ -68,6 +68,11 @@ impl Server {
         }
     }
 
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// A connection of one identity.
     #[track_caller]
     pub(super) fn client(&self, user: &str) -> Client {

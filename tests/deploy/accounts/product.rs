@@ -1,0 +1,204 @@
+//! The product itself under these permissions: what it does is allowed, and a refusal would be noticed.
+
+use std::time::Duration;
+
+use dray_bus::{
+    Bus, Completed, Delivery, EventFilter, Failure, Meta, NatsOptions, Sweeper, Topology,
+    WorkHandler, WorkSettings,
+};
+use dray_proto::v1;
+use dray_types::{Clock, Deadline, Fault, FaultCode, Secret, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::server::{Server, password};
+
+/// A bus that logged in as one identity.
+async fn bus(server: &Server, user: &str) -> Bus {
+    let options = NatsOptions {
+        user: user.to_owned(),
+        password: Secret::new(password(user)),
+        ..NatsOptions::at(format!("nats://{}", server.address())).named(user)
+    };
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    Bus::connect(&options, Clock::system(), &meter)
+        .await
+        .unwrap()
+}
+
+/// A server with everything that the product needs, made by the identity whose job that is.
+async fn provisioned() -> Server {
+    let server = Server::start();
+    let provisioner = bus(&server, "provisioner").await;
+    let mismatches = provisioner.apply_topology(&Topology::default()).await;
+    assert_eq!(mismatches.unwrap(), []);
+    provisioner.drain().await;
+    server
+}
+
+/// The envelope of an operation of the tenant `acme`.
+fn meta() -> Meta {
+    let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(20));
+    Meta::new(TenantId::new("acme").unwrap(), deadline)
+}
+
+/// Ready, which also means that the server refused nothing so far.
+#[track_caller]
+fn check_ready(user: &'static str, bus: &Bus) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    let bus = bus.clone();
+    async move {
+        if let Err(error) = bus.round_trip().await {
+            panic!("{caller}: {user}: {error}");
+        }
+    }
+}
+
+/// Resolves to nothing, or fails for good when the tool is called `broken`.
+struct Resolve;
+
+impl WorkHandler<v1::ToolCallRequested> for Resolve {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        if delivery.work.tool == "broken" {
+            return Err(Fault::new(FaultCode::NotFound, "There is no such file.").into());
+        }
+        Ok(Completed::event(&v1::ToolCallResolved {
+            operation_id: delivery.meta.operation.to_string(),
+            tool: delivery.work.tool,
+            ..v1::ToolCallResolved::default()
+        }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_service_may_look_at_what_it_must_verify() {
+    let server = provisioned().await;
+    for service in ["file-resolver", "egress-fetcher", "sweeper"] {
+        let bus = bus(&server, service).await;
+        let mismatches = bus.verify_topology(&Topology::used_by(service)).await;
+        assert_eq!(mismatches.unwrap(), [], "{service}");
+        check_ready(service, &bus).await;
+        bus.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn published_work_is_done_told_and_shown_to_the_operator() {
+    let server = provisioned().await;
+    let resolver = bus(&server, "file-resolver").await;
+    let stop = CancellationToken::new();
+    let mut worker = JoinSet::new();
+    worker.spawn({
+        let (bus, stop) = (resolver.clone(), stop.clone());
+        async move {
+            bus.work("file-resolver", WorkSettings::default(), Resolve, stop)
+                .await
+        }
+    });
+    let operator = bus(&server, "operator").await;
+    let filter = EventFilter::new("dray.event.>").from_start();
+    let mut events = operator.events(filter).await.unwrap();
+
+    let publisher = bus(&server, "publisher-acme").await;
+    for tool in ["read", "broken"] {
+        let work = v1::ToolCallRequested {
+            tool: tool.to_owned(),
+            ..v1::ToolCallRequested::default()
+        };
+        let published = publisher.publish_work(&meta(), &work).await.unwrap();
+        assert!(!published.duplicate);
+    }
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        told.push(events.next().await.unwrap().subject);
+    }
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "dray.event.toolcall.v1.rejected.acme",
+            "dray.event.toolcall.v1.resolved.acme"
+        ]
+    );
+    assert!(operator.dead_letters().list(1, 10).await.is_ok());
+    check_ready("file-resolver", &resolver).await;
+    stop.cancel();
+    worker.join_next().await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_resolver_asks_the_fetcher_and_the_fetcher_leaves_a_trail() {
+    let server = provisioned().await;
+    let fetcher = bus(&server, "egress-fetcher").await;
+    let mut responder = fetcher
+        .respond_to("dray.egress.v1.fetch", "egress-fetcher")
+        .await
+        .unwrap();
+    let mut answering = JoinSet::new();
+    answering.spawn({
+        let fetcher = fetcher.clone();
+        async move {
+            let asked = responder.next().await.unwrap();
+            let meta = asked.meta().unwrap();
+            let audit = v1::EgressAudit::default();
+            fetcher.publish_audit(&meta, &audit).await.unwrap();
+            let reply = v1::FetchReply {
+                size: 7,
+                ..v1::FetchReply::default()
+            };
+            asked.answer(Ok(reply)).await;
+        }
+    });
+    let resolver = bus(&server, "file-resolver").await;
+    let reply = resolver
+        .call(&meta(), &v1::FetchRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(reply.size, 7);
+    answering.join_next().await.unwrap().unwrap();
+    check_ready("egress-fetcher", &fetcher).await;
+    check_ready("file-resolver", &resolver).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sweeper_ends_what_nobody_finished() {
+    let server = provisioned().await;
+    let publisher = bus(&server, "publisher-acme").await;
+    let work = v1::ToolCallRequested::default();
+    // Its deadline is long over.
+    let late = meta().with_deadline(Deadline::from_unix_ms(1));
+    publisher.publish_work(&late, &work).await.unwrap();
+    let sweeper = bus(&server, "sweeper").await;
+    let report = Sweeper::new(sweeper.clone()).sweep().await.unwrap();
+    assert_eq!(report.buried, 1, "{report:?}");
+    check_ready("sweeper", &sweeper).await;
+
+    let operator = bus(&server, "operator").await;
+    let dead = operator.dead_letters();
+    let letters = dead.list(1, 10).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].subject, "dray.work.toolcall.v1.resolve.acme");
+    dead.redrive(letters[0].sequence, None).await.unwrap();
+    check_ready("operator", &operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_allowed_fails_at_once_and_makes_the_process_unready() {
+    let server = provisioned().await;
+    let fetcher = bus(&server, "egress-fetcher").await;
+    let refused = fetcher
+        .publish_work(&meta(), &v1::ToolCallRequested::default())
+        .await;
+    assert!(refused.is_err());
+    assert!(fetcher.round_trip().await.is_err());
+
+    let resolver = bus(&server, "file-resolver").await;
+    let changed = resolver.apply_topology(&Topology::default()).await;
+    assert!(changed.is_err());
+    let denied = resolver.events(EventFilter::new("dray.work.>")).await;
+    assert!(denied.is_err(), "services read no streams");
+}
