@@ -126,6 +126,27 @@ async fn adopt(
     Ok(fresh(inner, artifact, copied.version))
 }
 
+/// The claim of whatever is stored under the digest; `None` when nothing is.
+pub(crate) async fn claim_stored(
+    inner: &Inner,
+    tenant: &TenantId,
+    sha256: Sha256Digest,
+    label: Label,
+) -> Result<Option<Claim>, RequestError> {
+    let mut artifact = Artifact {
+        tenant: tenant.clone(),
+        sha256,
+        size: 0,
+        media_type: label.media_type,
+        name: label.name,
+    };
+    let Some(head) = object::head(inner, &artifact.key(), None).await? else {
+        return Ok(None);
+    };
+    artifact.size = head.size;
+    Ok(Some(claim(inner, artifact, head.modified_ms, head.version)))
+}
+
 /// The claim of an object that was made just now.
 fn fresh(inner: &Inner, artifact: Artifact, version: Option<String>) -> Claim {
     claim(inner, artifact, inner.clock.now_ms(), version)

@@ -139,6 +139,17 @@ impl Store {
         Ok(found.map(|object| object.size))
     }
 
+    /// The claim for the tenant's artifact with this digest, under a label of the caller's choice, when it is stored
+    /// and is what its key says.
+    pub async fn claim(
+        &self,
+        tenant: &TenantId,
+        sha256: Sha256Digest,
+        label: Label,
+    ) -> Result<Option<Claim>, RequestError> {
+        commit::claim_stored(&self.inner, tenant, sha256, label).await
+    }
+
     /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
         object::head(&self.inner, self_test::PROBE, None).await?;

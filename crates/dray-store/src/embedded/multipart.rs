@@ -84,7 +84,10 @@ impl Folder {
         let whole = self.placing.whole(&upload);
         if let (Some(length), Some(_)) = (length_in_place(&parts), &whole) {
             self.finish_in_place(&upload, length, &meta, &path, place)?;
+            // Of what the parts took, the object keeps its length.
+            let taken = taken_by_all(&upload)?;
             fs::remove_dir_all(&upload)?;
+            self.room.give(taken.saturating_sub(length));
             return Ok(meta);
         }
         let mut draft = self.draft()?;
@@ -123,12 +126,9 @@ impl Folder {
     /// Removes an upload with its parts.
     pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), Failure> {
         let folder = self.upload_folder(bucket, id)?;
-        let mut freed = 0;
-        for entry in fs::read_dir(&folder)? {
-            freed += Self::taken_by(&entry?.path())?;
-        }
+        let taken = taken_by_all(&folder)?;
         fs::remove_dir_all(&folder)?;
-        self.room.give(freed);
+        self.room.give(taken);
         Ok(())
     }
 
@@ -171,6 +171,15 @@ impl Folder {
             Err(Failure::NoSuchUpload)
         }
     }
+}
+
+/// Bytes that room was taken for, of all parts of an upload.
+fn taken_by_all(upload: &Path) -> io::Result<u64> {
+    let mut taken = 0;
+    for entry in fs::read_dir(upload)? {
+        taken += part::taken_by(&entry?.path())?;
+    }
+    Ok(taken)
 }
 
 /// Looks up the parts and compares them with how the sender names them.

@@ -178,21 +178,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Bytes that room was taken for, of one file in an upload's folder.
-    pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        if name.starts_with("part-") {
-            return Ok(fs::metadata(path)?.len());
-        }
-        if name.starts_with("placed-") {
-            return Ok(read_placed(path)?.map_or(0, |placed| placed.size));
-        }
-        Ok(0)
-    }
-
     fn forget_placed(&self, record: &Path) -> io::Result<()> {
         if let Some(placed) = read_placed(record)? {
             fs::remove_file(record)?;
@@ -233,6 +218,21 @@ impl Part {
         file.seek(SeekFrom::Start(self.offset.unwrap_or_default()))?;
         Ok(file.take(self.size))
     }
+}
+
+/// Bytes that room was taken for, of one file in an upload's folder.
+pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    if name.starts_with("part-") {
+        return Ok(fs::metadata(path)?.len());
+    }
+    if name.starts_with("placed-") {
+        return Ok(read_placed(path)?.map_or(0, |placed| placed.size));
+    }
+    Ok(0)
 }
 
 /// The size of the upload's parts: that of the part which came first.

@@ -3,6 +3,8 @@
 mod damage;
 mod full;
 mod lifetime;
+mod listing;
+mod multipart;
 mod presigned;
 mod race;
 mod stored;

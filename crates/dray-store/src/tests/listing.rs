@@ -1,0 +1,51 @@
+//! Lists of the embedded endpoint.
+
+use super::World;
+
+/// All keys, read in pages.
+async fn list(world: &World, prefix: &str, page: i32) -> Vec<String> {
+    let client = &world.store.inner.clients.inside;
+    let mut pages = client
+        .list_objects_v2()
+        .bucket(&world.options.bucket)
+        .prefix(prefix)
+        .into_paginator()
+        .page_size(page)
+        .send();
+    let mut keys = Vec::new();
+    while let Some(page) = pages.next().await {
+        let page = page.unwrap();
+        keys.extend(
+            page.contents()
+                .iter()
+                .map(|object| object.key().unwrap().to_owned()),
+        );
+    }
+    keys
+}
+
+#[tokio::test]
+async fn keys_come_in_the_order_of_their_bytes_whatever_the_page() {
+    let world = World::new().await;
+    let mut keys = [
+        "a", "a-b", "a/b", "a/b/c", "a/b-c", "a//b", "a.b", "b", "ab", "a/ä", "z/..", "z/.", "Z",
+        "a@", "a/b@",
+    ];
+    for key in keys {
+        world.overwrite(key, "x").await;
+    }
+    keys.sort_unstable();
+    for page in [1, 2, 3, 1000] {
+        assert_eq!(list(&world, "", page).await, keys, "{page}");
+    }
+    for prefix in ["a", "a/", "a/b", "z/.", "nothing"] {
+        let expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).collect();
+        for page in [1, 1000] {
+            let found = list(&world, prefix, page).await;
+            assert!(
+                found.iter().eq(expected.iter().copied()),
+                "{prefix} {page}: {found:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `kill -9` of the process that serves the embedded store, at any point: what was acknowledged is there, and whatever
+//! is there under a finished key is right.
+//!
+//! The test starts itself as the process that is killed, so it brings its own `main`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Label, Options, PART, Store};
+use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
+use tokio::task::JoinSet;
+
+const NAME: &str = "a_killed_store_keeps_what_it_acknowledged_and_nothing_wrong";
+const SERVE: &str = "serve-until-killed";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let [_, mode, folder] = &arguments[..]
+        && mode == SERVE
+    {
+        runtime.block_on(serve(Path::new(folder)));
+        return ExitCode::SUCCESS;
+    }
+    // What test runners ask of a test binary.
+    if has("--list") {
+        if !has("--ignored") {
+            println!("{NAME}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    runtime.block_on(kill_over_and_over());
+    println!("test {NAME} ... ok");
+    ExitCode::SUCCESS
+}
+
+/// The process that is killed: tells how it is reached, and waits.
+async fn serve(folder: &Path) {
+    let (_endpoint, options) = EmbeddedS3::start(folder).await.unwrap();
+    let secret = options.secret_key.expose();
+    println!(
+        "{} {} {secret}",
+        options.endpoint,
+        options.access_key.expose()
+    );
+    std::io::stdout().flush().unwrap();
+    std::future::pending().await
+}
+
+struct Served {
+    process: Child,
+    store: Store,
+}
+
+impl Served {
+    async fn start(folder: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .arg(SERVE)
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        let options = Options {
+            endpoint: words[0].to_owned(),
+            access_key: Secret::new(words[1]),
+            secret_key: Secret::new(words[2]),
+            ..Options::default()
+        };
+        let store = Store::open(&options, Clock::system()).await.unwrap();
+        Self { process, store }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+fn content(round: usize, number: usize) -> Bytes {
+    let size = [1000, 300_000, PART + 5, 3 * PART][number % 4];
+    let seed = round * 1000 + number;
+    Bytes::from(
+        (0..size)
+            .map(|index| (index * 7 + seed * 13 + index / 251).to_le_bytes()[0])
+            .collect::<Vec<_>>(),
+    )
+}
+
+async fn kill_over_and_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut digests: Vec<Sha256Digest> = Vec::new();
+    for round in 0..5 {
+        let mut served = Served::start(folder.path()).await;
+        let done = Arc::new(AtomicUsize::new(0));
+        let mut writers = JoinSet::new();
+        for number in 0..16 {
+            let bytes = content(round, number);
+            digests.push(Sha256Digest::of(&bytes));
+            writers.spawn(write(served.store.clone(), bytes, Arc::clone(&done)));
+        }
+        // Between the first and the last, each time at another point.
+        while done.load(Ordering::SeqCst) <= round * 2 {
+            tokio::task::yield_now().await;
+        }
+        served.kill();
+        while let Some(written) = writers.join_next().await {
+            claims.extend(written.unwrap());
+        }
+    }
+
+    let mut served = Served::start(folder.path()).await;
+    let tenant = tenant();
+    assert!(claims.len() >= 25, "{} were acknowledged", claims.len());
+    for claim in &claims {
+        read(&served.store, &tenant, claim).await;
+    }
+    let mut found = 0;
+    for sha256 in digests {
+        let Some(size) = served.store.find(&tenant, sha256).await.unwrap() else {
+            continue;
+        };
+        let mut claim = claims[0].clone();
+        claim.artifact.sha256 = sha256;
+        claim.artifact.size = size;
+        read(&served.store, &tenant, &claim).await;
+        found += 1;
+    }
+    assert!(found >= claims.len());
+    let drafts = std::fs::read_dir(folder.path().join("tmp"))
+        .unwrap()
+        .count();
+    assert_eq!(
+        drafts, 0,
+        "what was half written is removed at the next start"
+    );
+    served.kill();
+}
+
+fn tenant() -> TenantId {
+    TenantId::new("acme").unwrap()
+}
+
+async fn write(store: Store, bytes: Bytes, done: Arc<AtomicUsize>) -> Option<Claim> {
+    let mut writer = store.writer(&tenant(), &OperationId::mint(), 1);
+    writer.write(bytes).await.ok()?;
+    let claim = writer.finish(Label::default()).await.ok()?;
+    done.fetch_add(1, Ordering::SeqCst);
+    Some(claim)
+}
+
+async fn read(store: &Store, tenant: &TenantId, claim: &Claim) {
+    let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
+    let reader = store.read(tenant, claim, deadline).await.unwrap();
+    let bytes = reader.read_all(ByteSize::mib(32)).await.unwrap();
+    assert_eq!(Sha256Digest::of(&bytes), claim.artifact.sha256);
+}
