@@ -15,6 +15,9 @@ use dray_types::{Fault, FaultCode};
 /// Deepest nesting of arguments that is looked at; the same as what most JSON readers take.
 pub const MAX_DEPTH: usize = 128;
 
+/// Longest JSON pointer of a reference, in bytes; it is copied into answers and events.
+pub const MAX_POINTER: usize = 1024;
+
 /// Which strings may be references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -73,6 +76,9 @@ pub enum Error {
     /// Objects and arrays are nested deeper than [`MAX_DEPTH`].
     #[error("the arguments are nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    /// The pointer of a reference is longer than [`MAX_POINTER`].
+    #[error("the name of an argument is longer than {MAX_POINTER} bytes")]
+    LongName,
     /// An object names the same member twice, so that it is not clear which one is meant.
     #[error("the arguments name a member twice")]
     DuplicateMember {
@@ -96,6 +102,12 @@ impl From<&Error> for Fault {
             Error::TooDeep => (
                 "too_deep",
                 format!("The arguments are nested deeper than {MAX_DEPTH} levels."),
+            ),
+            Error::LongName => (
+                "long_name",
+                format!(
+                    "The name of an argument with a file reference is longer than {MAX_POINTER} bytes."
+                ),
             ),
             Error::DuplicateMember { pointer } => (
                 "duplicate_member",

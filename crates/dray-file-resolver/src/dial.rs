@@ -5,6 +5,8 @@
 //! go nowhere else. Metadata is asked first; what counts in the end is what was read.
 
 mod error;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -221,8 +223,13 @@ fn headers(credentials: &Credentials) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
+/// Whether the secret can be sent.
+pub(crate) fn is_header_value(secret: &Secret) -> bool {
+    HeaderValue::from_str(secret.expose()).is_ok()
+}
+
 /// TLS with its own provider and roots, so that nothing process-wide is needed or changed.
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
+pub(crate) fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),

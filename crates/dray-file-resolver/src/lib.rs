@@ -1,7 +1,35 @@
-//! dray-file-resolver
+//! The file-resolver: puts content in the place of `file:{base64|text|url}::…` arguments before a tool runs.
+//!
+//! It answers `Resolve` for whoever waits, and consumes `ToolCallRequested` for whoever publishes. Files come from
+//! DIAL Core, at the exact origin that is configured, or through the egress-fetcher; this service opens no
+//! other connection. Contents stream: what does not fit a message goes to the store and is answered as a claim.
+//!
+//! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`]: rules without I/O.
+//! - [`dial`], [`external`]: the two places files come from.
+//! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
+//! - [`service`], [`config`], [`metrics`]: the service around it.
+//!
+//! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps
+//! nothing between two calls.
+
 pub mod arguments;
 pub mod base64;
 pub mod classify;
+pub mod config;
 pub mod dial;
+pub mod error;
+pub mod external;
+pub mod loader;
+pub mod metrics;
+pub mod output;
 pub mod reply;
+pub mod resolver;
+pub mod service;
+pub mod source;
 pub mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use service::FileResolver;

@@ -105,6 +105,18 @@ fn members_named_twice_are_refused_where_they_are_looked_at() {
 }
 
 #[test]
+fn references_below_endless_names_are_refused() {
+    let named = |length: usize| format!(r#"{{"{}":"file:text::x"}}"#, "n".repeat(length));
+    assert!(slots(named(MAX_POINTER - 1).as_bytes(), Reach::TopLevel).is_ok());
+    refuse(named(MAX_POINTER).as_bytes(), &Error::LongName);
+    check(
+        &format!(r#"{{"{}":"plain"}}"#, "n".repeat(9999)),
+        Reach::Nested,
+        "",
+    );
+}
+
+#[test]
 fn nesting_bombs_are_refused_without_exhausting_the_stack() {
     let nested = |depth: usize| {
         format!(

@@ -10,7 +10,7 @@ use serde::de::{Deserializer as _, Visitor};
 
 use dray_types::reference::{FileReference, Parsed};
 
-use super::{Error, Finding, MAX_DEPTH, Reach, Slot};
+use super::{Error, Finding, MAX_DEPTH, MAX_POINTER, Reach, Slot};
 
 pub(super) struct Walker<'a> {
     text: &'a str,
@@ -58,7 +58,7 @@ impl<'a> Walker<'a> {
                 let start = self.at;
                 let literal = self.literal();
                 if self.is_within_reach() {
-                    self.collect(start, literal);
+                    return self.collect(start, literal);
                 }
                 Ok(())
             }
@@ -132,14 +132,14 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn collect(&mut self, start: usize, literal: &str) {
+    fn collect(&mut self, start: usize, literal: &str) -> Result<(), Error> {
         let decoded = decode(literal);
         let text = match &decoded {
             Ok(text) => text.as_ref(),
             Err(lossy) => lossy.as_str(),
         };
         let finding = match (FileReference::parse(text), &decoded) {
-            (Parsed::Plain, _) => return,
+            (Parsed::Plain, _) => return Ok(()),
             (Parsed::MissingPrefix, _) => Finding::MissingPrefix,
             (Parsed::Reference(_), Err(_)) => Finding::BrokenUnicode,
             (Parsed::Reference(FileReference { form, target }), Ok(_)) => Finding::Reference {
@@ -151,12 +151,17 @@ impl<'a> Walker<'a> {
             Some(Step::Member(name)) => name.clone().into_owned(),
             _ => String::new(),
         };
+        let pointer = self.pointer();
+        if pointer.len() > MAX_POINTER {
+            return Err(Error::LongName);
+        }
         self.slots.push(Slot {
             range: start..self.at,
             parameter,
-            pointer: self.pointer(),
+            pointer,
             finding,
         });
+        Ok(())
     }
 
     /// The current path as a JSON pointer (RFC 6901 section 3).

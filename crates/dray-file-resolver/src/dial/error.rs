@@ -11,7 +11,7 @@ use dray_types::{ByteSize, Fault, FaultCode, RedactedUrl};
 use crate::reply;
 
 /// Longest wait that an answer may ask for (messaging-reliability 8).
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const LONGEST_WAIT: Duration = Duration::from_mins(10);
 
 /// The client could not be made.
 #[derive(Debug, thiserror::Error)]

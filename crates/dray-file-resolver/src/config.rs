@@ -1,0 +1,325 @@
+//! What an operator can set about the resolver.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use dray_service::config::{Alias, Problem, Section, parse};
+use dray_types::{ByteSize, Period, Secret, TenantId};
+
+use crate::classify::DialOrigin;
+use crate::dial::{Credentials, Timeouts, is_header_value};
+use crate::resolver::Limits;
+
+/// Section `file-resolver`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere
+    /// else. Without it, `files/…` references cannot be loaded.
+    pub dial_url: Option<String>,
+    /// PEM file with the authorities that sign DIAL Core's certificate, instead of the public ones.
+    pub dial_ca_file: Option<PathBuf>,
+    /// Time to connect to DIAL Core, TLS included. Default `5s`.
+    pub dial_connect_timeout: Period,
+    /// Longest silence of DIAL Core in the middle of an answer. Default `30s`.
+    pub dial_read_timeout: Period,
+    /// Most bytes of one file when the app sets no limit. Default `10MiB`.
+    pub default_size_limit: ByteSize,
+    /// Most bytes of one file whatever the app says. Default `512MiB`.
+    pub max_size_limit: ByteSize,
+    /// Most bytes of one tool call's arguments before they are resolved; they are held in memory. Default `4MiB`.
+    pub max_arguments: ByteSize,
+    /// Most file references in one tool call. Default 64.
+    pub max_references: usize,
+    /// Time for the files of one tool call when the app sets none; at most `1h`. Default `5m`.
+    pub tool_timeout: Period,
+    /// How long a submitted tool call may wait for its turn and run; at most `1h`. Default `10m`.
+    pub work_deadline: Period,
+    /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
+    pub link_lifetime: Period,
+    /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
+    pub tenants: BTreeMap<String, TenantCredentials>,
+}
+
+/// What work of one tenant shows DIAL Core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TenantCredentials {
+    /// Value of `Api-Key`.
+    pub api_key: Secret,
+    /// Value of `Authorization`.
+    pub authorization: Secret,
+}
+
+const HOUR: Period = Period::secs(3600);
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            dial_url: None,
+            dial_ca_file: None,
+            dial_connect_timeout: Period::secs(5),
+            dial_read_timeout: Period::secs(30),
+            default_size_limit: ByteSize::mib(10),
+            max_size_limit: ByteSize::mib(512),
+            max_arguments: ByteSize::mib(4),
+            max_references: 64,
+            tool_timeout: Period::secs(300),
+            work_deadline: Period::secs(600),
+            link_lifetime: Period::secs(600),
+            tenants: BTreeMap::new(),
+        }
+    }
+}
+
+impl Section for Config {
+    fn aliases() -> &'static [Alias] {
+        const ALIASES: [Alias; 3] = [
+            Alias {
+                variable: "DIAL_URL",
+                field: "dial_url",
+                parse: parse::text,
+            },
+            Alias {
+                variable: "DEFAULT_FILE_LOADING_SIZE_LIMIT",
+                field: "default_size_limit",
+                parse: parse::bytes,
+            },
+            Alias {
+                variable: "DEFAULT_TOOL_TIMEOUT_SECONDS",
+                field: "tool_timeout",
+                parse: parse::seconds,
+            },
+        ];
+        &ALIASES
+    }
+
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = self.endpoint_problems();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
+        let is_set = |size: ByteSize| size > ByteSize::default();
+        unless(
+            is_set(self.default_size_limit),
+            "default_size_limit",
+            "must be above 0",
+        );
+        unless(
+            self.max_size_limit >= self.default_size_limit,
+            "max_size_limit",
+            "must be at least default_size_limit",
+        );
+        unless(
+            is_set(self.max_arguments) && self.max_arguments <= ByteSize::mib(64),
+            "max_arguments",
+            "must be 1B to 64MiB",
+        );
+        unless(
+            (1..=1024).contains(&self.max_references),
+            "max_references",
+            "must be 1 to 1024",
+        );
+        for (field, period) in [
+            ("tool_timeout", self.tool_timeout),
+            ("work_deadline", self.work_deadline),
+        ] {
+            let right = period > Period::default() && period <= HOUR;
+            unless(right, field, "must be above 0 and at most 1h");
+        }
+        unless(
+            (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&self.link_lifetime),
+            "link_lifetime",
+            "must be 5m to 7d",
+        );
+        for (tenant, credentials) in &self.tenants {
+            let field = format!("tenants.{tenant}");
+            unless(
+                TenantId::new(tenant.as_str()).is_ok(),
+                &field,
+                "is not a tenant's name",
+            );
+            unless(
+                is_header_value(&credentials.api_key)
+                    && is_header_value(&credentials.authorization),
+                &field,
+                "must hold values that can stand in a header",
+            );
+        }
+        problems
+    }
+}
+
+impl Config {
+    fn endpoint_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if let Some(url) = &self.dial_url
+            && let Err(error) = DialOrigin::parse(url)
+        {
+            problems.push(Problem::new("dial_url", error.to_string()));
+        }
+        for (field, period) in [
+            ("dial_connect_timeout", self.dial_connect_timeout),
+            ("dial_read_timeout", self.dial_read_timeout),
+        ] {
+            if period == Period::default() {
+                problems.push(Problem::new(field, "must be above 0"));
+            }
+        }
+        problems
+    }
+
+    /// How long DIAL Core may take.
+    pub fn timeouts(&self) -> Timeouts {
+        Timeouts {
+            connect: self.dial_connect_timeout.as_duration(),
+            read: self.dial_read_timeout.as_duration(),
+        }
+    }
+
+    /// What the operator allows.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            default_file: self.default_size_limit,
+            max_file: self.max_size_limit,
+            max_arguments: self.max_arguments,
+            max_references: self.max_references,
+            tool_timeout: self.tool_timeout,
+        }
+    }
+
+    /// What work of `tenant` shows DIAL Core; nothing when the operator configured nothing for it.
+    pub fn credentials(&self, tenant: &TenantId) -> Credentials {
+        match self.tenants.get(tenant.as_str()) {
+            Some(TenantCredentials {
+                api_key,
+                authorization,
+            }) => Credentials {
+                api_key: api_key.clone(),
+                authorization: authorization.clone(),
+            },
+            None => Credentials::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut Config), field: &str) {
+        let mut config = Config::default();
+        change(&mut config);
+        let fields: Vec<_> = config
+            .validate()
+            .into_iter()
+            .map(|problem| problem.field)
+            .collect();
+        assert_eq!(fields, [field]);
+    }
+
+    #[test]
+    fn defaults_are_valid_and_those_of_the_peer() {
+        let config = Config::default();
+        assert_eq!(config.validate(), []);
+        assert_eq!(config.default_size_limit, ByteSize::bytes(10_485_760));
+        assert_eq!(config.tool_timeout, Period::secs(300));
+        assert_eq!(config.dial_connect_timeout, Period::secs(5));
+    }
+
+    #[test]
+    fn every_field_has_its_bounds() {
+        check(
+            |config| config.dial_url = Some("core".to_owned()),
+            "dial_url",
+        );
+        check(
+            |config| config.dial_connect_timeout = Period::default(),
+            "dial_connect_timeout",
+        );
+        check(
+            |config| config.dial_read_timeout = Period::default(),
+            "dial_read_timeout",
+        );
+        check(
+            |config| config.default_size_limit = ByteSize::default(),
+            "default_size_limit",
+        );
+        check(
+            |config| config.max_size_limit = ByteSize::mib(1),
+            "max_size_limit",
+        );
+        check(
+            |config| config.max_arguments = ByteSize::mib(65),
+            "max_arguments",
+        );
+        check(|config| config.max_references = 0, "max_references");
+        check(
+            |config| config.tool_timeout = Period::secs(3601),
+            "tool_timeout",
+        );
+        check(
+            |config| config.tool_timeout = Period::default(),
+            "tool_timeout",
+        );
+        check(
+            |config| config.work_deadline = Period::default(),
+            "work_deadline",
+        );
+        check(
+            |config| config.link_lifetime = Period::secs(1),
+            "link_lifetime",
+        );
+        let tenant = |name: &str, key: &str| {
+            let credentials = TenantCredentials {
+                api_key: Secret::new(key),
+                authorization: Secret::default(),
+            };
+            BTreeMap::from([(name.to_owned(), credentials)])
+        };
+        check(|config| config.tenants = tenant("a b", "k"), "tenants.a b");
+        check(
+            |config| config.tenants = tenant("acme", "k\n"),
+            "tenants.acme",
+        );
+    }
+
+    #[test]
+    fn the_variables_of_the_peer_are_known() {
+        let names: Vec<_> = Config::aliases()
+            .iter()
+            .map(|alias| alias.variable)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "DIAL_URL",
+                "DEFAULT_FILE_LOADING_SIZE_LIMIT",
+                "DEFAULT_TOOL_TIMEOUT_SECONDS"
+            ]
+        );
+        let limit = (Config::aliases()[1].parse)("10485760").unwrap();
+        assert_eq!(limit, dray_service::config::Parsed::Value("10MiB".into()));
+    }
+
+    #[test]
+    fn credentials_belong_to_one_tenant_and_do_not_print() {
+        let mut config = Config::default();
+        let credentials = TenantCredentials {
+            api_key: Secret::new("hunter2"),
+            authorization: Secret::default(),
+        };
+        config.tenants.insert("acme".to_owned(), credentials);
+        let of = |tenant: &str| config.credentials(&TenantId::new(tenant).unwrap());
+        assert_eq!(of("acme").api_key.expose(), "hunter2");
+        assert_eq!(of("other"), Credentials::default());
+        assert!(
+            !format!("{config:?} {}", serde_json::to_string(&config).unwrap()).contains("hunter2")
+        );
+    }
+}

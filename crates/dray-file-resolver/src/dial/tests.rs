@@ -1,0 +1,409 @@
+use std::time::Duration;
+
+use dray_testkit::dial::{DialCore, Trouble};
+use dray_testkit::http::{Responder, Script, Server};
+use dray_testkit::tls::Authority;
+use dray_types::{FaultCode, RedactedUrl};
+
+use super::*;
+use crate::classify::{Target, classify};
+
+const LIMIT: ByteSize = ByteSize::kib(64);
+
+struct World {
+    core: DialCore,
+    client: DialClient,
+}
+
+impl World {
+    /// A core with the file `b/a.txt` of 1000 bytes that key `k` may read.
+    async fn new() -> Self {
+        let core = DialCore::start().await.unwrap();
+        core.add_key("k", "b");
+        core.put("b/a.txt", vec![b'x'; 1000], "text/plain");
+        let client = client(&core.url(), Duration::from_secs(10));
+        Self { core, client }
+    }
+
+    async fn read(&self, named: &str, limit: ByteSize) -> Result<Vec<u8>, Error> {
+        let credentials = Credentials {
+            api_key: Secret::new("k"),
+            authorization: Secret::new("Bearer t"),
+        };
+        read(&self.client, named, &credentials, limit).await
+    }
+}
+
+fn client(url: &str, read: Duration) -> DialClient {
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(5),
+        read,
+    };
+    DialClient::new(DialOrigin::parse(url).unwrap(), timeouts, None).unwrap()
+}
+
+async fn read(
+    client: &DialClient,
+    named: &str,
+    credentials: &Credentials,
+    limit: ByteSize,
+) -> Result<Vec<u8>, Error> {
+    let Ok(Target::Dial(path)) = classify(named, Some(client.origin())) else {
+        panic!("{named} is not a DIAL file");
+    };
+    let mut file = client.open(&path, credentials, limit).await?;
+    let mut content = Vec::new();
+    while let Some(chunk) = file.next().await? {
+        content.extend_from_slice(&chunk);
+    }
+    Ok(content)
+}
+
+/// What the agent is told when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
+/// repeated, and the sentence.
+async fn check(
+    trouble: Trouble,
+    code: FaultCode,
+    is_correctable: bool,
+    retryable: bool,
+    sentence: &str,
+) {
+    let world = World::new().await;
+    world.core.misbehave("b/a.txt", trouble.clone());
+    let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
+    let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+    assert_eq!(
+        (
+            fault.code,
+            error.is_correctable(),
+            fault.is_retryable(),
+            fault.message.as_str()
+        ),
+        (code, is_correctable, retryable, sentence),
+        "{trouble:?} {error:?}"
+    );
+}
+
+#[tokio::test]
+async fn metadata_come_first_and_credentials_go_along() {
+    let world = World::new().await;
+    assert_eq!(
+        world.read("files/b/a.txt", LIMIT).await.unwrap(),
+        vec![b'x'; 1000]
+    );
+    assert_eq!(
+        world.core.requests(),
+        ["GET /v1/metadata/files/b/a.txt", "GET /v1/files/b/a.txt"]
+    );
+    for seen in world.core.seen() {
+        assert_eq!(seen.header("api-key"), "k");
+        assert_eq!(seen.header("authorization"), "Bearer t");
+        assert_eq!(seen.header("referer"), "");
+    }
+}
+
+#[tokio::test]
+async fn paths_are_sent_percent_encoded_once() {
+    let world = World::new().await;
+    world.core.put("b/ä ö+#?.txt", "umlaut", "text/plain");
+    assert_eq!(
+        world
+            .read("//files/b/%C3%A4 %C3%B6+%23%3f.txt", LIMIT)
+            .await
+            .unwrap(),
+        b"umlaut"
+    );
+    assert_eq!(
+        world.core.requests()[1],
+        "GET /v1/files/b/%C3%A4%20%C3%B6%2B%23%3F.txt"
+    );
+}
+
+#[tokio::test]
+async fn empty_credentials_are_not_sent() {
+    let world = World::new().await;
+    let read = read(
+        &world.client,
+        "files/b/a.txt",
+        &Credentials::default(),
+        LIMIT,
+    )
+    .await;
+    assert!(matches!(read, Err(Error::Unauthorized)), "{read:?}");
+    let seen = world.core.seen();
+    assert!(
+        !seen[0].headers.contains_key("api-key") && !seen[0].headers.contains_key("authorization")
+    );
+}
+
+#[tokio::test]
+async fn credentials_that_break_headers_are_refused_before_anything_is_sent() {
+    let world = World::new().await;
+    let credentials = Credentials {
+        api_key: Secret::new("k\r\nX: y"),
+        authorization: Secret::default(),
+    };
+    let read = read(&world.client, "files/b/a.txt", &credentials, LIMIT).await;
+    assert!(matches!(read, Err(Error::InvalidCredential)), "{read:?}");
+    assert_eq!(world.core.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_dial_refuses_is_told_truthfully() {
+    let world = World::new().await;
+    for (named, sentence) in [
+        (
+            "files/other/a.txt",
+            "File files/other/a.txt could not be loaded: access is denied.",
+        ),
+        (
+            "files/b/none.txt",
+            "File files/b/none.txt could not be loaded: it does not exist.",
+        ),
+    ] {
+        let error = world.read(named, LIMIT).await.unwrap_err();
+        assert!(error.is_correctable());
+        assert_eq!(
+            error.fault(&RedactedUrl::from_text(named)).message,
+            sentence
+        );
+    }
+    check(
+        Trouble::Status(401),
+        FaultCode::Denied,
+        false,
+        false,
+        "File files/b/a.txt could not be loaded: DIAL does not accept the credentials.",
+    )
+    .await;
+    check(
+        Trouble::Status(400),
+        FaultCode::Unavailable,
+        true,
+        false,
+        "File files/b/a.txt could not be loaded: DIAL answered HTTP status 400.",
+    )
+    .await;
+    check(
+        Trouble::ContentStatus(404),
+        FaultCode::NotFound,
+        true,
+        false,
+        "File files/b/a.txt could not be loaded: it does not exist.",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_may_pass_is_worth_a_retry() {
+    for status in [500, 502, 503, 504] {
+        check(
+            Trouble::Status(status),
+            FaultCode::Unavailable,
+            false,
+            true,
+            "File files/b/a.txt could not be loaded: DIAL failed to answer.",
+        )
+        .await;
+    }
+    check(
+        Trouble::Status(429),
+        FaultCode::RateLimited,
+        false,
+        true,
+        "File files/b/a.txt could not be loaded: DIAL is busy.",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn retry_after_is_passed_on_and_capped() {
+    for (seconds, expected) in [(7, 7), (86_400, 600)] {
+        let world = World::new().await;
+        world.core.misbehave("b/a.txt", Trouble::Busy(503, seconds));
+        let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
+        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        assert_eq!(
+            fault.retry,
+            dray_types::Retry::After(Duration::from_secs(expected))
+        );
+    }
+}
+
+#[tokio::test]
+async fn r2_redirects_are_not_followed() {
+    let world = World::new().await;
+    let other = DialCore::start().await.unwrap();
+    let url = format!("{}/v1/files/b/a.txt", other.url());
+    world.core.misbehave("b/a.txt", Trouble::Redirect(url));
+    let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
+    assert!(
+        matches!(error, Error::Refused(status) if status == 302),
+        "{error:?}"
+    );
+    assert_eq!(other.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn r3_a_size_equal_to_the_limit_is_allowed() {
+    let world = World::new().await;
+    let content = world.read("files/b/a.txt", ByteSize::bytes(1000)).await;
+    assert_eq!(content.unwrap().len(), 1000);
+}
+
+#[tokio::test]
+async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
+    let world = World::new().await;
+    let error = world
+        .read("files/b/a.txt", ByteSize::bytes(999))
+        .await
+        .unwrap_err();
+    let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+    assert_eq!(
+        fault.message,
+        "File size 1000 exceeds the limit of 999 bytes."
+    );
+    assert_eq!(fault.code, FaultCode::TooLarge);
+    assert!(error.is_correctable());
+    assert_eq!(world.core.requests(), ["GET /v1/metadata/files/b/a.txt"]);
+}
+
+#[tokio::test]
+async fn r3_missing_and_lying_lengths_are_no_way_round() {
+    for trouble in [
+        Trouble::NoLength,
+        Trouble::MetadataLength(10),
+        Trouble::Endless,
+    ] {
+        let world = World::new().await;
+        world.core.misbehave("b/a.txt", trouble.clone());
+        let error = world
+            .read("files/b/a.txt", ByteSize::bytes(100))
+            .await
+            .unwrap_err();
+        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        assert_eq!(
+            fault.message, "File size 101 exceeds the limit of 100 bytes.",
+            "{trouble:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn r3_a_missing_length_within_the_limit_is_fine() {
+    let world = World::new().await;
+    world.core.misbehave("b/a.txt", Trouble::NoLength);
+    assert_eq!(
+        world.read("files/b/a.txt", LIMIT).await.unwrap().len(),
+        1000
+    );
+}
+
+#[tokio::test]
+async fn answers_that_contradict_themselves_are_not_handed_over() {
+    let length = "File files/b/a.txt could not be loaded: its length is not the stated one.";
+    for stated in [10, 5000] {
+        let code = FaultCode::Unavailable;
+        check(Trouble::MetadataLength(stated), code, false, true, length).await;
+    }
+    let unusable =
+        "File files/b/a.txt could not be loaded: DIAL sent an answer that cannot be used.";
+    for trouble in [Trouble::GarbledMetadata, Trouble::Encoded] {
+        check(trouble, FaultCode::Unavailable, false, true, unusable).await;
+    }
+    check(
+        Trouble::Truncated,
+        FaultCode::Unavailable,
+        false,
+        true,
+        "File files/b/a.txt could not be loaded: the transfer ended before the file was complete.",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn silence_and_stalls_end_in_a_timeout() {
+    for trouble in [Trouble::Silent, Trouble::Stalled] {
+        let world = World::new().await;
+        world.core.misbehave("b/a.txt", trouble.clone());
+        let client = client(&world.core.url(), Duration::from_millis(100));
+        let credentials = Credentials {
+            api_key: Secret::new("k"),
+            authorization: Secret::default(),
+        };
+        let error = read(&client, "files/b/a.txt", &credentials, LIMIT)
+            .await
+            .unwrap_err();
+        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        assert_eq!(
+            (fault.code, fault.is_retryable()),
+            (FaultCode::Timeout, true),
+            "{trouble:?} {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_does_not_listen_is_unreachable() {
+    let address = DialCore::start().await.unwrap().address();
+    let client = client(&format!("http://{address}"), Duration::from_secs(1));
+    let error = read(&client, "files/b/a.txt", &Credentials::default(), LIMIT)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    let shown = format!("{error:?} {error}");
+    assert!(
+        !shown.contains("files/b"),
+        "the operator's log gets no path: {shown}"
+    );
+}
+
+#[test]
+fn authorities_come_from_a_pem_file_when_one_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    let new = |path: &Path| {
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(5),
+            read: Duration::from_secs(5),
+        };
+        DialClient::new(
+            DialOrigin::parse("https://dial.example").unwrap(),
+            timeouts,
+            Some(path),
+        )
+    };
+    assert!(matches!(new(&path), Err(OpenError::Authorities(_))));
+    std::fs::write(
+        &path,
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    assert!(matches!(new(&path), Err(OpenError::Tls(_))));
+}
+
+#[tokio::test]
+async fn tls_trusts_the_given_authorities_and_nobody_else() {
+    let authority = Authority::new().unwrap();
+    let acceptor = authority.acceptor("localhost").unwrap();
+    let responder = Responder::new(|seen| match seen.target() {
+        "/v1/metadata/files/b/a.txt" => Script::ok("{}"),
+        _ => Script::ok("over tls"),
+    });
+    let server = Server::start_tls(responder, acceptor).await.unwrap();
+    let url = format!("https://localhost:{}", server.address().port());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    std::fs::write(&path, authority.pem()).unwrap();
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(5),
+        read: Duration::from_secs(5),
+    };
+    let open =
+        |ca_file| DialClient::new(DialOrigin::parse(&url).unwrap(), timeouts, ca_file).unwrap();
+    let credentials = Credentials::default();
+    let trusted = read(&open(Some(&path)), "files/b/a.txt", &credentials, LIMIT).await;
+    assert_eq!(trusted.unwrap(), b"over tls");
+    let public = read(&open(None), "files/b/a.txt", &credentials, LIMIT).await;
+    assert!(matches!(public, Err(Error::Unreachable(_))), "{public:?}");
+}

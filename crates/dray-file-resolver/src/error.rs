@@ -1,0 +1,130 @@
+//! Why a tool call could not be resolved at all, as opposed to an argument that the model can correct.
+
+use dray_bus::CallError;
+use dray_proto::convert::Invalid;
+use dray_store::{PresignError, PutError, ReadError};
+use dray_types::{ByteSize, Fault, FaultCode, RedactedUrl};
+
+use crate::{arguments, dial};
+
+/// The call ends with a fault.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request breaks its contract.
+    #[error("the request is not valid")]
+    Request(#[source] Invalid),
+    /// The arguments cannot be read as JSON.
+    #[error("the arguments cannot be read")]
+    Arguments(#[source] arguments::Error),
+    /// The arguments are longer than the operator allows.
+    #[error("arguments of {size} bytes are over the limit of {limit}")]
+    ArgumentsTooLarge {
+        /// Their size.
+        size: u64,
+        /// Most bytes allowed.
+        limit: ByteSize,
+    },
+    /// More references than the operator allows.
+    #[error("{count} references are over the limit of {limit}")]
+    TooManyReferences {
+        /// How many there are.
+        count: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// The list of what was put in does not fit a message.
+    #[error("the answer does not fit a message even without its arguments")]
+    AnswerTooLarge,
+    /// The claim for the arguments cannot be read.
+    #[error("the stored arguments cannot be read")]
+    StoredArguments(#[source] ReadError),
+    /// A file of DIAL could not be loaded, and another file would not help.
+    #[error("{file} could not be loaded")]
+    Dial {
+        /// The file.
+        file: RedactedUrl,
+        /// The cause.
+        #[source]
+        source: dial::Error,
+    },
+    /// No DIAL origin is configured.
+    #[error("no DIAL origin is configured")]
+    NoDial,
+    /// The egress-fetcher could not be asked, or failed itself.
+    #[error("{url} could not be fetched")]
+    Egress {
+        /// The URL.
+        url: RedactedUrl,
+        /// The cause.
+        #[source]
+        source: Box<CallError>,
+    },
+    /// The egress-fetcher broke its contract.
+    #[error("the egress-fetcher's answer cannot be used: {0}")]
+    EgressAnswer(&'static str),
+    /// A loaded file cannot be read back.
+    #[error("a loaded file cannot be read back")]
+    Stored(#[source] ReadError),
+    /// The resolved arguments, or a loaded file, cannot be stored.
+    #[error("the store did not take the bytes")]
+    Store(#[source] PutError),
+    /// No link could be made for the resolved arguments.
+    #[error("no link could be made")]
+    Link(#[source] PresignError),
+    /// The time for the tool call is over.
+    #[error("the tool call ran out of time")]
+    TimedOut,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Request(invalid) => invalid.into(),
+            Error::Arguments(error) => (&error).into(),
+            Error::ArgumentsTooLarge { size, limit } => too_large(
+                "arguments_too_large",
+                format!(
+                    "The arguments have {size} bytes, more than the limit of {} bytes.",
+                    limit.as_u64()
+                ),
+                "Pass large content as a file reference.",
+            ),
+            Error::TooManyReferences { count, limit } => too_large(
+                "too_many_references",
+                format!(
+                    "The arguments hold {count} file references, more than the limit of {limit}."
+                ),
+                "Split the tool call.",
+            ),
+            Error::AnswerTooLarge => too_large(
+                "answer_too_large",
+                "The list of resolved files is too long.".to_owned(),
+                "Split the tool call, or use shorter argument names.",
+            ),
+            Error::StoredArguments(error) | Error::Stored(error) => error.into(),
+            Error::Dial { file, source } => source.fault(&file),
+            Error::NoDial => Self::new(
+                FaultCode::Unsupported,
+                "Files of DIAL cannot be loaded here: no DIAL is configured.",
+            )
+            .detail("no_dial")
+            .advice("Tell the operator to set DIAL_URL."),
+            Error::Egress { url: _, source } => (*source).into(),
+            Error::EgressAnswer(_) => Self::internal().detail("egress_answer"),
+            Error::Store(error) => error.into(),
+            Error::Link(error) => error.into(),
+            Error::TimedOut => Self::new(
+                FaultCode::Timeout,
+                "The files of the tool call were not loaded in time.",
+            )
+            .detail("tool_timeout")
+            .advice("Try again, with fewer or smaller files."),
+        }
+    }
+}
+
+fn too_large(detail: &str, message: String, advice: &str) -> Fault {
+    Fault::new(FaultCode::TooLarge, message)
+        .detail(detail)
+        .advice(advice)
+}

@@ -1,0 +1,185 @@
+//! Loads the files of one tool call, each at most once (quickapps 31; R3, R4, R7).
+//!
+//! The cache lives as long as the call and holds no contents: a file that is used more than once goes to the store,
+//! unless it is small, and is read back from there. What is used once streams straight through. Failures are not kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::OnceCell;
+
+use dray_bus::Bus;
+use dray_proto::INLINE_LIMIT;
+use dray_proto::convert::Content;
+use dray_store::{Label, Store};
+use dray_types::{ByteSize, Deadline, Fault, OperationId, RedactedUrl, Sha256Digest, TenantId};
+
+use crate::classify::{DialPath, Target};
+use crate::dial::{Credentials, DialClient};
+use crate::error::Error;
+use crate::external::{self, Fetch};
+use crate::source::{Source, from_dial};
+
+/// Whose files are loaded, with what, and within which bounds.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Who owns what is stored.
+    pub tenant: TenantId,
+    /// The tool call.
+    pub operation: OperationId,
+    /// Attempt, part of staging places.
+    pub epoch: u64,
+    /// When everything must be done.
+    pub deadline: Deadline,
+    /// Most bytes of one file.
+    pub limit: ByteSize,
+    /// What DIAL is shown.
+    pub credentials: Credentials,
+    /// How files from outside are asked for.
+    pub fetch: Fetch,
+}
+
+/// A loaded file: its bytes while they are few, otherwise where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The bytes, or the claim for them.
+    pub content: Content,
+    /// Number of bytes.
+    pub size: u64,
+    /// Digest of the bytes.
+    pub sha256: Sha256Digest,
+    /// Declared media type; empty when unknown.
+    pub media_type: String,
+}
+
+/// A file could not be loaded.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The model can correct the argument; the fault's message says how.
+    Correctable(Fault),
+    /// Nothing that the model can do.
+    Failed(Error),
+}
+
+impl From<Error> for LoadError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The loader of one tool call.
+#[derive(Debug)]
+pub struct Loader {
+    bus: Bus,
+    store: Store,
+    dial: Option<DialClient>,
+    scope: Scope,
+    cells: Mutex<HashMap<Target, Arc<OnceCell<Loaded>>>>,
+}
+
+impl Loader {
+    /// A loader with an empty cache.
+    pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: Scope) -> Self {
+        Self {
+            bus,
+            store,
+            dial,
+            scope,
+            cells: Mutex::default(),
+        }
+    }
+
+    /// Opens a file that is used once: nothing of it is kept.
+    pub async fn open_once(&self, target: &Target) -> Result<Source, LoadError> {
+        match target {
+            Target::Dial(path) => self.open_dial(path).await,
+            Target::External(_) => self.open(target).await,
+        }
+    }
+
+    /// Opens a file that is used again: it is loaded by the first who asks, and read back by everybody.
+    pub async fn open(&self, target: &Target) -> Result<Source, LoadError> {
+        let loaded = self.load(target).await?;
+        let Loaded {
+            content,
+            sha256,
+            media_type,
+            ..
+        } = loaded;
+        match content {
+            Content::Inline(bytes) => Ok(Source::memory(bytes, sha256, media_type)),
+            Content::Claim(claim) => {
+                let scope = &self.scope;
+                let reader = self.store.read(&scope.tenant, &claim, scope.deadline).await;
+                Ok(Source::store(
+                    reader.map_err(Error::Stored)?,
+                    sha256,
+                    media_type,
+                ))
+            }
+        }
+    }
+
+    /// Loads a file, or waits for whoever is loading it, or takes what was loaded before.
+    pub async fn load(&self, target: &Target) -> Result<Loaded, LoadError> {
+        let cell = {
+            let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(cells.entry(target.clone()).or_default())
+        };
+        let loaded = cell.get_or_try_init(|| self.fetch(target)).await?;
+        Ok(loaded.clone())
+    }
+
+    async fn fetch(&self, target: &Target) -> Result<Loaded, LoadError> {
+        match target {
+            Target::Dial(path) => self.spool(self.open_dial(path).await?).await,
+            Target::External(url) => external::fetch(&self.bus, &self.scope.fetch, url).await,
+        }
+    }
+
+    async fn open_dial(&self, path: &DialPath) -> Result<Source, LoadError> {
+        let client = self.dial.as_ref().ok_or(Error::NoDial)?;
+        let shown = RedactedUrl::from_text(path.as_str());
+        let scope = &self.scope;
+        match client.open(path, &scope.credentials, scope.limit).await {
+            Ok(content) => Ok(Source::dial(shown, content)),
+            Err(error) => Err(from_dial(error, shown)),
+        }
+    }
+
+    /// Keeps a small file in memory and sends a larger one to the store.
+    async fn spool(&self, mut source: Source) -> Result<Loaded, LoadError> {
+        let mut held = BytesMut::new();
+        let mut writer = None;
+        while let Some(chunk) = source.next().await? {
+            if writer.is_none() && held.len() + chunk.len() <= INLINE_LIMIT {
+                held.extend_from_slice(&chunk);
+                continue;
+            }
+            let scope = &self.scope;
+            let writer = writer.get_or_insert_with(|| {
+                self.store
+                    .writer(&scope.tenant, &scope.operation, scope.epoch)
+                    .deadline(scope.deadline)
+            });
+            for bytes in [held.split().freeze(), chunk] {
+                writer.write(bytes).await.map_err(Error::Store)?;
+            }
+        }
+        let summary = source.summary();
+        let content = match writer {
+            None => Content::Inline(Bytes::from(held)),
+            Some(writer) => {
+                let label = Label::new(summary.media_type.as_str(), "");
+                Content::Claim(writer.finish(label).await.map_err(Error::Store)?)
+            }
+        };
+        Ok(Loaded {
+            content,
+            size: summary.size,
+            sha256: summary.sha256,
+            media_type: summary.media_type,
+        })
+    }
+}

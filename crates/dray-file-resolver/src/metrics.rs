@@ -1,0 +1,89 @@
+//! What the resolver counts. Labels come from closed sets; no name, URL or tenant is one.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Meter};
+
+use dray_proto::v1;
+
+use crate::classify::Target;
+use crate::loader::LoadError;
+use crate::resolver::plan::{Filling, Planned};
+
+/// The instruments of one resolver.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    references: Counter<u64>,
+    loaded: Counter<u64>,
+    results: Counter<u64>,
+}
+
+impl Metrics {
+    /// Creates every instrument.
+    pub fn new(meter: &Meter) -> Self {
+        Self {
+            references: meter
+                .u64_counter("dray_file_references_total")
+                .with_description(
+                    "References in arguments, by form (base64, text, url, none), source (dial, external, none) and outcome \
+                     (ok, invalid, failed).",
+                )
+                .build(),
+            loaded: meter
+                .u64_counter("dray_file_loaded_bytes_total")
+                .with_description("Bytes put into arguments before encoding, by source (dial, external).")
+                .build(),
+            results: meter
+                .u64_counter("dray_file_results_total")
+                .with_description("Resolved argument sets, by how they are answered (inline, claim).")
+                .build(),
+        }
+    }
+
+    /// Counts one reference and what came of it.
+    pub(crate) fn reference(&self, slot: &Planned, filled: Result<&v1::ResolvedFile, &LoadError>) {
+        let (form, source) = match &slot.filling {
+            Filling::Url(_) => ("url", "none"),
+            Filling::Invalid(_) => ("none", "none"),
+            Filling::Content {
+                form,
+                target: Target::Dial(_),
+                ..
+            } => (form.as_str(), "dial"),
+            Filling::Content {
+                form,
+                target: Target::External(_),
+                ..
+            } => (form.as_str(), "external"),
+        };
+        let outcome = match filled {
+            Ok(file) => {
+                self.loaded
+                    .add(file.size, &[KeyValue::new("source", source)]);
+                "ok"
+            }
+            Err(LoadError::Correctable(_)) => "invalid",
+            Err(LoadError::Failed(_)) => "failed",
+        };
+        self.references.add(
+            1,
+            &[
+                KeyValue::new("form", form),
+                KeyValue::new("source", source),
+                KeyValue::new("outcome", outcome),
+            ],
+        );
+    }
+
+    /// Counts one resolved argument set.
+    pub(crate) fn resolved(&self, resolved: &v1::ResolvedArguments) {
+        let body = resolved
+            .arguments
+            .as_ref()
+            .and_then(|content| content.body.as_ref());
+        let way = match body {
+            Some(v1::content::Body::Claim(_)) => "claim",
+            Some(v1::content::Body::Inline(_)) | None => "inline",
+        };
+        self.results.add(1, &[KeyValue::new("way", way)]);
+    }
+}

@@ -1,0 +1,290 @@
+//! Resolves the arguments of one tool call: read, find references, load, write out (quickapps 30, 31).
+//!
+//! Arguments are processed one after another and the first failure ends the call. Memory per call is bounded and does
+//! not grow with the files: the arguments themselves (`max_arguments`), the inline limit, one piece of a file and
+//! what a store writer holds (8 MiB).
+
+mod fill;
+pub(crate) mod plan;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use dray_bus::{Bus, Meta};
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_store::{Label, Store};
+use dray_types::{ByteSize, Clock, Deadline, Period};
+
+use crate::arguments::{self, Reach};
+use crate::dial::{Credentials, DialClient};
+use crate::error::Error;
+use crate::external::Fetch;
+use crate::loader::{LoadError, Loader, Scope};
+use crate::metrics::Metrics;
+use crate::output::{MEDIA_TYPE, Output};
+use crate::reply;
+
+use plan::Planned;
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most bytes of one file when the app says nothing.
+    pub default_file: ByteSize,
+    /// Most bytes of one file whatever the app says.
+    pub max_file: ByteSize,
+    /// Most bytes of the arguments before they are resolved.
+    pub max_arguments: ByteSize,
+    /// Most references in one tool call.
+    pub max_references: usize,
+    /// Time for one tool call when the app says nothing.
+    pub tool_timeout: Period,
+}
+
+/// What the answer has to fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Most bytes of arguments inside the message; larger ones go to the store.
+    pub inline: usize,
+    /// Most bytes of the encoded answer.
+    pub message: usize,
+}
+
+/// One tool call to resolve.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Whose operation it is.
+    pub meta: Meta,
+    /// Attempt, part of staging places; 0 for calls.
+    pub epoch: u64,
+    /// When the answer must be there.
+    pub work_until: Deadline,
+    /// The arguments as sent.
+    pub arguments: Option<v1::Content>,
+    /// Limits and switches of the app.
+    pub options: v1::ResolveOptions,
+    /// What DIAL is shown.
+    pub credentials: Credentials,
+    /// What the answer has to fit.
+    pub room: Room,
+}
+
+/// What became of a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Every reference was replaced.
+    Resolved(v1::ResolvedArguments),
+    /// One argument cannot be used.
+    Invalid(v1::InvalidParameter),
+}
+
+/// Resolves tool calls. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    /// The way to the egress-fetcher.
+    pub bus: Bus,
+    /// Where large results go.
+    pub store: Store,
+    /// The wall clock.
+    pub clock: Clock,
+    /// DIAL Core, when one is configured.
+    pub dial: Option<DialClient>,
+    /// What the operator allows.
+    pub limits: Limits,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+impl Resolver {
+    /// Resolves one tool call within its deadline and its own time.
+    pub async fn resolve(&self, job: Job) -> Result<Outcome, Error> {
+        let now = self.clock.now_ms();
+        let tool_timeout = match job.options.tool_timeout_ms {
+            0 => self.limits.tool_timeout,
+            millis => Period::millis(millis),
+        };
+        let deadline = Deadline::after(now, tool_timeout.as_duration()).min(job.work_until);
+        let running = Box::pin(self.run(&job, deadline, tool_timeout));
+        match tokio::time::timeout(deadline.remaining(now), running).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Error::TimedOut),
+        }
+    }
+
+    async fn run(
+        &self,
+        job: &Job,
+        deadline: Deadline,
+        tool_timeout: Period,
+    ) -> Result<Outcome, Error> {
+        let content = job
+            .arguments
+            .clone()
+            .ok_or(dray_proto::convert::Invalid::Missing("arguments"))
+            .and_then(Content::try_from)
+            .map_err(Error::Request)?;
+        let text = self.read(job, &content, deadline).await?;
+        let reach = if job.options.nested {
+            Reach::Nested
+        } else {
+            Reach::TopLevel
+        };
+        let slots = arguments::slots(&text, reach).map_err(Error::Arguments)?;
+        let limit = self.limits.max_references;
+        if slots.len() > limit {
+            let count = slots.len();
+            return Err(Error::TooManyReferences { count, limit });
+        }
+        if slots.is_empty() {
+            return self
+                .fit(
+                    job,
+                    v1::ResolvedArguments {
+                        arguments: Some(content.into()),
+                        ..v1::ResolvedArguments::default()
+                    },
+                )
+                .await;
+        }
+        let planned = plan::plan(slots, self.dial.as_ref().map(DialClient::origin));
+        let loader = self.loader(job, deadline, tool_timeout);
+        self.write(job, deadline, &text, &planned, &loader).await
+    }
+
+    /// The arguments' text, at most as long as the operator allows.
+    async fn read(&self, job: &Job, content: &Content, deadline: Deadline) -> Result<Bytes, Error> {
+        let limit = self.limits.max_arguments;
+        let size = match content {
+            Content::Inline(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Content::Claim(claim) => claim.artifact.size,
+        };
+        if size > limit.as_u64() {
+            return Err(Error::ArgumentsTooLarge { size, limit });
+        }
+        match content {
+            Content::Inline(bytes) => Ok(bytes.clone()),
+            Content::Claim(claim) => {
+                let reader = self.store.read(&job.meta.tenant, claim, deadline).await;
+                let text = reader
+                    .map_err(Error::StoredArguments)?
+                    .read_all(limit)
+                    .await;
+                text.map_err(Error::StoredArguments)
+            }
+        }
+    }
+
+    fn loader(&self, job: &Job, deadline: Deadline, tool_timeout: Period) -> Loader {
+        let limit = match job.options.size_limit_bytes {
+            0 => self.limits.default_file,
+            bytes => ByteSize::bytes(bytes),
+        }
+        .min(self.limits.max_file);
+        let scope = Scope {
+            tenant: job.meta.tenant.clone(),
+            operation: job.meta.operation.clone(),
+            epoch: job.epoch,
+            deadline,
+            limit,
+            credentials: job.credentials.clone(),
+            fetch: Fetch {
+                meta: job.meta.clone().with_deadline(deadline),
+                app_policy: job.options.external_url_fetch.clone(),
+                limit,
+                tool_timeout_ms: tool_timeout.as_millis(),
+            },
+        };
+        Loader::new(
+            self.bus.clone(),
+            self.store.clone(),
+            self.dial.clone(),
+            scope,
+        )
+    }
+
+    /// Copies the text and fills every slot; what was written is given up with the first failure.
+    async fn write(
+        &self,
+        job: &Job,
+        deadline: Deadline,
+        text: &Bytes,
+        planned: &[Planned],
+        loader: &Loader,
+    ) -> Result<Outcome, Error> {
+        let Meta {
+            tenant, operation, ..
+        } = &job.meta;
+        let inline = job.room.inline;
+        let mut output = Output::new(&self.store, tenant, operation, job.epoch, deadline, inline);
+        let mut files = Vec::with_capacity(planned.len());
+        let mut copied = 0;
+        for slot in planned {
+            let before = text.slice(copied..slot.range.start);
+            copied = slot.range.end;
+            output.write(before).await.map_err(Error::Store)?;
+            let filled = fill::fill(&mut output, loader, slot).await;
+            self.metrics.reference(slot, filled.as_ref());
+            match filled {
+                Ok(file) => files.push(file),
+                Err(LoadError::Correctable(fault)) => {
+                    output.abort().await;
+                    return Ok(Outcome::Invalid(invalid(slot, fault)));
+                }
+                Err(LoadError::Failed(error)) => {
+                    output.abort().await;
+                    return Err(error);
+                }
+            }
+        }
+        output
+            .write(text.slice(copied..))
+            .await
+            .map_err(Error::Store)?;
+        let arguments = output.finish().await.map_err(Error::Store)?;
+        self.fit(
+            job,
+            v1::ResolvedArguments {
+                arguments: Some(arguments.into()),
+                files,
+                url: None,
+            },
+        )
+        .await
+    }
+
+    /// Makes sure that the answer fits its message: inline arguments go to the store when they stand in the way.
+    async fn fit(&self, job: &Job, mut resolved: v1::ResolvedArguments) -> Result<Outcome, Error> {
+        let inline = match &resolved.arguments {
+            Some(v1::Content {
+                body: Some(v1::content::Body::Inline(bytes)),
+            }) => Some(bytes.clone()),
+            _ => None,
+        };
+        let is_too_large = resolved.encoded_len() > job.room.message;
+        if let Some(bytes) = inline
+            && (is_too_large || bytes.len() > job.room.inline)
+        {
+            let Meta {
+                tenant, operation, ..
+            } = &job.meta;
+            let label = Label::new(MEDIA_TYPE, "");
+            let claim = self.store.put(tenant, operation, bytes, label).await;
+            resolved.arguments = Some(Content::Claim(claim.map_err(Error::Store)?).into());
+        }
+        if resolved.encoded_len() > job.room.message {
+            return Err(Error::AnswerTooLarge);
+        }
+        self.metrics.resolved(&resolved);
+        Ok(Outcome::Resolved(resolved))
+    }
+}
+
+fn invalid(slot: &Planned, fault: dray_types::Fault) -> v1::InvalidParameter {
+    v1::InvalidParameter {
+        parameter: slot.parameter.clone(),
+        pointer: slot.pointer.clone(),
+        tool_message: reply::invalid_parameter(&slot.parameter, &fault.message),
+        fault: Some(fault.into()),
+    }
+}

@@ -1,0 +1,112 @@
+//! Writes the content of one file into its slot while it is loaded.
+
+use bytes::Bytes;
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode, RedactedUrl};
+
+use super::plan::{ContentForm, Filling, Planned};
+use crate::base64::Base64Stream;
+use crate::error::Error;
+use crate::loader::{LoadError, Loader};
+use crate::output::Output;
+use crate::reply;
+use crate::source::Source;
+use crate::text::{Binary, TextStream};
+
+/// Writes a JSON string in place of the reference and tells what is in it.
+pub(super) async fn fill(
+    output: &mut Output<'_>,
+    loader: &Loader,
+    slot: &Planned,
+) -> Result<v1::ResolvedFile, LoadError> {
+    let (form, target, shown, is_shared) = match &slot.filling {
+        Filling::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
+        Filling::Url(named) => {
+            for piece in [quote(), escaped(named), quote()] {
+                write(output, piece).await?;
+            }
+            return Ok(v1::ResolvedFile {
+                pointer: slot.pointer.clone(),
+                form: "url".to_owned(),
+                reference: RedactedUrl::from_text(named).to_string(),
+                ..v1::ResolvedFile::default()
+            });
+        }
+        Filling::Content {
+            form,
+            target,
+            shown,
+            is_shared,
+        } => (*form, target, shown, *is_shared),
+    };
+    let mut source = if is_shared {
+        loader.open(target).await?
+    } else {
+        loader.open_once(target).await?
+    };
+    write(output, quote()).await?;
+    match form {
+        ContentForm::Base64 => base64(output, &mut source).await?,
+        ContentForm::Text => text(output, &mut source, shown).await?,
+    }
+    write(output, quote()).await?;
+    let summary = source.summary();
+    Ok(v1::ResolvedFile {
+        pointer: slot.pointer.clone(),
+        form: form.as_str().to_owned(),
+        reference: shown.to_string(),
+        size: summary.size,
+        media_type: summary.media_type,
+        sha256: summary.sha256.as_bytes().to_vec(),
+    })
+}
+
+async fn base64(output: &mut Output<'_>, source: &mut Source) -> Result<(), LoadError> {
+    let mut stream = Base64Stream::default();
+    while let Some(chunk) = source.next().await? {
+        let mut piece = String::with_capacity(chunk.len() / 3 * 4 + 8);
+        stream.push(&chunk, &mut piece);
+        write(output, piece.into()).await?;
+    }
+    let mut last = String::new();
+    stream.finish(&mut last);
+    write(output, last.into()).await
+}
+
+async fn text(
+    output: &mut Output<'_>,
+    source: &mut Source,
+    shown: &RedactedUrl,
+) -> Result<(), LoadError> {
+    let binary = |Binary(name)| {
+        let fault = Fault::new(FaultCode::Unsupported, reply::binary(shown, name));
+        LoadError::Correctable(fault.detail("binary"))
+    };
+    let mut stream = TextStream::default();
+    let mut piece = String::new();
+    while let Some(chunk) = source.next().await? {
+        stream.push(&chunk, &mut piece).map_err(binary)?;
+        write(output, escaped(&piece)).await?;
+        piece.clear();
+    }
+    stream.finish(&mut piece).map_err(binary)?;
+    write(output, escaped(&piece)).await
+}
+
+async fn write(output: &mut Output<'_>, bytes: Bytes) -> Result<(), LoadError> {
+    output
+        .write(bytes)
+        .await
+        .map_err(|error| LoadError::Failed(Error::Store(error)))
+}
+
+fn quote() -> Bytes {
+    Bytes::from_static(b"\"")
+}
+
+/// The inside of a JSON string literal (RFC 8259 section 7).
+fn escaped(text: &str) -> Bytes {
+    let literal = Bytes::from(serde_json::to_vec(text).unwrap_or_default());
+    literal.slice(1.min(literal.len())..literal.len().saturating_sub(1))
+}

@@ -1,0 +1,172 @@
+//! The service: what it answers and what it consumes.
+
+mod work;
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use opentelemetry::metrics::Meter;
+
+use dray_bus::Meta;
+use dray_proto::v1;
+use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
+use dray_service::{Context, Request, Router, Service, StartError};
+use dray_types::{Fault, Secret};
+
+use crate::classify::DialOrigin;
+use crate::config::Config;
+use crate::dial::{Credentials, DialClient};
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::resolver::{Job, Outcome, Resolver, Room};
+
+/// What resolved arguments have to fit, in replies and in events: a message less room for headers, names and a link
+/// (messaging-reliability E-3).
+const ROOM: Room = Room {
+    inline: INLINE_LIMIT,
+    message: MESSAGE_LIMIT - 32 * 1024,
+};
+
+/// The running service.
+#[derive(Debug)]
+pub struct FileResolver {
+    resolver: Resolver,
+    config: Config,
+}
+
+impl Service for FileResolver {
+    const NAME: &'static str = "file-resolver";
+    type Config = Config;
+
+    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+        let dial = match &config.dial_url {
+            None => {
+                tracing::warn!("dial_url is not set: references to DIAL files will be refused");
+                None
+            }
+            Some(url) => Some(dial(url, &config)?),
+        };
+        let resolver = Resolver {
+            bus: cx.bus.clone(),
+            store: cx.store.clone(),
+            clock: cx.clock.clone(),
+            dial,
+            limits: config.limits(),
+            metrics: Metrics::new(&cx.meter),
+        };
+        Ok(Self { resolver, config })
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+            .answer(Self::resolve)
+            .answer(Self::submit)
+            .answer(Self::outcome)
+            .consume(Self::work)
+    }
+
+    fn instruments(meter: &Meter) {
+        Metrics::new(meter);
+    }
+}
+
+fn dial(url: &str, config: &Config) -> Result<DialClient, StartError> {
+    let origin = DialOrigin::parse(url)
+        .map_err(|error| StartError::with_source("dial_url is not usable", error))?;
+    DialClient::new(origin, config.timeouts(), config.dial_ca_file.as_deref())
+        .map_err(|error| StartError::with_source("the DIAL client cannot be made", error))
+}
+
+impl FileResolver {
+    /// Resolves the arguments of one tool call for a caller who waits, with the credentials that the call brings.
+    pub async fn resolve(
+        self: Arc<Self>,
+        request: Request<v1::ResolveRequest>,
+    ) -> Result<v1::ResolveReply, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let v1::ResolveRequest {
+            arguments,
+            options,
+            credentials,
+            tool: _,
+            presign,
+        } = body;
+        let job = Job {
+            meta: meta.clone(),
+            epoch: 0,
+            work_until,
+            arguments,
+            options: options.unwrap_or_default(),
+            credentials: credentials.map(own_credentials).unwrap_or_default(),
+            room: ROOM,
+        };
+        let outcome = match self.resolver.resolve(job).await {
+            Ok(Outcome::Resolved(resolved)) if presign => {
+                let linked = self.link(&meta, resolved).await;
+                v1::resolve_reply::Outcome::Resolved(linked.map_err(report)?)
+            }
+            Ok(Outcome::Resolved(resolved)) => v1::resolve_reply::Outcome::Resolved(resolved),
+            Ok(Outcome::Invalid(invalid)) => v1::resolve_reply::Outcome::Invalid(invalid),
+            Err(error) => return Err(report(error)),
+        };
+        Ok(v1::ResolveReply {
+            outcome: Some(outcome),
+        })
+    }
+
+    /// Adds a link to resolved arguments that went to the store.
+    async fn link(
+        &self,
+        meta: &Meta,
+        mut resolved: v1::ResolvedArguments,
+    ) -> Result<v1::ResolvedArguments, Error> {
+        let claim = match resolved
+            .arguments
+            .as_ref()
+            .and_then(|content| content.body.as_ref())
+        {
+            Some(v1::content::Body::Claim(claim)) => claim.clone(),
+            Some(v1::content::Body::Inline(_)) | None => return Ok(resolved),
+        };
+        let claim = claim.try_into().map_err(Error::Request)?;
+        let lifetime = self.config.link_lifetime.as_duration();
+        let link = self
+            .resolver
+            .store
+            .presign_get(&meta.tenant, &claim, lifetime)
+            .await;
+        let link = link.map_err(Error::Link)?;
+        resolved.url = Some(v1::PresignedUrl {
+            url: link.url.expose().to_owned(),
+            expires_at_ms: link.expires_at_ms,
+        });
+        Ok(resolved)
+    }
+}
+
+fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
+    let v1::DialCredentials {
+        api_key,
+        authorization,
+    } = credentials;
+    Credentials {
+        api_key: Secret::new(api_key),
+        authorization: Secret::new(authorization),
+    }
+}
+
+/// Tells the operator the whole chain and the caller the fault.
+fn report(error: Error) -> Fault {
+    let mut causes = String::new();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if !causes.is_empty() {
+            causes.push_str(": ");
+        }
+        causes.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    tracing::warn!(%error, causes, "tool call not resolved");
+    error.into()
+}

@@ -1,0 +1,188 @@
+//! Tool calls as work: taken from whoever publishes them, answered by events, asked after by id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message as _;
+
+use dray_bus::{Completed, Delivery, Failure};
+use dray_proto::contract;
+use dray_proto::v1::{self, TerminalState, tool_call_outcome};
+use dray_service::Request;
+use dray_types::{Deadline, Fault, FaultCode, OperationId};
+
+use super::{FileResolver, ROOM, report};
+use crate::resolver::{Job, Outcome};
+
+/// Longest tool name and tool call id, in bytes; both are copied into every event.
+const LONGEST_NAME: usize = 512;
+
+/// What a worker keeps of the deadline for reporting.
+const MARGIN: Duration = Duration::from_millis(250);
+
+impl FileResolver {
+    /// Publishes a tool call as work. The operation id is the caller's own; the same id is the same work.
+    pub async fn submit(
+        self: Arc<Self>,
+        request: Request<v1::ToolCallRequested>,
+    ) -> Result<v1::ToolCallAccepted, Fault> {
+        let Request { mut meta, body } = request;
+        check_names(&body)?;
+        let now = self.resolver.clock.now_ms();
+        let work_deadline = Deadline::after(now, self.config.work_deadline.as_duration());
+        let call_deadline = meta.deadline;
+        meta.deadline = work_deadline.max(call_deadline);
+        let left = call_deadline.earlier(MARGIN).remaining(now);
+        let published = tokio::time::timeout(left, self.resolver.bus.publish_work(&meta, &body));
+        match published.await {
+            Ok(Ok(published)) => Ok(v1::ToolCallAccepted {
+                operation_id: meta.operation.to_string(),
+                duplicate: published.duplicate,
+            }),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "tool call not published");
+                Err(error.into())
+            }
+            Err(_) => Err(unconfirmed()),
+        }
+    }
+
+    /// Tells where a submitted tool call stands. A tenant sees its own only.
+    pub async fn outcome(
+        self: Arc<Self>,
+        request: Request<v1::ToolCallOutcomeRequest>,
+    ) -> Result<v1::ToolCallOutcome, Fault> {
+        let Request { meta, body } = request;
+        let operation = OperationId::new(body.operation_id)
+            .map_err(|error| dray_proto::convert::Invalid::field("operation_id", error))?;
+        let ledger = self.resolver.bus.ledger();
+        let found = ledger
+            .find::<v1::ToolCallRequested>(&meta.tenant, &operation)
+            .await?;
+        let Some(record) = found else {
+            return Ok(v1::ToolCallOutcome::default());
+        };
+        Ok(v1::ToolCallOutcome {
+            state: record.terminal,
+            outcome: record.result.and_then(|event| recorded(&event)),
+        })
+    }
+
+    /// Resolves a tool call that came as work, with the credentials that the operator configured for its tenant.
+    pub async fn work(
+        self: Arc<Self>,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        let Delivery {
+            meta,
+            work,
+            epoch,
+            cancel,
+            ..
+        } = delivery;
+        let operation_id = meta.operation.to_string();
+        if let Err(fault) = check_names(&work) {
+            let event = rejected(operation_id, &work, fault.clone(), None);
+            return Err(Failure::with_event(fault, &event));
+        }
+        let job = Job {
+            epoch,
+            work_until: meta.deadline.earlier(MARGIN),
+            arguments: work.arguments.clone(),
+            options: work.options.clone().unwrap_or_default(),
+            credentials: self.config.credentials(&meta.tenant),
+            room: ROOM,
+            meta,
+        };
+        let outcome = tokio::select! {
+            outcome = self.resolver.resolve(job) => outcome.map_err(report)?,
+            () = cancel.cancelled() => return Err(cancelled().into()),
+        };
+        match outcome {
+            Outcome::Resolved(resolved) => Ok(Completed::event(&v1::ToolCallResolved {
+                operation_id,
+                tool_call_id: work.tool_call_id,
+                tool: work.tool,
+                resolved: Some(resolved),
+            })),
+            Outcome::Invalid(invalid) => {
+                let fault = Fault::from(invalid.fault.clone().unwrap_or_default());
+                // The model has to change the call, so the same work is not tried again.
+                let fault = Fault {
+                    retry: dray_types::Retry::Never,
+                    ..fault
+                };
+                let event = rejected(operation_id, &work, fault.clone(), Some(invalid));
+                Err(Failure::with_event(fault, &event))
+            }
+        }
+    }
+}
+
+fn rejected(
+    operation_id: String,
+    work: &v1::ToolCallRequested,
+    fault: Fault,
+    invalid: Option<v1::InvalidParameter>,
+) -> v1::ToolCallRejected {
+    let cut = |name: &str| name.chars().take(LONGEST_NAME / 4).collect();
+    let shown = |name: &String| {
+        if name.len() > LONGEST_NAME {
+            cut(name)
+        } else {
+            name.clone()
+        }
+    };
+    v1::ToolCallRejected {
+        operation_id,
+        tool_call_id: shown(&work.tool_call_id),
+        tool: shown(&work.tool),
+        state: TerminalState::Failed.into(),
+        fault: Some(fault.into()),
+        invalid,
+    }
+}
+
+fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
+    for (field, value) in [("tool_call_id", &work.tool_call_id), ("tool", &work.tool)] {
+        if value.len() > LONGEST_NAME {
+            let reason = format!("it is longer than {LONGEST_NAME} bytes");
+            return Err(dray_proto::convert::Invalid::field(field, reason).into());
+        }
+    }
+    Ok(())
+}
+
+/// The event that the ledger keeps, told apart by its schema.
+fn recorded(event: &v1::RecordedEvent) -> Option<tool_call_outcome::Outcome> {
+    let payload = event.payload.as_slice();
+    if event.schema == contract::schema::<v1::ToolCallResolved>() {
+        let resolved = v1::ToolCallResolved::decode(payload).ok()?;
+        return Some(tool_call_outcome::Outcome::Resolved(resolved));
+    }
+    if event.schema == contract::schema::<v1::ToolCallRejected>() {
+        let rejected = v1::ToolCallRejected::decode(payload).ok()?;
+        return Some(tool_call_outcome::Outcome::Rejected(rejected));
+    }
+    None
+}
+
+fn cancelled() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "The work on the tool call was interrupted.",
+    )
+    .detail("interrupted")
+    .advice("It is taken up again by itself.")
+    .retry_after(Duration::from_secs(1))
+}
+
+fn unconfirmed() -> Fault {
+    Fault::new(
+        FaultCode::Timeout,
+        "It is not known yet whether the tool call was accepted.",
+    )
+    .detail("unconfirmed")
+    .advice("Send it again with the same operation id.")
+    .retry_after(Duration::from_secs(1))
+}

@@ -1,0 +1,326 @@
+//! Tool calls as work: in as messages, out as events.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+
+use dray_bus::{EventFilter, EventStream, Meta, Observed};
+use dray_proto::convert::Content;
+use dray_proto::v1::{self, TerminalState, tool_call_outcome};
+use dray_testkit::dial::Trouble;
+use dray_types::{FaultCode, OperationId, TenantId};
+
+use super::world::{World, fetched, noise};
+
+const KEYS: &[(&str, &str)] = &[("file-resolver.tenants.acme.api_key", "key")];
+
+fn call(arguments: &str) -> v1::ToolCallRequested {
+    v1::ToolCallRequested {
+        tool_call_id: "call-1".to_owned(),
+        tool: "tool".to_owned(),
+        arguments: Some(Content::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
+        options: None,
+    }
+}
+
+async fn events(world: &World) -> EventStream {
+    let filter = EventFilter::new("dray.event.toolcall.v1.>").from_start();
+    world.bus.events(filter).await.unwrap()
+}
+
+/// The next event of this operation.
+async fn next(events: &mut EventStream, meta: &Meta) -> Observed {
+    let found = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let event = events.next().await.unwrap();
+            if event.headers.get("Dray-Operation") == Some(meta.operation.as_str()) {
+                return event;
+            }
+        }
+    });
+    found.await.expect("no event within 20 s")
+}
+
+async fn resolved(world: &World, meta: &Meta) -> v1::ToolCallResolved {
+    let event = next(&mut events(world).await, meta).await;
+    assert_eq!(
+        event.headers.get("Dray-Schema"),
+        Some("dray.v1.ToolCallResolved/1")
+    );
+    event.decode().unwrap()
+}
+
+async fn rejected(world: &World, meta: &Meta) -> v1::ToolCallRejected {
+    let event = next(&mut events(world).await, meta).await;
+    assert_eq!(
+        event.headers.get("Dray-Schema"),
+        Some("dray.v1.ToolCallRejected/1")
+    );
+    event.decode().unwrap()
+}
+
+/// Asks until the operation has ended.
+async fn outcome(world: &World, meta: &Meta) -> v1::ToolCallOutcome {
+    let question = v1::ToolCallOutcomeRequest {
+        operation_id: meta.operation.to_string(),
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = world.bus.call(&world.meta(), &question).await.unwrap();
+        if answer.outcome.is_some() {
+            return answer;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "no outcome within 20 s"
+        );
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_published_tool_call_is_answered_by_an_event() {
+    let world = World::with(KEYS).await;
+    world.core.put("b/a", "text", "text/plain");
+    let outside = "https://h.example/a";
+    world
+        .egress
+        .answer(outside, Ok(fetched(Content::Inline("web".into()), b"web")));
+    let meta = world.meta();
+    let work = call(&format!(
+        r#"{{"a":"file:text::files/b/a","w":"file:text::{outside}"}}"#
+    ));
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let event = resolved(&world, &meta).await;
+    assert_eq!(
+        (event.tool_call_id.as_str(), event.tool.as_str()),
+        ("call-1", "tool")
+    );
+    assert_eq!(event.operation_id, meta.operation.as_str());
+    let resolved = event.resolved.unwrap();
+    assert_eq!(resolved.url, None);
+    let text = world.read(resolved.arguments.unwrap()).await;
+    assert_eq!(text, r#"{"a":"text","w":"web"}"#);
+}
+
+#[tokio::test]
+async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    let work = call(r#"{"doc":"file:text::files/b/none"}"#);
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let event = rejected(&world, &meta).await;
+    assert_eq!(event.state(), TerminalState::Failed);
+    assert_eq!(event.tool_call_id, "call-1");
+    let invalid = event.invalid.unwrap();
+    assert_eq!(invalid.parameter, "doc");
+    assert_eq!(
+        invalid.tool_message,
+        "Parameter doc is invalid, try to call the tool again with fixed exception: \
+         File files/b/none could not be loaded: it does not exist."
+    );
+    assert_eq!(event.fault.unwrap().code(), v1::FaultCode::NotFound);
+    assert_eq!(world.core.requests().len(), 1, "metadata, once");
+}
+
+#[tokio::test]
+async fn broken_arguments_are_a_rejection_without_a_parameter() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    world.bus.publish_work(&meta, &call("{")).await.unwrap();
+    let event = rejected(&world, &meta).await;
+    assert_eq!(
+        (event.state(), event.invalid),
+        (TerminalState::Failed, None)
+    );
+    assert_eq!(event.fault.unwrap().detail, "invalid_json");
+}
+
+#[tokio::test]
+async fn names_that_would_fill_the_event_are_refused_and_cut() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    let work = v1::ToolCallRequested {
+        tool: "x".repeat(60_000),
+        ..call("{}")
+    };
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let event = rejected(&world, &meta).await;
+    assert!(event.encoded_len() < 2000, "{}", event.encoded_len());
+    assert_eq!(event.fault.unwrap().code(), v1::FaultCode::InvalidArgument);
+    let submitted = world.bus.call(&world.meta(), &work).await.unwrap_err();
+    assert_eq!(
+        dray_types::Fault::from(submitted).code,
+        FaultCode::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn large_results_travel_as_claims() {
+    let world = World::with(KEYS).await;
+    let content = noise(100_000);
+    world.core.put("b/a", content.clone(), "image/x");
+    let meta = world.meta();
+    let work = call(r#"{"a":"file:base64::files/b/a"}"#);
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let resolved = resolved(&world, &meta).await.resolved.unwrap();
+    let Content::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
+        panic!("not a claim");
+    };
+    assert_eq!(claim.artifact.size, 133_336 + 8);
+    assert_eq!(resolved.files[0].size, 100_000);
+}
+
+#[tokio::test]
+async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
+    let world = World::with(&[("file-resolver.tenants.other.api_key", "key")]).await;
+    world.core.put("b/a", "text", "text/plain");
+    let work = call(r#"{"a":"file:text::files/b/a"}"#);
+    let acme = world.meta();
+    world.bus.publish_work(&acme, &work).await.unwrap();
+    let event = rejected(&world, &acme).await;
+    assert_eq!(event.fault.unwrap().detail, "dial_unauthorized");
+    assert_eq!(event.invalid, None);
+    let other = Meta::new(TenantId::new("other").unwrap(), world.meta().deadline);
+    world.bus.publish_work(&other, &work).await.unwrap();
+    resolved(&world, &other).await;
+    let keys: Vec<_> = world
+        .core
+        .seen()
+        .iter()
+        .map(|seen| seen.header("api-key").to_owned())
+        .collect();
+    assert_eq!(keys, ["", "key", "key"]);
+}
+
+#[tokio::test]
+async fn claims_of_other_tenants_are_rejected() {
+    let world = World::with(KEYS).await;
+    let foreign = world.put("other", "{}").await;
+    let meta = world.meta();
+    let work = v1::ToolCallRequested {
+        arguments: Some(Content::Claim(foreign).into()),
+        ..call("")
+    };
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let fault = rejected(&world, &meta).await.fault.unwrap();
+    assert_eq!(
+        (fault.code(), fault.detail.as_str()),
+        (v1::FaultCode::Denied, "foreign_tenant")
+    );
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_until_it_has_passed() {
+    let world = World::with(KEYS).await;
+    world.core.put("b/a", "text", "text/plain");
+    world.core.misbehave("b/a", Trouble::Status(503));
+    let meta = world.meta();
+    let work = call(r#"{"a":"file:text::files/b/a"}"#);
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while world.core.requests().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "never tried");
+        tokio::task::yield_now().await;
+    }
+    world.core.behave("b/a");
+    let text = world
+        .read(
+            resolved(&world, &meta)
+                .await
+                .resolved
+                .unwrap()
+                .arguments
+                .unwrap(),
+        )
+        .await;
+    assert_eq!(text, r#"{"a":"text"}"#);
+}
+
+#[tokio::test]
+async fn submitted_calls_are_work_and_can_be_asked_after() {
+    let world = World::with(KEYS).await;
+    world.core.put("b/a", "text", "text/plain");
+    let meta = world.meta();
+    let work = call(r#"{"a":"file:text::files/b/a"}"#);
+    let accepted = world.bus.call(&meta, &work).await.unwrap();
+    assert_eq!(
+        (accepted.operation_id.as_str(), accepted.duplicate),
+        (meta.operation.as_str(), false)
+    );
+    let again = world.bus.call(&meta, &work).await.unwrap();
+    assert_eq!(
+        (again.operation_id, again.duplicate),
+        (accepted.operation_id, true)
+    );
+    let answer = outcome(&world, &meta).await;
+    assert_eq!(answer.state(), TerminalState::Done);
+    let Some(tool_call_outcome::Outcome::Resolved(event)) = answer.outcome else {
+        panic!("not resolved: {answer:?}");
+    };
+    assert_eq!(event, resolved(&world, &meta).await);
+    let gets = world.core.requests().len();
+    assert_eq!(gets, 2, "the same operation is resolved once");
+}
+
+#[tokio::test]
+async fn a_rejected_submission_tells_its_rejection() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    world
+        .bus
+        .call(&meta, &call(r#"{"a":"file:x"}"#))
+        .await
+        .unwrap();
+    let answer = outcome(&world, &meta).await;
+    let Some(tool_call_outcome::Outcome::Rejected(event)) = answer.outcome else {
+        panic!("not rejected: {answer:?}");
+    };
+    assert_eq!(event.state(), TerminalState::Failed);
+    assert_eq!(event.invalid.unwrap().parameter, "a");
+}
+
+#[tokio::test]
+async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    world.bus.call(&meta, &call("{}")).await.unwrap();
+    outcome(&world, &meta).await;
+    let ask = |operation: &OperationId| v1::ToolCallOutcomeRequest {
+        operation_id: operation.to_string(),
+    };
+    let other = Meta::new(TenantId::new("other").unwrap(), meta.deadline);
+    let unknown = v1::ToolCallOutcome::default();
+    assert_eq!(
+        world.bus.call(&other, &ask(&meta.operation)).await.unwrap(),
+        unknown
+    );
+    assert_eq!(
+        world
+            .bus
+            .call(&meta, &ask(&OperationId::mint()))
+            .await
+            .unwrap(),
+        unknown
+    );
+    let wrong = v1::ToolCallOutcomeRequest::default();
+    let fault = dray_types::Fault::from(world.bus.call(&meta, &wrong).await.unwrap_err());
+    assert_eq!(fault.code, FaultCode::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_work_in_hand() {
+    let world = World::with(KEYS).await;
+    world.core.put("b/a", noise(3 << 20), "image/x");
+    let meta = world.meta();
+    let work = call(r#"{"a":"file:base64::files/b/a"}"#);
+    world.bus.publish_work(&meta, &work).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while world.core.requests().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "never begun");
+        tokio::task::yield_now().await;
+    }
+    let mut events = events(&world).await;
+    let (_, ()) = tokio::join!(next(&mut events, &meta), world.stop());
+}

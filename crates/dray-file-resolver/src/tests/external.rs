@@ -1,0 +1,302 @@
+//! `Resolve` with files from outside, answered by a fetcher without a network.
+
+use bytes::Bytes;
+
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_testkit::http::{Responder, Script, Server};
+use dray_types::{Fault, FaultCode, Sha256Digest};
+use std::time::Duration;
+
+use super::world::{World, fetched, noise, request};
+
+const URL: &str = "https://h.example/a?secret=1";
+
+fn inline(bytes: &'static [u8]) -> v1::FetchReply {
+    fetched(Content::Inline(Bytes::from_static(bytes)), bytes)
+}
+
+#[tokio::test]
+async fn external_files_come_from_the_fetcher_inline_or_by_claim() {
+    let world = World::new().await;
+    let large = noise(200_000);
+    let claim = world.put("acme", large.clone()).await;
+    world.egress.answer(URL, Ok(inline("täxt".as_bytes())));
+    world.egress.answer(
+        "https://h.example/large",
+        Ok(fetched(Content::Claim(claim), &large)),
+    );
+    let arguments =
+        format!(r#"{{"a":"file:text::{URL}","b":"file:base64::https://h.example/large"}}"#);
+    let (text, files) = world.resolve(&arguments).await;
+    let resolved: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(resolved["a"], "täxt");
+    let encoded = ::base64::Engine::encode(&::base64::engine::general_purpose::STANDARD, &large);
+    assert!(resolved["b"] == encoded, "other bytes");
+    assert_eq!(files[0].reference, "https://h.example/a");
+    assert_eq!((files[0].size, files[1].size), (5, 200_000));
+    assert_eq!(files[0].media_type, "text/plain");
+}
+
+#[tokio::test]
+async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
+    let world = World::new().await;
+    world.egress.answer(URL, Ok(inline(b"text")));
+    let policy = v1::AppPolicy {
+        enabled: Some(true),
+        host_allowlist: Some(v1::HostAllowlist {
+            patterns: Vec::new(),
+        }),
+    };
+    let asked = v1::ResolveRequest {
+        options: Some(v1::ResolveOptions {
+            size_limit_bytes: 1234,
+            external_url_fetch: Some(policy.clone()),
+            tool_timeout_ms: 5000,
+            nested: false,
+        }),
+        ..request(&format!(r#"{{"a":"file:text::  {URL}"}}"#))
+    };
+    let meta = world.meta();
+    world.bus.call(&meta, &asked).await.unwrap();
+    let (envelope, fetch) = world.egress.asked().remove(0);
+    assert_eq!(
+        (&envelope.operation, &envelope.tenant),
+        (&meta.operation, &meta.tenant)
+    );
+    assert!(
+        envelope.deadline < meta.deadline,
+        "the tool's own time is shorter"
+    );
+    assert_eq!(
+        fetch,
+        v1::FetchRequest {
+            url: URL.to_owned(),
+            app_policy: Some(policy),
+            size_limit_bytes: 1234,
+            tool_timeout_ms: 5000,
+            sink: v1::Sink::Unspecified.into(),
+        }
+    );
+}
+
+#[tokio::test]
+async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
+    let world = World::new().await;
+    let server = Server::start(Responder::always(Script::ok("inside")))
+        .await
+        .unwrap();
+    let url = format!("http://{}/a", server.address());
+    let refused = Fault::new(
+        FaultCode::Denied,
+        "External URL resolves to a blocked address.",
+    );
+    world
+        .egress
+        .answer(&url, Err(refused.detail("ssrf_blocked")));
+    let invalid = world
+        .invalid(&format!(r#"{{"a":"file:text::{url}"}}"#))
+        .await;
+    assert_eq!(invalid.fault.unwrap().detail, "ssrf_blocked");
+    assert_eq!((world.egress.asked().len(), server.seen()), (1, Vec::new()));
+}
+
+#[tokio::test]
+async fn r2_the_dial_host_on_another_port_or_scheme_goes_to_the_fetcher_without_the_key() {
+    let world = World::new().await;
+    let port = world.core.address().port();
+    for url in [
+        format!(
+            "http://127.0.0.1:{}/v1/files/b/a",
+            port.wrapping_add(1).max(1)
+        ),
+        format!("https://127.0.0.1:{port}/v1/files/b/a"),
+        format!("http://localhost:{port}/v1/files/b/a"),
+    ] {
+        world.egress.answer(&url, Ok(inline(b"outside")));
+        let (text, _) = world
+            .resolve(&format!(r#"{{"a":"file:text::{url}"}}"#))
+            .await;
+        assert_eq!(text, r#"{"a":"outside"}"#);
+    }
+    assert_eq!(world.core.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn policy_refusals_carry_the_advice_of_section_34() {
+    let world = World::new().await;
+    for (detail, sentence) in [
+        (
+            "disabled_by_admin",
+            "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED).",
+        ),
+        (
+            "disabled_by_app",
+            "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).",
+        ),
+        (
+            "host_not_in_admin_allowlist",
+            "External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST).",
+        ),
+        (
+            "host_not_in_app_allowlist",
+            "External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist).",
+        ),
+    ] {
+        world.egress.answer(
+            URL,
+            Err(Fault::new(FaultCode::Denied, sentence).detail(detail)),
+        );
+        let invalid = world
+            .invalid(&format!(r#"{{"doc":"file:text::{URL}"}}"#))
+            .await;
+        assert_eq!(
+            invalid.tool_message,
+            format!(
+                "Parameter doc is invalid, try to call the tool again with fixed exception: {sentence} Upload the file to \
+                 DIAL and pass `files/...` instead, or use a deployment that supports url_attachments. URL: \
+                 https://h.example/a"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_the_other_server_did_passes_through_word_for_word() {
+    let world = World::new().await;
+    for (code, detail, sentence) in [
+        (
+            FaultCode::NotFound,
+            "http_status",
+            "External URL https://h.example/a could not be fetched. The server answered HTTP status 404.",
+        ),
+        (
+            FaultCode::Timeout,
+            "timeout",
+            "External URL https://h.example/a timed out.",
+        ),
+        (
+            FaultCode::TooLarge,
+            "too_large",
+            "External URL https://h.example/a exceeds the configured file-size limit.",
+        ),
+    ] {
+        let fault = Fault::new(code, sentence)
+            .detail(detail)
+            .trace_id("0".repeat(32));
+        world.egress.answer(URL, Err(fault));
+        let invalid = world
+            .invalid(&format!(r#"{{"a":"file:text::{URL}"}}"#))
+            .await;
+        let fault = Fault::from(invalid.fault.unwrap());
+        assert_eq!(
+            (fault.code, fault.message.as_str(), fault.detail.as_str()),
+            (code, sentence, detail)
+        );
+        assert_eq!(fault.trace_id, "", "the same question has the same answer");
+    }
+}
+
+#[tokio::test]
+async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
+    let world = World::new().await;
+    for detail in ["internal", "sink_failed", "config_invalid"] {
+        let fault = Fault::new(FaultCode::Internal, "broken").detail(detail);
+        world.egress.answer(URL, Err(fault));
+        let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+        assert_eq!(fault.detail, detail);
+    }
+    let busy = Fault::new(
+        FaultCode::RateLimited,
+        "External URL fetching is busy; try again shortly.",
+    )
+    .detail("overloaded")
+    .retry_after(Duration::from_millis(1));
+    world.egress.answer(URL, Err(busy));
+    let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+    assert_eq!(
+        (fault.code, fault.is_retryable()),
+        (FaultCode::RateLimited, true)
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_contradicts_itself_is_not_handed_over() {
+    let world = World::new().await;
+    let foreign = world.put("other", "theirs").await;
+    let wrong_digest = v1::FetchReply {
+        sha256: Sha256Digest::of(b"else").as_bytes().to_vec(),
+        ..inline(b"text")
+    };
+    let wrong_size = v1::FetchReply {
+        size: 5,
+        ..inline(b"text")
+    };
+    let nothing = v1::FetchReply {
+        content: None,
+        ..inline(b"text")
+    };
+    let no_digest = v1::FetchReply {
+        sha256: Vec::new(),
+        ..inline(b"text")
+    };
+    for broken in [wrong_digest, wrong_size, nothing, no_digest] {
+        world.egress.answer(URL, Ok(broken));
+        let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+        assert_eq!(
+            (fault.code, fault.detail.as_str()),
+            (FaultCode::Internal, "egress_answer")
+        );
+    }
+    world
+        .egress
+        .answer(URL, Ok(fetched(Content::Claim(foreign), b"theirs")));
+    let fault = world.fault(&format!(r#"{{"a":"file:text::{URL}"}}"#)).await;
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Denied, "foreign_tenant")
+    );
+}
+
+#[tokio::test]
+async fn r3_more_than_was_asked_for_is_refused() {
+    let world = World::new().await;
+    world.egress.answer(URL, Ok(inline(b"too long")));
+    let asked = v1::ResolveRequest {
+        options: Some(v1::ResolveOptions {
+            size_limit_bytes: 7,
+            ..v1::ResolveOptions::default()
+        }),
+        ..request(&format!(r#"{{"a":"file:text::{URL}"}}"#))
+    };
+    assert_eq!(world.ask(asked).await.unwrap_err().detail, "egress_answer");
+}
+
+#[tokio::test]
+async fn a_url_that_is_used_twice_is_fetched_once() {
+    let world = World::new().await;
+    world.egress.answer(URL, Ok(inline(b"")));
+    let (text, _) = world
+        .resolve(&format!(
+            r#"{{"a":"file:text::{URL}","b":"file:base64::{URL}","c":"file:url::{URL}"}}"#
+        ))
+        .await;
+    assert_eq!(text, format!(r#"{{"a":"","b":"","c":"{URL}"}}"#));
+    assert_eq!(world.egress.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn url_references_are_never_fetched_nor_judged() {
+    let world = World::new().await;
+    let (text, files) = world
+        .resolve(
+            r#"{"a":"file:url::http://169.254.169.254/?k=1","b":"file:url::file:///etc/passwd"}"#,
+        )
+        .await;
+    assert_eq!(
+        text,
+        r#"{"a":"http://169.254.169.254/?k=1","b":"file:///etc/passwd"}"#
+    );
+    assert_eq!(files[0].reference, "http://169.254.169.254/");
+    assert!(world.egress.asked().is_empty());
+}

@@ -1,0 +1,7 @@
+//! The service through its in-process bus, as a caller would.
+
+mod events;
+mod external;
+mod log;
+mod resolve;
+mod world;

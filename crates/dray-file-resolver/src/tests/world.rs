@@ -1,0 +1,309 @@
+//! One resolver with everything around it: a bus and a store of its own, a DIAL Core, and a fetcher that answers
+//! what a test tells it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry::metrics::MeterProvider as _;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use dray_bus::{Bus, Meta, Topology};
+use dray_proto::contract::call_subject;
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_service::{Host, Running, Settings};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::dial::DialCore;
+use dray_types::{
+    ByteSize, Claim, Clock, Deadline, Fault, FaultCode, Secret, Sha256Digest, TenantId,
+};
+
+use crate::FileResolver;
+use crate::classify::DialOrigin;
+use crate::dial::{Credentials, DialClient};
+use crate::external::Fetch;
+use crate::loader::{Loader, Scope};
+
+pub(super) const TENANT: &str = "acme";
+
+pub(super) struct World {
+    pub(super) core: DialCore,
+    pub(super) bus: Bus,
+    pub(super) store: Store,
+    pub(super) egress: Egress,
+    pub(super) clock: Clock,
+    folder: TempDir,
+    running: Running,
+    _s3: EmbeddedS3,
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// A world whose resolver knows no DIAL.
+    pub(super) async fn without_dial() -> Self {
+        Self::build(DialCore::start().await.unwrap(), &[]).await
+    }
+
+    /// A world whose resolver is configured with these keys on top.
+    pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
+        let core = DialCore::start().await.unwrap();
+        let url = core.url();
+        let all: Vec<_> = [("file-resolver.dial_url", url.as_str())]
+            .into_iter()
+            .chain(settings.iter().copied())
+            .collect();
+        Self::build(core, &all).await
+    }
+
+    async fn build(core: DialCore, settings: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let store = Store::open(&options, clock.clone()).await.unwrap();
+        let bus = Bus::in_process(clock.clone(), &meter);
+        bus.apply_topology(&Topology::new(1, 1 << 30))
+            .await
+            .unwrap();
+        core.add_key("key", "b");
+        let mut all = Settings::embedded(folder.path())
+            .set("limits.free_disk_percent", "0")
+            .bus(bus.clone())
+            .store(store.clone());
+        for (key, value) in settings {
+            all = all.set(*key, *value);
+        }
+        let running = Host::new(all).with::<FileResolver>().start().await.unwrap();
+        Self {
+            egress: Egress::start(&bus).await,
+            core,
+            bus,
+            store,
+            clock,
+            folder,
+            running,
+            _s3: s3,
+        }
+    }
+
+    pub(super) fn meta(&self) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
+        Meta::new(TenantId::new(TENANT).unwrap(), deadline)
+    }
+
+    /// Asks over the bus with a valid key.
+    pub(super) async fn ask(&self, request: v1::ResolveRequest) -> Result<v1::ResolveReply, Fault> {
+        Ok(self.bus.call(&self.meta(), &request).await?)
+    }
+
+    /// The resolved arguments as text, and what was put in.
+    pub(super) async fn resolve(&self, arguments: &str) -> (String, Vec<v1::ResolvedFile>) {
+        self.resolved(request(arguments)).await
+    }
+
+    pub(super) async fn resolved(
+        &self,
+        request: v1::ResolveRequest,
+    ) -> (String, Vec<v1::ResolvedFile>) {
+        match self.ask(request).await.unwrap().outcome {
+            Some(v1::resolve_reply::Outcome::Resolved(resolved)) => {
+                let text = self.read(resolved.arguments.unwrap()).await;
+                (String::from_utf8(text.to_vec()).unwrap(), resolved.files)
+            }
+            other => panic!("not resolved: {other:?}"),
+        }
+    }
+
+    /// What the model has to correct.
+    pub(super) async fn invalid(&self, arguments: &str) -> v1::InvalidParameter {
+        match self.ask(request(arguments)).await.unwrap().outcome {
+            Some(v1::resolve_reply::Outcome::Invalid(invalid)) => invalid,
+            other => panic!("not invalid: {other:?}"),
+        }
+    }
+
+    /// The fault that ends the call.
+    pub(super) async fn fault(&self, arguments: &str) -> Fault {
+        self.ask(request(arguments)).await.unwrap_err()
+    }
+
+    /// A loader of its own, as one call has it.
+    pub(super) fn loader(&self) -> Loader {
+        let meta = self.meta();
+        let origin = DialOrigin::parse(&self.core.url()).unwrap();
+        let timeouts = crate::Config::default().timeouts();
+        let limit = ByteSize::mib(10);
+        let scope = Scope {
+            tenant: meta.tenant.clone(),
+            operation: meta.operation.clone(),
+            epoch: 0,
+            deadline: meta.deadline,
+            limit,
+            credentials: Credentials {
+                api_key: Secret::new("key"),
+                authorization: Secret::default(),
+            },
+            fetch: Fetch {
+                meta,
+                app_policy: None,
+                limit,
+                tool_timeout_ms: 30_000,
+            },
+        };
+        let dial = DialClient::new(origin, timeouts, None).unwrap();
+        Loader::new(self.bus.clone(), self.store.clone(), Some(dial), scope)
+    }
+
+    pub(super) async fn read(&self, content: v1::Content) -> Bytes {
+        match Content::try_from(content).unwrap() {
+            Content::Inline(bytes) => bytes,
+            Content::Claim(claim) => self.read_claim(&claim).await,
+        }
+    }
+
+    pub(super) async fn read_claim(&self, claim: &Claim) -> Bytes {
+        let tenant = TenantId::new(TENANT).unwrap();
+        let deadline = self.meta().deadline;
+        let reader = self.store.read(&tenant, claim, deadline).await.unwrap();
+        reader.read_all(ByteSize::mib(64)).await.unwrap()
+    }
+
+    /// Stores bytes of `tenant`.
+    pub(super) async fn put(&self, tenant: &str, bytes: impl Into<Bytes>) -> Claim {
+        let tenant = TenantId::new(tenant).unwrap();
+        let operation = self.meta().operation;
+        let label = dray_store::Label::default();
+        self.store
+            .put(&tenant, &operation, bytes.into(), label)
+            .await
+            .unwrap()
+    }
+
+    /// What a link opens for somebody without credentials.
+    pub(super) async fn download(&self, url: &str) -> Bytes {
+        let tls = crate::dial::tls(None).unwrap();
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy();
+        let response = client.build().unwrap().get(url).send().await.unwrap();
+        response.error_for_status().unwrap().bytes().await.unwrap()
+    }
+
+    /// Paths of everything that the store holds, once its clean-up in the background is done.
+    pub(super) async fn stored(&self) -> Vec<PathBuf> {
+        self.store.settle().await;
+        let mut files = Vec::new();
+        collect(&self.folder.path().join("s3"), &mut files);
+        files.retain(|path| {
+            let path = path.to_string_lossy();
+            path.contains("/cas/") || path.contains("/stage/")
+        });
+        files
+    }
+
+    pub(super) async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else {
+            files.push(path);
+        }
+    }
+}
+
+/// A request for these arguments with a valid key.
+pub(super) fn request(arguments: &str) -> v1::ResolveRequest {
+    v1::ResolveRequest {
+        arguments: Some(Content::Inline(Bytes::copy_from_slice(arguments.as_bytes())).into()),
+        credentials: Some(v1::DialCredentials {
+            api_key: "key".to_owned(),
+            authorization: String::new(),
+        }),
+        tool: "tool".to_owned(),
+        ..v1::ResolveRequest::default()
+    }
+}
+
+type Answers = HashMap<String, Result<v1::FetchReply, Fault>>;
+
+/// A fetcher without a network.
+pub(super) struct Egress {
+    answers: Arc<Mutex<Answers>>,
+    asked: Arc<Mutex<Vec<(Meta, v1::FetchRequest)>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Egress {
+    async fn start(bus: &Bus) -> Self {
+        let answers = Arc::new(Mutex::new(Answers::new()));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let subject = call_subject::<v1::FetchRequest>();
+        let mut responder = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
+        let mut tasks = JoinSet::new();
+        let (known, seen) = (Arc::clone(&answers), Arc::clone(&asked));
+        tasks.spawn(async move {
+            while let Some(incoming) = responder.next().await {
+                let request: v1::FetchRequest = incoming.decode().unwrap();
+                let answer = lock(&known).get(&request.url).cloned();
+                lock(&seen).push((incoming.meta().unwrap(), request));
+                let missing = || Err(Fault::new(FaultCode::Internal, "not in the test"));
+                incoming.answer(answer.unwrap_or_else(missing)).await;
+            }
+        });
+        Self {
+            answers,
+            asked,
+            _tasks: tasks,
+        }
+    }
+
+    pub(super) fn answer(&self, url: &str, answer: Result<v1::FetchReply, Fault>) {
+        lock(&self.answers).insert(url.to_owned(), answer);
+    }
+
+    pub(super) fn asked(&self) -> Vec<(Meta, v1::FetchRequest)> {
+        lock(&self.asked).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the fetcher answers with these bytes.
+pub(super) fn fetched(content: Content, bytes: &[u8]) -> v1::FetchReply {
+    v1::FetchReply {
+        content: Some(content.into()),
+        sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),
+        size: bytes.len() as u64,
+        media_type: "text/plain".to_owned(),
+        ..v1::FetchReply::default()
+    }
+}
+
+/// Bytes that are not text and compress badly.
+pub(super) fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    })
+    .take(length)
+    .collect()
+}
