@@ -104,7 +104,7 @@ pub(crate) enum Start {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Backend {
-    Nats(nats::Nats),
+    Nats(Box<nats::Nats>),
     Local(local::Local),
 }
 
@@ -122,7 +122,7 @@ pub(crate) enum Inbox {
 
 #[derive(Debug)]
 pub(crate) enum Puller {
-    Nats(nats::Puller),
+    Nats(Box<nats::Puller>),
     Local(local::Puller),
 }
 
@@ -183,7 +183,7 @@ impl Backend {
 
     pub(crate) async fn puller(&self, stream: &str, durable: &str) -> Result<Puller> {
         Ok(match self {
-            Self::Nats(nats) => Puller::Nats(nats.puller(stream, durable).await?),
+            Self::Nats(nats) => Puller::Nats(Box::new(nats.puller(stream, durable).await?)),
             Self::Local(local) => Puller::Local(local.puller(stream, durable)?),
         })
     }

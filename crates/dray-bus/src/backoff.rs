@@ -55,7 +55,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    const WINDOW: Duration = Duration::from_secs(60);
+    const WINDOW: Duration = Duration::from_mins(1);
     const FREE: usize = 10;
     /// Requests that are remembered; above it the share is exact enough.
     const REMEMBERED: usize = 10_000;

@@ -61,7 +61,7 @@ impl Bus {
         let tasks = TaskTracker::new();
         let nats = Nats::connect(options, &metrics, &health, &tasks).await?;
         Ok(Self::over(
-            Backend::Nats(nats),
+            Backend::Nats(Box::new(nats)),
             clock,
             metrics,
             health,

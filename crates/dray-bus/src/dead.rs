@@ -86,19 +86,16 @@ pub(crate) async fn publish(
     let subject = dead_subject(&letter.original.subject);
     let now_ms = bus.now_ms();
     let mut all = Headers::new();
-    match envelope {
-        Some(envelope) => {
-            all.append(headers::MESSAGE_ID, letter_id(envelope));
-            for (name, value) in envelope.meta.headers(&schema::<v1::DeadLetter>()).iter() {
-                all.append(name, value);
-            }
+    if let Some(envelope) = envelope {
+        all.append(headers::MESSAGE_ID, letter_id(envelope));
+        for (name, value) in envelope.meta.headers(&schema::<v1::DeadLetter>()).iter() {
+            all.append(name, value);
         }
-        None => {
-            let sequence = letter.original.sequence;
-            all.append(headers::MESSAGE_ID, format!("{WORK}/{sequence}:dlq"));
-            all.append(headers::SCHEMA, schema::<v1::DeadLetter>());
-            all.append(headers::CONTENT_TYPE, headers::PROTOBUF);
-        }
+    } else {
+        let sequence = letter.original.sequence;
+        all.append(headers::MESSAGE_ID, format!("{WORK}/{sequence}:dlq"));
+        all.append(headers::SCHEMA, schema::<v1::DeadLetter>());
+        all.append(headers::CONTENT_TYPE, headers::PROTOBUF);
     }
     let message = Outgoing {
         subject,

@@ -17,6 +17,8 @@ mod backend;
 mod backoff;
 mod bus;
 mod call;
+#[cfg(test)]
+mod conformance;
 pub mod dead;
 pub mod error;
 pub mod events;

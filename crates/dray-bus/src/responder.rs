@@ -78,10 +78,12 @@ impl Responder {
 
 type Key = (TenantId, OperationId);
 
+type Running = HashMap<Key, Vec<(u64, CancellationToken)>>;
+
 /// Operations in hand that a caller may give up.
 #[derive(Clone, Debug, Default)]
 struct Cancellable {
-    running: Arc<Mutex<HashMap<Key, Vec<(u64, CancellationToken)>>>>,
+    running: Arc<Mutex<Running>>,
 }
 
 impl Cancellable {
@@ -115,7 +117,7 @@ impl Cancellable {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<(u64, CancellationToken)>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

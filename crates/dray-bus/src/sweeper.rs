@@ -24,7 +24,7 @@ use crate::work::{Envelope, Recorded};
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_secs(30);
 /// Time after the deadline at which unfinished work counts as stranded.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest time until a message is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Messages of one pull.

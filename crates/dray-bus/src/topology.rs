@@ -55,6 +55,10 @@ pub enum Retention {
 
 /// One stream's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the server's own switches, compared one by one"
+)]
 pub struct StreamSpec {
     /// Name on the server.
     pub name: String,

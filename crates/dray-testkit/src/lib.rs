@@ -3,6 +3,7 @@
 pub mod dial;
 pub mod dns;
 pub mod http;
+pub mod nats;
 pub mod s3;
 pub mod tls;
 mod wait;

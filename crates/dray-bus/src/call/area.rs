@@ -59,7 +59,7 @@ impl Area {
         state.rests_until = None;
         state.probing = false;
         if !took.is_zero() {
-            let declined = state.longest - state.longest / 64;
+            let declined = state.longest.saturating_sub(state.longest / 64);
             state.longest = declined.max(took);
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Claimant<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// Write this entry; whoever succeeds works.
-    Work(v1::LedgerRecord),
+    Work(Box<v1::LedgerRecord>),
     /// Another worker holds the lease for that long.
     Held(Duration),
     /// It was tried often enough.
@@ -37,7 +37,7 @@ pub(crate) enum Decision {
 /// Decides over the entry as it was read.
 pub(crate) fn decide(found: Option<&v1::LedgerRecord>, claimant: &Claimant<'_>) -> Decision {
     let Some(record) = found else {
-        return Decision::Work(claimed(v1::LedgerRecord::default(), claimant, 1));
+        return Decision::Work(Box::new(claimed(v1::LedgerRecord::default(), claimant, 1)));
     };
     if claimant.redrives < record.redrives {
         return Decision::Finish;
@@ -48,15 +48,17 @@ pub(crate) fn decide(found: Option<&v1::LedgerRecord>, claimant: &Claimant<'_>) 
         return Decision::Held(lease);
     }
     if claimant.redrives > record.redrives && may_restart(record) {
-        return Decision::Work(restarted(record, claimant));
+        return Decision::Work(Box::new(restarted(record, claimant)));
     }
     match record.state() {
         LedgerState::Claimed | LedgerState::Unspecified if record.attempts >= claimant.attempts => {
             Decision::Exhausted
         }
-        LedgerState::Claimed | LedgerState::Unspecified => {
-            Decision::Work(claimed(record.clone(), claimant, record.attempts + 1))
-        }
+        LedgerState::Claimed | LedgerState::Unspecified => Decision::Work(Box::new(claimed(
+            record.clone(),
+            claimant,
+            record.attempts + 1,
+        ))),
         LedgerState::Sending => Decision::Ambiguous,
         LedgerState::EffectDone | LedgerState::Failed | LedgerState::Unknown => Decision::Report,
         LedgerState::Reported => Decision::Finish,
@@ -205,7 +207,7 @@ mod tests {
 
     fn work(decision: Decision) -> v1::LedgerRecord {
         match decision {
-            Decision::Work(record) => record,
+            Decision::Work(record) => *record,
             other => panic!("{other:?}"),
         }
     }

@@ -169,7 +169,7 @@ mod tests {
         );
         check(
             message(SUBJECT, |message| {
-                message.headers.append("Nats-Rollup", "all")
+                message.headers.append("Nats-Rollup", "all");
             }),
             Poison::Envelope(InvalidEnvelope::Reserved("Nats-Rollup".to_owned())),
         );

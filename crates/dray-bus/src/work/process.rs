@@ -53,7 +53,7 @@ pub(super) async fn process<W: Work, H: WorkHandler<W>>(shop: &Arc<Shop<H>>, pul
             outcome = label,
             delivered = pulled.delivered,
             "delivery ended"
-        )
+        );
     });
     shop.bus
         .inner
@@ -157,7 +157,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
                 if is_new && self.pulled.delivered > 1 {
                     metrics.ledger_regression_total.add(1, &[]);
                 }
-                self.job.write(record).await?;
+                self.job.write(*record).await?;
                 if is_new {
                     self.compare_clocks().await;
                 }

@@ -57,9 +57,10 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
                 heartbeat(pulled, shop.ack_wait / 3).await;
                 continue;
             }
-            _ = renewal.tick() => match renew(job, shop.settings.lease).await {
-                true => continue,
-                false => Ended::LeaseLost,
+            _ = renewal.tick() => if renew(job, shop.settings.lease).await {
+                continue
+            } else {
+                Ended::LeaseLost
             },
             () = tokio::time::sleep(expiry) => {
                 if !deadline.has_passed(shop.bus.now_ms()) {

@@ -91,11 +91,14 @@ impl Puller {
             .consumer
             .fetch()
             .max_messages(count.min(self.max_batch()))
-            .expires(NOW)
             .messages()
             .await
             .map_err(TransportError::other)?;
-        let pulled = collect(there, stop).await?;
+        // A server whose consumer has all it may have pending leaves this request without an answer.
+        let pulled = match collect(there, stop, NOW).await {
+            Err(TransportError::TimedOut) => Vec::new(),
+            other => other?,
+        };
         if !pulled.is_empty() || stop.is_cancelled() {
             return Ok(pulled);
         }
@@ -107,19 +110,21 @@ impl Puller {
             .messages()
             .await
             .map_err(TransportError::other)?;
-        collect(next, stop).await
+        collect(next, stop, wait + NOW).await
     }
 }
 
 async fn collect(
     mut batch: pull::Batch,
     stop: &CancellationToken,
+    limit: Duration,
 ) -> Result<Vec<Pulled>, TransportError> {
     let mut pulled = Vec::new();
     loop {
         let next = tokio::select! {
             biased;
             next = batch.next() => next,
+            () = tokio::time::sleep(limit) => return quiet(pulled),
             () = stop.cancelled() => {
                 // What the server has sent already is taken, so that it can be handed back at once.
                 tokio::time::timeout(LINGER, batch.next()).await.ok().flatten()
@@ -131,6 +136,14 @@ async fn collect(
             Some(Err(_)) | None => return Ok(pulled),
         }
     }
+}
+
+/// Not even the server's own end of the request came: it is not there.
+fn quiet(pulled: Vec<Pulled>) -> Result<Vec<Pulled>, TransportError> {
+    if pulled.is_empty() {
+        return Err(TransportError::TimedOut);
+    }
+    Ok(pulled)
 }
 
 fn delivery(message: jetstream::Message) -> Result<Pulled, TransportError> {

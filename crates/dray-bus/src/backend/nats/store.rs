@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessageErrorKind};
+use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind};
 use async_nats::jetstream::{ErrorCode, message::StreamMessage};
-use async_nats::{RequestError, jetstream};
+use async_nats::{RequestError, StatusCode, jetstream};
 
 use super::super::{Acknowledged, KV_DELETE, KV_OPERATION, KeyEntry, Outgoing, Stored};
 use super::{Nats, headers_of, millis, to_nats};
@@ -131,10 +131,13 @@ impl Nats {
             Err(error) => match error.kind() {
                 DirectGetErrorKind::NotFound => Ok(None),
                 DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut),
+                DirectGetErrorKind::ErrorResponse(StatusCode::NO_RESPONDERS, _) => {
+                    Err(TransportError::NotProvisioned(name))
+                }
                 DirectGetErrorKind::InvalidSubject
                 | DirectGetErrorKind::Request
                 | DirectGetErrorKind::ErrorResponse(..)
-                | DirectGetErrorKind::Other => Err(direct_error(error, &name)),
+                | DirectGetErrorKind::Other => Err(TransportError::other(error)),
             },
         }
     }
@@ -150,18 +153,7 @@ fn stored(message: StreamMessage) -> Stored {
     }
 }
 
-fn direct_error(error: DirectGetError, stream: &str) -> TransportError {
-    let nobody = std::error::Error::source(&error)
-        .and_then(|cause| cause.downcast_ref::<RequestError>())
-        .is_some_and(|cause| cause.kind() == RequestErrorKind::NoResponders);
-    if nobody {
-        TransportError::NotProvisioned(stream.to_owned())
-    } else {
-        TransportError::other(error)
-    }
-}
-
-pub(super) fn request_error(error: RequestError, subject: &str) -> TransportError {
+fn request_error(error: RequestError, subject: &str) -> TransportError {
     match error.kind() {
         RequestErrorKind::TimedOut => TransportError::TimedOut,
         RequestErrorKind::NoResponders => TransportError::NotProvisioned(subject.to_owned()),

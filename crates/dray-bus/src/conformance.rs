@@ -1,0 +1,260 @@
+//! The conformance suite: what NATS does, asked of both backends.
+//!
+//! Every test is one function over a [`World`]; the `on_both` macro runs it in process and on a real server.
+
+mod calls;
+mod consumers;
+mod keys;
+mod provisioning;
+mod streams;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_proto::v1;
+use dray_testkit::nats::NatsServer;
+use dray_types::{Clock, Deadline, OperationId, TenantId};
+use opentelemetry::metrics::{Meter, MeterProvider as _, noop::NoopMeterProvider};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, Outgoing};
+use crate::headers::{self, Headers};
+use crate::{
+    Bus, Completed, Delivery, EventFilter, EventStream, Failure, Meta, NatsOptions, Topology,
+    WorkHandler, WorkSettings,
+};
+
+/// Runs each named function on both backends.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod in_process {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::conformance::World::in_process()).await;
+            })*
+        }
+        mod on_nats {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::conformance::World::on_nats().await).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+pub(crate) fn meter() -> Meter {
+    NoopMeterProvider::new().meter("test")
+}
+
+/// A bus with nothing provisioned, and the server behind it.
+pub(crate) struct World {
+    pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
+    pub(crate) server: Option<NatsServer>,
+}
+
+impl World {
+    pub(crate) fn in_process() -> Self {
+        let clock = Clock::system();
+        Self {
+            bus: Bus::in_process(clock.clone(), &meter()),
+            clock,
+            server: None,
+        }
+    }
+
+    pub(crate) async fn on_nats() -> Self {
+        Self::on(NatsServer::start()).await
+    }
+
+    pub(crate) async fn on(server: NatsServer) -> Self {
+        let clock = Clock::system();
+        let options = NatsOptions::at(server.url());
+        let bus = Bus::connect(&options, clock.clone(), &meter())
+            .await
+            .unwrap();
+        Self {
+            bus,
+            clock,
+            server: Some(server),
+        }
+    }
+
+    /// Somebody else on the same bus: another connection where there are connections.
+    pub(crate) async fn another(&self) -> Bus {
+        match &self.server {
+            Some(server) => {
+                let options = NatsOptions::at(server.url()).named("another");
+                Bus::connect(&options, self.clock.clone(), &meter())
+                    .await
+                    .unwrap()
+            }
+            None => self.bus.clone(),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.bus.inner.backend
+    }
+
+    /// Provisions the standard topology with consumers that hand out again after `ack_wait`.
+    pub(crate) async fn provision(&self, ack_wait: Duration) {
+        let topology = small(|topology| {
+            for consumer in &mut topology.consumers {
+                consumer.ack_wait = ack_wait;
+            }
+        });
+        assert_eq!(self.bus.apply_topology(&topology).await.unwrap(), []);
+    }
+
+    pub(crate) fn meta(&self, operation: &str) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
+        meta(operation, deadline)
+    }
+
+    pub(crate) async fn events(&self, subject: &str) -> EventStream {
+        let filter = EventFilter::new(subject).from_start();
+        self.bus.events(filter).await.unwrap()
+    }
+}
+
+/// The standard topology for a small store, changed.
+pub(crate) fn small(change: impl FnOnce(&mut Topology)) -> Topology {
+    let mut topology = Topology::new(1, 256 * 1024 * 1024);
+    change(&mut topology);
+    topology
+}
+
+pub(crate) fn meta(operation: &str, deadline: Deadline) -> Meta {
+    Meta::new(TenantId::new("acme").unwrap(), deadline)
+        .with_operation(OperationId::new(operation).unwrap())
+}
+
+/// Waits for something that must come soon.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(20), future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited too long for {what}"),
+    }
+}
+
+pub(crate) fn tool_call(tool: &str) -> v1::ToolCallRequested {
+    v1::ToolCallRequested {
+        tool_call_id: "call-1".to_owned(),
+        tool: tool.to_owned(),
+        ..v1::ToolCallRequested::default()
+    }
+}
+
+pub(crate) fn outgoing(subject: &str, id: &str, payload: impl Into<bytes::Bytes>) -> Outgoing {
+    let mut headers = Headers::new();
+    if !id.is_empty() {
+        headers.append(headers::MESSAGE_ID, id);
+    }
+    Outgoing {
+        subject: subject.to_owned(),
+        headers,
+        payload: payload.into(),
+    }
+}
+
+/// What a handler does, by name of the tool; counts its runs per operation.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) begun: CancellationToken,
+}
+
+impl Script {
+    pub(crate) fn runs(&self, operation: &str) -> u32 {
+        self.runs
+            .lock()
+            .unwrap()
+            .get(operation)
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+pub(crate) fn resolved(delivery: &Delivery<v1::ToolCallRequested>) -> v1::ToolCallResolved {
+    v1::ToolCallResolved {
+        operation_id: delivery.meta.operation.to_string(),
+        tool_call_id: delivery.work.tool_call_id.clone(),
+        tool: format!("epoch {} attempt {}", delivery.epoch, delivery.attempt),
+        resolved: None,
+    }
+}
+
+impl WorkHandler<v1::ToolCallRequested> for Script {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        use dray_types::{Fault, FaultCode};
+        let run = {
+            let mut runs = self.runs.lock().unwrap();
+            let run = runs.entry(delivery.meta.operation.to_string()).or_default();
+            *run += 1;
+            *run
+        };
+        self.begun.cancel();
+        let passing =
+            || Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(10));
+        match delivery.work.tool.as_str() {
+            "fails" => return Err(Fault::new(FaultCode::Denied, "no").into()),
+            "fails-once" if run == 1 => return Err(passing().into()),
+            "always-passing" => return Err(passing().into()),
+            "panics" => panic!("on purpose"),
+            "panics-once" if run == 1 => panic!("on purpose"),
+            "waits" => {
+                delivery.cancel.cancelled().await;
+                self.cancelled.cancel();
+                return Err(passing().into());
+            }
+            "too-large" => {
+                return Ok(Completed::event(&v1::ToolCallResolved {
+                    tool: "x".repeat(crate::work::RESULT_LIMIT + 1),
+                    ..resolved(&delivery)
+                }));
+            }
+            _ => {}
+        }
+        Ok(Completed::event(&resolved(&delivery)))
+    }
+}
+
+/// A work loop under test; stopped and joined by [`Worker::stop`].
+pub(crate) struct Worker {
+    task: tokio::task::JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Worker {
+    pub(crate) fn start<H: WorkHandler<v1::ToolCallRequested>>(
+        bus: &Bus,
+        settings: WorkSettings,
+        handler: H,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let mut task = tokio::task::JoinSet::new();
+        let (bus, stopped) = (bus.clone(), stop.clone());
+        task.spawn(async move {
+            bus.work("file-resolver", settings, handler, stopped)
+                .await
+                .unwrap();
+        });
+        Self { task, stop }
+    }
+
+    /// Stops it in an orderly way.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.task.join_next().await {
+            ended.unwrap();
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Keys with compare-and-set.
+
+use std::time::Duration;
+
+use super::{World, on_both};
+use crate::{KeyError, TransportError};
+
+on_both!(
+    a_key_is_created_once,
+    a_key_is_changed_only_at_its_revision,
+    a_deleted_key_is_gone_and_can_be_created_again,
+    an_unknown_bucket_is_an_error,
+    keys_of_one_bucket_do_not_touch,
+);
+
+async fn bucket(world: &World) -> crate::KeyValue {
+    world.provision(Duration::from_secs(30)).await;
+    world.bus.key_value("dray_ledger")
+}
+
+async fn a_key_is_created_once(world: World) {
+    let keys = bucket(&world).await;
+    assert_eq!(keys.get("a.b").await.unwrap(), None);
+    let revision = keys.create("a.b", "one".into()).await.unwrap();
+    let entry = keys.get("a.b").await.unwrap().unwrap();
+    assert_eq!(
+        (entry.value.as_ref(), entry.revision),
+        (&b"one"[..], revision)
+    );
+    assert!(entry.time_ms.abs_diff(world.clock.now_ms()) < 60_000);
+    assert!(matches!(
+        keys.create("a.b", "two".into()).await,
+        Err(KeyError::Exists)
+    ));
+}
+
+async fn a_key_is_changed_only_at_its_revision(world: World) {
+    let keys = bucket(&world).await;
+    let first = keys.create("a", "one".into()).await.unwrap();
+    let second = keys.update("a", "two".into(), first).await.unwrap();
+    assert!(second > first);
+    assert!(matches!(
+        keys.update("a", "three".into(), first).await,
+        Err(KeyError::Stale)
+    ));
+    assert!(matches!(
+        keys.update("never", "three".into(), first).await,
+        Err(KeyError::Stale)
+    ));
+    assert_eq!(keys.get("a").await.unwrap().unwrap().value, "two");
+}
+
+async fn a_deleted_key_is_gone_and_can_be_created_again(world: World) {
+    let keys = bucket(&world).await;
+    let revision = keys.create("a", "one".into()).await.unwrap();
+    assert!(matches!(
+        keys.delete("a", revision + 7).await,
+        Err(KeyError::Stale)
+    ));
+    keys.delete("a", revision).await.unwrap();
+    assert_eq!(keys.get("a").await.unwrap(), None);
+    let again = keys.create("a", "two".into()).await.unwrap();
+    assert!(again > revision);
+    assert!(matches!(
+        keys.create("a", "x".into()).await,
+        Err(KeyError::Exists)
+    ));
+}
+
+async fn an_unknown_bucket_is_an_error(world: World) {
+    let keys = world.bus.key_value("nowhere");
+    let read = keys.get("a").await;
+    // A server of the floor version leaves this unanswered.
+    assert!(matches!(read, Err(KeyError::Transport(_))), "{read:?}");
+    assert!(matches!(
+        keys.create("a", "x".into()).await,
+        Err(KeyError::Transport(TransportError::NotProvisioned(_)))
+    ));
+}
+
+async fn keys_of_one_bucket_do_not_touch(world: World) {
+    let keys = bucket(&world).await;
+    let first = keys.create("a", "1".into()).await.unwrap();
+    keys.create("a.b", "2".into()).await.unwrap();
+    keys.update("a", "3".into(), first).await.unwrap();
+    assert_eq!(keys.get("a.b").await.unwrap().unwrap().value, "2");
+}

@@ -1,0 +1,131 @@
+//! Topology: made, read back, compared, never silently corrected.
+
+use std::time::Duration;
+
+use super::{World, on_both, small};
+use crate::topology::{Discard, Retention, StreamSpec, WORK};
+use crate::{Mismatch, Topology};
+
+on_both!(
+    what_is_applied_reads_back_without_a_difference,
+    what_is_absent_is_told,
+    one_deviating_field_of_a_stream_is_told_and_left_alone,
+    one_deviating_field_of_a_consumer_is_told,
+    applying_again_corrects_what_may_be_corrected,
+    a_stream_that_covers_a_call_is_told,
+    readiness_needs_the_ledger,
+);
+
+fn fields(mismatches: &[Mismatch]) -> Vec<&'static str> {
+    mismatches.iter().map(|mismatch| mismatch.field).collect()
+}
+
+async fn what_is_applied_reads_back_without_a_difference(world: World) {
+    let topology = small(|_| {});
+    assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
+    assert_eq!(world.bus.verify_topology(&topology).await.unwrap(), []);
+    for service in ["file-resolver", "egress-fetcher", "sweeper"] {
+        let used = Topology::used_by(service);
+        assert_eq!(
+            world.bus.verify_topology(&used).await.unwrap(),
+            [],
+            "{service}"
+        );
+    }
+}
+
+async fn what_is_absent_is_told(world: World) {
+    let mismatches = world
+        .bus
+        .verify_topology(&Topology::default())
+        .await
+        .unwrap();
+    let all = Topology::default();
+    assert_eq!(mismatches.len(), all.streams.len() + all.consumers.len());
+    assert!(
+        mismatches
+            .iter()
+            .all(|mismatch| mismatch.field == "existence")
+    );
+}
+
+async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
+    let changes: [(&str, fn(&mut StreamSpec)); 7] = [
+        ("retention", |spec| spec.retention = Retention::Interest),
+        ("discard", |spec| spec.discard = Discard::Old),
+        ("max_age", |spec| spec.max_age += Duration::from_secs(1)),
+        ("duplicate_window", |spec| spec.duplicate_window *= 2),
+        ("max_msg_size", |spec| spec.max_message_size = 1000),
+        ("allow_rollup", |spec| spec.allow_rollup = true),
+        ("max_msgs_per_subject", |spec| spec.max_per_subject = 5),
+    ];
+    for (number, (field, change)) in changes.into_iter().enumerate() {
+        let wanted = small(|topology| {
+            topology.consumers.clear();
+            topology.streams.truncate(1);
+            topology.streams[0].name = format!("TEST_{number}");
+            topology.streams[0].subjects = vec![format!("test.{number}.>")];
+            // A server refuses rollups where purging is refused.
+            topology.streams[0].deny_purge = field != "allow_rollup";
+        });
+        let mut deviating = wanted.clone();
+        change(&mut deviating.streams[0]);
+        assert_eq!(
+            world.bus.apply_topology(&deviating).await.unwrap(),
+            [],
+            "{field}"
+        );
+        for _ in 0..2 {
+            let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
+            assert_eq!(fields(&mismatches), [field]);
+        }
+    }
+}
+
+async fn one_deviating_field_of_a_consumer_is_told(world: World) {
+    let wanted = small(|_| {});
+    let deviating = small(|topology| topology.consumers[0].ack_wait = Duration::from_secs(7));
+    world.bus.apply_topology(&deviating).await.unwrap();
+    let mismatches = world.bus.verify_topology(&wanted).await.unwrap();
+    assert_eq!(fields(&mismatches), ["ack_wait"]);
+    assert_eq!(mismatches[0].object, "DRAY_WORK/file-resolver");
+    assert_eq!(
+        mismatches[0].to_string(),
+        "DRAY_WORK/file-resolver: ack_wait must be 30s, is 7s"
+    );
+}
+
+async fn applying_again_corrects_what_may_be_corrected(world: World) {
+    let deviating = small(|topology| {
+        topology.streams[0].max_age = Duration::from_hours(1);
+        topology.consumers[0].max_deliver = 3;
+    });
+    world.bus.apply_topology(&deviating).await.unwrap();
+    let wanted = small(|_| {});
+    assert_eq!(world.bus.verify_topology(&wanted).await.unwrap().len(), 2);
+    assert_eq!(world.bus.apply_topology(&wanted).await.unwrap(), []);
+    let state = world.backend().stream(WORK).await.unwrap().unwrap();
+    assert_eq!(state.spec.max_age, Duration::from_hours(6));
+}
+
+async fn a_stream_that_covers_a_call_is_told(world: World) {
+    let topology = small(|topology| {
+        topology.consumers.clear();
+        topology.streams.truncate(1);
+        topology.streams[0].name = "TEST".to_owned();
+        topology.streams[0].subjects = vec!["dray.egress.>".to_owned()];
+    });
+    let mismatches = world.bus.apply_topology(&topology).await.unwrap();
+    assert!(
+        mismatches
+            .iter()
+            .any(|mismatch| mismatch.expected.contains("dray.egress.v1.fetch")),
+        "{mismatches:?}"
+    );
+}
+
+async fn readiness_needs_the_ledger(world: World) {
+    assert!(world.bus.round_trip().await.is_err());
+    world.provision(Duration::from_secs(30)).await;
+    world.bus.round_trip().await.unwrap();
+}

@@ -1,0 +1,262 @@
+//! Streams: deduplication, limits, reading.
+
+use std::time::Duration;
+
+use dray_testkit::eventually;
+
+use super::{World, on_both, outgoing, small};
+use crate::backend::{Acknowledged, Outgoing};
+use crate::topology::{EVENT, WORK};
+use crate::{EventFilter, TransportError};
+
+on_both!(
+    the_same_id_is_one_message_whatever_its_body,
+    an_id_is_forgotten_after_the_window,
+    a_subject_without_a_stream_is_an_error_at_once,
+    a_full_stream_refuses_new_messages_at_once,
+    a_stream_that_drops_the_oldest_never_refuses,
+    a_message_over_the_streams_limit_is_refused,
+    a_message_over_the_servers_limit_is_refused,
+    messages_are_read_in_order_from_where_one_likes,
+    a_reader_of_new_messages_sees_no_old_ones,
+    headers_and_bytes_come_back_as_they_were,
+    a_line_break_in_a_header_never_reaches_the_wire,
+);
+
+const SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn store(world: &World, message: Outgoing) -> Result<Acknowledged, TransportError> {
+    world.backend().store(message, 5 * SECOND).await
+}
+
+async fn provision(world: &World, change: impl FnOnce(&mut crate::Topology)) {
+    world.bus.apply_topology(&small(change)).await.unwrap();
+}
+
+async fn the_same_id_is_one_message_whatever_its_body(world: World) {
+    provision(&world, |_| {}).await;
+    let first = store(&world, outgoing(SUBJECT, "a", "one")).await.unwrap();
+    assert!(!first.duplicate && first.stream == EVENT);
+    for (subject, body) in [
+        (SUBJECT, "one"),
+        (SUBJECT, "other"),
+        ("dray.event.file.v1.resolved.other", "one"),
+    ] {
+        let again = store(&world, outgoing(subject, "a", body)).await.unwrap();
+        assert!(
+            again.duplicate && again.sequence == first.sequence,
+            "{subject} {body}"
+        );
+    }
+    let other = store(&world, outgoing(SUBJECT, "b", "one")).await.unwrap();
+    assert!(!other.duplicate);
+    assert_eq!(
+        world
+            .backend()
+            .stream(EVENT)
+            .await
+            .unwrap()
+            .unwrap()
+            .messages,
+        2
+    );
+    let elsewhere = store(
+        &world,
+        outgoing("dray.work.toolcall.v1.resolve.acme", "a", ""),
+    )
+    .await;
+    assert!(
+        !elsewhere.unwrap().duplicate,
+        "each stream remembers for itself"
+    );
+}
+
+async fn an_id_is_forgotten_after_the_window(world: World) {
+    provision(&world, |topology| {
+        for stream in &mut topology.streams {
+            stream.duplicate_window = Duration::from_millis(300);
+        }
+    })
+    .await;
+    store(&world, outgoing(SUBJECT, "a", "")).await.unwrap();
+    assert!(
+        store(&world, outgoing(SUBJECT, "a", ""))
+            .await
+            .unwrap()
+            .duplicate
+    );
+    let world = &world;
+    eventually("the window to end", async || {
+        let again = store(world, outgoing(SUBJECT, "a", "")).await.unwrap();
+        (!again.duplicate).then_some(())
+    })
+    .await;
+}
+
+async fn a_subject_without_a_stream_is_an_error_at_once(world: World) {
+    let error = store(&world, outgoing(SUBJECT, "a", "")).await.unwrap_err();
+    assert!(
+        matches!(error, TransportError::NotProvisioned(_)),
+        "{error}"
+    );
+}
+
+async fn a_full_stream_refuses_new_messages_at_once(world: World) {
+    provision(&world, |topology| {
+        for stream in &mut topology.streams {
+            stream.max_bytes = 4096;
+        }
+    })
+    .await;
+    let work = "dray.work.toolcall.v1.resolve.acme";
+    let mut accepted = 0;
+    let error = loop {
+        match store(&world, outgoing(work, "", vec![0; 1000])).await {
+            Ok(_) => accepted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, TransportError::Full), "{error}");
+    assert!((2..=4).contains(&accepted), "{accepted}");
+    assert!(
+        store(&world, outgoing(SUBJECT, "", vec![0; 1000]))
+            .await
+            .is_ok(),
+        "other streams go on"
+    );
+}
+
+async fn a_stream_that_drops_the_oldest_never_refuses(world: World) {
+    provision(&world, |topology| {
+        for stream in &mut topology.streams {
+            stream.max_bytes = 4096;
+        }
+    })
+    .await;
+    for _ in 0..10 {
+        store(&world, outgoing(SUBJECT, "", vec![0; 1000]))
+            .await
+            .unwrap();
+    }
+    let state = world.backend().stream(EVENT).await.unwrap().unwrap();
+    assert!(
+        (2..=4).contains(&state.messages) && state.last_sequence == 10,
+        "{state:?}"
+    );
+    assert_eq!(state.first_sequence, 11 - state.messages);
+}
+
+async fn a_message_over_the_streams_limit_is_refused(world: World) {
+    provision(&world, |_| {}).await;
+    let limit = 256 * 1024;
+    let at = outgoing(SUBJECT, "", vec![0; limit]);
+    assert!(store(&world, at).await.is_ok());
+    let over = outgoing(SUBJECT, "", vec![0; limit + 1]);
+    let error = store(&world, over).await.unwrap_err();
+    assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
+}
+
+async fn a_message_over_the_servers_limit_is_refused(world: World) {
+    let limit = world.backend().max_payload();
+    assert_eq!(limit, 1024 * 1024);
+    let error = world
+        .backend()
+        .publish(None, outgoing("a", "", vec![0; limit + 1]))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
+}
+
+async fn messages_are_read_in_order_from_where_one_likes(world: World) {
+    provision(&world, |_| {}).await;
+    for (id, subject) in [
+        ("1", SUBJECT),
+        ("2", "dray.event.file.v1.x.acme"),
+        ("3", SUBJECT),
+    ] {
+        store(&world, outgoing(subject, id, id.to_owned()))
+            .await
+            .unwrap();
+    }
+    let backend = world.backend();
+    let next = |from| backend.read_next(EVENT, "dray.event.toolcall.>", from);
+    assert_eq!(next(1).await.unwrap().unwrap().payload, "1");
+    assert_eq!(next(2).await.unwrap().unwrap().payload, "3");
+    assert!(next(4).await.unwrap().is_none());
+    assert_eq!(
+        backend.read_at(EVENT, 2).await.unwrap().unwrap().payload,
+        "2"
+    );
+    assert!(backend.read_at(EVENT, 9).await.unwrap().is_none());
+    assert!(backend.read_at("NOWHERE", 1).await.is_err());
+
+    let filter = EventFilter::new("dray.event.>").from_sequence(2);
+    let mut events = world.bus.events(filter).await.unwrap();
+    let read = [events.next().await.unwrap(), events.next().await.unwrap()];
+    assert_eq!(read.map(|event| event.sequence), [2, 3]);
+}
+
+async fn a_reader_of_new_messages_sees_no_old_ones(world: World) {
+    provision(&world, |_| {}).await;
+    store(&world, outgoing(SUBJECT, "1", "old")).await.unwrap();
+    let mut events = world
+        .bus
+        .events(EventFilter::new("dray.event.>"))
+        .await
+        .unwrap();
+    store(&world, outgoing(SUBJECT, "2", "new")).await.unwrap();
+    let event = super::soon("the new event", events.next()).await.unwrap();
+    assert_eq!(event.payload, "new");
+    let error = world
+        .bus
+        .events(EventFilter::new("$JS.>"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, crate::events::EventError::Filter(_)));
+}
+
+async fn headers_and_bytes_come_back_as_they_were(world: World) {
+    provision(&world, |_| {}).await;
+    let mut message = outgoing(SUBJECT, "1", vec![0, 255, 13, 10]);
+    message.headers.append("Dray-Schema", "dray.v1.X/1");
+    message.headers.append("Repeated", "a");
+    message.headers.append("Repeated", "b: c");
+    let before = world.clock.now_ms();
+    store(&world, message.clone()).await.unwrap();
+    let single = world.backend().read_at(EVENT, 1).await.unwrap().unwrap();
+    assert_eq!((&single.payload, single.sequence), (&message.payload, 1));
+    let stored = world.events("dray.event.>").await.next().await.unwrap();
+    assert_eq!(stored.payload, message.payload);
+    assert_eq!(stored.subject, SUBJECT);
+    assert!(stored.time_ms.abs_diff(before) < 60_000);
+    let sorted = |headers: &crate::Headers| {
+        let mut pairs: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        pairs.sort();
+        pairs
+    };
+    assert_eq!(sorted(&stored.headers), sorted(&message.headers));
+}
+
+async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
+    provision(&world, |_| {}).await;
+    let mut message = outgoing(SUBJECT, "1", "");
+    message.headers.append("Dray-App", "a\r\nNats-Rollup: all");
+    let error = store(&world, message.clone()).await.unwrap_err();
+    assert!(matches!(error, TransportError::Header(_)), "{error}");
+    let error = world.backend().publish(None, message).await.unwrap_err();
+    assert!(matches!(error, TransportError::Header(_)), "{error}");
+    assert_eq!(
+        world
+            .backend()
+            .stream(WORK)
+            .await
+            .unwrap()
+            .unwrap()
+            .messages,
+        0
+    );
+}

@@ -1,0 +1,270 @@
+//! A real nats-server with JetStream, on loopback, with its store in a folder of its own.
+//!
+//! It can be killed, paused and restarted on the same port and store. Stopped by its process id when dropped.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "only tests call it, and it fails the test"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to be ready or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A running server.
+#[derive(Debug)]
+pub struct NatsServer {
+    child: Child,
+    port: u16,
+    options: Options,
+    folder: tempfile::TempDir,
+}
+
+/// What a server is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    config: String,
+    store: Option<PathBuf>,
+}
+
+impl Options {
+    /// Adds lines to the server's configuration file, for instance accounts or `max_payload`.
+    #[must_use]
+    pub fn config(mut self, lines: &str) -> Self {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+
+    /// Puts the store somewhere else, for instance on a small file system.
+    #[must_use]
+    pub fn store(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.store = Some(folder.into());
+        self
+    }
+
+    /// Starts the server and waits until it takes connections.
+    pub fn start(self) -> NatsServer {
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        let mut server = NatsServer {
+            child: spawn(&self, folder.path(), None),
+            port: 0,
+            options: self,
+            folder,
+        };
+        server.port = server.wait_until_ready();
+        server
+    }
+}
+
+impl NatsServer {
+    /// A server with JetStream and nothing else.
+    pub fn start() -> Self {
+        Options::default().start()
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Port on loopback.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Folder of the JetStream store.
+    pub fn store(&self) -> PathBuf {
+        store(&self.options, self.folder.path())
+    }
+
+    /// What the server has written to its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone. [`NatsServer::restart`] brings it back.
+    pub fn kill9(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// Asks it to stop (SIGTERM) and waits until it has; kills it when it does not.
+    pub fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        self.wait();
+    }
+
+    /// Stops it in its tracks (SIGSTOP): connections stay open and nothing answers.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Starts it again on the same port and store, after ending it if it still runs.
+    pub fn restart(&mut self) {
+        if self.exited().is_none() {
+            self.stop();
+        }
+        self.child = spawn(&self.options, self.folder.path(), Some(self.port));
+        self.port = self.wait_until_ready();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may be gone already, which is what most signals are for.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("the server's exit status")
+    }
+
+    fn wait(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while self.exited().is_none() {
+            if Instant::now() > until {
+                self.signal(Signal::KILL);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits for the file in which the server tells its ports once it takes connections.
+    fn wait_until_ready(&mut self) -> u16 {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(port) = self.told_port() {
+                return port;
+            }
+            let exited = self.exited();
+            assert!(
+                exited.is_none() && Instant::now() < until,
+                "nats-server is not ready (exit: {exited:?}); its log: {}",
+                self.log()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn told_port(&self) -> Option<u16> {
+        let name = format!("nats-server_{}.ports", self.child.id());
+        let text = std::fs::read_to_string(self.folder.path().join(name)).ok()?;
+        let told: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let url = told.get("nats")?.get(0)?.as_str()?;
+        url.rsplit(':').next()?.parse().ok()
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.resume();
+        self.signal(Signal::TERM);
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.signal(Signal::KILL);
+        drop(self.child.wait());
+    }
+}
+
+fn store(options: &Options, folder: &Path) -> PathBuf {
+    options
+        .store
+        .clone()
+        .unwrap_or_else(|| folder.join("store"))
+}
+
+fn spawn(options: &Options, folder: &Path, port: Option<u16>) -> Child {
+    let config = folder.join("server.conf");
+    std::fs::write(&config, &options.config).expect("the server's configuration file");
+    let port = port.map_or_else(|| "-1".to_owned(), |port| port.to_string());
+    let started = Command::new(binary())
+        .arg("--config")
+        .arg(&config)
+        .args(["--addr", "127.0.0.1", "--port", &port, "--jetstream"])
+        .arg("--store_dir")
+        .arg(store(options, folder))
+        .arg("--ports_file_dir")
+        .arg(folder)
+        .arg("--log")
+        .arg(folder.join("log"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match started {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            panic!("install Debian package `nats-server`")
+        }
+        Err(error) => panic!("nats-server does not start: {error}"),
+    }
+}
+
+/// Debian keeps it in a folder that is not on everybody's path.
+fn binary() -> &'static str {
+    let debian = "/usr/sbin/nats-server";
+    if Path::new(debian).exists() {
+        debian
+    } else {
+        "nats-server"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connects(server: &NatsServer) -> bool {
+        std::net::TcpStream::connect(("127.0.0.1", server.port())).is_ok()
+    }
+
+    #[test]
+    fn it_comes_back_on_the_same_port_with_the_same_store() {
+        let mut server = NatsServer::start();
+        let (port, store) = (server.port(), server.store());
+        assert!(connects(&server) && store.join("jetstream").exists());
+        server.kill9();
+        assert!(!connects(&server));
+        server.restart();
+        assert_eq!((server.port(), server.store()), (port, store));
+        assert!(connects(&server));
+    }
+
+    #[test]
+    fn it_ends_when_it_is_dropped_even_while_it_is_paused() {
+        let server = NatsServer::start();
+        let port = server.port();
+        server.pause();
+        drop(server);
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+
+    #[test]
+    fn configuration_lines_reach_the_server() {
+        let server = Options::default().config("max_payload: 1234").start();
+        let mut greeting = [0; 1024];
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let read = std::io::Read::read(&mut stream, &mut greeting).unwrap();
+        assert!(String::from_utf8_lossy(&greeting[..read]).contains("\"max_payload\":1234"));
+    }
+}
