@@ -3,6 +3,13 @@
 //!
 //! The test starts itself as the process that is killed, so it brings its own `main`.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "all of it is a test, which the lints do not see without the harness"
+)]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};

@@ -358,7 +358,7 @@ impl S3 for Api {
         let tag = meta.tag.clone();
         self.on_folder(move |folder| {
             let upload = folder.upload_folder(&input.bucket, id)?;
-            folder.add_part(&upload, slot, received.draft, meta)
+            folder.add_part(&upload, &slot, received.draft, meta)
         })
         .await?;
         Ok(S3Response::new(UploadPartOutput {

@@ -152,7 +152,7 @@ impl Folder {
     pub(super) fn add_part(
         &self,
         upload: &Path,
-        slot: Slot,
+        slot: &Slot,
         draft: Draft,
         meta: Meta,
     ) -> Result<(), Failure> {

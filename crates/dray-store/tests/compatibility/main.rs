@@ -1,0 +1,179 @@
+//! Our client against a store that we did not write (moto), and a client that we did not write (boto3) against our
+//! embedded endpoint.
+//!
+//! Both come with the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
+//! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Expected, Label, Options, PART, Store};
+use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
+
+/// The interpreter of an environment with boto3 and moto.
+fn python() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(named) = named {
+        return named.into();
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap();
+    let interpreter = root.join("target/python/bin/python");
+    if !interpreter.exists() {
+        let requirements = root.join("tests/python/requirements.txt");
+        run(Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(root.join("target/python")));
+        let mut install = Command::new(&interpreter);
+        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
+        run(install.arg(requirements));
+    }
+    interpreter
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/compatibility")
+        .join(name)
+}
+
+/// A store in another process, until it is dropped.
+struct Moto {
+    process: Child,
+    options: Options,
+}
+
+impl Moto {
+    fn start() -> Self {
+        let mut process = Command::new(python())
+            .arg(script("moto_server.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let options = Options {
+            endpoint: format!("http://127.0.0.1:{}", line.trim()),
+            access_key: Secret::new("test"),
+            secret_key: Secret::new("test"),
+            create_bucket: true,
+            ..Options::default()
+        };
+        Self { process, options }
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        // Its input ends, then it does; the kill is for when it does not.
+        drop(self.process.stdin.take());
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+async fn read(store: &Store, claim: &Claim) -> Bytes {
+    let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
+    let reader = store
+        .read(&claim.artifact.tenant, claim, deadline)
+        .await
+        .unwrap();
+    reader.read_all(ByteSize::mib(64)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_store_that_we_did_not_write_does_what_ours_does() {
+    let moto = Moto::start();
+    let clock = Clock::system();
+    let store = Store::open(&moto.options, clock.clone()).await.unwrap();
+    store.probe().await.unwrap();
+    let tenant = TenantId::new("acme").unwrap();
+    let pattern: Vec<u8> = (0..2 * PART + 100)
+        .map(|index| (index % 251).to_le_bytes()[0])
+        .collect();
+    let pattern = Bytes::from(pattern);
+    for size in [0, 1000, PART, PART + 1, 2 * PART + 100] {
+        let bytes = pattern.slice(..size);
+        for _ in 0..2 {
+            let mut writer = store.writer(&tenant, &OperationId::mint(), 1);
+            writer.write(bytes.clone()).await.unwrap();
+            let claim = writer.finish(Label::default()).await.unwrap();
+            assert_eq!(claim.artifact.sha256, Sha256Digest::of(&bytes));
+            assert!(read(&store, &claim).await == bytes, "{size}");
+        }
+        let found = store.find(&tenant, Sha256Digest::of(&bytes)).await.unwrap();
+        assert_eq!(found, Some(size as u64));
+    }
+
+    let ticket = store
+        .presign_put(
+            &tenant,
+            &OperationId::mint(),
+            1,
+            Expected {
+                size: 5,
+                media_type: "text/plain".to_owned(),
+                sha256: None,
+            },
+            Duration::from_mins(10),
+        )
+        .await
+        .unwrap();
+    assert!(ticket.url.expose().contains("X-Amz-Signature="));
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
+    let unconfirmed = store
+        .confirm_upload(&ticket, Label::default(), deadline)
+        .await;
+    assert!(matches!(
+        unconfirmed,
+        Err(dray_store::ConfirmError::NotUploaded)
+    ));
+
+    let mut abandoned = store.writer(&tenant, &OperationId::mint(), 1);
+    abandoned.write(pattern.clone()).await.unwrap();
+    abandoned.abort().await;
+    let later = Clock::manual(clock.now_ms() + Duration::from_hours(16 * 24).as_secs() * 1000);
+    let store = Store::open(&moto.options, later).await.unwrap();
+    let report = store.sweep().await.unwrap();
+    assert_eq!((report.finished, report.staged, report.uploads), (5, 0, 0));
+}
+
+#[tokio::test]
+async fn a_client_that_we_did_not_write_can_use_the_embedded_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let mut client = Command::new(python());
+    client.arg(script("boto_client.py")).args([
+        &options.endpoint,
+        options.access_key.expose(),
+        options.secret_key.expose(),
+        &options.bucket,
+    ]);
+    let output = tokio::task::spawn_blocking(move || client.output())
+        .await
+        .unwrap()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n", "{errors}");
+    endpoint.stop().await;
+}
