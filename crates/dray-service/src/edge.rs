@@ -158,11 +158,20 @@ fn complain(error: &HostError) {
 /// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns at once; the caller
 /// is expected to exit then.
 pub async fn serve(host: Host) -> Result<ExitStatus, HostError> {
+    serve_with(host, |_| ()).await
+}
+
+/// The same, and tells `started` once everything serves.
+pub async fn serve_with(
+    host: Host,
+    started: impl FnOnce(&Running),
+) -> Result<ExitStatus, HostError> {
     let mut signals = Signals::new()?;
     let running = tokio::select! {
         running = host.start() => running?,
         () = signals.next() => return Ok(ExitStatus::Failure),
     };
+    started(&running);
     signals.next().await;
     tokio::select! {
         status = stop(running) => Ok(status),
@@ -200,5 +209,43 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_and_wrong_ones_are_usage_errors() {
+        Arguments::command().debug_assert();
+        let read = |arguments: &[&str]| Arguments::try_parse_from(arguments);
+        let arguments = read(&[
+            "x", "--config", "f.toml", "--set", "a.b=1", "--set", "a.c=2", "--check",
+        ])
+        .unwrap();
+        assert_eq!(arguments.config, Some("f.toml".into()));
+        assert_eq!(arguments.set.len(), 2);
+        assert!(arguments.check);
+        for wrong in [
+            ["x", "--set", "nothing"],
+            ["x", "--no", "y"],
+            ["x", "y", "z"],
+        ] {
+            assert!(read(&wrong).unwrap_err().use_stderr(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn exit_statuses_are_the_documented_numbers() {
+        let statuses = [
+            ExitStatus::Success,
+            ExitStatus::Failure,
+            ExitStatus::Usage,
+            ExitStatus::Config,
+        ];
+        assert_eq!(statuses.map(ExitStatus::code), [0, 1, 2, 78]);
     }
 }

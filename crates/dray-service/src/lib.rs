@@ -60,7 +60,7 @@ pub mod telemetry;
 mod tests;
 
 pub use context::Context;
-pub use edge::{ExitStatus, main, run, serve};
+pub use edge::{ExitStatus, main, run, serve, serve_with};
 pub use grpc::{ReflectionError, fault_of, status_of};
 pub use host::{Host, HostError, Running};
 pub use router::{Request, Router};

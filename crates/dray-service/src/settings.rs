@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use dray_bus::{Bus, NatsOptions};
 use dray_store::Store;
-use dray_types::{Clock, Period};
+use dray_types::{ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -110,16 +110,13 @@ impl Default for BusSection {
 
 impl Section for BusSection {
     fn validate(&self) -> Vec<Problem> {
-        match self.mode {
-            BusMode::Embedded => Vec::new(),
-            BusMode::Nats if self.nats.servers.is_empty() => {
-                vec![Problem::new(
-                    "nats.servers",
-                    "must name at least one server",
-                )]
-            }
-            BusMode::Nats => Vec::new(),
+        if self.mode == BusMode::Nats && self.nats.servers.is_empty() {
+            return vec![Problem::new(
+                "nats.servers",
+                "must name at least one server",
+            )];
         }
+        Vec::new()
     }
 }
 
@@ -296,8 +293,10 @@ pub struct LimitsSection {
     /// Longest deadline that a caller may ask for; a later one is taken as this.
     pub longest_call: Period,
     /// Part of the state folder's volume that must be free, in percent; with less the process is not ready and
-    /// pulls no work.
+    /// pulls no work. Asked only of a process that keeps files.
     pub free_disk_percent: u8,
+    /// So many bytes free are enough, whatever part of the volume they are.
+    pub free_disk_enough: ByteSize,
 }
 
 impl Default for LimitsSection {
@@ -308,6 +307,7 @@ impl Default for LimitsSection {
             work: 16,
             longest_call: Period::secs(600),
             free_disk_percent: 20,
+            free_disk_enough: ByteSize::mib(4 * 1024),
         }
     }
 }

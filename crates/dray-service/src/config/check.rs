@@ -59,13 +59,12 @@ impl<'a> Collector<'a> {
             return;
         };
         for (name, tree) in tables {
-            match self.sections.iter().find(|section| section.name == name) {
-                Some(section) => self.check_node(section.root(), name, source, tree),
-                None => {
-                    let known = self.sections.iter().map(|section| section.name);
-                    let message = unknown("section", name, known);
-                    self.find(name, source, None, message);
-                }
+            if let Some(section) = self.sections.iter().find(|section| section.name == name) {
+                self.check_node(section.root(), name, source, tree);
+            } else {
+                let known = self.sections.iter().map(|section| section.name);
+                let message = unknown("section", name, known);
+                self.find(name, source, None, message);
             }
         }
     }

@@ -109,7 +109,7 @@ impl Loader {
                     all.insert(section.name, checked);
                 }
                 Err(errors) => {
-                    for error in errors {
+                    for error in *errors {
                         collector.unreadable(figment, section, &error);
                     }
                 }

@@ -16,7 +16,7 @@ pub struct SectionSpec {
     pub(super) defaults: Value,
     pub(super) aliases: &'static [Alias],
     pub(super) strict_prefixes: &'static [&'static str],
-    pub(super) check: fn(&Figment, &str) -> Result<Checked, figment::Error>,
+    pub(super) check: fn(&Figment, &str) -> Result<Checked, Box<figment::Error>>,
 }
 
 /// A section after its type has read it.
@@ -41,7 +41,7 @@ impl SectionSpec {
             aliases: S::aliases(),
             strict_prefixes: S::strict_prefixes(),
             check: |figment, name| {
-                let section: S = figment.focus(name).extract()?;
+                let section: S = figment.focus(name).extract().map_err(Box::new)?;
                 Ok(Checked {
                     problems: section.validate(),
                     shown: serde_json::to_value(&section).unwrap_or_default(),

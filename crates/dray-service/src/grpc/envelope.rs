@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn timeouts_have_units() {
         for (written, expected) in [
-            ("1H", Some(Duration::from_secs(3600))),
-            ("2M", Some(Duration::from_secs(120))),
+            ("1H", Some(Duration::from_hours(1))),
+            ("2M", Some(Duration::from_mins(2))),
             ("3S", Some(Duration::from_secs(3))),
             ("4m", Some(Duration::from_millis(4))),
             ("5u", Some(Duration::from_micros(5))),
             ("6n", Some(Duration::from_nanos(6))),
-            ("99999999H", Some(Duration::from_secs(359_999_996_400))),
+            ("99999999H", Some(Duration::from_hours(99_999_999))),
             ("123456789S", None),
             ("S", None),
             ("", None),

@@ -150,7 +150,7 @@ impl Health {
                 .checks
                 .entry(check.to_owned())
                 .or_default()
-                .record(result)
+                .record(result);
         });
     }
 

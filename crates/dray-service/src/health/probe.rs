@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_types::ByteSize;
 use futures_util::future::join_all;
 
 use super::Health;
@@ -77,16 +78,16 @@ pub(crate) async fn round(health: &Health, probes: &[Probe], limit: Duration) {
     join_all(checks).await;
 }
 
-/// Whether at least `percent` of the volume that holds `folder` is free.
-pub(crate) fn free_disk(folder: &Path, percent: u8) -> Result<(), String> {
+/// Whether at least `percent` of the volume that holds `folder` is free, or `enough` bytes of it.
+pub(crate) fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
     let volume = rustix::fs::statvfs(folder)
         .map_err(|error| format!("the state folder cannot be looked at: {error}"))?;
-    let needed = u128::from(volume.f_blocks) * u128::from(percent);
-    if u128::from(volume.f_bavail) * 100 >= needed {
-        Ok(())
-    } else {
-        Err(format!(
-            "less than {percent} % of the state folder's volume is free"
-        ))
+    let free = u128::from(volume.f_bavail);
+    let is_enough = free * u128::from(volume.f_frsize) >= u128::from(enough.as_u64());
+    if is_enough || free * 100 >= u128::from(volume.f_blocks) * u128::from(percent) {
+        return Ok(());
     }
+    Err(format!(
+        "less than {percent} % and less than {enough} of the state folder's volume is free"
+    ))
 }

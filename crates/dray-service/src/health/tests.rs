@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use dray_types::ByteSize;
+
 use super::probe::round;
 use super::*;
 
@@ -91,9 +93,15 @@ async fn rounds_repeat_and_waiters_hear_of_changes() {
 }
 
 #[test]
-fn disk_headroom_is_judged_in_percent_of_the_volume() {
+fn disk_headroom_is_judged_in_percent_of_the_volume_or_in_bytes() {
     let here = tempfile::tempdir().unwrap();
-    assert_eq!(free_disk(here.path(), 0), Ok(()));
-    assert!(free_disk(here.path(), 101).unwrap_err().contains("101 %"));
-    assert!(free_disk(Path::new("/nowhere/at/all"), 0).is_err());
+    let never = ByteSize::bytes(u64::MAX);
+    assert_eq!(free_disk(here.path(), 0, never), Ok(()));
+    assert!(
+        free_disk(here.path(), 101, never)
+            .unwrap_err()
+            .contains("101 %")
+    );
+    assert_eq!(free_disk(here.path(), 101, ByteSize::bytes(1)), Ok(()));
+    assert!(free_disk(Path::new("/nowhere/at/all"), 0, never).is_err());
 }

@@ -14,8 +14,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use opentelemetry::metrics::Meter;
-
 pub use running::{Addresses, Running, Stage, Stopped};
 
 pub(crate) use hosted::{Hosting, Plan};
@@ -26,7 +24,7 @@ use crate::settings::{
     BusSection, GrpcSection, HttpSection, LimitsSection, Settings, ShutdownSection, StateSection,
     StoreSection, TelemetrySection,
 };
-use crate::telemetry::TelemetryError;
+use crate::telemetry::{InstrumentGroup, TelemetryError};
 use crate::{Context, Service, StartError};
 
 /// A set of services that share one bus, one store and one configuration.
@@ -122,7 +120,7 @@ impl Host {
 
     /// The Markdown of `docs/metrics.md`: the skeleton's instruments, the bus's, and each service's.
     pub fn metrics_reference(&self) -> String {
-        let mut groups: Vec<(&str, fn(&Meter))> = vec![
+        let mut groups: Vec<InstrumentGroup<'_>> = vec![
             ("every service", |meter| {
                 crate::router::Metrics::new(meter);
             }),

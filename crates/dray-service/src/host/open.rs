@@ -10,9 +10,9 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::HostError;
 use super::running::Addresses;
 use super::start::topology_of;
-use super::{HostError, Plan};
 use crate::config::{ConfigError, Loaded};
 use crate::health::{Health, Pages, routes};
 use crate::provision;
@@ -153,7 +153,13 @@ impl Connections {
             (None, StoreMode::S3) => (Store::open(&sections.store.s3, clock.clone()).await?, None),
             (None, StoreMode::Embedded) => {
                 let (server, options) = embedded_store(sections).await?;
-                (Store::open(&options, clock.clone()).await?, Some(server))
+                match Store::open(&options, clock.clone()).await {
+                    Ok(store) => (store, Some(server)),
+                    Err(error) => {
+                        server.stop().await;
+                        return Err(error.into());
+                    }
+                }
             }
         };
         Ok(Self {
@@ -165,17 +171,27 @@ impl Connections {
         })
     }
 
+    /// Undoes what was opened here, after a start that failed.
+    pub(super) async fn close(self) {
+        if self.owns_bus {
+            self.bus.drain().await;
+        }
+        if let Some(embedded) = self.embedded {
+            embedded.stop().await;
+        }
+    }
+
     /// An embedded bus of our own begins empty and is provisioned here; any other is only looked at.
     pub(super) async fn verify_topology(
         &self,
-        plans: &[Box<dyn Plan>],
+        names: &[&str],
         sections: &Sections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
             return Ok(provision::apply(&self.bus, &Topology::default()).await?);
         }
         let patience = sections.bus.wait_for_topology.as_duration();
-        Ok(provision::wait_until_right(&self.bus, &topology_of(plans), patience).await?)
+        Ok(provision::wait_until_right(&self.bus, &topology_of(names), patience).await?)
     }
 }
 

@@ -86,7 +86,8 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn new(context: &Context) -> Self {
+    /// Adopts what runs already.
+    pub(super) fn new(context: &Context, checks: JoinSet<()>, http: JoinSet<()>) -> Self {
         let drain = CancellationToken::new();
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
@@ -97,8 +98,8 @@ impl Tasks {
             readers: JoinSet::new(),
             pullers: JoinSet::new(),
             handlers: TaskTracker::new(),
-            checks: JoinSet::new(),
-            http: JoinSet::new(),
+            checks,
+            http,
             drain,
             pull,
             kill,

@@ -17,6 +17,7 @@ use crate::config::Loaded;
 use crate::grpc::Endpoint;
 use crate::health::{Health, Probe, free_disk, run_probes};
 use crate::router::{Answering, Metrics, pull_while_ready, read};
+use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 
 /// How often the watchdog shows that it is scheduled.
@@ -25,90 +26,180 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) async fn start(mut host: Host) -> Result<Running, HostError> {
     let loaded = Arc::new(host.load()?);
     let plans = host.chosen()?;
-    let sections = Sections::read(&loaded)?;
-    let mut stages = vec![Stage::Loaded];
-
-    let instance = sections.instance();
-    let telemetry = Telemetry::start(&sections.telemetry, &name_of(&plans), &instance)?;
-    if host.install {
-        telemetry.install()?;
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name()).collect();
+    let mut ground = Ground::prepare(loaded, names, host.install).await?;
+    match ground.raise(host.settings, plans).await {
+        Ok(house) => ground.finish(house).await,
+        Err(error) => {
+            ground.close().await;
+            Err(error)
+        }
     }
-    announce(&loaded, &plans);
-    stages.push(Stage::Telemetry);
+}
 
-    let mut listeners = Listeners::bind(&sections).await?;
-    let health = Health::new();
-    let mut running_checks = JoinSet::new();
-    running_checks.spawn(watch(health.clone()));
-    let http = listeners.serve_health(&health, &telemetry);
-    stages.push(Stage::Bound);
+/// What stands before anything is connected.
+struct Ground {
+    loaded: Arc<Loaded>,
+    /// Of the services that start.
+    names: Vec<&'static str>,
+    sections: Sections,
+    instance: String,
+    telemetry: Telemetry,
+    listeners: Listeners,
+    health: Health,
+    checks: JoinSet<()>,
+    http: JoinSet<()>,
+    stages: Vec<Stage>,
+}
 
-    let meter = telemetry.meter();
-    let connections = Connections::open(host.settings, &sections, &name_of(&plans), &meter).await?;
-    stages.push(Stage::Connected);
+impl Ground {
+    /// Loaded, telemetry, bound.
+    async fn prepare(
+        loaded: Arc<Loaded>,
+        names: Vec<&'static str>,
+        install: bool,
+    ) -> Result<Self, HostError> {
+        let sections = Sections::read(&loaded)?;
+        let mut stages = vec![Stage::Loaded];
+        let instance = sections.instance();
+        let telemetry = Telemetry::start(&sections.telemetry, &name_of(&names), &instance)?;
+        if install {
+            telemetry.install()?;
+        }
+        announce(&loaded, &names);
+        stages.push(Stage::Telemetry);
+        let mut listeners = Listeners::bind(&sections).await?;
+        let health = Health::new();
+        let mut checks = JoinSet::new();
+        checks.spawn(watch(health.clone()));
+        let http = listeners.serve_health(&health, &telemetry);
+        stages.push(Stage::Bound);
+        Ok(Self {
+            loaded,
+            names,
+            sections,
+            instance,
+            telemetry,
+            listeners,
+            health,
+            checks,
+            http,
+            stages,
+        })
+    }
 
-    connections.verify_topology(&plans, &sections).await?;
-    stages.push(Stage::Verified);
+    /// Connected, verified, started. What was connected is closed again when a later step fails.
+    async fn raise(
+        &mut self,
+        settings: Settings,
+        plans: Vec<Box<dyn Plan>>,
+    ) -> Result<House, HostError> {
+        let meter = self.telemetry.meter();
+        let name = name_of(&self.names);
+        let connections = Connections::open(settings, &self.sections, &name, &meter).await?;
+        self.stages.push(Stage::Connected);
+        match self.start_all(&connections, plans).await {
+            Ok((common, services)) => Ok(House {
+                connections,
+                common,
+                services,
+            }),
+            Err(error) => {
+                connections.close().await;
+                Err(error)
+            }
+        }
+    }
 
-    let context = Context {
-        bus: connections.bus.clone(),
-        store: connections.store.clone(),
-        clock: connections.clock.clone(),
-        meter: meter.clone(),
-        tasks: TaskTracker::new(),
-        stop: CancellationToken::new(),
-        instance,
-    };
-    let mut tasks = Tasks::new(&context);
-    tasks.checks = running_checks;
-    tasks.http = http;
-    let common = Common {
-        cx: context.clone(),
-        limits: sections.limits.clone(),
-        metrics: Metrics::new(&meter),
-        loaded: Arc::clone(&loaded),
-    };
-    let services = start_services(plans, common).await?;
-    stages.push(Stage::Started);
+    async fn start_all(
+        &mut self,
+        connections: &Connections,
+        plans: Vec<Box<dyn Plan>>,
+    ) -> Result<(Common, Vec<Hosting>), HostError> {
+        connections
+            .verify_topology(&self.names, &self.sections)
+            .await?;
+        self.stages.push(Stage::Verified);
+        let common = self.common(connections);
+        let services = start_services(plans, common.clone()).await?;
+        self.stages.push(Stage::Started);
+        Ok((common, services))
+    }
 
-    let mut running = Running {
-        addresses: listeners.addresses,
-        context,
-        loaded,
-        health,
-        stages,
-        services,
-        telemetry,
-        shutdown: sections.shutdown.clone(),
-        owns_bus: connections.owns_bus,
-        store: connections.embedded,
-        grpc: None,
-        tasks,
-    };
-    running.subscribe().await?;
-    running.serve_grpc(&mut listeners, &sections)?;
-    running.stages.push(Stage::Subscribed);
+    /// Subscribed, serving.
+    async fn finish(self, house: House) -> Result<Running, HostError> {
+        let Self {
+            sections,
+            mut listeners,
+            ..
+        } = self;
+        let mut running = Running {
+            addresses: listeners.addresses,
+            tasks: Tasks::new(&house.common.cx, self.checks, self.http),
+            context: house.common.cx,
+            loaded: self.loaded,
+            health: self.health,
+            stages: self.stages,
+            services: house.services,
+            telemetry: self.telemetry,
+            shutdown: sections.shutdown.clone(),
+            owns_bus: house.connections.owns_bus,
+            store: house.connections.embedded,
+            grpc: None,
+        };
+        match running.open(&mut listeners, &sections).await {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.stop().await;
+                Err(error)
+            }
+        }
+    }
 
-    running.pull(&sections);
-    running.check_readiness(&sections);
-    running.health.set_started();
-    running.stages.push(Stage::Serving);
-    tracing::info!(addresses = ?running.addresses, "started");
-    Ok(running)
+    /// Undoes what [`Ground::prepare`] did.
+    async fn close(mut self) {
+        self.checks.shutdown().await;
+        self.telemetry.shutdown().await;
+        self.http.shutdown().await;
+    }
+
+    fn common(&self, connections: &Connections) -> Common {
+        let meter = self.telemetry.meter();
+        Common {
+            metrics: Metrics::new(&meter),
+            limits: self.sections.limits.clone(),
+            loaded: Arc::clone(&self.loaded),
+            cx: Context {
+                bus: connections.bus.clone(),
+                store: connections.store.clone(),
+                clock: connections.clock.clone(),
+                meter,
+                tasks: TaskTracker::new(),
+                stop: CancellationToken::new(),
+                instance: self.instance.clone(),
+            },
+        }
+    }
+}
+
+/// What stands on the ground before it takes requests.
+struct House {
+    connections: Connections,
+    common: Common,
+    services: Vec<Hosting>,
 }
 
 /// What this process is called in traces: its service, or the product when it holds several.
-fn name_of(plans: &[Box<dyn Plan>]) -> String {
-    match plans {
-        [only] => only.name().to_owned(),
+fn name_of(names: &[&str]) -> String {
+    match names {
+        [only] => (*only).to_owned(),
         _ => "dray".to_owned(),
     }
 }
 
 /// The effective configuration goes to the log, without secrets.
-fn announce(loaded: &Loaded, plans: &[Box<dyn Plan>]) {
-    let services: Vec<&str> = plans.iter().map(|plan| plan.name()).collect();
-    tracing::info!(?services, version = env!("CARGO_PKG_VERSION"), "starting");
+fn announce(loaded: &Loaded, names: &[&str]) {
+    tracing::info!(services = ?names, version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in loaded.warnings() {
         tracing::warn!("{warning}");
     }
@@ -146,6 +237,23 @@ async fn watch(health: Health) {
 }
 
 impl Running {
+    /// Subscribed, serving.
+    async fn open(
+        &mut self,
+        listeners: &mut Listeners,
+        sections: &Sections,
+    ) -> Result<(), HostError> {
+        self.subscribe().await?;
+        self.serve_grpc(listeners, sections)?;
+        self.stages.push(Stage::Subscribed);
+        self.pull(sections);
+        self.check_readiness(sections);
+        self.health.set_started();
+        self.stages.push(Stage::Serving);
+        tracing::info!(addresses = ?self.addresses, "started");
+        Ok(())
+    }
+
     /// Listens for every call of every service.
     async fn subscribe(&mut self) -> Result<(), HostError> {
         for service in &self.services {
@@ -224,7 +332,10 @@ impl Running {
         let bus = self.context.bus.clone();
         let store = self.context.store.clone();
         let folder = sections.state.folder.clone();
-        let percent = sections.limits.free_disk_percent;
+        let (percent, enough) = (
+            sections.limits.free_disk_percent,
+            sections.limits.free_disk_enough,
+        );
         let mut probes = vec![
             Probe::new("bus", move || {
                 let bus = bus.clone();
@@ -242,7 +353,7 @@ impl Running {
         ];
         if sections.uses_disk() {
             probes.push(Probe::new("disk", move || {
-                let result = free_disk(&folder, percent);
+                let result = free_disk(&folder, percent, enough);
                 async move { result }
             }));
         }
@@ -270,13 +381,13 @@ fn work_settings(sections: &Sections, context: &Context) -> WorkSettings {
 }
 
 /// The part of the topology that these services rely on.
-pub(super) fn topology_of(plans: &[Box<dyn Plan>]) -> Topology {
+pub(super) fn topology_of(names: &[&str]) -> Topology {
     let mut all = Topology {
         streams: Vec::new(),
         consumers: Vec::new(),
     };
-    for plan in plans {
-        let part = Topology::used_by(plan.name());
+    for name in names {
+        let part = Topology::used_by(name);
         for stream in part.streams {
             if !all.streams.contains(&stream) {
                 all.streams.push(stream);

@@ -241,7 +241,10 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {
     if fault.trace_id.is_empty() {
-        fault.trace_id = meta.trace.trace_id().unwrap_or_default().to_owned();
+        meta.trace
+            .trace_id()
+            .unwrap_or_default()
+            .clone_into(&mut fault.trace_id);
     }
     fault
 }

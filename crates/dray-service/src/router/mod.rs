@@ -73,10 +73,12 @@ pub struct Router<S> {
     pub(crate) checks: Vec<Check<S>>,
 }
 
+type Checking<S> = dyn Fn(Arc<S>) -> Pending<Result<(), String>> + Send + Sync;
+
 /// A readiness check of a service.
 pub(crate) struct Check<S> {
     pub(crate) name: &'static str,
-    pub(crate) run: Arc<dyn Fn(Arc<S>) -> Pending<Result<(), String>> + Send + Sync>,
+    pub(crate) run: Arc<Checking<S>>,
 }
 
 impl<S: Send + Sync + 'static> Router<S> {

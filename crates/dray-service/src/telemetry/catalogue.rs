@@ -52,12 +52,7 @@ impl Catalogue {
         instruments
     }
 
-    fn note(
-        &self,
-        kind: &'static str,
-        name: &Cow<'static, str>,
-        description: Option<&Cow<'static, str>>,
-    ) {
+    fn note(&self, kind: &'static str, name: &str, description: Option<&Cow<'static, str>>) {
         let description = description.map(Cow::to_string).unwrap_or_default();
         self.instruments
             .lock()
@@ -107,9 +102,12 @@ struct Quiet;
 
 impl InstrumentProvider for Quiet {}
 
+/// The name of a group of instruments, and what creates them.
+pub type InstrumentGroup<'a> = (&'a str, fn(&Meter));
+
 /// The Markdown of `docs/metrics.md`: one table per group, a group being a name and whatever creates its
 /// instruments.
-pub fn metrics_reference(groups: &[(&str, fn(&Meter))]) -> String {
+pub fn metrics_reference(groups: &[InstrumentGroup<'_>]) -> String {
     let mut page = String::from(HEAD);
     for (name, create) in groups {
         let catalogue = Catalogue::new();

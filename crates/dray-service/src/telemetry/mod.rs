@@ -19,7 +19,7 @@ use prometheus::{Encoder as _, TextEncoder};
 use tracing::Subscriber;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-pub use catalogue::{Catalogue, Instrument, metrics_reference};
+pub use catalogue::{Catalogue, Instrument, InstrumentGroup, metrics_reference};
 pub use redact::{Redacting, redact};
 
 use crate::settings::{LogFormat, TelemetrySection};
@@ -77,6 +77,10 @@ impl Telemetry {
         let registry = prometheus::Registry::new();
         let exporter = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
+            // Our names end in their unit and in `_total` already; one scope needs no label.
+            .without_units()
+            .without_counter_suffixes()
+            .scope_info_enabled(false)
             .build()
             .map_err(TelemetryError::Prometheus)?;
         let mut meters = SdkMeterProvider::builder()
@@ -162,7 +166,7 @@ impl Telemetry {
 }
 
 /// A meter that measures nothing.
-pub(crate) fn no_meter() -> Meter {
+pub fn no_meter() -> Meter {
     opentelemetry::metrics::noop::NoopMeterProvider::new().meter(SCOPE)
 }
 

@@ -12,7 +12,7 @@ use super::service::{World, call, meta, meta_for};
 async fn a_call_is_answered_with_the_configured_greeting() {
     let world = World::new(&[("file-resolver.greeting", "hello ")]).await;
     assert_eq!(world.call("echo:world").await.unwrap(), "hello world");
-    assert_eq!(world.running.stop().await.cut_short, false);
+    assert!(!world.running.stop().await.cut_short);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_deadline_beyond_the_longest_call_is_cut() {
     let world = World::new(&[("limits.longest_call", "1s")]).await;
     let fault = call(
         &world.bus(),
-        &meta_for("acme", Duration::from_secs(60)),
+        &meta_for("acme", Duration::from_mins(1)),
         "forever:",
     )
     .await
@@ -110,13 +110,7 @@ async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
     handlers.spawn(held(4));
     world.probe.wait_inside(2).await;
     // Two run and two wait; a fifth has no place. The caller gives up after its own tries.
-    let fault = call(
-        &bus,
-        &meta_for("acme", Duration::from_millis(700)),
-        "echo:x",
-    )
-    .await
-    .unwrap_err();
+    let fault = call(&bus, &meta("acme"), "echo:x").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::RateLimited);
     assert!(matches!(fault.retry, Retry::After(delay) if !delay.is_zero()));
     while world.probe.entered.load(Ordering::SeqCst) < 4 {

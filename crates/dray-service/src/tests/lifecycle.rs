@@ -4,36 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dray_types::FaultCode;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::pages::get;
 use super::service::{Echo, Probe, World, call, host, meta, settings};
 use crate::host::Stage;
 use crate::{ExitStatus, Host, HostError, Settings, Sweeper};
-
-/// Status and body of a page.
-async fn page(world: &World, path: &str) -> (u16, String) {
-    let address = world.running.addresses().http.unwrap();
-    get(address, path).await.unwrap()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test's own client on loopback")]
-async fn get(address: std::net::SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await?;
-    let status = response
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok())
-        .unwrap_or(0);
-    let body = response
-        .split_once("\r\n\r\n")
-        .map(|(_, body)| body.to_owned())
-        .unwrap_or_default();
-    Ok((status, body))
-}
 
 const START: [Stage; 8] = [
     Stage::Loaded,
@@ -68,51 +43,6 @@ async fn stages_come_in_the_documented_order() {
 }
 
 #[tokio::test]
-async fn pages_tell_life_start_readiness_and_metrics() {
-    let world = World::new(&[]).await;
-    world.running.ready().await;
-    assert_eq!(page(&world, "/live").await, (200, "ok\n".to_owned()));
-    assert_eq!(page(&world, "/started").await.0, 200);
-    let (status, body) = page(&world, "/ready").await;
-    assert_eq!(
-        (status, body.as_str()),
-        (200, r#"{"ready":true,"stopping":false,"failing":{}}"#)
-    );
-    world.call("echo:x").await.unwrap();
-    let (status, metrics) = page(&world, "/metrics").await;
-    assert_eq!(status, 200);
-    let line = metrics
-        .lines()
-        .find(|line| line.starts_with("dray_answer_total{"))
-        .unwrap();
-    for label in ["service=\"file-resolver\"", "way=\"bus\"", "outcome=\"ok\""] {
-        assert!(line.contains(label), "{line}");
-    }
-    assert_eq!(page(&world, "/nothing").await.0, 404);
-}
-
-#[tokio::test]
-async fn a_failing_check_is_named_and_a_passing_one_heals() {
-    let world = World::new(&[]).await;
-    world.running.ready().await;
-    world.probe.healthy.send_replace(false);
-    world.running.health().wait_unready().await;
-    let (status, body) = page(&world, "/ready").await;
-    assert_eq!(status, 503);
-    assert!(
-        body.contains(r#""file-resolver.mood":"in a bad mood""#),
-        "{body}"
-    );
-    assert_eq!(
-        page(&world, "/live").await.0,
-        200,
-        "an unready process lives"
-    );
-    world.probe.healthy.send_replace(true);
-    world.running.ready().await;
-}
-
-#[tokio::test]
 async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
     let world = World::new(&[]).await;
     world.running.ready().await;
@@ -127,7 +57,9 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
     tasks.spawn(async move { call(&caller, &meta("acme"), "hold:").await });
     probe.wait_inside(1).await;
     let World {
-        running, _folder, ..
+        running,
+        folder: _folder,
+        ..
     } = world;
     let mut stopping = tokio::task::JoinSet::new();
     stopping.spawn(running.stop());
@@ -204,13 +136,13 @@ async fn a_failing_start_leaves_nothing_running() {
     let (good, bad) = (Probe::default(), Probe::default());
     let probe = good.clone();
     let host = Host::new(settings(&folder).set("http.listen", port.to_string()))
-        .with_start::<Echo, _, _>(move |config, cx| Echo::open(config, cx, probe))
+        .with_start::<Echo, _, _>(move |config, cx| async move { Echo::open(config, cx, probe) })
         .with_start::<Second, _, _>(move |_, cx| async move {
             let config = super::service::Section {
                 fail: true,
                 ..super::service::Section::default()
             };
-            Echo::open(config, cx, bad).await.map(|_| Second)
+            Echo::open(config, cx, bad).map(|_| Second)
         });
     let error = host.start().await.unwrap_err();
     assert!(

@@ -1,8 +1,10 @@
 //! The skeleton as a caller and an operator meet it: whole hosts on the in-process bus.
 
 mod calls;
+mod edge;
 mod grpc;
 mod lifecycle;
+mod pages;
 mod service;
 mod trace;
 mod work;

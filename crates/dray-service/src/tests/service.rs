@@ -69,11 +69,7 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) async fn open(
-        config: Section,
-        cx: Context,
-        probe: Probe,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn open(config: Section, cx: Context, probe: Probe) -> Result<Self, StartError> {
         if config.fail {
             return Err(StartError::new("told to fail"));
         }
@@ -157,7 +153,7 @@ impl Service for Echo {
     type Config = Section;
 
     async fn start(config: Section, cx: &Context) -> Result<Self, StartError> {
-        Self::open(config, cx.clone(), Probe::default()).await
+        Self::open(config, cx.clone(), Probe::default())
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -182,7 +178,7 @@ impl Service for Echo {
 pub(crate) struct World {
     pub(crate) running: Running,
     pub(crate) probe: Probe,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 /// Settings for a host in `folder` that checks readiness quickly.
@@ -194,7 +190,8 @@ pub(crate) fn settings(folder: &tempfile::TempDir) -> Settings {
 
 pub(crate) fn host(settings: Settings, probe: &Probe) -> Host {
     let probe = probe.clone();
-    Host::new(settings).with_start::<Echo, _, _>(move |config, cx| Echo::open(config, cx, probe))
+    Host::new(settings)
+        .with_start::<Echo, _, _>(move |config, cx| async move { Echo::open(config, cx, probe) })
 }
 
 impl World {
@@ -209,7 +206,7 @@ impl World {
         Self {
             running,
             probe,
-            _folder: folder,
+            folder,
         }
     }
 

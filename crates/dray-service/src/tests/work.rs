@@ -14,10 +14,10 @@ fn work(tool: &str) -> v1::ToolCallRequested {
     }
 }
 
-/// The next resolved event.
+/// The first resolved event, which may be there already.
 async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
     let mut events = bus
-        .events(EventFilter::new("dray.event.toolcall.v1.resolved.*"))
+        .events(EventFilter::of::<v1::ToolCallResolved>().from_start())
         .await
         .unwrap();
     let next = tokio::time::timeout(std::time::Duration::from_secs(20), events.next());

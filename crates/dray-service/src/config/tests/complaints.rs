@@ -1,0 +1,140 @@
+//! What is refused, and in which words.
+
+use super::*;
+
+#[test]
+fn a_complaint_names_key_value_source_and_what_would_be_right() {
+    for (variable, value, expected) in [
+        (
+            "ENABLED",
+            "yes",
+            "`egress-fetcher.enabled` is `yes` (variable DRAY_EGRESS_FETCHER__ENABLED): must be `true` or `false`",
+        ),
+        (
+            "MAX_REDIRECTS",
+            "many",
+            "`egress-fetcher.max_redirects` is `many` (variable DRAY_EGRESS_FETCHER__MAX_REDIRECTS): must be a whole number",
+        ),
+        (
+            "MAX_REDIRECTS",
+            "11",
+            "`egress-fetcher.max_redirects` is `11` (variable DRAY_EGRESS_FETCHER__MAX_REDIRECTS): must be 0 to 10",
+        ),
+        (
+            "MODE",
+            "mid",
+            "`egress-fetcher.mode` is `mid` (variable DRAY_EGRESS_FETCHER__MODE): must be one of: loose, tight",
+        ),
+        (
+            "KEY",
+            "short",
+            "`egress-fetcher.key` is `***` (variable DRAY_EGRESS_FETCHER__KEY): must be at least 16 characters",
+        ),
+        (
+            "REDIRECTS",
+            "1",
+            "`egress-fetcher.redirects` (variable DRAY_EGRESS_FETCHER__REDIRECTS): is not a known field",
+        ),
+        (
+            "MAX_REDIRECT",
+            "1",
+            "`egress-fetcher.max_redirect` (variable DRAY_EGRESS_FETCHER__MAX_REDIRECT): is not a known field; did you mean `max_redirects`?",
+        ),
+        (
+            "LIMITS__PER_HOSTS",
+            "1",
+            "`egress-fetcher.limits.per_hosts` (variable DRAY_EGRESS_FETCHER__LIMITS__PER_HOSTS): is not a known field; did you mean `per_host`?",
+        ),
+    ] {
+        let said = complaints(&[(&format!("DRAY_EGRESS_FETCHER__{variable}"), value)]);
+        assert!(
+            said.len() == 1 && said[0].starts_with(expected),
+            "{variable}: {said:#?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_type_cannot_read_names_the_field_too() {
+    let said = complaints(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
+    assert!(
+        said[0].starts_with("`egress-fetcher.max_bytes`"),
+        "{said:?}"
+    );
+    assert!(
+        said[0].contains("variable DRAY_EGRESS_FETCHER__MAX_BYTES"),
+        "{said:?}"
+    );
+    let said = complaints(&[("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "5")]);
+    assert!(said[0].contains("`5` is not a length of time"), "{said:?}");
+    let said = complaints(&[("DRAY_EGRESS_FETCHER__PORTS", "80,70000")]);
+    assert!(said[0].starts_with("`egress-fetcher.ports"), "{said:?}");
+}
+
+#[test]
+fn all_complaints_come_at_once() {
+    let said = complaints(&[
+        ("DRAY_EGRESS_FETCHER__ENABLED", "1"),
+        ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", "x"),
+        ("DRAY_OTHER__FIELD", "1"),
+    ]);
+    assert_eq!(said.len(), 3, "{said:#?}");
+}
+
+#[test]
+fn variables_that_nothing_reads_are_refused() {
+    let said = complaints(&[("DRAY_EGRESS_FETCHER_MAX_BYTES", "1")]);
+    assert!(said[0].contains("two underscores"), "{said:?}");
+    let said = complaints(&[("DRAY_EGRES_FETCHER__MAX_BYTES", "1")]);
+    assert!(
+        said[0].contains("did you mean `egress-fetcher`?"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn files_are_checked_like_everything_else() {
+    let check = |text: &str, expected: &str| {
+        let toml = file(text);
+        let error = load(&Sources::default().file(toml.path())).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+        assert!(
+            error.contains(&format!("file {}", toml.path().display())),
+            "{error}"
+        );
+    };
+    check(
+        "[egress-fetcher]\nmax_redirect = 1\n",
+        "did you mean `max_redirects`?",
+    );
+    check("[egress]\nx = 1\n", "`egress`");
+    check(
+        "[egress-fetcher]\nenabled = 'yes'\n",
+        "`egress-fetcher.enabled`",
+    );
+    check(
+        "[egress-fetcher]\nports = [1, 'x']\n",
+        "`egress-fetcher.ports",
+    );
+    check("[egress-fetcher]\n\nenabled = \n", "in line 3");
+    check("egress-fetcher = 1\n", "`egress-fetcher`");
+    let error = load(&Sources::default().file("/nowhere/dray.toml")).unwrap_err();
+    assert!(error.contains("must be a readable TOML file"), "{error}");
+}
+
+#[test]
+fn flags_are_checked_like_everything_else() {
+    let check = |key: &str, value: &str, expected: &str| {
+        let error = load(&Sources::default().set(key, value)).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(&format!("flag --set {key}")), "{error}");
+    };
+    check("egress-fetcher.enabled", "on", "must be `true` or `false`");
+    check("egress-fetcher.nothing", "1", "is not a known field");
+    check("nothing.enabled", "1", "is not a known section");
+    for wrong in ["a", "a.b", "a=b"] {
+        assert!(wrong.parse::<Override>().is_err(), "{wrong}");
+    }
+    let flag: Override = "a.b=c=d".parse().unwrap();
+    assert_eq!((flag.key.as_str(), flag.value.as_str()), ("a.b", "c=d"));
+}

@@ -1,0 +1,161 @@
+//! Configuration as an operator meets it: sources in, effective values or complaints out.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+
+mod aliases;
+mod complaints;
+mod shown;
+mod sources;
+
+/// How strict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Loose,
+    Tight,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Limits {
+    /// Per host.
+    per_host: u32,
+}
+
+/// A section with one field of every kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Fetcher {
+    /// Whether anything is fetched.
+    enabled: bool,
+    /// Redirects that are followed, 0 to 10.
+    max_redirects: u32,
+    /// Largest body.
+    max_bytes: ByteSize,
+    /// Time to connect.
+    connect_timeout: Period,
+    /// Patterns; unset means all | any.
+    hosts: Option<Vec<String>>,
+    /// Ports.
+    ports: Vec<u16>,
+    /// Key for hashes.
+    key: Secret,
+    /// How strict.
+    mode: Mode,
+    /// Limits.
+    limits: Limits,
+    /// Weight per name.
+    weights: BTreeMap<String, f64>,
+    /// Free text.
+    agent: String,
+}
+
+impl Default for Fetcher {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            max_redirects: 5,
+            max_bytes: ByteSize::mib(10),
+            connect_timeout: Period::secs(5),
+            hosts: None,
+            ports: vec![80, 443],
+            key: Secret::default(),
+            mode: Mode::Loose,
+            limits: Limits { per_host: 4 },
+            weights: BTreeMap::new(),
+            agent: "drayage".to_owned(),
+        }
+    }
+}
+
+impl Section for Fetcher {
+    fn aliases() -> &'static [Alias] {
+        &[
+            Alias {
+                variable: "PEER_FETCH_ENABLED",
+                field: "enabled",
+                parse: parse::strict_bool,
+            },
+            Alias {
+                variable: "PEER_FETCH_MAX_REDIRECTS",
+                field: "max_redirects",
+                parse: parse::integer,
+            },
+            Alias {
+                variable: "PEER_FETCH_TIMEOUT_SECONDS",
+                field: "connect_timeout",
+                parse: parse::seconds,
+            },
+            Alias {
+                variable: "PEER_FETCH_HOSTS",
+                field: "hosts",
+                parse: parse::list,
+            },
+            Alias {
+                variable: "PEER_FETCH_PER_HOST",
+                field: "limits.per_host",
+                parse: parse::integer,
+            },
+            Alias {
+                variable: "PEER_FETCH_KEY",
+                field: "key",
+                parse: parse::text,
+            },
+        ]
+    }
+
+    fn strict_prefixes() -> &'static [&'static str] {
+        &["PEER_FETCH_"]
+    }
+
+    fn validate(&self) -> Vec<Problem> {
+        if self.max_redirects > 10 {
+            return vec![Problem::new("max_redirects", "must be 0 to 10")];
+        }
+        if self.key.expose() == "short" {
+            return vec![Problem::new("key", "must be at least 16 characters")];
+        }
+        Vec::new()
+    }
+}
+
+fn loader() -> Loader {
+    Loader::new().section::<Fetcher>("egress-fetcher")
+}
+
+fn load(sources: &Sources) -> Result<Fetcher, String> {
+    loader()
+        .load(sources)
+        .map(|loaded| loaded.section("egress-fetcher").unwrap())
+        .map_err(|error| error.to_string())
+}
+
+fn with_variables(variables: &[(&str, &str)]) -> Sources {
+    Sources::new(variables.iter().copied().collect())
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+/// Every complaint about these variables, without the first line.
+fn complaints(variables: &[(&str, &str)]) -> Vec<String> {
+    match load(&with_variables(variables)) {
+        Ok(section) => panic!("{variables:?} were accepted: {section:?}"),
+        Err(text) => text
+            .lines()
+            .skip(1)
+            .map(|line| line.trim().to_owned())
+            .collect(),
+    }
+}

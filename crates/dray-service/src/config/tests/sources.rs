@@ -1,0 +1,113 @@
+//! What each source contributes, and which one wins.
+
+use super::*;
+
+#[test]
+fn nothing_set_means_the_compiled_defaults() {
+    assert_eq!(load(&Sources::default()), Ok(Fetcher::default()));
+}
+
+#[test]
+fn each_source_wins_over_the_one_before() {
+    let toml = file("[egress-fetcher]\nmax_redirects = 1\nagent = 'file'\nmode = 'tight'\n");
+    let in_file = Sources::default().file(toml.path());
+    assert_eq!(load(&in_file).unwrap().max_redirects, 1);
+    let mut sources = with_variables(&[
+        ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", "2"),
+        ("DRAY_EGRESS_FETCHER__AGENT", "variable"),
+    ]);
+    sources.file = Some(toml.path().into());
+    assert_eq!(load(&sources).unwrap().max_redirects, 2);
+    let sources = sources
+        .set("egress-fetcher.max_redirects", "3")
+        .set("egress-fetcher.max_redirects", "4");
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.max_redirects, 4, "the last flag wins");
+    assert_eq!(loaded.agent, "variable");
+    assert_eq!(loaded.mode, Mode::Tight);
+    assert_eq!(loaded.ports, [80, 443]);
+}
+
+#[test]
+fn variables_are_read_as_their_fields_are_typed() {
+    let loaded = load(&with_variables(&[
+        ("DRAY_EGRESS_FETCHER__ENABLED", "true"),
+        ("DRAY_EGRESS_FETCHER__MAX_BYTES", "25MiB"),
+        ("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "250ms"),
+        ("DRAY_EGRESS_FETCHER__HOSTS", "a.example, b.example"),
+        ("DRAY_EGRESS_FETCHER__PORTS", "[81,82]"),
+        ("DRAY_EGRESS_FETCHER__KEY", "12345"),
+        ("DRAY_EGRESS_FETCHER__MODE", "tight"),
+        ("DRAY_EGRESS_FETCHER__LIMITS__PER_HOST", "9"),
+        ("DRAY_EGRESS_FETCHER__WEIGHTS", r#"{"a":1.5}"#),
+        ("DRAY_EGRESS_FETCHER__AGENT", "42"),
+        ("PATH", "/bin"),
+        ("DRAY_NATS_PORT_4222_TCP_ADDR", "10.0.0.1"),
+        ("DRAY_NATS_SERVICE_HOST", "10.0.0.1"),
+    ]))
+    .unwrap();
+    assert_eq!(
+        loaded,
+        Fetcher {
+            enabled: true,
+            max_redirects: 5,
+            max_bytes: ByteSize::mib(25),
+            connect_timeout: Period::millis(250),
+            hosts: Some(vec!["a.example".to_owned(), "b.example".to_owned()]),
+            ports: vec![81, 82],
+            key: Secret::new("12345"),
+            mode: Mode::Tight,
+            limits: Limits { per_host: 9 },
+            weights: [("a".to_owned(), 1.5)].into(),
+            agent: "42".to_owned(),
+        }
+    );
+    let unset = load(&with_variables(&[("DRAY_EGRESS_FETCHER__HOSTS", "")])).unwrap();
+    assert_eq!(
+        unset.hosts, None,
+        "an empty variable unsets what may be unset"
+    );
+}
+
+#[test]
+fn secrets_can_be_read_from_files_in_every_source() {
+    let secret = file("hunter2\n");
+    let path = secret.path().to_str().unwrap();
+    let in_variable = load(&with_variables(&[("DRAY_EGRESS_FETCHER__KEY_FILE", path)])).unwrap();
+    assert_eq!(in_variable.key.expose(), "hunter2");
+    let toml = file(&format!("[egress-fetcher]\nkey_file = '{path}'\n"));
+    assert_eq!(
+        load(&Sources::default().file(toml.path()))
+            .unwrap()
+            .key
+            .expose(),
+        "hunter2"
+    );
+    let in_flag = Sources::default().set("egress-fetcher.key_file", path);
+    assert_eq!(load(&in_flag).unwrap().key.expose(), "hunter2");
+
+    let said = complaints(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
+    assert!(said[0].contains("must name a readable file"), "{said:?}");
+    let toml = file(&format!(
+        "[egress-fetcher]\nkey = 'a'\nkey_file = '{path}'\n"
+    ));
+    let error = load(&Sources::default().file(toml.path())).unwrap_err();
+    assert!(
+        error.contains("must not be set together with `key`"),
+        "{error}"
+    );
+    let said = complaints(&[("DRAY_EGRESS_FETCHER__AGENT_FILE", path)]);
+    assert!(
+        said[0].contains("is not a known field"),
+        "only secrets have files: {said:?}"
+    );
+}
+
+#[test]
+fn the_variable_dray_config_names_the_file_unless_a_flag_does() {
+    let one = file("[egress-fetcher]\nagent = 'one'\n");
+    let two = file("[egress-fetcher]\nagent = 'two'\n");
+    let sources = with_variables(&[("DRAY_CONFIG", one.path().to_str().unwrap())]);
+    assert_eq!(load(&sources).unwrap().agent, "one");
+    assert_eq!(load(&sources.file(two.path())).unwrap().agent, "two");
+}

@@ -1,0 +1,94 @@
+//! Signals, as a process gets them.
+//!
+//! One test, because a signal reaches every waiter of the process.
+
+use std::net::SocketAddr;
+
+use dray_bus::Bus;
+use dray_types::Clock;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::pages::get;
+use super::service::{Probe, call, host, meta, settings};
+use crate::{ExitStatus, serve};
+
+/// Resolves when `/started` answers.
+async fn started(address: SocketAddr) {
+    let poll = async {
+        while get(address, "/started")
+            .await
+            .ok()
+            .is_none_or(|(status, _)| status != 200)
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), poll)
+        .await
+        .expect("it did not start");
+}
+
+#[tokio::test]
+async fn the_first_signal_stops_in_order_and_the_second_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = Bus::in_process(Clock::system(), &crate::telemetry::no_meter());
+    crate::provision::apply(&bus, &dray_bus::Topology::default())
+        .await
+        .unwrap();
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let settings = || {
+        settings(&folder)
+            .bus(bus.clone())
+            .set("http.listen", address.to_string())
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut calls = tokio::task::JoinSet::new();
+    let caller = |verb: &'static str| {
+        let bus = bus.clone();
+        async move { call(&bus, &meta("acme"), verb).await }
+    };
+
+    let probe = Probe::default();
+    tasks.spawn(serve(host(settings(), &probe)));
+    started(address).await;
+    calls.spawn(caller("hold:"));
+    probe.wait_inside(1).await;
+    kill_process(getpid(), Signal::TERM).unwrap();
+    while !get(address, "/ready")
+        .await
+        .unwrap()
+        .1
+        .contains(r#""stopping":true"#)
+    {}
+    probe.release.notify_waiters();
+    assert_eq!(
+        calls.join_next().await.unwrap().unwrap().unwrap(),
+        "released"
+    );
+    assert_eq!(
+        tasks.join_next().await.unwrap().unwrap().unwrap(),
+        ExitStatus::Success
+    );
+
+    let probe = Probe::default();
+    tasks.spawn(serve(host(settings(), &probe)));
+    started(address).await;
+    calls.spawn(caller("forever:"));
+    probe.wait_inside(1).await;
+    kill_process(getpid(), Signal::INT).unwrap();
+    while !get(address, "/ready")
+        .await
+        .unwrap()
+        .1
+        .contains(r#""stopping":true"#)
+    {}
+    kill_process(getpid(), Signal::TERM).unwrap();
+    assert_eq!(
+        tasks.join_next().await.unwrap().unwrap().unwrap(),
+        ExitStatus::Failure
+    );
+    probe.wait_inside(0).await;
+}
