@@ -2,11 +2,15 @@
 //!
 //! Every test is one function over a [`World`]; the `on_both` macro runs it in process and on a real server.
 
+mod answers;
+mod at_work;
 mod calls;
 mod consumers;
+mod dead_letters;
 mod keys;
 mod provisioning;
 mod streams;
+mod sweeping;
 mod work;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,92 @@
+//! A world in which a worker runs, and what one asks of it.
+
+use std::time::Duration;
+
+use dray_proto::contract::{message_id, schema, work_subject};
+use dray_proto::v1::{self, LedgerState};
+use dray_testkit::eventually;
+use prost::Message as _;
+
+use super::{Script, Worker, World, outgoing, soon, tool_call};
+use crate::topology::WORK;
+use crate::{EventStream, Meta, WorkSettings};
+
+pub(super) const EVENTS: &str = "dray.event.toolcall.>";
+
+pub(super) fn settings() -> WorkSettings {
+    WorkSettings {
+        attempts: 2,
+        grace: Duration::from_millis(300),
+        ..WorkSettings::default()
+    }
+}
+
+/// A provisioned world with a worker.
+pub(super) async fn at_work(world: &World) -> (Script, Worker) {
+    world.provision(Duration::from_secs(30)).await;
+    let script = Script::default();
+    let worker = Worker::start(&world.bus, settings(), script.clone());
+    (script, worker)
+}
+
+pub(super) async fn submit(world: &World, operation: &str, tool: &str) -> Meta {
+    let meta = world.meta(operation);
+    let published = world
+        .bus
+        .publish_work(&meta, &tool_call(tool))
+        .await
+        .unwrap();
+    assert!(!published.duplicate);
+    meta
+}
+
+pub(super) async fn record(world: &World, meta: &Meta) -> Option<v1::LedgerRecord> {
+    world
+        .bus
+        .ledger()
+        .find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation)
+        .await
+        .unwrap()
+}
+
+pub(super) async fn reported(world: &World, meta: &Meta) -> v1::LedgerRecord {
+    eventually("the end to be reported", async || {
+        record(world, meta)
+            .await
+            .filter(|record| record.state() == LedgerState::Reported)
+    })
+    .await
+}
+
+pub(super) async fn nothing_pending(world: &World) {
+    eventually("everything to be acknowledged", async || {
+        let state = world
+            .backend()
+            .consumer(WORK, "file-resolver")
+            .await
+            .unwrap()?;
+        (state.pending + state.ack_pending == 0).then_some(())
+    })
+    .await;
+}
+
+/// The message as a publisher without this crate would send it.
+pub(super) fn foreign(
+    meta: &Meta,
+    work: &v1::ToolCallRequested,
+    redrives: u32,
+) -> crate::backend::Outgoing {
+    let subject = work_subject::<v1::ToolCallRequested>(&meta.tenant);
+    let id = message_id(&meta.operation, "toolcall.resolve", redrives);
+    let mut message = outgoing(&subject, &id, work.encode_to_vec());
+    for (name, value) in meta.headers(&schema::<v1::ToolCallRequested>()).iter() {
+        message.headers.append(name, value);
+    }
+    message
+}
+
+pub(super) async fn rejection(events: &mut EventStream) -> v1::ToolCallRejected {
+    let event = soon("the rejection", events.next()).await.unwrap();
+    assert_eq!(event.subject, "dray.event.toolcall.v1.rejected.acme");
+    event.decode().unwrap()
+}

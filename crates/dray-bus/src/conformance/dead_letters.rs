@@ -1,0 +1,159 @@
+//! What is given up: dead letters, poison, restarts.
+
+use std::time::Duration;
+
+use dray_proto::v1::TerminalState;
+use prost::Message as _;
+
+use super::at_work::{
+    EVENTS, at_work, foreign, nothing_pending, record, rejection, reported, settings, submit,
+};
+use super::{Script, Worker, World, on_both, outgoing, soon, tool_call};
+use crate::dead::LetterError;
+use crate::{WorkSettings, headers};
+
+on_both!(
+    work_that_keeps_failing_is_dead_lettered_after_its_attempts,
+    a_handler_that_panics_twice_is_poison,
+    poison_is_dead_lettered_and_told,
+    a_dead_letter_can_be_shown_and_started_again,
+    a_letter_about_nothing_cannot_be_started_again,
+);
+
+async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(world: World) {
+    let (script, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    let meta = submit(&world, "op", "always-passing").await;
+    let rejected = rejection(&mut events).await;
+    assert_eq!(rejected.state(), TerminalState::DeadLettered);
+    assert_eq!(
+        reported(&world, &meta).await.terminal(),
+        TerminalState::DeadLettered
+    );
+    nothing_pending(&world).await;
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 2);
+    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    let letter = &letters[0];
+    assert_eq!((letter.operation.as_str(), letter.attempts), ("op", 2));
+    assert_eq!(letter.fault.code, dray_types::FaultCode::Unavailable);
+    assert!(letter.complete && letter.first_error_ms <= letter.last_error_ms);
+}
+
+async fn a_handler_that_panics_twice_is_poison(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let script = Script::default();
+    let patient = WorkSettings {
+        attempts: 5,
+        ..settings()
+    };
+    let worker = Worker::start(&world.bus, patient, script.clone());
+    let mut events = world.events(EVENTS).await;
+    submit(&world, "op", "panics").await;
+    let rejected = rejection(&mut events).await;
+    assert_eq!(rejected.state(), TerminalState::DeadLettered);
+    assert_eq!(rejected.fault.unwrap().detail, "panic");
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 2);
+}
+
+async fn poison_is_dead_lettered_and_told(world: World) {
+    let (script, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    let good = |operation: &str| foreign(&world.meta(operation), &tool_call("works"), 0);
+    let mut undecodable = good("one");
+    undecodable.payload = bytes::Bytes::from_static(b"\xff\xff\xff");
+    let mut unsupported = good("two");
+    unsupported
+        .headers
+        .set(headers::SCHEMA, "dray.v2.ToolCallRequested/1");
+    let mut forged = good("three");
+    forged.headers.set(headers::TENANT, "other");
+    let mut steering = good("four");
+    steering.headers.append("Nats-Rollup-X", "all");
+    steering.headers.append("nats-expected-nothing", "all");
+    let mut bare = good("five");
+    bare.headers = crate::Headers::new();
+    let poison = [undecodable, unsupported, forged, steering, bare];
+    let count = poison.len();
+    for message in poison {
+        world
+            .backend()
+            .store(message, Duration::from_secs(5))
+            .await
+            .unwrap();
+        let event = soon("the end", events.next()).await.unwrap();
+        assert_eq!(event.subject, "dray.event.toolcall.v1.dead-lettered.acme");
+    }
+    nothing_pending(&world).await;
+    worker.stop().await;
+    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    let details: Vec<_> = letters
+        .iter()
+        .map(|letter| letter.fault.detail.as_str())
+        .collect();
+    assert_eq!(
+        details,
+        [
+            "undecodable",
+            "schema_unsupported",
+            "tenant_mismatch",
+            "invalid_envelope",
+            "invalid_envelope"
+        ]
+    );
+    assert_eq!(letters.len(), count);
+    assert_eq!(script.runs("one") + script.runs("three"), 0);
+}
+
+async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
+    let (script, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    let meta = submit(&world, "op", "always-passing").await;
+    rejection(&mut events).await;
+    let letters = world.bus.dead_letters();
+    let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
+    let shown = letters.show(sequence).await.unwrap().letter;
+    assert_eq!(shown.subject, "dray.work.toolcall.v1.resolve.acme");
+    assert_eq!(shown.payload, tool_call("always-passing").encode_to_vec());
+    assert!(
+        shown
+            .headers
+            .iter()
+            .any(|header| header.name == headers::OPERATION)
+    );
+
+    reported(&world, &meta).await;
+    let first = letters.redrive(sequence, None).await.unwrap();
+    assert!(!first.duplicate);
+    let rejected = rejection(&mut events).await;
+    assert_eq!(rejected.state(), TerminalState::DeadLettered);
+    assert!(letters.redrive(sequence, None).await.unwrap().duplicate);
+    nothing_pending(&world).await;
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 4, "two attempts each time");
+    let all = letters.list(1, 10).await.unwrap();
+    assert_eq!(all.len(), 2, "the second letter is not taken for the first");
+    let record = record(&world, &meta).await.unwrap();
+    assert_eq!((record.redrives, record.attempts), (1, 2));
+}
+
+async fn a_letter_about_nothing_cannot_be_started_again(world: World) {
+    let (_, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    let bare = outgoing("dray.work.toolcall.v1.resolve.acme", "", "x");
+    world
+        .backend()
+        .store(bare, Duration::from_secs(5))
+        .await
+        .unwrap();
+    soon("the end", events.next()).await.unwrap();
+    let letters = world.bus.dead_letters();
+    let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
+    let error = letters.redrive(sequence, None).await.unwrap_err();
+    assert!(matches!(error, LetterError::NotWork(_)), "{error}");
+    let error = letters.show(sequence + 9).await.unwrap_err();
+    assert!(matches!(error, LetterError::NotFound(_)), "{error}");
+    worker.stop().await;
+}

@@ -1,0 +1,127 @@
+//! The sweeper: what no worker will finish.
+
+use std::time::Duration;
+
+use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_types::Deadline;
+
+use super::at_work::{EVENTS, nothing_pending, rejection, reported, settings, submit};
+use super::{Script, Worker, World, on_both, small, soon, tool_call};
+use crate::backend::Ack;
+use crate::topology::WORK;
+use crate::{SweepReport, Sweeper};
+
+on_both!(
+    the_sweeper_ends_what_nobody_finishes,
+    the_sweeper_tells_what_nobody_told,
+    the_sweeper_knows_what_ran_out_of_deliveries,
+);
+
+async fn sweep(sweeper: &mut Sweeper) -> SweepReport {
+    sweeper.sweep().await.unwrap()
+}
+
+async fn the_sweeper_ends_what_nobody_finishes(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let mut sweeper = Sweeper::new(world.bus.clone());
+    let now_ms = world.clock.now_ms();
+    let long_ago = world
+        .meta("old")
+        .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
+    let just_now = world
+        .meta("late")
+        .with_deadline(Deadline::from_unix_ms(now_ms - 1_000));
+    for meta in [&long_ago, &just_now] {
+        world
+            .bus
+            .publish_work(meta, &tool_call("works"))
+            .await
+            .unwrap();
+    }
+    let mut events = world.events(EVENTS).await;
+    let report = sweep(&mut sweeper).await;
+    assert_eq!((report.buried, report.waiting), (1, 1));
+    let rejected = rejection(&mut events).await;
+    assert_eq!(
+        (rejected.operation_id.as_str(), rejected.state()),
+        ("old", TerminalState::DeadLettered)
+    );
+    assert_eq!(rejected.fault.unwrap().detail, "stranded");
+    let record = reported(&world, &long_ago).await;
+    assert_eq!(record.terminal(), TerminalState::DeadLettered);
+    assert_eq!(sweep(&mut sweeper).await.buried, 0);
+    // A worker that gets the message later finds that it has ended.
+    let script = Script::default();
+    let worker = Worker::start(&world.bus, settings(), script.clone());
+    nothing_pending(&world).await;
+    worker.stop().await;
+    assert_eq!(script.runs("old"), 0);
+}
+
+async fn the_sweeper_tells_what_nobody_told(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let now_ms = world.clock.now_ms();
+    let meta = world
+        .meta("op")
+        .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
+    world
+        .bus
+        .publish_work(&meta, &tool_call("works"))
+        .await
+        .unwrap();
+    let key = crate::LedgerKey::of::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
+    let done = v1::LedgerRecord {
+        state: LedgerState::EffectDone.into(),
+        terminal: TerminalState::Done.into(),
+        epoch: 1,
+        result: Some(v1::RecordedEvent {
+            subject: "dray.event.toolcall.v1.resolved.acme".to_owned(),
+            schema: "dray.v1.ToolCallResolved/1".to_owned(),
+            message_id: "acme/op:toolcall.resolved:0".to_owned(),
+            payload: b"\x0a\x02op".to_vec(),
+        }),
+        ..v1::LedgerRecord::default()
+    };
+    world.bus.ledger().write(&key, done, 0).await.unwrap();
+    let mut sweeper = Sweeper::new(world.bus.clone());
+    assert_eq!(sweep(&mut sweeper).await.told, 1);
+    let event = soon("the event", world.events(EVENTS).await.next())
+        .await
+        .unwrap();
+    assert_eq!(event.payload, &b"\x0a\x02op"[..]);
+    assert_eq!(
+        reported(&world, &meta).await.terminal(),
+        TerminalState::Done
+    );
+    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    assert!(letters.is_empty(), "what was done is not given up");
+}
+
+async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
+    let topology = small(|topology| topology.consumers[0].max_deliver = 1);
+    world.bus.apply_topology(&topology).await.unwrap();
+    let meta = submit(&world, "op", "works").await;
+    let mut puller = world.backend().puller(WORK, "file-resolver").await.unwrap();
+    let never = tokio_util::sync::CancellationToken::new();
+    let pulled = puller
+        .fetch(1, Duration::from_secs(5), &never)
+        .await
+        .unwrap();
+    pulled[0]
+        .acker
+        .send(Ack::Again(Duration::ZERO))
+        .await
+        .unwrap();
+    let gone = puller
+        .fetch(1, Duration::from_secs(1), &never)
+        .await
+        .unwrap();
+    assert!(gone.is_empty());
+    let mut sweeper = Sweeper::new(world.bus.clone());
+    let report = sweep(&mut sweeper).await;
+    assert_eq!(report.buried, 1, "long before its deadline: {report:?}");
+    assert_eq!(
+        reported(&world, &meta).await.terminal(),
+        TerminalState::DeadLettered
+    );
+}
