@@ -83,10 +83,9 @@ fn classify_v6(address: Ipv6Addr) -> Class {
 
 /// The IPv4 address inside an ISATAP interface identifier, `0:5efe:a.b.c.d` or `200:5efe:a.b.c.d` (RFC 5214 6.1).
 pub(crate) fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [.., a, b, c, d] = address.octets();
     match address.segments() {
-        [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => Some(Ipv4Addr::from_bits(
-            (u32::from(high) << 16) | u32::from(low),
-        )),
+        [_, _, _, _, 0 | 0x0200, 0x5efe, ..] => Some(Ipv4Addr::new(a, b, c, d)),
         _ => None,
     }
 }

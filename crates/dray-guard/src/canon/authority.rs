@@ -66,11 +66,10 @@ impl<'a> Authority<'a> {
 /// U-6 to U-8.
 fn plain_host(text: &str) -> Result<(Host, bool), Code> {
     let mapped = name::map(text)?;
-    if is_address_like(text) || is_address_like(&mapped) {
-        return match text.parse::<Ipv4Addr>() {
-            Ok(address) if address.to_string() == text => Ok((Host::Ip(address.into()), false)),
-            _ => Err(Code::AmbiguousHost),
-        };
+    if is_address_like(&mapped) {
+        // The standard parser takes four decimal octets without leading zeros: the printed form and nothing else.
+        let address: Ipv4Addr = text.parse().map_err(|_| Code::AmbiguousHost)?;
+        return Ok((Host::Ip(address.into()), false));
     }
     let (name, root_dot) = CanonicalName::from_mapped(&mapped)?;
     Ok((Host::Name(name), root_dot))

@@ -4,6 +4,7 @@ use super::*;
 
 mod differential;
 mod hosts;
+mod parts;
 
 #[track_caller]
 fn check(text: &str, canonical: &str) {

@@ -43,18 +43,18 @@ impl Nat64Prefix {
 
     /// The carried address: the four octets after the prefix, skipping bits 64 to 71, which must be zero.
     pub(super) fn decode(&self, address: Ipv6Addr) -> Option<Ipv4Addr> {
-        let bits = address.to_bits();
-        if octet_u(bits) != 0 {
+        if octet_u(address.to_bits()) != 0 {
             return None;
         }
-        // Closing the gap of eight bits makes the octets adjacent for every length.
-        let upper = (bits >> 64) << 64;
-        let closed = upper | ((bits << 72) >> 64);
-        let closed = if self.length() == 96 { bits } else { closed };
-        let shift = 96 - u32::from(self.length());
-        u32::try_from((closed >> shift) & u128::from(u32::MAX))
-            .ok()
-            .map(Ipv4Addr::from_bits)
+        let mut carried = address
+            .octets()
+            .into_iter()
+            .enumerate()
+            .skip(usize::from(self.length() / 8))
+            .filter(|(place, _)| *place != 8)
+            .map(|(_, octet)| octet);
+        let mut next = || carried.next();
+        Some(Ipv4Addr::new(next()?, next()?, next()?, next()?))
     }
 }
 

@@ -228,4 +228,5 @@ fn an_empty_set_matches_nothing() {
     let none = HostPatterns::parse::<[&str; 0]>([]).unwrap();
     assert!(none.is_empty());
     assert!(!none.matches(&url("https://a.example/")));
+    assert!(!HostPatterns::parse(["a.example"]).unwrap().is_empty());
 }

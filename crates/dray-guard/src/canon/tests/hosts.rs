@@ -151,6 +151,21 @@ fn u_7_international_names_are_mapped_without_transition() {
     check_refused("http://\u{308}a.example/", Code::InvalidUrl);
 }
 
+// U-8: the names that IANA made for trying out scripts.
+#[test]
+fn u_8_genuine_international_names_are_accepted() {
+    let check =
+        |host: &str, mapped: &str| check(&format!("http://{host}/"), &format!("http://{mapped}/"));
+    check("उदाहरण.परीक्षा", "xn--p1b6ci4b4b3a.xn--11b5bs3a9aj6g");
+    check("مثال.إختبار", "xn--mgbh0fb.xn--kgbechtv");
+    check("пример.испытание", "xn--e1afmkfd.xn--80akhbyknj4f");
+    check("실례.테스트", "xn--9n2bp8q.xn--9t4b11yi5a");
+    check("δοκιμή.example", "xn--jxalpdlp.example");
+    check("a.טעסט", "a.xn--deba0ad");
+    check("உதாரணம்.பரிட்சை", "xn--zkc6cc5bi7f6e.xn--hlcj6aya9esc7a");
+    check("例子.测试", "xn--fsqu00a.xn--0zwm56d");
+}
+
 // U-8
 #[test]
 fn u_8_disguised_hosts_are_ambiguous() {
