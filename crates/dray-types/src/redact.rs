@@ -19,27 +19,23 @@ const SHOWN_UNPARSED: usize = 80;
 impl RedactedUrl {
     /// Reduces a parsed URL.
     pub fn from_url(url: &Url) -> Self {
-        let host = url.host_str().unwrap_or_default();
-        let port = url
-            .port()
-            .map(|port| format!(":{port}"))
-            .unwrap_or_default();
-        let shown = format!("{}://{host}{port}{}", url.scheme(), url.path());
-        Self(escape(&shown, SHOWN))
+        Self::from_text(url.as_str())
     }
 
-    /// Reduces the text of a URL: at most 200 characters with controls escaped; for text that does not parse as
-    /// an absolute URL with a host, its first 80 characters up to the query, escaped.
+    /// Reduces the text of a URL, which stays spelt as it was written: at most 200 characters with controls
+    /// escaped; for text that does not parse as an absolute URL with a host, its first 80 characters, escaped.
     pub fn from_text(text: &str) -> Self {
-        match Url::parse(text) {
-            Ok(url) if url.has_host() => Self::from_url(&url),
-            _ => {
-                let end = text.find(['?', '#']).unwrap_or(text.len());
-                let visible = text.get(..end).unwrap_or_default();
-                let visible = visible.rsplit_once('@').map_or(visible, |(_, after)| after);
-                Self(escape(visible, SHOWN_UNPARSED))
-            }
-        }
+        let parses = Url::parse(text).is_ok_and(|url| url.has_host());
+        let end = text.find(['?', '#']).unwrap_or(text.len());
+        let visible = text.get(..end).unwrap_or_default();
+        let shown = match visible.split_once("://") {
+            Some((scheme, rest)) => format!("{scheme}://{}", without_user_info(rest)),
+            None => visible
+                .rsplit_once('@')
+                .map_or(visible, |(_, host)| host)
+                .to_owned(),
+        };
+        Self(escape(&shown, if parses { SHOWN } else { SHOWN_UNPARSED }))
     }
 
     /// The text to show.
@@ -58,6 +54,16 @@ impl fmt::Debug for RedactedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedactedUrl({})", self.0)
     }
+}
+
+/// What follows `://` without everything up to the last `@` of the authority.
+fn without_user_info(rest: &str) -> String {
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    format!("{host}{path}")
 }
 
 /// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
@@ -131,6 +137,9 @@ mod tests {
             "https://u:p@h.example:8443/a/b?X-Amz-Signature=s#f",
             "https://h.example:8443/a/b",
         );
+        check("http://2130706433/x", "http://2130706433/x");
+        check("http://u:p\\@h/x", "http://h/x");
+        check("http:u:p@h/x", "h/x");
         check("not a url?secret", "not a url");
         check("u:p@h/x?secret", "h/x");
         check("a\u{202e}b\n", "a\\u{202e}b\\u{a}");

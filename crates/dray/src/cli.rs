@@ -1,0 +1,266 @@
+//! What can be typed. The help texts here are the reference; `docs/cli.md` is generated from them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use dray_types::ByteSize;
+
+/// Exit codes, shown at the end of `--help`.
+const AFTER_HELP: &str = "\
+Exit codes:
+  0   done
+  1   refused or failed; the fault says what happened, why, and what to do
+  2   the command line is wrong
+  69  the bus or the store cannot be reached
+  78  the configuration is wrong
+
+Configuration comes from compiled defaults, one TOML file (--config), the environment (DRAY_<SECTION>__<FIELD>)
+and --set, in this order; `dray config show` prints the result and where each value came from.";
+
+/// Moves files between agents, tools, sandboxes, the outside web and people.
+#[derive(Debug, Parser)]
+#[command(name = "dray", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Global {
+    /// Configuration file (TOML).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Sets one configuration value, for example `egress-fetcher.enabled=true`. Can be given several times.
+    #[arg(long = "set", global = true, value_name = "SECTION.FIELD=VALUE")]
+    pub(crate) overrides: Vec<String>,
+    /// NATS server to use instead of the in-process bus, for example `nats://127.0.0.1:4222`.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) nats: Option<String>,
+    /// S3 endpoint to use instead of the embedded store, for example `http://127.0.0.1:9000`.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) s3: Option<String>,
+    /// Folder of the embedded store.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Tenant to act for.
+    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
+    pub(crate) tenant: String,
+    /// Machine-readable output: one JSON document or one per line on standard output.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows everything at work on this machine: no network, no keys.
+    Demo,
+    /// Runs services: all of them in one process, or some of them against NATS and S3.
+    Up(Up),
+    /// Resolves the `file:` references in the arguments of one tool call.
+    Resolve(Resolve),
+    /// Fetches one outside URL under the operator's policy.
+    Fetch(Fetch),
+    /// Puts, gets and links stored files.
+    #[command(subcommand)]
+    Artifact(Artifact),
+    /// Provisions or checks the streams and consumers on the NATS server.
+    #[command(subcommand)]
+    Topology(Topology),
+    /// Shows what happens on the bus.
+    #[command(subcommand)]
+    Events(Events),
+    /// Shows and restarts work that was given up (dead letters).
+    #[command(subcommand)]
+    Dlq(Dlq),
+    /// Checks and shows the configuration.
+    #[command(subcommand)]
+    Config(Config),
+    /// Asks a running service whether it is ready; for container health checks.
+    Healthcheck(Healthcheck),
+    /// Writes a generated reference page to standard output.
+    #[command(hide = true)]
+    Reference {
+        /// Which one: cli, configuration, faults, metrics or subjects.
+        page: String,
+    },
+}
+
+/// `dray up`
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Runs only this service. Can be given several times. Without it, every service runs.
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) only: Vec<String>,
+    /// Address of the health and metrics endpoint (and of the chat endpoint, once there is one).
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Address of the gRPC endpoint.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<SocketAddr>,
+}
+
+/// `dray resolve`
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// The arguments, a JSON object; `-` reads it from standard input.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) arguments: String,
+    /// Resolves references in nested objects and arrays too.
+    #[arg(long)]
+    pub(crate) nested: bool,
+    /// Largest file, for example `25MiB`.
+    #[arg(long, value_name = "N")]
+    pub(crate) size_limit: Option<ByteSize>,
+    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) app_policy: Option<PathBuf>,
+    /// Seconds to wait in all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
+}
+
+/// `dray fetch`
+#[derive(Debug, Args)]
+pub(crate) struct Fetch {
+    /// The URL, http or https.
+    pub(crate) url: String,
+    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) app_policy: Option<PathBuf>,
+    /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.
+    #[arg(long, value_name = "N")]
+    pub(crate) size_limit: Option<ByteSize>,
+    /// Where to write the content; `-` is standard output. Without it the content is only stored.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Seconds the fetch may take in all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) timeout: u64,
+}
+
+/// `dray artifact`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Artifact {
+    /// Stores a file and prints its digest.
+    Put {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Name for people; the file's own by default.
+        #[arg(long)]
+        name: Option<String>,
+        /// Media type label.
+        #[arg(long, default_value = "application/octet-stream")]
+        media_type: String,
+    },
+    /// Reads a stored file by its digest and checks it.
+    Get {
+        /// SHA-256 of the content, 64 hexadecimal digits.
+        sha256: String,
+        /// Where to write; `-` (the default) is standard output.
+        #[arg(short, long, default_value = "-")]
+        output: PathBuf,
+    },
+    /// Mints a link that opens a stored file for whoever holds it.
+    Url {
+        /// SHA-256 of the content, 64 hexadecimal digits.
+        sha256: String,
+        /// How long the link works, in seconds: 300 (5 minutes) to 604800 (7 days).
+        #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+        expires: u64,
+        /// File name that the link offers.
+        #[arg(long, default_value = "")]
+        name: String,
+        /// Media type that the link declares, where it is an inert one.
+        #[arg(long, default_value = "application/octet-stream")]
+        media_type: String,
+    },
+}
+
+/// `dray topology`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topology {
+    /// Creates missing streams, consumers and the ledger, and makes existing ones what they must be.
+    Apply {
+        #[command(flatten)]
+        size: TopologySize,
+    },
+    /// Compares what is there with what is needed. Changes nothing.
+    Check {
+        #[command(flatten)]
+        size: TopologySize,
+    },
+}
+
+/// How large the streams are made.
+#[derive(Debug, Args)]
+pub(crate) struct TopologySize {
+    /// Copies of every stream on different servers: 3 in production, 1 on a single server.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) replicas: usize,
+    /// Size of the servers' JetStream store; all streams together stay below 70 % of it.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub(crate) store_size: ByteSize,
+}
+
+/// `dray events`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Events {
+    /// Prints events as they come.
+    Tail {
+        /// Starts with events that are already stored.
+        #[arg(long)]
+        all: bool,
+        /// Stops after this many.
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+        /// Shows audit events instead of result events.
+        #[arg(long)]
+        audit: bool,
+    },
+}
+
+/// `dray dlq`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dlq {
+    /// Lists dead letters, newest last.
+    List {
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Shows one dead letter.
+    Show {
+        /// Its sequence, from `list`.
+        sequence: u64,
+    },
+    /// Starts the work of a dead letter again.
+    Redrive {
+        /// Its sequence, from `list`.
+        sequence: u64,
+    },
+}
+
+/// `dray config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Loads and validates; the exit code is the answer.
+    Check,
+    /// Prints every effective value and where it came from.
+    Show,
+}
+
+/// `dray healthcheck`
+#[derive(Debug, Args)]
+pub(crate) struct Healthcheck {
+    /// Address of the health endpoint.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+    pub(crate) http: SocketAddr,
+    /// Which probe: live, ready or started.
+    #[arg(long, default_value = "ready")]
+    pub(crate) probe: String,
+}

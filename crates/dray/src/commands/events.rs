@@ -1,0 +1,56 @@
+//! `dray events`: what happens on the bus, as it happens.
+
+use dray_bus::{EventFilter, Observed};
+
+use crate::cli::{Events, Global};
+use crate::commands::shown;
+use crate::outcome::{Failure, print_line};
+use crate::world::World;
+
+/// Prints events until there were enough of them or the command is interrupted.
+pub(crate) async fn run(global: &Global, events: &Events) -> Result<(), Failure> {
+    let Events::Tail { all, count, audit } = events;
+    let world = World::open_bus(global).await?;
+    let filter = EventFilter::new(if *audit {
+        "dray.audit.>"
+    } else {
+        "dray.event.>"
+    });
+    let filter = if *all { filter.from_start() } else { filter };
+    let unreadable = |error: dray_bus::events::EventError| {
+        Failure::Unreachable {
+        what: dray_service::host::Chain(&error).to_string(),
+        advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
+    }
+    };
+    let mut stream = world.bus.events(filter).await.map_err(unreadable)?;
+    let mut seen = 0;
+    while count.is_none_or(|count| seen < count) {
+        tokio::select! {
+            event = stream.next() => print(global, &event.map_err(unreadable)?),
+            _ = tokio::signal::ctrl_c() => break,
+        }
+        seen += 1;
+    }
+    world.close().await;
+    Ok(())
+}
+
+fn print(global: &Global, event: &Observed) {
+    let message = shown::message(&event.headers, &event.payload);
+    if global.json {
+        let line = serde_json::json!({
+            "sequence": event.sequence,
+            "time_ms": event.time_ms,
+            "subject": event.subject,
+            "message": message,
+        });
+        print_line(&line.to_string());
+    } else {
+        let time = shown::time(event.time_ms);
+        print_line(&format!(
+            "{time}  #{}  {}  {message}",
+            event.sequence, event.subject
+        ));
+    }
+}

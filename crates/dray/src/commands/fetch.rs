@@ -1,0 +1,272 @@
+//! `dray fetch`: one outside URL under the operator's policy.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_types::{Claim, Fault, Sha256Digest};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::cli::{Fetch, Global};
+use crate::commands::policy;
+use crate::outcome::{Failure, print_line};
+use crate::progress;
+use crate::world::World;
+
+/// Fetches, writes the content where it was asked for, and tells the verdict.
+pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
+    let request = v1::FetchRequest {
+        url: fetch.url.clone(),
+        app_policy: policy::read(fetch.app_policy.as_deref())?,
+        size_limit_bytes: fetch.size_limit.map_or(0, dray_types::ByteSize::as_u64),
+        tool_timeout_ms: fetch.timeout.saturating_mul(1_000),
+        sink: v1::Sink::Unspecified.into(),
+    };
+    let world = World::open(global, &["egress-fetcher"]).await?;
+    let outcome = answer(global, fetch, &world, &request).await;
+    world.close().await;
+    match outcome {
+        Ok(reply) => {
+            tell(global, fetch, &reply);
+            Ok(())
+        }
+        Err(Failure::Fault(fault)) if global.json => {
+            print_line(&denied(&fault).to_string());
+            Err(Failure::Reported)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Time beyond the fetch's own for the way there and back.
+const MARGIN: Duration = Duration::from_secs(5);
+
+async fn answer(
+    global: &Global,
+    fetch: &Fetch,
+    world: &World,
+    request: &v1::FetchRequest,
+) -> Result<v1::FetchReply, Failure> {
+    let meta = world.meta(Duration::from_secs(fetch.timeout) + MARGIN);
+    let waiting = progress::waiting("fetching", global.json);
+    let reply = world.bus.call(&meta, request).await;
+    waiting.finish_and_clear();
+    let reply = reply.map_err(Fault::from)?;
+    if let Some(output) = &fetch.output {
+        let content = reply.content.clone().ok_or_else(Fault::internal)?;
+        let content = Content::try_from(content).map_err(|_| Fault::internal())?;
+        write(global, world, &content, output).await?;
+    }
+    Ok(reply)
+}
+
+/// Writes content to a file or to standard output, checking it on the way.
+async fn write(
+    global: &Global,
+    world: &World,
+    content: &Content,
+    output: &Path,
+) -> Result<(), Failure> {
+    match content {
+        Content::Claim(claim) => write_claim(global, world, claim, output).await,
+        Content::Inline(bytes) => {
+            let mut sink = Sink::create(output).await?;
+            sink.write(bytes).await?;
+            sink.finish().await
+        }
+    }
+}
+
+/// Writes a stored artifact to a file or to standard output. A file appears only when all of it was checked.
+pub(crate) async fn write_claim(
+    global: &Global,
+    world: &World,
+    claim: &Claim,
+    output: &Path,
+) -> Result<(), Failure> {
+    let deadline = world.deadline(Duration::from_secs(3600));
+    let mut reader = world
+        .store()?
+        .read(world.tenant(), claim, deadline)
+        .await
+        .map_err(Fault::from)?;
+    let bar = progress::bytes(Some(claim.artifact.size), global.json);
+    let mut sink = Sink::create(output).await?;
+    while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
+        sink.write(&bytes).await?;
+        bar.inc(bytes.len() as u64);
+    }
+    bar.finish_and_clear();
+    sink.finish().await
+}
+
+/// Where content goes: standard output, or a file that gets its name when it is whole.
+enum Sink {
+    Stdout(tokio::io::Stdout),
+    File {
+        file: tokio::fs::File,
+        temporary: tempfile::TempPath,
+        target: std::path::PathBuf,
+    },
+}
+
+impl Sink {
+    async fn create(output: &Path) -> Result<Self, Failure> {
+        if output == Path::new("-") {
+            return Ok(Self::Stdout(tokio::io::stdout()));
+        }
+        let folder = match output.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let failed = || format!("cannot write {}", output.display());
+        let named = tempfile::Builder::new()
+            .prefix(".dray-")
+            .tempfile_in(folder)
+            .map_err(Failure::local(failed()))?;
+        let (file, temporary) = named.into_parts();
+        Ok(Self::File {
+            file: tokio::fs::File::from_std(file),
+            temporary,
+            target: output.to_path_buf(),
+        })
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Stdout(out) => out
+                .write_all(bytes)
+                .await
+                .map_err(Failure::local("cannot write to standard output")),
+            Self::File { file, target, .. } => file
+                .write_all(bytes)
+                .await
+                .map_err(Failure::local(format!("cannot write {}", target.display()))),
+        }
+    }
+
+    async fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Stdout(mut out) => out
+                .flush()
+                .await
+                .map_err(Failure::local("cannot write to standard output")),
+            Self::File {
+                mut file,
+                temporary,
+                target,
+            } => {
+                let failed = || format!("cannot write {}", target.display());
+                file.flush().await.map_err(Failure::local(failed()))?;
+                file.sync_all().await.map_err(Failure::local(failed()))?;
+                temporary
+                    .persist(&target)
+                    .map_err(|error| Failure::local(failed())(error.error))
+            }
+        }
+    }
+}
+
+fn allowed(reply: &v1::FetchReply) -> Value {
+    let sha256 = Sha256Digest::try_from(reply.sha256.as_slice())
+        .map(Sha256Digest::to_hex)
+        .unwrap_or_default();
+    json!({
+        "verdict": "allow",
+        "code": Value::Null,
+        "message": "fetched",
+        "size": reply.size,
+        "sha256": sha256,
+        "media_type": reply.media_type,
+        "name": reply.name,
+        "sniffed_media_type": reply.sniffed_media_type,
+        "final_url": reply.final_url,
+        "redirect_count": reply.redirect_count,
+        "length_verified": reply.length_verified,
+        "http_status": reply.http_status,
+    })
+}
+
+fn denied(fault: &Fault) -> Value {
+    let code = if fault.detail.is_empty() {
+        fault.code.as_str()
+    } else {
+        &fault.detail
+    };
+    json!({
+        "verdict": "deny",
+        "code": code,
+        "message": fault.message,
+        "size": Value::Null,
+        "sha256": Value::Null,
+        "media_type": Value::Null,
+        "name": Value::Null,
+        "fault": crate::outcome::fault_json(fault),
+    })
+}
+
+fn tell(global: &Global, fetch: &Fetch, reply: &v1::FetchReply) {
+    let verdict = allowed(reply);
+    if global.json {
+        print_line(&verdict.to_string());
+        return;
+    }
+    if fetch.output.as_deref() == Some(Path::new("-")) {
+        return;
+    }
+    let text = |field: &str| {
+        verdict
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    print_line(&format!(
+        "fetched {} ({} bytes)",
+        text("final_url"),
+        reply.size
+    ));
+    print_line(&format!("  sha256      {}", text("sha256")));
+    print_line(&format!("  media type  {} (declared)", text("media_type")));
+    if !reply.name.is_empty() {
+        print_line(&format!("  name        {}", reply.name));
+    }
+    match &fetch.output {
+        Some(output) => print_line(&format!("  written to  {}", output.display())),
+        None => print_line("  Give -o FILE to keep the content as a file."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::FaultCode;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_precise_code() {
+        let fault = Fault::new(FaultCode::Denied, "No.").detail("ssrf_blocked");
+        let line = denied(&fault);
+        assert_eq!(
+            (line["verdict"].as_str(), line["code"].as_str()),
+            (Some("deny"), Some("ssrf_blocked"))
+        );
+    }
+
+    #[tokio::test]
+    async fn an_unfinished_file_never_appears() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("out");
+        let mut sink = Sink::create(&target).await.unwrap();
+        sink.write(b"half").await.unwrap();
+        drop(sink);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+
+        let mut sink = Sink::create(&target).await.unwrap();
+        sink.write(b"whole").await.unwrap();
+        sink.finish().await.unwrap();
+        assert_eq!(std::fs::read(&target).unwrap(), b"whole");
+    }
+}

@@ -1,0 +1,60 @@
+//! `dray healthcheck`: the health of a running process, as an exit code.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::cli::{Global, Healthcheck};
+use crate::outcome::{Failure, print_line};
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most bytes of an answer that are read.
+const ANSWER_LIMIT: u64 = 64 * 1024;
+
+/// Asks one probe; anything but `200` is a failure.
+pub(crate) async fn run(global: &Global, healthcheck: &Healthcheck) -> Result<(), Failure> {
+    let Healthcheck { http, probe } = healthcheck;
+    if !matches!(probe.as_str(), "live" | "ready" | "started") {
+        return Err(Failure::Usage(format!(
+            "--probe: `{probe}` is none of live, ready, started"
+        )));
+    }
+    let advice = format!("Check that a service listens on {http} (`http.listen`).");
+    let unreachable = |what: String| Failure::Unreachable {
+        what,
+        advice: advice.clone(),
+    };
+    let asked = tokio::time::timeout(PATIENCE, ask(*http, probe)).await;
+    let answer = asked
+        .map_err(|_| {
+            unreachable(format!(
+                "{http} did not answer within {} s",
+                PATIENCE.as_secs()
+            ))
+        })?
+        .map_err(|error| unreachable(format!("{http} cannot be asked: {error}")))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let good = head.split_whitespace().nth(1) == Some("200");
+    if global.json {
+        print_line(&json!({ "probe": probe, "good": good, "answer": body.trim() }).to_string());
+    } else {
+        print_line(&format!("{probe}: {}", if good { "yes" } else { "no" }));
+        print_line(body.trim());
+    }
+    if good { Ok(()) } else { Err(Failure::Reported) }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operator names the address of its own service"
+)]
+async fn ask(address: std::net::SocketAddr, probe: &str) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET /{probe} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

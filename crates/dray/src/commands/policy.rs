@@ -1,0 +1,71 @@
+//! The app's policy file: `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+
+use std::path::Path;
+
+use dray_proto::v1;
+use serde::Deserialize;
+
+use crate::outcome::Failure;
+
+/// `features.external_url_fetch` of a manifest. Absent and `null` mean the same; an empty list does not.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    #[serde(default)]
+    enabled: Option<bool>,
+    #[serde(default)]
+    host_allowlist: Option<Vec<String>>,
+}
+
+/// Reads the policy file, when one is named.
+pub(crate) fn read(path: Option<&Path>) -> Result<Option<v1::AppPolicy>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(Failure::local(format!("cannot read {}", path.display())))?;
+    parse(&text)
+        .map(Some)
+        .map_err(|error| Failure::Usage(format!("--app-policy {}: {error}", path.display())))
+}
+
+fn parse(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
+    let PolicyFile {
+        enabled,
+        host_allowlist,
+    } = serde_json::from_str(text)?;
+    Ok(v1::AppPolicy {
+        enabled,
+        host_allowlist: host_allowlist.map(|patterns| v1::HostAllowlist { patterns }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_empty_differ() {
+        let check = |text: &str| {
+            parse(text)
+                .unwrap()
+                .host_allowlist
+                .map(|list| list.patterns)
+        };
+        assert_eq!(check("{}"), None);
+        assert_eq!(check(r#"{"enabled": null, "host_allowlist": null}"#), None);
+        assert_eq!(check(r#"{"host_allowlist": []}"#), Some(Vec::new()));
+        assert_eq!(parse(r#"{"enabled": false}"#).unwrap().enabled, Some(false));
+    }
+
+    #[test]
+    fn typing_errors_are_not_silently_permissive() {
+        for wrong in [
+            r#"{"enable": false}"#,
+            r#"{"enabled": "no"}"#,
+            r#"{"host_allowlist": "a.example"}"#,
+            "[]",
+            "",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `dray resolve`: the arguments of one tool call, with content in place of references.
+
+use std::io::Read as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_proto::INLINE_LIMIT;
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_store::Label;
+use dray_types::{ByteSize, Fault, OperationId};
+
+use crate::cli::{Global, Resolve};
+use crate::commands::policy;
+use crate::outcome::{Failure, print_line};
+use crate::progress;
+use crate::world::World;
+
+/// Resolved arguments larger than this are not printed.
+const PRINTED: ByteSize = ByteSize::mib(512);
+
+/// Resolves and prints the arguments.
+pub(crate) async fn run(global: &Global, resolve: &Resolve) -> Result<(), Failure> {
+    let arguments = arguments(&resolve.arguments)?;
+    let app_policy = policy::read(resolve.app_policy.as_deref())?;
+    let world = World::open(global, &["file-resolver", "egress-fetcher"]).await?;
+    let outcome = answer(global, resolve, &world, arguments, app_policy).await;
+    world.close().await;
+    print_line(&outcome?);
+    Ok(())
+}
+
+fn arguments(given: &str) -> Result<Bytes, Failure> {
+    if given != "-" {
+        return Ok(Bytes::copy_from_slice(given.as_bytes()));
+    }
+    let mut text = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut text)
+        .map_err(Failure::local("cannot read standard input"))?;
+    Ok(text.into())
+}
+
+async fn answer(
+    global: &Global,
+    resolve: &Resolve,
+    world: &World,
+    arguments: Bytes,
+    app_policy: Option<v1::AppPolicy>,
+) -> Result<String, Failure> {
+    let meta = world.meta(Duration::from_secs(resolve.timeout));
+    let request = v1::ResolveRequest {
+        arguments: Some(content(world, &meta.operation, arguments).await?.into()),
+        options: Some(v1::ResolveOptions {
+            size_limit_bytes: resolve.size_limit.map_or(0, ByteSize::as_u64),
+            external_url_fetch: app_policy,
+            nested: resolve.nested,
+            tool_timeout_ms: 0,
+        }),
+        credentials: None,
+        tool: String::new(),
+        presign: false,
+    };
+    let waiting = progress::waiting("resolving", global.json);
+    let reply = world.bus.call(&meta, &request).await;
+    waiting.finish_and_clear();
+    match reply
+        .map_err(Fault::from)?
+        .outcome
+        .ok_or_else(Fault::internal)?
+    {
+        v1::resolve_reply::Outcome::Resolved(resolved) => text(world, resolved).await,
+        v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection(invalid).into()),
+    }
+}
+
+/// Arguments for the request: inline while they are few, stored first when they are many.
+async fn content(
+    world: &World,
+    operation: &OperationId,
+    arguments: Bytes,
+) -> Result<Content, Failure> {
+    if arguments.len() <= INLINE_LIMIT {
+        return Ok(Content::Inline(arguments));
+    }
+    let label = Label::new("application/json", "arguments.json");
+    let claim = world
+        .store()?
+        .put(world.tenant(), operation, arguments, label)
+        .await
+        .map_err(Fault::from)?;
+    Ok(Content::Claim(claim))
+}
+
+/// The fault of a rejected argument, with the sentence that the model would see.
+fn rejection(invalid: v1::InvalidParameter) -> Fault {
+    let fault = invalid.fault.map_or_else(Fault::internal, Fault::from);
+    Fault {
+        message: invalid.tool_message,
+        ..fault
+    }
+}
+
+async fn text(world: &World, resolved: v1::ResolvedArguments) -> Result<String, Failure> {
+    let content = resolved.arguments.ok_or_else(Fault::internal)?;
+    let bytes = match Content::try_from(content).map_err(|_| Fault::internal())? {
+        Content::Inline(bytes) => bytes,
+        Content::Claim(claim) => {
+            let deadline = world.deadline(Duration::from_secs(600));
+            let reader = world
+                .store()?
+                .read(world.tenant(), &claim, deadline)
+                .await
+                .map_err(Fault::from)?;
+            reader.read_all(PRINTED).await.map_err(Fault::from)?
+        }
+    };
+    String::from_utf8(bytes.into()).map_err(|_| Fault::internal().into())
+}

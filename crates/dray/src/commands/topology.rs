@@ -1,0 +1,46 @@
+//! `dray topology`: what the NATS server must hold before services start.
+
+use dray_bus::Topology as Wanted;
+use serde_json::json;
+
+use crate::cli::{Global, Topology};
+use crate::outcome::{Failure, print_line};
+use crate::world::World;
+
+/// Applies or checks.
+pub(crate) async fn run(global: &Global, topology: &Topology) -> Result<(), Failure> {
+    let world = World::open_bus(global).await?;
+    let (Topology::Apply { size } | Topology::Check { size }) = topology;
+    let wanted = Wanted::new(size.replicas, size.store_size.as_u64());
+    let unreachable = |error: dray_bus::TopologyError| Failure::Unreachable {
+        what: dray_service::host::Chain(&error).to_string(),
+        advice: "Use an identity that may manage streams and consumers, and check the server."
+            .to_owned(),
+    };
+    let mismatches = match topology {
+        Topology::Apply { .. } => world.bus.apply_topology(&wanted).await,
+        Topology::Check { .. } => world.bus.verify_topology(&wanted).await,
+    };
+    world.close().await;
+    let mismatches: Vec<String> = mismatches
+        .map_err(unreachable)?
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if global.json {
+        print_line(
+            &json!({ "right": mismatches.is_empty(), "differences": mismatches }).to_string(),
+        );
+    } else if mismatches.is_empty() {
+        print_line("streams and consumers are as they must be");
+    } else {
+        for mismatch in &mismatches {
+            print_line(&format!("differs: {mismatch}"));
+        }
+    }
+    if mismatches.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Reported)
+    }
+}

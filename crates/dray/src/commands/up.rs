@@ -1,0 +1,57 @@
+//! `dray up`: services until a signal ends them.
+
+use crate::cli::{Global, Up};
+use crate::outcome::{Failure, note, print_line};
+use crate::world;
+use dray_service::host::Addresses;
+use dray_service::{ExitStatus, Running};
+use serde_json::json;
+
+/// Starts the wanted services, tells where they listen, and stops them in order on SIGTERM or SIGINT. A second
+/// signal ends the process at once.
+pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
+    let mut sources = world::sources(global)?;
+    if let Some(address) = up.http {
+        sources = sources.set("http.listen", address.to_string());
+    }
+    if let Some(address) = up.grpc {
+        sources = sources.set("grpc.listen", address.to_string());
+    }
+    let mut host = world::host(sources).install_subscriber();
+    if !up.only.is_empty() {
+        host = host.only(up.only.iter().cloned());
+    }
+    let names = if up.only.is_empty() {
+        host.names().join(", ")
+    } else {
+        up.only.join(", ")
+    };
+    let announce = |running: &Running| announce(global, &names, running.addresses());
+    match dray_service::serve_with(host, announce).await {
+        Ok(ExitStatus::Success) => Ok(()),
+        Ok(_) => Err(Failure::Reported),
+        Err(error) => Err(world::refused(&error)),
+    }
+}
+
+fn announce(global: &Global, names: &str, addresses: Addresses) {
+    let shown = |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
+    if global.json {
+        let line = json!({
+            "services": names.split(", ").collect::<Vec<_>>(),
+            "http": shown(addresses.http),
+            "grpc": shown(addresses.grpc),
+        });
+        print_line(&line.to_string());
+        return;
+    }
+    note(&format!("running: {names}"));
+    if let Some(http) = shown(addresses.http) {
+        note(&format!(
+            "health and metrics: http://{http}/ready http://{http}/metrics"
+        ));
+    }
+    if let Some(grpc) = shown(addresses.grpc) {
+        note(&format!("gRPC: {grpc} (health and reflection included)"));
+    }
+}

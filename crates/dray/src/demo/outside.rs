@@ -1,0 +1,128 @@
+//! A simulated outside world: names that resolve to public addresses, and servers behind them.
+//!
+//! Only the demo's resolver and dialer know it. They stand where DNS and the kernel's sockets stand in the product, so
+//! everything between them (policy, guard, pinning, limits, audit) is the real thing. Nothing leaves the process.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::resolve::{DnsError, Resolver};
+use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
+use dray_testkit::http::{Responder, Script, Seen, converse};
+use futures_util::future::BoxFuture;
+use tokio_util::task::TaskTracker;
+
+/// Where every harmless name of the demo resolves to.
+const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
+/// The name that answers differently the second time.
+pub(crate) const REBINDING: &str = "rebind.attacker.example";
+/// Size of the large file.
+pub(crate) const LARGE: usize = 3 << 20;
+
+/// The world; clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    responder: Responder,
+    lookups: Arc<Mutex<HashMap<String, u32>>>,
+    dialled: Arc<Mutex<Vec<IpAddr>>>,
+    tasks: TaskTracker,
+}
+
+impl Outside {
+    /// A world nobody has visited yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            responder: Responder::new(answer),
+            lookups: Arc::default(),
+            dialled: Arc::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Every address that was connected to, in order.
+    pub(crate) fn dialled(&self) -> Vec<IpAddr> {
+        self.dialled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, DnsError> {
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = lookups.entry(name.to_owned()).or_default();
+        *count += 1;
+        match name {
+            "files.example.org" | "short.example.org" | "www.example.org" => Ok(vec![PUBLIC]),
+            REBINDING if *count == 1 => Ok(vec![PUBLIC]),
+            REBINDING => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
+            _ => Err(DnsError::NotFound),
+        }
+    }
+}
+
+impl Resolver for Outside {
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        _judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+        Box::pin(async move {
+            let addresses = self.addresses(name.as_str())?;
+            Ok(Answer {
+                name: name.clone(),
+                cnames: Vec::new(),
+                addresses,
+            })
+        })
+    }
+}
+
+impl Dialer for Outside {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let peer = to.socket_addr();
+            self.dialled
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(peer.ip());
+            let (ours, theirs) = tokio::io::duplex(256 * 1024);
+            let responder = self.responder.clone();
+            self.tasks.spawn(async move {
+                // A client that hangs up early is part of the show.
+                let _ = converse(theirs, &responder).await;
+            });
+            Ok(Stream {
+                io: Box::new(ours),
+                peer,
+                local_port: 40_000,
+            })
+        })
+    }
+}
+
+fn answer(seen: &Seen) -> Script {
+    let host = seen.field("host").unwrap_or_default();
+    match (host, seen.target()) {
+        ("files.example.org", "/prices.csv") => Script::with_fields(
+            &[("Content-Type", "text/csv; charset=utf-8")],
+            "item,price\ncrane hour,420\nchassis day,35\n",
+        ),
+        ("files.example.org", "/photos.bin") => Script::with_fields(
+            &[("Content-Type", "application/octet-stream")],
+            vec![0x5a; LARGE],
+        ),
+        ("short.example.org", "/p") => Script::redirect(301, "http://www.example.org/prices"),
+        ("www.example.org", "/prices") => Script::redirect(302, "/moved/prices"),
+        ("www.example.org", "/moved/prices") => {
+            Script::redirect(307, "http://files.example.org/prices.csv")
+        }
+        ("www.example.org", "/to-metadata") => {
+            Script::redirect(302, "http://169.254.169.254/latest/meta-data/")
+        }
+        (REBINDING, "/") => Script::redirect(302, "/again"),
+        _ => Script::status(404),
+    }
+}

@@ -1,0 +1,388 @@
+//! What the demo shows, step by step. Every step checks what it shows: a demo that lies fails.
+
+use bytes::Bytes;
+use dray_proto::convert::Content;
+use dray_proto::{Event as _, v1};
+use dray_types::{ByteSize, Claim, Fault, RedactedUrl, Sha256Digest};
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use crate::demo::Teller;
+use crate::demo::outside::{LARGE, REBINDING};
+use crate::demo::system::{System, next};
+use crate::outcome::Failure;
+
+/// Resolves, claims, follows, refuses, and answers an event.
+pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller
+        .chapter("Drayage demo. Every service runs in this process; nothing leaves this machine.");
+    forms(system, teller).await?;
+    claim(system, teller).await?;
+    redirects(system, teller).await?;
+    refusals(system, teller).await?;
+    event(system, teller).await?;
+    hint(teller);
+    Ok(())
+}
+
+/// A PNG of one pixel.
+const PIXEL: &[u8] = &[
+    0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0,
+    1, 0, 0, 0, 1, 8, 6, 0, 0, 0, 0x1f, 0x15, 0xc4, 0x89,
+];
+
+async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter("1. A tool call with file references in its arguments gets content instead.");
+    system
+        .dial
+        .put("demo/notes.txt", "Crane 4 is back at noon.\n", "text/plain");
+    system.dial.put("demo/logo.png", PIXEL, "image/png");
+    let arguments = json!({
+        "note": "file:text::files/demo/notes.txt",
+        "logo": "file:base64::files/demo/logo.png",
+        "link": "file:url::https://files.example.org/prices.csv",
+        "prices": "file:text::http://files.example.org/prices.csv",
+        "plain": "ordinary text stays as it is",
+    });
+    let resolved = resolve(system, &arguments, false).await?;
+    let Content::Inline(bytes) = content(&resolved)? else {
+        return Err(untrue("the result is small"));
+    };
+    let after: Value = serde_json::from_slice(&bytes).map_err(|_| untrue("the result is JSON"))?;
+    for (name, before) in arguments.as_object().into_iter().flatten() {
+        let found = after.get(name).map(Value::to_string).unwrap_or_default();
+        teller.line(
+            name,
+            &format!(
+                "{}  →  {}",
+                before.as_str().unwrap_or_default(),
+                cut(&found)
+            ),
+        );
+    }
+    check(
+        after["note"] == "Crane 4 is back at noon.\n",
+        "text is decoded",
+    )?;
+    check(
+        after["link"] == "https://files.example.org/prices.csv",
+        "url references are left alone",
+    )?;
+    check(
+        after["plain"] == arguments["plain"],
+        "ordinary text is not touched",
+    )?;
+    teller.fact("resolved", after);
+    Ok(())
+}
+
+async fn claim(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter(
+        "2. What is too big for a message travels as a claim, with a link for whoever needs one.",
+    );
+    let arguments = json!({ "photos": "file:base64::http://files.example.org/photos.bin" });
+    let resolved = resolve(system, &arguments, true).await?;
+    let Content::Claim(claim) = content(&resolved)? else {
+        return Err(untrue("the result is large"));
+    };
+    let stored = read(system, &claim).await?;
+    check(
+        Sha256Digest::of(&stored) == claim.artifact.sha256,
+        "the stored bytes have the claimed digest",
+    )?;
+    let link = resolved.url.ok_or_else(|| untrue("a link was asked for"))?;
+    let shown = RedactedUrl::from_text(&link.url);
+    teller.line(
+        "file",
+        &format!("{LARGE} bytes from the outside world, as base64"),
+    );
+    teller.line(
+        "claim",
+        &format!(
+            "{} bytes, sha256 {}",
+            claim.artifact.size, claim.artifact.sha256
+        ),
+    );
+    teller.line("link", &format!("{shown}?… (signed, ends by itself)"));
+    teller.line(
+        "checked",
+        "read back from the store, length and digest as claimed",
+    );
+    teller.fact(
+        "claim",
+        json!({ "size": claim.artifact.size, "sha256": claim.artifact.sha256.to_hex() }),
+    );
+    Ok(())
+}
+
+async fn redirects(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter("3. Redirects are followed, and every hop is judged anew.");
+    let reply = fetch(system, "http://short.example.org/p").await??;
+    check(reply.redirect_count == 3, "three redirects were followed")?;
+    teller.line("asked", "http://short.example.org/p");
+    teller.line(
+        "followed",
+        &format!("{} redirects, to {}", reply.redirect_count, reply.final_url),
+    );
+    teller.line(
+        "got",
+        &format!("{} bytes, {}", reply.size, reply.media_type),
+    );
+    teller.fact(
+        "redirects",
+        json!({ "followed": reply.redirect_count, "final_url": reply.final_url }),
+    );
+    Ok(())
+}
+
+async fn refusals(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter("4. Addresses inside are never dialled, however they are written.");
+    let rebinding = format!("http://{REBINDING}/");
+    let attempts = [
+        (
+            "a redirect to the metadata service",
+            "http://www.example.org/to-metadata",
+            "ssrf_blocked",
+        ),
+        (
+            "a name that turns to loopback",
+            rebinding.as_str(),
+            "ssrf_blocked",
+        ),
+        (
+            "loopback as one number",
+            "http://2130706433/",
+            "ambiguous_host",
+        ),
+        (
+            "loopback in plain sight",
+            "http://127.0.0.1/",
+            "ssrf_blocked",
+        ),
+    ];
+    let mut audits = system.events("dray.audit.>").await?;
+    for (what, url, expected) in attempts {
+        let Err(fault) = fetch(system, url).await? else {
+            return Err(untrue("the address is refused"));
+        };
+        check(
+            fault.detail == expected,
+            "the refusal has the expected reason",
+        )?;
+        teller.line("tried", &format!("{url}  ({what})"));
+        teller.line("refused", &fault.message);
+        let audit = audit_of(&mut audits, expected, url).await?;
+        teller.line("audit", &audit_line(&audit));
+        teller.fact(
+            "refused",
+            json!({ "url": url, "code": fault.detail, "message": fault.message }),
+        );
+    }
+    let dialled = system.outside.dialled();
+    let inside = dialled
+        .iter()
+        .filter(|address| address.to_string() != "93.184.215.14")
+        .count();
+    check(inside == 0, "no inside address was dialled")?;
+    teller.line(
+        "dialled",
+        &format!(
+            "{} connections in this demo, {inside} of them to an inside address",
+            dialled.len()
+        ),
+    );
+    Ok(())
+}
+
+/// The audit event of the attempt: the next one with this reason and host.
+async fn audit_of(
+    audits: &mut dray_bus::EventStream,
+    code: &str,
+    url: &str,
+) -> Result<v1::EgressAudit, Failure> {
+    loop {
+        let audit: v1::EgressAudit = next(audits)
+            .await?
+            .decode()
+            .map_err(|_| Fault::internal())?;
+        if audit.code == code && (audit.url_host.is_empty() || url.contains(&audit.url_host)) {
+            return Ok(audit);
+        }
+    }
+}
+
+fn audit_line(audit: &v1::EgressAudit) -> String {
+    let hops: Vec<String> = audit
+        .hops
+        .iter()
+        .map(|hop| {
+            let answers: Vec<_> = hop
+                .answers
+                .iter()
+                .map(|answer| format!("{} is {}", answer.address, answer.class))
+                .collect();
+            match answers.is_empty() {
+                true => hop.host.clone(),
+                false => format!("{} [{}]", hop.host, answers.join(", ")),
+            }
+        })
+        .collect();
+    let hops = if audit.hops.is_empty() {
+        "none".to_owned()
+    } else {
+        hops.join(" then ")
+    };
+    format!(
+        "verdict={} code={} phase={} hops={hops}",
+        audit.verdict, audit.code, audit.phase
+    )
+}
+
+async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter("5. A tool call published as an event is resolved and answered by an event.");
+    let mut events = system.events("dray.event.toolcall.>").await?;
+    let meta = system.meta();
+    let arguments = json!({ "body": "file:text::files/demo/notes.txt" }).to_string();
+    let work = v1::ToolCallRequested {
+        tool_call_id: "call-1".to_owned(),
+        tool: "send_mail".to_owned(),
+        arguments: Some(Content::Inline(Bytes::from(arguments.clone())).into()),
+        options: None,
+    };
+    system
+        .bus()
+        .publish_work(&meta, &work)
+        .await
+        .map_err(|_| Fault::internal())?;
+    teller.line(
+        "in",
+        &format!(
+            "dray.work.toolcall.v1.resolve.{}  {arguments}",
+            system.tenant().token()
+        ),
+    );
+    let observed = next(&mut events).await?;
+    check(
+        observed.subject.contains(v1::ToolCallResolved::PAST),
+        "the answer is a resolved event",
+    )?;
+    let answer =
+        v1::ToolCallResolved::decode(observed.payload.clone()).map_err(|_| Fault::internal())?;
+    check(
+        answer.operation_id == meta.operation.as_str(),
+        "the answer belongs to the request",
+    )?;
+    let resolved = answer
+        .resolved
+        .ok_or_else(|| untrue("the event holds the arguments"))?;
+    let Content::Inline(bytes) = content(&resolved)? else {
+        return Err(untrue("the arguments are small"));
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    teller.line("out", &format!("{}  {text}", observed.subject));
+    teller.fact(
+        "event",
+        json!({ "subject": observed.subject, "arguments": text }),
+    );
+    Ok(())
+}
+
+fn hint(teller: &Teller) {
+    teller.chapter("Next:");
+    teller.line(
+        "",
+        "dray up                                     run all services on this machine",
+    );
+    teller.line(
+        "",
+        "EXTERNAL_URL_FETCH_ENABLED=true dray fetch https://… --json",
+    );
+    teller.line(
+        "",
+        "dray resolve --arguments '{\"page\": \"file:text::https://…\"}'",
+    );
+    teller.line(
+        "",
+        "docker compose up                           NATS, MinIO and one container per service",
+    );
+}
+
+async fn resolve(
+    system: &System,
+    arguments: &Value,
+    presign: bool,
+) -> Result<v1::ResolvedArguments, Failure> {
+    let request = v1::ResolveRequest {
+        arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+        options: None,
+        credentials: Some(System::credentials()),
+        tool: "demo".to_owned(),
+        presign,
+    };
+    let reply = system
+        .bus()
+        .call(&system.meta(), &request)
+        .await
+        .map_err(Fault::from)?;
+    match reply.outcome {
+        Some(v1::resolve_reply::Outcome::Resolved(resolved)) => Ok(resolved),
+        Some(v1::resolve_reply::Outcome::Invalid(invalid)) => Err(invalid
+            .fault
+            .map_or_else(Fault::internal, Fault::from)
+            .into()),
+        None => Err(Fault::internal().into()),
+    }
+}
+
+async fn fetch(system: &System, url: &str) -> Result<Result<v1::FetchReply, Fault>, Failure> {
+    let request = v1::FetchRequest {
+        url: url.to_owned(),
+        ..v1::FetchRequest::default()
+    };
+    Ok(system
+        .bus()
+        .call(&system.meta(), &request)
+        .await
+        .map_err(Fault::from))
+}
+
+fn content(resolved: &v1::ResolvedArguments) -> Result<Content, Failure> {
+    let content = resolved
+        .arguments
+        .clone()
+        .ok_or_else(|| untrue("the reply holds the arguments"))?;
+    Content::try_from(content).map_err(|_| untrue("the reply is well-formed"))
+}
+
+async fn read(system: &System, claim: &Claim) -> Result<Bytes, Failure> {
+    let reader = system
+        .store()
+        .read(system.tenant(), claim, system.deadline())
+        .await
+        .map_err(Fault::from)?;
+    Ok(reader
+        .read_all(ByteSize::mib(16))
+        .await
+        .map_err(Fault::from)?)
+}
+
+fn check(true_so: bool, claim: &str) -> Result<(), Failure> {
+    if true_so { Ok(()) } else { Err(untrue(claim)) }
+}
+
+/// The demo claims something that is not so: a bug, and an exit code to match.
+fn untrue(claim: &str) -> Failure {
+    Failure::Fault(Fault::new(
+        dray_types::FaultCode::Internal,
+        format!("The demo expected that {claim}."),
+    ))
+}
+
+/// At most one terminal line of a value.
+fn cut(text: &str) -> String {
+    if text.chars().count() <= 60 {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(57).collect();
+    format!("{head}… ({} characters)", text.chars().count())
+}

@@ -1,0 +1,187 @@
+//! How a command ends: exit codes, and faults as what happened, why, and what to do.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use dray_types::{Fault, FaultCode, Retry};
+use serde_json::{Value, json};
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Refused or failed, with a reason that can be acted on.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// The command line makes no sense; the text says what would.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration is wrong; the text names key, source and value.
+    #[error("{0}")]
+    Configuration(String),
+    /// The bus or the store cannot be reached.
+    #[error("{what}")]
+    Unreachable {
+        /// What was tried.
+        what: String,
+        /// What to do about it.
+        advice: String,
+    },
+    /// Anything on this machine: a file that cannot be read, a full disk.
+    #[error("{what}")]
+    Local {
+        /// What was tried.
+        what: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The message was already printed; only the exit code is left to set.
+    #[error("reported")]
+    Reported,
+}
+
+impl Failure {
+    /// A failed file operation.
+    pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Local { what, source }
+    }
+
+    /// The documented exit code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
+            Self::Usage(_) => 2,
+            Self::Unreachable { .. } => 69,
+            Self::Configuration(_) => 78,
+        })
+    }
+
+    /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
+    pub(crate) fn report(&self, as_json: bool) {
+        if matches!(self, Self::Reported) {
+            return;
+        }
+        if as_json {
+            print_line(&json!({ "fault": self.to_json() }).to_string());
+        } else {
+            let _ = std::io::stderr().write_all(self.to_text().as_bytes());
+        }
+    }
+
+    fn as_fault(&self) -> Fault {
+        match self {
+            Self::Fault(fault) => fault.clone(),
+            Self::Usage(text) => Fault::new(FaultCode::InvalidArgument, text).detail("usage"),
+            Self::Configuration(text) => {
+                Fault::new(FaultCode::InvalidArgument, text).detail("config_invalid")
+            }
+            Self::Unreachable { what, advice } => Fault::new(FaultCode::Unavailable, what)
+                .detail("unreachable")
+                .advice(advice),
+            Self::Local { what, source } => {
+                Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
+            }
+            Self::Reported => Fault::internal(),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        fault_json(&self.as_fault())
+    }
+
+    fn to_text(&self) -> String {
+        let fault = self.as_fault();
+        let mut text = format!("error: {}\n", fault.message);
+        let reason = if fault.detail.is_empty() {
+            fault.code.to_string()
+        } else {
+            format!("{} ({})", fault.detail, fault.code)
+        };
+        text.push_str(&format!("  why:  {reason}\n"));
+        if !fault.advice.is_empty() {
+            text.push_str(&format!("  do:   {}\n", fault.advice));
+        }
+        if let Retry::After(delay) = fault.retry {
+            text.push_str(&format!(
+                "  retry: worth trying again after {} ms\n",
+                delay.as_millis()
+            ));
+        }
+        if !fault.trace_id.is_empty() {
+            text.push_str(&format!("  trace: {}\n", fault.trace_id));
+        }
+        text
+    }
+}
+
+/// A fault as scripts see it.
+pub(crate) fn fault_json(fault: &Fault) -> Value {
+    let retry_after_ms = match fault.retry {
+        Retry::Never => Value::Null,
+        Retry::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+    };
+    json!({
+        "code": fault.code.as_str(),
+        "detail": fault.detail,
+        "message": fault.message,
+        "advice": fault.advice,
+        "retryable": fault.is_retryable(),
+        "retry_after_ms": retry_after_ms,
+        "trace_id": fault.trace_id,
+    })
+}
+
+/// Writes one line to standard output. A closed pipe (`dray … | head`) is not an error worth telling.
+pub(crate) fn print_line(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out
+        .write_all(line.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
+}
+
+/// Writes one line for people to standard error.
+pub(crate) fn note(line: &str) {
+    let mut out = std::io::stderr().lock();
+    let _ = out
+        .write_all(line.as_bytes())
+        .and_then(|()| out.write_all(b"\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn faults_say_what_why_and_what_to_do() {
+        let fault = Fault::new(FaultCode::Denied, "It is refused.")
+            .detail("ssrf_blocked")
+            .advice("Name another host.")
+            .retry_after(Duration::from_millis(5));
+        let text = Failure::from(fault.clone()).to_text();
+        assert_eq!(
+            text,
+            "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
+        );
+        assert_eq!(fault_json(&fault)["retry_after_ms"], 5);
+    }
+
+    #[test]
+    fn exit_codes_are_the_documented_ones() {
+        let check =
+            |failure: &Failure, code: u8| assert_eq!(failure.exit_code(), ExitCode::from(code));
+        check(&Failure::from(Fault::internal()), 1);
+        check(&Failure::Usage(String::new()), 2);
+        check(
+            &Failure::Unreachable {
+                what: String::new(),
+                advice: String::new(),
+            },
+            69,
+        );
+        check(&Failure::Configuration(String::new()), 78);
+    }
+}

@@ -1,0 +1,38 @@
+//! Progress of long transfers, on standard error and only for people.
+
+use std::io::IsTerminal as _;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar that counts bytes: drawn on a terminal, silent elsewhere and with `--json`.
+pub(crate) fn bytes(total: Option<u64>, silent: bool) -> ProgressBar {
+    let bar = match total {
+        Some(total) => ProgressBar::new(total),
+        None => ProgressBar::new_spinner(),
+    };
+    if silent || !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let template = if total.is_some() {
+        "{bar:32} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}"
+    } else {
+        "{spinner} {decimal_bytes} {decimal_bytes_per_sec} {elapsed}"
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A spinner with a text, for waits of unknown length.
+pub(crate) fn waiting(text: &str, silent: bool) -> ProgressBar {
+    let bar = bytes(None, silent);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.set_message(text.to_owned());
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    }
+    bar
+}
