@@ -64,9 +64,11 @@ pub async fn receive<S: Sink>(
     let mut decoder = plan
         .coding
         .map(|coding| (Decoder::new(coding), vec![0; PIECE]));
-    while plan.framing != Framing::Empty {
+    let mut open = plan.framing != Framing::Empty;
+    while open {
         let Some(piece) = pace.next(&mut wire, budget, counts.wire).await? else {
-            break;
+            open = false;
+            continue;
         };
         counts.wire += piece.len() as u64;
         if counts.wire > bounds.limit {

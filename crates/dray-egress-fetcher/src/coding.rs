@@ -176,12 +176,11 @@ impl Decoder {
                 }
                 used(read)
             }
-            State::Between if input.is_empty() => used(0),
+            State::Between | State::Done if input.is_empty() => used(0),
             State::Between => {
                 self.state = State::Header(Header::default());
                 self.advance(input, output)
             }
-            State::Done if input.is_empty() => used(0),
             State::Done => Err(DecodeError::TrailingBytes),
         }
     }

@@ -231,7 +231,7 @@ impl Fetcher {
         let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
             .map_err(|code| Failure::new(code, Phase::Policy))?;
         let mut chain = Chain::start(&request.url, Arc::new(policy))
-            .map_err(|refused| refuse(record, refused))?;
+            .map_err(|refused| refuse(record, &refused))?;
         let budget = Budget::starting_now(self.total(request));
         let _app = budget
             .whole(self.limits.app(&request.app))
@@ -254,14 +254,14 @@ impl Fetcher {
     /// Everything from the first byte of the body to the finished file.
     async fn receive<S: Sink>(
         &self,
-        answered: hop::Answered,
+        answered: Box<hop::Answered>,
         chain: &Chain,
         limit: u64,
         budget: &Budget,
         sink: &mut S,
         record: &mut Record,
     ) -> Result<Fetched, Failure> {
-        let hop::Answered { plan, wire, places } = answered;
+        let hop::Answered { plan, wire, places } = *answered;
         record.content_type.clone_from(&plan.labels.media_type);
         record.coding = plan.coding;
         let started = Instant::now();
@@ -349,7 +349,7 @@ fn target(url: &CanonicalUrl) -> String {
 }
 
 /// Notes a URL or redirect target that was refused without DNS.
-fn refuse(record: &mut Record, refused: Refused) -> Failure {
+fn refuse(record: &mut Record, refused: &Refused) -> Failure {
     let phase = match refused.code {
         Code::InvalidUrl
         | Code::UnsupportedScheme

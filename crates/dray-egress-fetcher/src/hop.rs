@@ -111,7 +111,7 @@ fn caused_by_tls(error: &hyper::Error) -> bool {
     cause::<rustls::Error>(error).is_some()
         || cause::<io::Error>(error)
             .and_then(io::Error::get_ref)
-            .is_some_and(|inner| inner.is::<rustls::Error>())
+            .is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
 }
 
 /// The body of a response, as it comes over the wire. Dropping it drops the connection without reading further (T-6).
@@ -190,10 +190,6 @@ impl Wire {
         }
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "it is the type of the trait that is polled"
-    )]
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -19,11 +19,15 @@
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
 //! resolver and dialer in code ([`fetch::Network`]); there is no other way to loopback.
+//!
+//! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs remain.
 
+#[cfg(feature = "service")]
 pub mod audit;
 pub mod body;
 pub mod budget;
 pub mod coding;
+#[cfg(feature = "service")]
 pub mod config;
 pub mod dial;
 pub mod error;
@@ -32,17 +36,23 @@ pub mod head;
 pub mod hop;
 pub mod label;
 pub mod limits;
+#[cfg(feature = "service")]
 pub mod metrics;
+#[cfg(feature = "service")]
 pub mod own;
 pub mod record;
 pub mod resolve;
+#[cfg(feature = "service")]
 pub mod service;
 pub mod sink;
+#[cfg(feature = "service")]
 pub mod staging;
 pub mod tls;
 
+#[cfg(feature = "service")]
 pub use config::Config;
 pub use fetch::{Fetcher, Network};
+#[cfg(feature = "service")]
 pub use service::EgressFetcher;
 
 #[cfg(test)]

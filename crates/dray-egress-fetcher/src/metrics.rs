@@ -2,114 +2,31 @@
 
 use dray_guard::Class;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
+use opentelemetry::metrics::{Meter, UpDownCounter};
 
 use crate::error::Phase;
 use crate::limits::Limits;
 use crate::record::{End, Record, Times};
 
+mod instruments;
+
+use instruments::{Counters, Gauges, Histograms};
+
 /// The instruments of the service.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    fetches: Counter<u64>,
-    seconds: Histogram<f64>,
-    bytes: Counter<u64>,
-    hops: Histogram<u64>,
-    inflight: UpDownCounter<i64>,
-    blocked: Counter<u64>,
-    answers: Histogram<u64>,
-    dns_errors: Counter<u64>,
-    pin_mismatches: Counter<u64>,
-    policy: Gauge<u64>,
-    edition: Gauge<u64>,
-    sink_failures: Counter<u64>,
-    audit_failures: Counter<u64>,
-    opened: Counter<u64>,
+    counters: Counters,
+    histograms: Histograms,
+    gauges: Gauges,
 }
 
 impl Metrics {
     /// Creates every instrument.
     pub fn new(meter: &Meter) -> Self {
-        let counter = |name: &'static str, description: &'static str| {
-            meter
-                .u64_counter(name)
-                .with_description(description)
-                .build()
-        };
-        let gauge = |name: &'static str, description: &'static str| {
-            meter.u64_gauge(name).with_description(description).build()
-        };
-        let histogram = |name: &'static str, description: &'static str, bounds: &[f64]| {
-            meter
-                .u64_histogram(name)
-                .with_description(description)
-                .with_boundaries(bounds.to_vec())
-                .build()
-        };
         Self {
-            fetches: counter(
-                "dray_egress_fetch_total",
-                "Fetches, by verdict (allow, deny) and code (ok on success).",
-            ),
-            seconds: meter
-                .f64_histogram("dray_egress_fetch_duration_seconds")
-                .with_description(
-                    "Seconds of a fetch, by phase: total, dns, connect, tls, head, body.",
-                )
-                .with_boundaries(vec![
-                    0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0,
-                ])
-                .build(),
-            bytes: counter(
-                "dray_egress_bytes_total",
-                "Body bytes, by kind: wire (received), stored (kept).",
-            ),
-            hops: histogram(
-                "dray_egress_hops",
-                "Requests of a fetch, redirects included.",
-                &[0.0, 1.0, 2.0, 3.0, 6.0, 11.0],
-            ),
-            inflight: meter
-                .i64_up_down_counter("dray_egress_inflight")
-                .with_description("Fetches under way, waiting ones included.")
-                .build(),
-            blocked: counter(
-                "dray_egress_blocked_address_total",
-                "Refused addresses in answers, by class.",
-            ),
-            answers: histogram(
-                "dray_egress_dns_answers",
-                "Addresses in an answer.",
-                &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0],
-            ),
-            dns_errors: counter(
-                "dray_egress_dns_errors_total",
-                "Lookups without an address, by kind.",
-            ),
-            pin_mismatches: counter(
-                "dray_egress_pin_mismatch_total",
-                "Connections whose peer was not the judged address. Must stay 0; page on any increase.",
-            ),
-            policy: gauge(
-                "dray_egress_policy_info",
-                "1, with the operator's policy: digest, admin_allowlist (set, unset), private_ranges (set, unset).",
-            ),
-            edition: gauge(
-                "dray_egress_table_edition_info",
-                "1, with the edition of the address tables.",
-            ),
-            sink_failures: counter(
-                "dray_egress_sink_failures_total",
-                "Fetches whose bytes could not be stored.",
-            ),
-            audit_failures: counter(
-                "dray_egress_audit_failures_total",
-                "Audit events that could not be published.",
-            ),
-            opened: counter(
-                "dray_egress_opened_range_fetches_total",
-                "Fetches with a hop into a private range that the operator opened.",
-            ),
+            counters: Counters::new(meter),
+            histograms: Histograms::new(meter),
+            gauges: Gauges::new(meter),
         }
     }
 
@@ -138,7 +55,7 @@ impl Metrics {
     /// Shows the policy and the tables.
     pub fn policy(&self, digest: &str, allowlist: bool, private_ranges: bool) {
         let set = |is_set| if is_set { "set" } else { "unset" };
-        self.policy.record(
+        self.gauges.policy.record(
             1,
             &[
                 KeyValue::new("digest", digest.to_owned()),
@@ -146,19 +63,20 @@ impl Metrics {
                 KeyValue::new("private_ranges", set(private_ranges)),
             ],
         );
-        self.edition
+        self.gauges
+            .edition
             .record(1, &[KeyValue::new("edition", dray_guard::TABLE_EDITION)]);
     }
 
     /// A fetch began; it counts as under way until the value is dropped.
     pub fn begin(&self) -> InFlight {
-        self.inflight.add(1, &[]);
-        InFlight(self.inflight.clone())
+        self.gauges.inflight.add(1, &[]);
+        InFlight(self.gauges.inflight.clone())
     }
 
     /// An audit event was not published.
     pub fn audit_failed(&self) {
-        self.audit_failures.add(1, &[]);
+        self.counters.audit_failures.add(1, &[]);
     }
 
     /// A fetch ended; a cancelled one has no end and counts as `cancelled`.
@@ -167,13 +85,13 @@ impl Metrics {
             Some(End::Stored) => ("allow", "ok"),
             Some(End::Failed { code, phase }) => {
                 if phase == Phase::Sink {
-                    self.sink_failures.add(1, &[]);
+                    self.counters.sink_failures.add(1, &[]);
                 }
                 ("deny", code.as_str())
             }
             None => ("deny", "cancelled"),
         };
-        self.fetches.add(
+        self.counters.fetches.add(
             1,
             &[
                 KeyValue::new("verdict", verdict),
@@ -181,15 +99,20 @@ impl Metrics {
             ],
         );
         self.times(&record.times);
-        self.bytes
+        self.counters
+            .bytes
             .add(record.counts.wire, &[KeyValue::new("kind", "wire")]);
-        self.bytes
+        self.counters
+            .bytes
             .add(record.counts.stored, &[KeyValue::new("kind", "stored")]);
-        self.hops.record(record.hops.len() as u64, &[]);
-        self.pin_mismatches
+        self.histograms.hops.record(record.hops.len() as u64, &[]);
+        self.counters
+            .pin_mismatches
             .add(u64::from(record.pin_mismatches), &[]);
         for kind in &record.dns_errors {
-            self.dns_errors.add(1, &[KeyValue::new("kind", *kind)]);
+            self.counters
+                .dns_errors
+                .add(1, &[KeyValue::new("kind", *kind)]);
         }
         self.addresses(record);
     }
@@ -212,7 +135,7 @@ impl Metrics {
             (Phase::Body, body),
         ] {
             if phase == Phase::Total || !time.is_zero() {
-                self.seconds.record(
+                self.histograms.seconds.record(
                     time.as_secs_f64(),
                     &[KeyValue::new("phase", phase.as_str())],
                 );
@@ -222,10 +145,14 @@ impl Metrics {
 
     fn addresses(&self, record: &Record) {
         for hop in record.hops.iter().filter(|hop| !hop.answers.is_empty()) {
-            self.answers.record(hop.answers.len() as u64, &[]);
+            self.histograms
+                .answers
+                .record(hop.answers.len() as u64, &[]);
             for judged in &hop.answers {
                 if let Class::Blocked(class) = judged.class {
-                    self.blocked.add(1, &[KeyValue::new("class", class)]);
+                    self.counters
+                        .blocked
+                        .add(1, &[KeyValue::new("class", class)]);
                 }
             }
         }
@@ -234,7 +161,7 @@ impl Metrics {
             hop.peer.is_some() && hop.answers.iter().any(inside)
         };
         if record.hops.iter().any(opened) {
-            self.opened.add(1, &[]);
+            self.counters.opened.add(1, &[]);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Tls {
 fn failed(error: io::Error) -> TlsError {
     if error
         .get_ref()
-        .is_some_and(|inner| inner.is::<rustls::Error>())
+        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
     {
         TlsError::Handshake(error)
     } else {

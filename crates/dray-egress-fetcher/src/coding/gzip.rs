@@ -142,10 +142,8 @@ impl Trailer {
 
     /// Compares with what was decoded; the length counts modulo 2^32.
     pub(super) fn check(&self, crc: &Crc) -> Result<(), DecodeError> {
-        let [a, b, c, d, e, f, g, h] = self.bytes;
-        let sum = u32::from_le_bytes([a, b, c, d]);
-        let length = u32::from_le_bytes([e, f, g, h]);
-        if sum == crc.sum() && length == crc.amount() {
+        let expected = u64::from(crc.amount()) << 32 | u64::from(crc.sum());
+        if u64::from_le_bytes(self.bytes) == expected {
             Ok(())
         } else {
             Err(DecodeError::Mismatch)

@@ -19,7 +19,7 @@ pub(super) enum Outcome {
     /// The chain moved on.
     Redirected,
     /// A body follows.
-    Body(Answered),
+    Body(Box<Answered>),
 }
 
 /// A response whose body follows.
@@ -52,14 +52,14 @@ impl Fetcher {
         self.limits.breaker().succeeded(&target(&url));
         record.hop().status = Some(parts.status.as_u16());
         match judge(&parts, limit).map_err(|code| Failure::new(code, Phase::Head))? {
-            Judged::Body(plan) => Ok(Outcome::Body(Answered { plan, wire, places })),
+            Judged::Body(plan) => Ok(Outcome::Body(Box::new(Answered { plan, wire, places }))),
             Judged::Redirect(locations) => {
                 // The connection goes first: the body of a redirect is never read.
                 drop((wire, places));
                 let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
                 let next = chain
                     .on_redirect(parts.status.as_u16(), &locations)
-                    .map_err(|refused| refuse(record, refused))?;
+                    .map_err(|refused| refuse(record, &refused))?;
                 record.redirect_count = chain.followed();
                 match next {
                     NextHop::Follow => Ok(Outcome::Redirected),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Failures in a row that open the breaker.
 const FAILURES: u32 = 5;
 /// Time within which they must happen.
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 /// Time for which an open breaker refuses.
 const OPEN: Duration = Duration::from_secs(30);
 /// Entries that are kept; beyond, those that no longer matter are removed.

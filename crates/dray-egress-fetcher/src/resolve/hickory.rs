@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_guard::judge::MOST_CNAMES;
@@ -23,15 +24,23 @@ use super::{DnsError, Resolver};
 
 /// Largest UDP answer that is asked for (D-10).
 const PAYLOAD: u16 = 1232;
-/// Time for one question, repetitions included.
+/// Time for one question to one server, repetitions included.
 const QUESTION: Duration = Duration::from_millis(1500);
+/// Time for one question to all servers, shared between them.
+const ALL_SERVERS: Duration = Duration::from_millis(2400);
 /// Time for one family with its CNAME steps; below the DNS phase, so that one slow family cannot hide the other (D-3).
 const FAMILY: Duration = Duration::from_millis(2500);
 
+type Pool = NameServerPool<TokioRuntimeProvider>;
+
 /// Resolves over UDP and TCP with the servers that it was given, and no others.
-#[derive(Clone)]
 pub struct Hickory {
-    pool: NameServerPool<TokioRuntimeProvider>,
+    /// One pool for each server, so that the time of a dead one is not that of all.
+    servers: Vec<Pool>,
+    /// The server that answered last.
+    preferred: AtomicUsize,
+    /// Time for one question to one server.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Hickory {
@@ -43,20 +52,18 @@ impl std::fmt::Debug for Hickory {
 impl Hickory {
     /// A resolver that asks these servers, at least one.
     pub fn new(servers: &[SocketAddr]) -> Result<Self, DnsError> {
-        if servers.is_empty() {
+        let count = u32::try_from(servers.len()).unwrap_or(u32::MAX);
+        let Some(share) = ALL_SERVERS.checked_div(count) else {
             return Err(DnsError::Failure("no DNS server is configured".to_owned()));
-        }
-        let tls = TlsConfig::new().map_err(|error| DnsError::Failure(error.to_string()))?;
-        let context = Arc::new(PoolContext::new(options(), tls));
-        let servers = servers.iter().map(|server| {
-            let mut config = NameServerConfig::udp_and_tcp(server.ip());
-            for connection in &mut config.connections {
-                connection.port = server.port();
-            }
-            config
-        });
+        };
+        let patience = share.min(QUESTION);
         Ok(Self {
-            pool: NameServerPool::from_config(servers, context, TokioRuntimeProvider::default()),
+            servers: servers
+                .iter()
+                .map(|server| pool(*server, patience))
+                .collect::<Result<_, _>>()?,
+            preferred: AtomicUsize::new(0),
+            patience,
         })
     }
 
@@ -86,14 +93,38 @@ impl Hickory {
         }
     }
 
-    /// One question; `None` when there is no such record, `DnsError::NotFound` when there is no such name.
+    /// One question to one server after the other, the one that answered last first. `None` when there is no such
+    /// record, `DnsError::NotFound` when there is no such name.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<Option<DnsResponse>, DnsError> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let servers = self.servers.iter().enumerate();
+        let mut failure = None;
+        for (index, server) in servers.clone().skip(first).chain(servers.take(first)) {
+            match self.ask_one(server, name, kind).await {
+                Err(error @ (DnsError::Timeout | DnsError::Failure(_))) => {
+                    failure.get_or_insert(error);
+                }
+                answered => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return answered;
+                }
+            }
+        }
+        Err(failure.unwrap_or(DnsError::Timeout))
+    }
+
+    async fn ask_one(
+        &self,
+        server: &Pool,
+        name: &Name,
+        kind: RecordType,
+    ) -> Result<Option<DnsResponse>, DnsError> {
         let query = Query::query(name.clone(), kind);
         let mut request = DnsRequestOptions::default();
         request.use_edns = true;
         request.edns_payload_len = PAYLOAD;
         let answered =
-            tokio::time::timeout(QUESTION, self.pool.lookup(query.clone(), request).next()).await;
+            tokio::time::timeout(self.patience, server.lookup(query.clone(), request).next()).await;
         match answered {
             Err(_) => Err(DnsError::Timeout),
             Ok(None) => Err(DnsError::Failure("no answer".to_owned())),
@@ -106,16 +137,26 @@ impl Hickory {
     }
 }
 
-fn options() -> ResolverOpts {
+fn pool(server: SocketAddr, patience: Duration) -> Result<Pool, DnsError> {
+    let tls = TlsConfig::new().map_err(|error| DnsError::Failure(error.to_string()))?;
     let mut options = ResolverOpts::default();
     options.use_hosts_file = ResolveHosts::Never;
     options.cache_size = 0;
-    options.timeout = QUESTION;
+    options.timeout = patience;
     options.attempts = 1;
     options.num_concurrent_reqs = 1;
     options.edns_payload_len = PAYLOAD;
     options.preserve_intermediates = true;
-    options
+    let mut config = NameServerConfig::udp_and_tcp(server.ip());
+    for connection in &mut config.connections {
+        connection.port = server.port();
+    }
+    let context = Arc::new(PoolContext::new(options, tls));
+    Ok(NameServerPool::from_config(
+        [config],
+        context,
+        TokioRuntimeProvider::default(),
+    ))
 }
 
 fn failed(error: &NetError) -> Result<Option<DnsResponse>, DnsError> {

@@ -315,11 +315,23 @@ async fn section_22_localhost_is_not_answered_from_within() {
 async fn d_2_the_next_server_is_asked_when_one_is_dead() {
     let server = Server::start().await.unwrap();
     server.set_addresses(NAME, &[ip("8.8.8.8")]);
-    let dead = Server::start().await.unwrap().address();
-    let resolver = Hickory::new(&[dead, server.address()]).unwrap();
+    let dead = Server::start().await.unwrap();
+    for kind in [RecordType::A, RecordType::AAAA] {
+        dead.set(NAME, kind, Reply::Silence);
+    }
+    let resolver = Hickory::new(&[dead.address(), server.address()]).unwrap();
     let judge = Judge::new(JudgeConfig::default());
-    let found = resolver.lookup(&canonical(NAME), &judge).await.unwrap();
-    assert_eq!(found.addresses, [ip("8.8.8.8")]);
+    for _ in 0..2 {
+        let found = resolver.lookup(&canonical(NAME), &judge).await.unwrap();
+        assert_eq!(found.addresses, [ip("8.8.8.8")]);
+    }
+    let asked = dead.asked().len();
+    resolver.lookup(&canonical(NAME), &judge).await.unwrap();
+    assert_eq!(
+        dead.asked().len(),
+        asked,
+        "the one that answers is asked first from then on"
+    );
 }
 
 #[test]

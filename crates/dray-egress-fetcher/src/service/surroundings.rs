@@ -15,7 +15,7 @@ use crate::fetch::Fetcher;
 use crate::own;
 
 /// Between two looks.
-const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_mins(1);
 
 /// Makes judges that know the surroundings.
 #[derive(Debug)]
@@ -38,6 +38,10 @@ impl Surroundings {
         config.own_addresses = own::addresses(Path::new(own::PROC_NET)).map_err(|error| {
             StartError::with_source("the addresses of this machine cannot be read", error)
         })?;
+        // Blocked as what it is; the audit event should say loopback.
+        config
+            .own_addresses
+            .retain(|address| !address.is_loopback());
         for host in &self.hosts {
             let name = host_of(host);
             let found = tokio::net::lookup_host((name, 0)).await.map_err(|error| {

@@ -22,7 +22,7 @@ async fn section_14_dns_has_three_seconds() {
     let fixture = Fixture::default();
     fixture
         .world
-        .slow("files.example.org", Duration::from_secs(60));
+        .slow("files.example.org", Duration::from_mins(1));
     check(&fixture, ("timeout", "dns"), 3).await;
 }
 

@@ -78,10 +78,12 @@ async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_an_app_has_its_own_places() {
-    let mut fixture = Fixture::default();
-    fixture.sizes = Sizes {
-        per_app: 1,
-        ..Sizes::default()
+    let fixture = Fixture {
+        sizes: Sizes {
+            per_app: 1,
+            ..Sizes::default()
+        },
+        ..Fixture::default()
     };
     slow(&fixture);
     let other = Request {
@@ -108,11 +110,13 @@ async fn section_15_an_app_has_its_own_places() {
 
 #[tokio::test(start_paused = true)]
 async fn section_15_the_queue_is_bounded_and_so_is_waiting() {
-    let mut fixture = Fixture::default();
-    fixture.sizes = Sizes {
-        per_host: 1,
-        queue: 1,
-        ..Sizes::default()
+    let fixture = Fixture {
+        sizes: Sizes {
+            per_host: 1,
+            queue: 1,
+            ..Sizes::default()
+        },
+        ..Fixture::default()
     };
     slow(&fixture);
     let hurried = Request {

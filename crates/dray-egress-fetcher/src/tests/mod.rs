@@ -7,4 +7,6 @@ mod load;
 mod policy;
 mod redirect;
 mod resolution;
+#[cfg(feature = "service")]
+mod service;
 mod world;

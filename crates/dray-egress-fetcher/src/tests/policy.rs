@@ -5,8 +5,8 @@ use dray_guard::{HostPatterns, PrivateRanges};
 use super::world::*;
 use dray_guard::{AdminPolicy, AppPolicy};
 
-fn patterns(items: &[&str]) -> Option<HostPatterns> {
-    Some(HostPatterns::parse(items).unwrap())
+fn patterns(items: &[&str]) -> HostPatterns {
+    HostPatterns::parse(items).unwrap()
 }
 
 fn app(enabled: Option<bool>, hosts: Option<&[&str]>) -> AppPolicy {
@@ -80,7 +80,7 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
     ];
     for (admin, app_host, expected) in rows {
         let mut fixture = Fixture::default();
-        fixture.admin.host_allowlist = admin.and_then(|host| patterns(&[host]));
+        fixture.admin.host_allowlist = admin.map(|host| patterns(&[host]));
         let list: Option<Vec<&str>> =
             app_host.map(|host| if host.is_empty() { vec![] } else { vec![host] });
         let got = fixture
@@ -101,7 +101,7 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
 #[tokio::test(start_paused = true)]
 async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
     let mut fixture = Fixture::default();
-    fixture.admin.host_allowlist = patterns(&["other.example.org"]);
+    fixture.admin.host_allowlist = Some(patterns(&["other.example.org"]));
     let got = fixture
         .fetch_for(
             "http://files.example.org/",
@@ -133,7 +133,7 @@ async fn p_4_an_invalid_app_pattern_refuses_every_fetch() {
 #[tokio::test(start_paused = true)]
 async fn p_3_an_allowlisted_name_is_still_judged_by_address() {
     let mut fixture = Fixture::default();
-    fixture.admin.host_allowlist = patterns(&["files.example.org"]);
+    fixture.admin.host_allowlist = Some(patterns(&["files.example.org"]));
     fixture.world.name("files.example.org", &["127.0.0.1"]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),

@@ -86,8 +86,10 @@ async fn x_2_the_method_stays_get_for_all_five_codes() {
 #[tokio::test(start_paused = true)]
 async fn x_3_https_does_not_lead_to_http_unless_allowed() {
     let authority = Authority::new().unwrap();
-    let mut fixture = Fixture::default();
-    fixture.bundle = Some(authority.pem());
+    let mut fixture = Fixture {
+        bundle: Some(authority.pem()),
+        ..Fixture::default()
+    };
     let acceptor = authority.acceptor("files.example.org").unwrap();
     let down = Responder::always(Script::redirect(302, "http://files.example.org/plain"));
     fixture.world.peer(PUBLIC, 443, Peer::Tls(acceptor, down));

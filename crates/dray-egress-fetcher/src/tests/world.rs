@@ -341,7 +341,7 @@ pub(crate) fn request(url: &str) -> Request {
     Request {
         url: url.to_owned(),
         app: "app".to_owned(),
-        remaining: Duration::from_secs(600),
+        remaining: Duration::from_mins(10),
         ..Request::default()
     }
 }

@@ -1,0 +1,133 @@
+//! The instruments themselves, with the descriptions that become the reference page.
+
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
+
+/// What only rises.
+#[derive(Clone, Debug)]
+pub(super) struct Counters {
+    pub(super) fetches: Counter<u64>,
+    pub(super) bytes: Counter<u64>,
+    pub(super) blocked: Counter<u64>,
+    pub(super) dns_errors: Counter<u64>,
+    pub(super) pin_mismatches: Counter<u64>,
+    pub(super) sink_failures: Counter<u64>,
+    pub(super) audit_failures: Counter<u64>,
+    pub(super) opened: Counter<u64>,
+}
+
+impl Counters {
+    pub(super) fn new(meter: &Meter) -> Self {
+        let counter = |name: &'static str, description: &'static str| {
+            meter
+                .u64_counter(name)
+                .with_description(description)
+                .build()
+        };
+        Self {
+            fetches: counter(
+                "dray_egress_fetch_total",
+                "Fetches, by verdict (allow, deny) and code (ok on success).",
+            ),
+            bytes: counter(
+                "dray_egress_bytes_total",
+                "Body bytes, by kind: wire (received), stored (kept).",
+            ),
+            blocked: counter(
+                "dray_egress_blocked_address_total",
+                "Refused addresses in answers, by class.",
+            ),
+            dns_errors: counter(
+                "dray_egress_dns_errors_total",
+                "Lookups without an address, by kind (not_found, failure, timeout).",
+            ),
+            pin_mismatches: counter(
+                "dray_egress_pin_mismatch_total",
+                "Connections whose peer was not the judged address. Must stay 0; page on any increase.",
+            ),
+            sink_failures: counter(
+                "dray_egress_sink_failures_total",
+                "Fetches whose bytes could not be stored.",
+            ),
+            audit_failures: counter(
+                "dray_egress_audit_failures_total",
+                "Audit events that could not be published.",
+            ),
+            opened: counter(
+                "dray_egress_opened_range_fetches_total",
+                "Fetches with a hop into a private range that the operator opened.",
+            ),
+        }
+    }
+}
+
+/// What is spread over buckets.
+#[derive(Clone, Debug)]
+pub(super) struct Histograms {
+    pub(super) seconds: Histogram<f64>,
+    pub(super) hops: Histogram<u64>,
+    pub(super) answers: Histogram<u64>,
+}
+
+impl Histograms {
+    pub(super) fn new(meter: &Meter) -> Self {
+        let histogram = |name: &'static str, description: &'static str, bounds: &[f64]| {
+            meter
+                .u64_histogram(name)
+                .with_description(description)
+                .with_boundaries(bounds.to_vec())
+                .build()
+        };
+        let bounds = [
+            0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0,
+        ];
+        Self {
+            seconds: meter
+                .f64_histogram("dray_egress_fetch_duration_seconds")
+                .with_description(
+                    "Seconds of a fetch, by phase: total, dns, connect, tls, head, body.",
+                )
+                .with_boundaries(bounds.to_vec())
+                .build(),
+            hops: histogram(
+                "dray_egress_hops",
+                "Requests of a fetch, redirects included.",
+                &[0.0, 1.0, 2.0, 3.0, 6.0, 11.0],
+            ),
+            answers: histogram(
+                "dray_egress_dns_answers",
+                "Addresses in an answer.",
+                &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0],
+            ),
+        }
+    }
+}
+
+/// What is, now.
+#[derive(Clone, Debug)]
+pub(super) struct Gauges {
+    pub(super) inflight: UpDownCounter<i64>,
+    pub(super) policy: Gauge<u64>,
+    pub(super) edition: Gauge<u64>,
+}
+
+impl Gauges {
+    pub(super) fn new(meter: &Meter) -> Self {
+        let gauge = |name: &'static str, description: &'static str| {
+            meter.u64_gauge(name).with_description(description).build()
+        };
+        Self {
+            inflight: meter
+                .i64_up_down_counter("dray_egress_inflight")
+                .with_description("Fetches under way, waiting ones included.")
+                .build(),
+            policy: gauge(
+                "dray_egress_policy_info",
+                "1, with the operator's policy: digest, admin_allowlist (set, unset), private_ranges (set, unset).",
+            ),
+            edition: gauge(
+                "dray_egress_table_edition_info",
+                "1, with the edition of the address tables.",
+            ),
+        }
+    }
+}
