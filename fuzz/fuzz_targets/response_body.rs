@@ -1,0 +1,35 @@
+//! Bodies: whatever follows a good head, no panic, never more stored than the limit, the counts agree with what was
+//! stored, and it ends in time (the clock is paused).
+//!
+//! The first byte chooses framing and coding, the second the limit; the rest is the body as it comes.
+
+#![no_main]
+
+mod server;
+
+use dray_egress_fetcher::fetch::Request;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [shape, limit, body @ ..] = bytes else {
+        return;
+    };
+    let framing = match shape % 4 {
+        0 => String::new(),
+        1 => "Transfer-Encoding: chunked\r\n".to_owned(),
+        2 => format!("Content-Length: {}\r\n", body.len()),
+        _ => format!("Content-Length: {}\r\n", u32::from(*limit) * 16),
+    };
+    let coding = match (shape / 4) % 3 {
+        0 => "",
+        1 => "Content-Encoding: gzip\r\n",
+        _ => "Content-Encoding: deflate\r\n",
+    };
+    let mut answer = format!("HTTP/1.1 200 OK\r\n{framing}{coding}\r\n").into_bytes();
+    answer.extend_from_slice(body);
+    let request = Request {
+        size_limit: u64::from(*limit) * 16 + 1,
+        ..server::request()
+    };
+    server::check(answer, &request);
+});

@@ -1,0 +1,139 @@
+//! A fetch of one answer over an in-memory network, and what must hold of it.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::fetch::{Fetcher, Network, Request, Settings};
+use dray_egress_fetcher::limits::{Limits, Sizes};
+use dray_egress_fetcher::record::Record;
+use dray_egress_fetcher::resolve::{DnsError, Resolver};
+use dray_egress_fetcher::sink::Hashing;
+use dray_egress_fetcher::tls::Tls;
+use dray_guard::{AdminPolicy, Answer, CanonicalName, Judge, JudgeConfig, MaxRedirects, PinnedAddr};
+use dray_types::Sha256Digest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const PINNED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
+
+/// Every name has the pinned address; whoever is dialled sends the answer.
+struct World {
+    answer: Vec<u8>,
+    dialled: Mutex<Vec<IpAddr>>,
+}
+
+type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+impl Resolver for World {
+    fn lookup<'a>(&'a self, name: &'a CanonicalName, _: &'a Judge) -> Boxed<'a, Result<Answer, DnsError>> {
+        Box::pin(async move {
+            Ok(Answer {
+                name: name.clone(),
+                cnames: Vec::new(),
+                addresses: vec![PINNED],
+            })
+        })
+    }
+}
+
+impl Dialer for World {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> Boxed<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let peer = to.socket_addr();
+            self.dialled.lock().unwrap().push(peer.ip());
+            let (near, mut far) = tokio::io::duplex(4096);
+            let answer = self.answer.clone();
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                if far.read(&mut request).await.is_ok() {
+                    let _ = far.write_all(&answer).await;
+                }
+            });
+            Ok(Stream {
+                io: Box::new(near),
+                peer,
+                local_port: 1,
+            })
+        })
+    }
+}
+
+/// A request for a name, with a limit that is easily passed.
+pub fn request() -> Request {
+    Request {
+        url: "http://files.example.org/".to_owned(),
+        size_limit: 512,
+        remaining: Duration::from_secs(60),
+        ..Request::default()
+    }
+}
+
+fn fetcher(world: &Arc<World>) -> Fetcher {
+    let seconds = Duration::from_secs;
+    let settings = Settings {
+        dns: seconds(3),
+        connect: seconds(5),
+        tls: seconds(5),
+        head: seconds(10),
+        total: seconds(60),
+        total_ceiling: seconds(300),
+        idle: seconds(15),
+        floor: 1024,
+        grace: seconds(20),
+        size: 1 << 20,
+        size_ceiling: 1 << 20,
+        user_agent: "fuzz".parse().unwrap(),
+    };
+    let admin = AdminPolicy {
+        enabled: true,
+        // Where redirects lead is for the target `location`.
+        max_redirects: MaxRedirects::new(0).unwrap(),
+        ..AdminPolicy::default()
+    };
+    let network = Network {
+        resolver: Arc::clone(world) as Arc<dyn Resolver>,
+        dialer: Arc::clone(world) as Arc<dyn Dialer>,
+    };
+    let judge = Judge::new(JudgeConfig::default());
+    Fetcher::new(settings, admin, judge, network, Tls::new(None).unwrap(), Limits::new(Sizes::default()))
+}
+
+/// Fetches `answer` and checks what must hold whatever it is.
+pub fn check(answer: Vec<u8>, request: &Request) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let world = Arc::new(World {
+        answer,
+        dialled: Mutex::default(),
+    });
+    let fetcher = fetcher(&world);
+    let mut sink = Hashing::new(Vec::new());
+    let mut record = Record::default();
+    let (result, took) = runtime.block_on(async {
+        let started = tokio::time::Instant::now();
+        let result = fetcher.fetch(request, &mut sink, &mut record).await;
+        (result, started.elapsed())
+    });
+    let stored = sink.into_inner();
+    assert!(took <= Duration::from_secs(61), "time is bounded");
+    assert!(stored.len() as u64 <= request.size_limit, "stored bytes are bounded");
+    assert!(record.counts.stored >= stored.len() as u64);
+    for dialled in world.dialled.lock().unwrap().iter() {
+        assert_eq!(*dialled, PINNED, "only the pin is dialled");
+    }
+    match result {
+        Ok(fetched) => {
+            assert_eq!(fetched.stored.size, stored.len() as u64);
+            assert_eq!(fetched.stored.sha256, Sha256Digest::of(&stored));
+            assert!(fetched.labels.name.len() <= 255 && !fetched.labels.name.contains(['/', '\\']));
+            assert!(fetched.labels.media_type.len() <= 128 && fetched.labels.media_type.is_ascii());
+            assert!((200..300).contains(&fetched.status));
+        }
+        Err(denied) => assert_ne!(denied.code.as_str(), "internal", "no panic, no mistake of ours"),
+    }
+}
