@@ -18,6 +18,8 @@ pub(crate) enum Expect {
     Reached(&'static str),
     /// Refused or failed with this code of section 17, and its sentence.
     Denied(&'static str),
+    /// Refused or failed with this code; the sentence is not looked at.
+    Coded(&'static str),
     /// Refused or failed, with whatever code.
     Refused,
     /// The binary does not start: the configuration is wrong.
@@ -31,13 +33,14 @@ impl fmt::Debug for Expect {
             Self::Content(bytes) => write!(f, "Content({} bytes)", bytes.len()),
             Self::Reached(address) => write!(f, "Reached({address})"),
             Self::Denied(code) => write!(f, "Denied({code})"),
+            Self::Coded(code) => write!(f, "Coded({code})"),
             Self::Refused => f.write_str("Refused"),
             Self::NoStart => f.write_str("NoStart"),
         }
     }
 }
 
-/// Every key of the line, in its order.
+/// The keys that the line begins with; more may follow.
 const KEYS: [&str; 7] = [
     "verdict",
     "code",
@@ -65,7 +68,9 @@ pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result
         .flat_map(|object| object.keys())
         .map(String::as_str)
         .collect();
-    demand(keys == KEYS, || format!("the line has the keys {keys:?}"))?;
+    demand(keys.starts_with(&KEYS), || {
+        format!("the line has the keys {keys:?}")
+    })?;
     keeps_the_query(fetch, outcome)?;
     match expect {
         Expect::Content(content) => allowed(&line, outcome, content),
@@ -73,19 +78,18 @@ pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result
             allowed(&line, outcome, format!("reached {address}\n").as_bytes())
         }
         Expect::Denied(code) => {
-            demand(line["code"] == *code, || {
-                format!("the code is {}", line["code"])
-            })?;
-            denied(&line, outcome)?;
-            let sentence = sentence(code, &reduced(&fetch.url));
-            demand(line["message"] == sentence, || {
-                format!("the message is {}, not {sentence:?}", line["message"])
-            })?;
-            discloses_nothing(&line, &fetch.url)
+            denied(&line, outcome, Some(code), &fetch.url)?;
+            let said = line["message"].as_str().unwrap_or_default();
+            let shown = shown(&fetch.url);
+            demand(shown.iter().any(|url| sentence(code, url) == said), || {
+                format!(
+                    "the message is {said:?}, not {:?}",
+                    sentence(code, &shown[0])
+                )
+            })
         }
-        Expect::Refused => {
-            denied(&line, outcome).and_then(|()| discloses_nothing(&line, &fetch.url))
-        }
+        Expect::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
+        Expect::Refused => denied(&line, outcome, None, &fetch.url),
         Expect::NoStart => Ok(()),
     }
 }
@@ -124,14 +128,18 @@ fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String
     })
 }
 
-fn denied(line: &Value, outcome: &Outcome) -> Result<(), String> {
+fn denied(line: &Value, outcome: &Outcome, code: Option<&str>, url: &str) -> Result<(), String> {
+    demand(code.is_none_or(|code| line["code"] == code), || {
+        format!("the code is {}", line["code"])
+    })?;
     demand(line["verdict"] == "deny", || {
         format!("it was not denied: {line}")
     })?;
     demand(outcome.status.code().is_some_and(|code| code != 0), || {
         format!("it ended with {}", outcome.status)
     })?;
-    demand(outcome.file.is_none(), || "it wrote a file".to_owned())
+    demand(outcome.file.is_none(), || "it wrote a file".to_owned())?;
+    discloses_nothing(line, url)
 }
 
 /// S-5: neither logs nor answers hold what stands behind the path.
@@ -147,23 +155,24 @@ fn keeps_the_query(fetch: &Fetch, outcome: &Outcome) -> Result<(), String> {
 
 /// I-8: a refusal tells no address but what the URL itself says.
 fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
-    let text = line.to_string().replace(&reduced(url), "");
+    let text = line.to_string();
     let words =
         text.split(|letter: char| !(letter.is_ascii_hexdigit() || letter == '.' || letter == ':'));
-    let mut addresses =
-        words.filter(|word| word.trim_matches(['.', ':']).parse::<IpAddr>().is_ok());
+    let mut addresses = words
+        .map(|word| word.trim_matches(['.', ':']))
+        .filter(|word| word.parse::<IpAddr>().is_ok() && !url.contains(word));
     addresses.next().map_or(Ok(()), |address| {
         Err(format!("it tells the address {address}"))
     })
 }
 
-/// The URL without query and fragment; a path is always there. Stories use URLs that need no other reduction.
-fn reduced(url: &str) -> String {
-    let end = url.find(['?', '#']).unwrap_or(url.len());
-    let url = &url[..end];
+/// How sentences may show a URL: as it was written, without query and fragment, with or without an empty path.
+fn shown(url: &str) -> [String; 2] {
+    let url = &url[..url.find(['?', '#']).unwrap_or(url.len())];
+    let cut = |text: &str| text.chars().take(200).collect();
     match url.split_once("://") {
-        Some((_, rest)) if !rest.contains('/') => format!("{url}/"),
-        _ => url.to_owned(),
+        Some((_, rest)) if !rest.contains('/') => [cut(url), cut(&format!("{url}/"))],
+        _ => [cut(url), cut(url)],
     }
 }
 

@@ -19,6 +19,7 @@ TYPES = {1: "A", 5: "CNAME", 28: "AAAA"}
 CODES = {"FORMERR": 1, "SERVFAIL": 2, "NXDOMAIN": 3, "REFUSED": 5}
 HEAD_LIMIT = 65536
 PATIENCE = 60.0  # Seconds that a server which is slow on purpose holds a connection
+TLS_HANDSHAKE = b"\x16"
 ENDLESS = 64 * 1024 * 1024
 
 
@@ -205,7 +206,11 @@ async def serve(log, tls, reader, writer):
     host, port = writer.get_extra_info("sockname")[:2]
     log.add(event="connect", to=host, port=port, tls=tls)
     try:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        head = await asyncio.wait_for(reader.readexactly(1), PATIENCE)
+        if head == TLS_HANDSHAKE:
+            writer.write(response(400, [], b"this port speaks no TLS\n"))
+            return
+        head += await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         path = head.split(b" ", 2)[1].decode("latin-1")
         log.add(event="http", to=host, port=port, tls=tls, path=path, head=head.decode("latin-1"))
         if path.startswith("/silent"):
