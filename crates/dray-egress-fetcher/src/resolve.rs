@@ -25,6 +25,20 @@ pub trait Resolver: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Answer, DnsError>>;
 }
 
+/// Knows no name. The resolver of a fetcher that is switched off.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl Resolver for Nobody {
+    fn lookup<'a>(
+        &'a self,
+        _name: &'a CanonicalName,
+        _judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+        Box::pin(async { Err(DnsError::Failure("there is no resolver".to_owned())) })
+    }
+}
+
 /// Why no addresses were learnt (D-3).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DnsError {

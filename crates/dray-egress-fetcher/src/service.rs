@@ -16,7 +16,7 @@ use crate::dial::Tcp;
 use crate::fetch::{self, Fetched, Fetcher, Network};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::resolve::{Hickory, name_servers};
+use crate::resolve::{Hickory, Nobody, name_servers};
 use crate::staging::Staging;
 use crate::tls::Tls;
 
@@ -42,10 +42,16 @@ impl Service for EgressFetcher {
 
     async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
         let compiled = compile(&config)?;
+        if !config.enabled {
+            // A fetcher that is switched off asks nobody and needs nobody to ask.
+            let network = Network {
+                resolver: Arc::new(Nobody),
+                dialer: Arc::new(Tcp),
+            };
+            return Self::assemble(&config, compiled, cx, network, Vec::new()).await;
+        }
         let servers = match &compiled.servers {
             Some(servers) => servers.clone(),
-            // A fetcher that is switched off asks nobody.
-            None if !config.enabled => Vec::new(),
             None => name_servers(Path::new(RESOLV_CONF))
                 .map_err(|error| StartError::with_source("there is no DNS server", error))?,
         };
