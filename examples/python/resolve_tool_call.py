@@ -67,7 +67,11 @@ async def publish(js, options, operation, deadline):
     subject = f"dray.work.toolcall.v1.resolve.{options.tenant}"
     while True:
         try:
-            return await js.publish(subject, call.SerializeToString(), timeout=5, stream=WORK_STREAM, headers=headers)
+            # Not with `stream=`: headers that steer the server are refused by whoever reads the message.
+            stored = await js.publish(subject, call.SerializeToString(), timeout=5, headers=headers)
+            if stored.stream != WORK_STREAM:
+                raise RuntimeError(f"{stored.stream} took the call instead of {WORK_STREAM}")
+            return
         except (TimeoutError, NoRespondersError, ConnectionClosedError):
             # Nobody knows whether it was stored: send it again.
             if time.time() + 1 > deadline:

@@ -4,4 +4,5 @@ mod events;
 mod external;
 mod log;
 mod resolve;
+mod rules;
 mod world;
