@@ -24,6 +24,8 @@ pub struct Context {
     pub stop: CancellationToken,
     /// Name of this process or replica; owner of leases, part of staging paths.
     pub instance: String,
+    /// What this process itself talks to, as URLs: bus, store, telemetry. Nothing that others choose may lead there.
+    pub peers: Vec<String>,
 }
 
 impl Context {
@@ -38,6 +40,7 @@ impl Context {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
+            peers: Vec::new(),
         }
     }
 }

@@ -13,12 +13,14 @@ mod status;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dray_types::{Clock, Period};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::server::Grpc;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -26,19 +28,34 @@ use tonic_health::server::{HealthReporter, HealthService};
 pub(crate) use codec::Raw;
 pub use status::{fault_of, status_of};
 
-use crate::router::{Answering, Way};
+use crate::router::{Answering, Way, stopping};
+
+/// Requests in hand on one connection.
+const STREAMS: u32 = 256;
+/// How often a silent connection is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// What the endpoint needs beside the calls themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) clock: Clock,
     pub(crate) default_timeout: Period,
+    /// Owner of requests in hand, so that a stop can wait for them.
+    handlers: TaskTracker,
+    /// Ends requests in hand.
+    kill: CancellationToken,
     health: HealthReporter,
     services: Arc<BTreeSet<String>>,
 }
 
 impl Endpoint {
-    pub(crate) fn new(clock: Clock, default_timeout: Period, calls: &[Arc<Answering>]) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        default_timeout: Period,
+        handlers: TaskTracker,
+        kill: CancellationToken,
+        calls: &[Arc<Answering>],
+    ) -> Self {
         let services = calls
             .iter()
             .filter_map(|call| service_of(call.grpc_path))
@@ -46,6 +63,8 @@ impl Endpoint {
         Self {
             clock,
             default_timeout,
+            handlers,
+            kill,
             health: HealthReporter::new(),
             services: Arc::new(services),
         }
@@ -90,6 +109,8 @@ impl Endpoint {
             .add_service(health)
             .add_service(reflection);
         Ok(tonic::transport::Server::builder()
+            .max_concurrent_streams(STREAMS)
+            .http2_keepalive_interval(Some(KEEPALIVE))
             .add_routes(routes)
             .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop))
     }
@@ -136,7 +157,13 @@ async fn answer(
     let admitted = call
         .admit(Way::Grpc, meta, payload, CancellationToken::new())
         .map_err(|fault| status_of(&fault))?;
-    match admitted.await {
+    let answered = async {
+        tokio::select! {
+            outcome = admitted => outcome,
+            () = endpoint.kill.cancelled() => Err(stopping()),
+        }
+    };
+    match endpoint.handlers.track_future(answered).await {
         Ok(reply) => Ok(tonic::Response::new(reply)),
         Err(fault) => Err(status_of(&fault)),
     }

@@ -8,10 +8,9 @@ use dray_store::embedded::EmbeddedS3;
 use dray_types::Clock;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use super::HostError;
-use super::running::Addresses;
+use super::running::{Addresses, Http};
 use super::start::topology_of;
 use crate::config::{ConfigError, Loaded};
 use crate::health::{Health, Pages, routes};
@@ -57,6 +56,19 @@ impl Sections {
         }
     }
 
+    /// The endpoints that this process is configured to talk to.
+    pub(super) fn peers(&self) -> Vec<String> {
+        let mut peers = Vec::new();
+        if self.bus.mode == BusMode::Nats {
+            peers.extend(self.bus.nats.servers.iter().cloned());
+        }
+        if self.store.mode == StoreMode::S3 && !self.store.s3.endpoint.is_empty() {
+            peers.push(self.store.s3.endpoint.clone());
+        }
+        peers.extend(self.telemetry.otlp_endpoint.clone());
+        peers
+    }
+
     /// Whether this process keeps files.
     pub(super) fn uses_disk(&self) -> bool {
         self.store.mode == StoreMode::Embedded
@@ -85,21 +97,24 @@ impl Listeners {
         })
     }
 
-    /// Serves health and metrics until the returned set is dropped or shut down.
-    pub(super) fn serve_health(&mut self, health: &Health, telemetry: &Telemetry) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
+    /// Serves health and metrics.
+    pub(super) fn serve_health(&mut self, health: &Health, telemetry: &Telemetry) -> Http {
+        let mut http = Http::default();
         if let Some(listener) = self.http.take() {
             let pages = routes(Pages {
                 health: health.clone(),
                 registry: telemetry.registry(),
             });
-            tasks.spawn(async move {
-                if let Err(error) = axum::serve(listener, pages).await {
+            let stop = http.stop.clone();
+            http.tasks.spawn(async move {
+                let served =
+                    axum::serve(listener, pages).with_graceful_shutdown(stop.cancelled_owned());
+                if let Err(error) = served.await {
                     tracing::error!(%error, "the health endpoint ended");
                 }
             });
         }
-        tasks
+        http
     }
 }
 

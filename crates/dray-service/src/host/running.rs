@@ -67,16 +67,18 @@ pub struct Running {
 /// Everything that runs, by who stops it when.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    /// Readers of call subscriptions and the gRPC server; end when `drain` is cancelled.
+    /// Readers of call subscriptions; end when `drain` is cancelled.
     pub(super) readers: JoinSet<()>,
+    /// The gRPC server; takes nothing new once `drain` is cancelled, and ends when its connections have.
+    pub(super) grpc: JoinSet<()>,
     /// Pullers of work; end when `pull` is cancelled and their handlers are done.
     pub(super) pullers: JoinSet<()>,
-    /// Handlers of calls.
+    /// Handlers of calls, over both ways.
     pub(super) handlers: TaskTracker,
     /// Watchdog and readiness rounds; aborted at the end.
     pub(super) checks: JoinSet<()>,
-    /// The health server; aborted last.
-    pub(super) http: JoinSet<()>,
+    /// The health server; last to go.
+    pub(super) http: Http,
     pub(super) drain: CancellationToken,
     pub(super) pull: CancellationToken,
     /// Ends handlers that are still running.
@@ -87,7 +89,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Adopts what runs already.
-    pub(super) fn new(context: &Context, checks: JoinSet<()>, http: JoinSet<()>) -> Self {
+    pub(super) fn new(context: &Context, checks: JoinSet<()>, http: Http) -> Self {
         let drain = CancellationToken::new();
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
@@ -96,6 +98,7 @@ impl Tasks {
             .into();
         Self {
             readers: JoinSet::new(),
+            grpc: JoinSet::new(),
             pullers: JoinSet::new(),
             handlers: TaskTracker::new(),
             checks,
@@ -105,6 +108,27 @@ impl Tasks {
             kill,
             _guards: guards,
         }
+    }
+}
+
+/// The health server with its connections.
+#[derive(Debug, Default)]
+pub(super) struct Http {
+    pub(super) tasks: JoinSet<()>,
+    /// Ends connections too, which the server's own task does not own.
+    pub(super) stop: CancellationToken,
+}
+
+impl Http {
+    pub(super) async fn close(&mut self) {
+        self.stop.cancel();
+        self.tasks.shutdown().await;
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::open::{Connections, Listeners, Sections};
-use super::running::{Running, Stage, Tasks};
+use super::running::{Http, Running, Stage, Tasks};
 use super::{Common, Host, HostError, Hosting, Plan};
 use crate::Context;
 use crate::config::Loaded;
@@ -48,7 +48,7 @@ struct Ground {
     listeners: Listeners,
     health: Health,
     checks: JoinSet<()>,
-    http: JoinSet<()>,
+    http: Http,
     stages: Vec<Stage>,
 }
 
@@ -160,7 +160,7 @@ impl Ground {
     async fn close(mut self) {
         self.checks.shutdown().await;
         self.telemetry.shutdown().await;
-        self.http.shutdown().await;
+        self.http.close().await;
     }
 
     fn common(&self, connections: &Connections) -> Common {
@@ -177,6 +177,7 @@ impl Ground {
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
                 instance: self.instance.clone(),
+                peers: self.sections.peers(),
             },
         }
     }
@@ -288,11 +289,16 @@ impl Running {
             .iter()
             .flat_map(|service| service.calls.iter().cloned())
             .collect();
-        let clock = self.context.clock.clone();
-        let endpoint = Endpoint::new(clock, sections.grpc.default_timeout, &calls);
+        let endpoint = Endpoint::new(
+            self.context.clock.clone(),
+            sections.grpc.default_timeout,
+            self.tasks.handlers.clone(),
+            self.tasks.kill.clone(),
+            &calls,
+        );
         let drain = self.tasks.drain.clone();
         let server = endpoint.serve(listener, &calls, async move { drain.cancelled().await })?;
-        self.tasks.readers.spawn(async move {
+        self.tasks.grpc.spawn(async move {
             if let Err(error) = server.await {
                 tracing::error!(error = %super::Chain(&error), "the gRPC endpoint ended");
             }

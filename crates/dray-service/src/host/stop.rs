@@ -33,8 +33,8 @@ impl Running {
         self.stages.push(Stage::NotReady);
     }
 
-    /// Drains subscriptions: whatever was sent before is still handled. The gRPC server ends only when its
-    /// requests in hand are answered, so it shares the handlers' grace.
+    /// Drains subscriptions, and lets gRPC connections open no new requests. Whatever was sent before is still
+    /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
         self.tasks.drain.cancel();
         let drained = join_until(&mut self.tasks.readers, grace).await;
@@ -61,6 +61,13 @@ impl Running {
         if !handlers {
             let _ = tokio::time::timeout(LAST_WORDS, self.tasks.handlers.wait()).await;
         }
+        // Answers are on their way; connections that stay open for other reasons are cut.
+        join_until(
+            &mut self.tasks.grpc,
+            tokio::time::Instant::now() + LAST_WORDS,
+        )
+        .await;
+        self.tasks.grpc.shutdown().await;
         self.tasks.readers.shutdown().await;
         self.tasks.pullers.shutdown().await;
         self.stages.push(Stage::Finished);
@@ -100,7 +107,7 @@ impl Running {
     }
 
     async fn close_listeners(&mut self) {
-        self.tasks.http.shutdown().await;
+        self.tasks.http.close().await;
         self.stages.push(Stage::Closed);
     }
 }

@@ -1,6 +1,5 @@
 //! The life of one call between its arrival and its answer. The same for bus and gRPC.
 
-use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -114,18 +113,7 @@ impl Answering {
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
         }
-        let start = match shared
-            .flights
-            .join(Key::new(&self.subject, &meta, &payload))
-        {
-            Part::Lead(lead) => match shared.admission.admit(&meta.tenant) {
-                Ticket::Now(permit) => Start::Run(lead, Admitted::Now(permit)),
-                Ticket::Wait(granted) => Start::Run(lead, Admitted::Later(granted)),
-                Ticket::Full => return Err(shared.refuse("overloaded", overloaded(), &meta)),
-            },
-            Part::Follow(outcome) => Start::Follow(outcome),
-            Part::Crowded => return Err(shared.refuse("overloaded", overloaded(), &meta)),
-        };
+        let start = self.begin(&meta, &payload)?;
         let this = Arc::clone(self);
         let span = span::for_call(shared.service, &self.subject, &meta);
         meta.trace = span::context_of(&span, &meta.trace);
@@ -144,15 +132,34 @@ impl Answering {
         .instrument(span))
     }
 
-    async fn conclude(&self, start: Start, meta: Meta, payload: Bytes) -> Outcome {
+    /// Finds out which part the request plays, and takes its place in the queue.
+    fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<Start, Fault> {
+        let shared = &self.shared;
+        match shared.flights.join(Key::new(&self.subject, meta, payload)) {
+            Part::Lead(lead) => match shared.admission.admit(&meta.tenant) {
+                Ticket::Now(permit) => Ok(Start::Run(lead, Admitted::Now(permit))),
+                Ticket::Wait(granted) => Ok(Start::Run(lead, Admitted::Later(granted))),
+                Ticket::Full => Err(shared.refuse("overloaded", overloaded(), meta)),
+            },
+            Part::Follow(outcome) => Ok(Start::Follow(outcome)),
+            Part::Crowded => Err(shared.refuse("overloaded", overloaded(), meta)),
+        }
+    }
+
+    async fn conclude(&self, mut start: Start, meta: Meta, payload: Bytes) -> Outcome {
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let concluded = tokio::time::timeout(left, async {
-            match start {
-                Start::Run(lead, admitted) => self.lead(lead, admitted, meta, payload).await,
-                Start::Follow(outcome) => match follow(outcome).await {
-                    Some(outcome) => outcome,
-                    None => Err(lost()),
-                },
+            loop {
+                match start {
+                    Start::Run(lead, admitted) => {
+                        return self.lead(lead, admitted, meta, payload).await;
+                    }
+                    Start::Follow(outcome) => match follow(outcome).await {
+                        Some(outcome) => return outcome,
+                        // The one that ran was cancelled or had less time: this one has to do it after all.
+                        None => start = self.begin(&meta, &payload)?,
+                    },
+                }
             }
         });
         concluded.await.unwrap_or_else(|_| Err(timed_out()))
@@ -178,9 +185,10 @@ impl Answering {
                 Err(too_large())
             }
             Ok(outcome) => outcome,
-            Err(panic) => {
+            Err(_panic) => {
+                // Its place is logged by the panic hook; its text may hold contents and is not.
                 self.shared.metrics.panicked(self.shared.service);
-                tracing::error!(subject = %self.subject, panic = panic_text(&*panic), "handler panicked");
+                tracing::error!(subject = %self.subject, "handler panicked");
                 Err(Fault::internal().detail("panic"))
             }
         }
@@ -229,16 +237,6 @@ enum Admitted {
     Later(oneshot::Receiver<Permit>),
 }
 
-/// What a panic said, cut short; never sent to a caller.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no text");
-    text.chars().take(200).collect()
-}
-
 fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {
     if fault.trace_id.is_empty() {
         meta.trace
@@ -276,14 +274,6 @@ fn cancelled() -> Fault {
         "The request was cancelled by whoever sent it.",
     )
     .detail("cancelled")
-}
-
-/// The request this one waited for ended without an answer: its connection was closed.
-fn lost() -> Fault {
-    Fault::new(FaultCode::Unavailable, "The request was interrupted.")
-        .detail("interrupted")
-        .advice("Try again.")
-        .retry_after(Duration::from_millis(50))
 }
 
 fn too_large() -> Fault {

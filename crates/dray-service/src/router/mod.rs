@@ -22,7 +22,7 @@ mod metrics;
 mod reader;
 pub(crate) mod span;
 
-pub(crate) use answer::{Answering, Shared};
+pub(crate) use answer::{Answering, Shared, stopping};
 pub(crate) use consume::{Consuming, Pulling, pull_while_ready};
 pub(crate) use metrics::{Metrics, Way};
 pub(crate) use reader::read;

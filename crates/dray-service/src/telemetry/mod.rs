@@ -17,6 +17,7 @@ use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use prometheus::{Encoder as _, TextEncoder};
 use tracing::Subscriber;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 pub use catalogue::{Catalogue, Instrument, InstrumentGroup, metrics_reference};
@@ -123,7 +124,9 @@ impl Telemetry {
     where
         W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
     {
-        let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(&self.section.level);
+        let filter = self.section.level.parse::<Targets>();
+        // Checked with the configuration; a section made in code may still be wrong.
+        let filter = filter.unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
         let spans = self
             .traces
             .as_ref()
@@ -138,10 +141,16 @@ impl Telemetry {
         }
     }
 
-    /// Makes the subscriber that of the whole process. For the edge of a binary, once.
+    /// Makes the subscriber that of the whole process, and panics log lines. For the edge of a binary, once.
     pub fn install(&self) -> Result<(), TelemetryError> {
         tracing::subscriber::set_global_default(self.subscriber())
-            .map_err(TelemetryError::Installed)
+            .map_err(TelemetryError::Installed)?;
+        std::panic::set_hook(Box::new(|panic| {
+            // Where, not what: the text of a panic may hold contents.
+            let place = panic.location().map(ToString::to_string);
+            tracing::error!(place, "panic");
+        }));
+        Ok(())
     }
 
     /// Sends what is left and closes the exporters, within a few seconds; errors are logged.

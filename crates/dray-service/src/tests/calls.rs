@@ -178,6 +178,17 @@ async fn the_same_operation_asked_twice_at_once_runs_once() {
 }
 
 #[tokio::test]
+async fn a_caller_that_gives_up_ends_its_handler() {
+    let world = World::new(&[]).await;
+    let bus = world.bus();
+    let mut callers = tokio::task::JoinSet::new();
+    callers.spawn(async move { call(&bus, &meta("acme"), "forever:").await });
+    world.probe.wait_inside(1).await;
+    callers.shutdown().await;
+    world.probe.wait_inside(0).await;
+}
+
+#[tokio::test]
 async fn a_request_that_does_not_decode_is_refused_in_words() {
     let world = World::new(&[]).await;
     // A message of another type on the subject: field 1 is a varint where a text belongs.

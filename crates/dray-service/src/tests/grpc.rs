@@ -132,13 +132,7 @@ async fn one_operation_on_both_ways_runs_once() {
     callers.spawn(over_bus);
     world.probe.wait_inside(1).await;
     callers.spawn(over_grpc);
-    let running = || {
-        let metrics = world.running.metrics().unwrap();
-        metrics
-            .lines()
-            .any(|line| line.starts_with("dray_answer_running{") && line.ends_with(" 2"))
-    };
-    wait_until(running).await;
+    wait_until(|| running(&world) == 2).await;
     world.probe.release.notify_waiters();
     while let Some(answer) = callers.join_next().await {
         assert_eq!(answer.unwrap(), "released");
@@ -156,6 +150,88 @@ async fn a_client_that_goes_away_ends_its_handler() {
     world.probe.wait_inside(1).await;
     callers.shutdown().await;
     world.probe.wait_inside(0).await;
+}
+
+#[tokio::test]
+async fn who_waited_for_another_ones_answer_runs_when_that_one_is_gone() {
+    let world = World::new(&[]).await;
+    let operation = OperationId::mint();
+    let channel = channel(&world).await;
+    let mut first = tokio::task::JoinSet::new();
+    let (client, id) = (channel.clone(), operation.clone());
+    first.spawn(async move {
+        let metadata = [("dray-tenant", "acme"), ("dray-operation", id.as_str())];
+        send(client, request("hold:", &metadata)).await
+    });
+    world.probe.wait_inside(1).await;
+    let mut second = tokio::task::JoinSet::new();
+    let (bus, meta) = (world.bus(), meta("acme").with_operation(operation));
+    second.spawn(async move { call(&bus, &meta, "hold:").await });
+    wait_until(|| running(&world) == 2).await;
+    first.shutdown().await;
+    wait_until(|| world.probe.entered.load(Ordering::SeqCst) == 2).await;
+    world.probe.release.notify_waiters();
+    assert_eq!(
+        second.join_next().await.unwrap().unwrap().unwrap(),
+        "released"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+    let world = World::new(&[]).await;
+    let mut client = HealthClient::new(channel(&world).await);
+    let mut states = client
+        .watch(HealthCheckRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    states.message().await.unwrap().unwrap();
+    let stopped = world.running.stop().await;
+    assert!(!stopped.cut_short);
+}
+
+#[tokio::test]
+async fn a_stop_answers_what_is_in_hand_over_grpc() {
+    let world = World::new(&[]).await;
+    let (channel, probe) = (channel(&world).await, world.probe.clone());
+    let mut callers = tokio::task::JoinSet::new();
+    callers.spawn(async move { send(channel, request("hold:", &[("dray-tenant", "acme")])).await });
+    probe.wait_inside(1).await;
+    let health = world.running.health().clone();
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(world.running.stop());
+    health.wait_unready().await;
+    probe.release.notify_waiters();
+    assert_eq!(
+        callers.join_next().await.unwrap().unwrap().unwrap(),
+        "released"
+    );
+    assert!(!stopping.join_next().await.unwrap().unwrap().cut_short);
+}
+
+#[tokio::test]
+async fn dropping_the_host_ends_what_is_in_hand_over_grpc() {
+    let world = World::new(&[]).await;
+    let (channel, probe) = (channel(&world).await, world.probe.clone());
+    let mut callers = tokio::task::JoinSet::new();
+    callers
+        .spawn(async move { send(channel, request("forever:", &[("dray-tenant", "acme")])).await });
+    probe.wait_inside(1).await;
+    drop(world);
+    probe.wait_inside(0).await;
+}
+
+/// Calls that the host counts as running.
+fn running(world: &World) -> usize {
+    let metrics = world.running.metrics().unwrap();
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with("dray_answer_running{"));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 #[tokio::test]
