@@ -28,8 +28,8 @@ impl RedactedUrl {
         let parses = Url::parse(text).is_ok_and(|url| url.has_host());
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let visible = text.get(..end).unwrap_or_default();
-        let shown = match visible.split_once("://") {
-            Some((scheme, rest)) => format!("{scheme}://{}", without_user_info(rest)),
+        let shown = match split_scheme(visible) {
+            Some((scheme, rest)) => format!("{scheme}:{}", without_user_info(rest)),
             None => visible
                 .rsplit_once('@')
                 .map_or(visible, |(_, host)| host)
@@ -56,14 +56,27 @@ impl fmt::Debug for RedactedUrl {
     }
 }
 
-/// What follows `://` without everything up to the last `@` of the authority.
+/// Splits a scheme from what follows its colon, when that begins with a slash of either kind: parsers find user
+/// info behind any number of them.
+fn split_scheme(text: &str) -> Option<(&str, &str)> {
+    text.split_once(':').filter(|(scheme, rest)| {
+        scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+            && rest.starts_with(['/', '\\'])
+    })
+}
+
+/// Slashes, authority and path without everything up to the last `@` of the authority.
 fn without_user_info(rest: &str) -> String {
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+    let after = rest.trim_start_matches(['/', '\\']);
+    let slashes = rest.strip_suffix(after).unwrap_or_default();
+    let end = after.find('/').unwrap_or(after.len());
+    let (authority, path) = after.split_at(end);
     let host = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
-    format!("{host}{path}")
+    format!("{slashes}{host}{path}")
 }
 
 /// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
@@ -140,6 +153,9 @@ mod tests {
         check("http://2130706433/x", "http://2130706433/x");
         check("http://u:p\\@h/x", "http://h/x");
         check("http:u:p@h/x", "h/x");
+        check("http:/u:p@h://x", "http:/h://x");
+        check("http:///u:p@h/x@y", "http:///h/x@y");
+        check("http:\\\\u:p@h/x", "http:\\\\h/x");
         check("not a url?secret", "not a url");
         check("u:p@h/x?secret", "h/x");
         check("a\u{202e}b\n", "a\\u{202e}b\\u{a}");

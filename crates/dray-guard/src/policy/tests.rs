@@ -229,7 +229,7 @@ fn switches_are_true_or_false_and_nothing_else() {
 //
 #[test]
 fn x_1_the_redirect_limit_is_a_number_from_0_to_10() {
-    assert_eq!(MaxRedirects::default().get(), 5);
+    assert_eq!(MaxRedirects::default().to_string(), "5");
     assert_eq!("0".parse::<MaxRedirects>().unwrap().get(), 0);
     assert_eq!("10".parse::<MaxRedirects>().unwrap().get(), 10);
     for text in [
