@@ -59,7 +59,7 @@ impl Bus {
         let metrics = Metrics::new(meter);
         let health = Health::default();
         let tasks = TaskTracker::new();
-        let nats = Nats::connect(options, &metrics, &health, &tasks).await?;
+        let nats = Nats::connect(options, &metrics, &health).await?;
         Ok(Self::over(
             Backend::Nats(Box::new(nats)),
             clock,

@@ -106,6 +106,27 @@ impl NatsServer {
     /// Stops it in its tracks (SIGSTOP): connections stay open and nothing answers.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let until = Instant::now() + PATIENCE;
+        while !self.is_stopped() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether every thread stands still; a signal takes a moment to reach them all.
+    fn is_stopped(&self) -> bool {
+        let threads = format!("/proc/{}/task", self.child.id());
+        let Ok(threads) = std::fs::read_dir(threads) else {
+            return true;
+        };
+        threads.flatten().all(|thread| {
+            std::fs::read_to_string(thread.path().join("stat"))
+                .ok()
+                .and_then(|stat| {
+                    let (_, after) = stat.rsplit_once(") ")?;
+                    after.chars().next()
+                })
+                .is_none_or(|state| matches!(state, 'T' | 't'))
+        })
     }
 
     /// Lets it go on (SIGCONT).

@@ -41,6 +41,8 @@ pub(crate) struct Nats {
     mux: Mux,
     health: Health,
     closed: watch::Receiver<bool>,
+    /// Hands out replies for as long as the connection lives; a drain must not wait for that.
+    pump: TaskTracker,
 }
 
 impl Nats {
@@ -48,7 +50,6 @@ impl Nats {
         options: &NatsOptions,
         metrics: &Metrics,
         health: &Health,
-        tasks: &TaskTracker,
     ) -> Result<Self, ConnectError> {
         let mux = Mux::default();
         let (closing, closed) = watch::channel(false);
@@ -59,8 +60,9 @@ impl Nats {
             closing,
         };
         let client = connect::connect(options, watcher).await?;
+        let pump = TaskTracker::new();
         let mux = mux
-            .start(&client, metrics, tasks)
+            .start(&client, metrics, &pump)
             .await
             .map_err(ConnectError::Inbox)?;
         let context = jetstream::context::ContextBuilder::new()
@@ -72,6 +74,7 @@ impl Nats {
             mux,
             health: health.clone(),
             closed,
+            pump,
         })
     }
 
@@ -148,8 +151,13 @@ impl Nats {
             return;
         }
         let mut closed = self.closed.clone();
-        let wait = closed.wait_for(|closed| *closed);
-        if tokio::time::timeout(CLOSE_WAIT, wait).await.is_err() {
+        let ended = async {
+            let _ = closed.wait_for(|closed| *closed).await;
+            // Its subscription ends with the connection.
+            self.pump.close();
+            self.pump.wait().await;
+        };
+        if tokio::time::timeout(CLOSE_WAIT, ended).await.is_err() {
             tracing::warn!("the connection to the bus did not close in time");
         }
     }
@@ -211,4 +219,31 @@ fn from_nats(message: async_nats::Message) -> Message {
 /// Unix milliseconds of the server's time.
 fn millis(time: async_nats::datetime::DateTime) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_testkit::nats::NatsServer;
+    use dray_types::Clock;
+    use opentelemetry::metrics::MeterProvider as _;
+
+    use super::*;
+    use crate::bus::Bus;
+
+    /// A drain waits for tracked tasks, so whatever lives as long as the connection would hold up every stop.
+    #[tokio::test]
+    async fn a_drain_has_nothing_to_wait_for_on_an_idle_bus() {
+        let server = NatsServer::start();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let bus = Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter)
+            .await
+            .unwrap();
+        assert!(bus.inner.tasks.is_empty());
+        let crate::backend::Backend::Nats(nats) = &bus.inner.backend else {
+            panic!("connected to NATS");
+        };
+        assert_eq!(nats.pump.len(), 1);
+        bus.drain().await;
+        assert!(nats.pump.is_empty(), "replies are read no more");
+    }
 }

@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::backend::{Ack, Pulled};
 use crate::ledger::{LedgerError, record};
 
-/// Time before its end at which a lease that could not be renewed counts as lost (7.1).
+/// Time before its end at which a lease that could not be renewed counts as lost (7.1); a third of a short one.
 const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// How the handler ended.
@@ -109,7 +109,8 @@ async fn renew(job: &mut Job<'_>, lease: Duration) -> bool {
     let record = job.record();
     let longer = record::renewed(&record, job.bus.now_ms(), lease);
     let left = record::lease_left(&record, job.bus.now_ms());
-    match tokio::time::timeout(left.saturating_sub(LEASE_MARGIN), job.write(longer)).await {
+    let margin = LEASE_MARGIN.min(lease / 3);
+    match tokio::time::timeout(left.saturating_sub(margin), job.write(longer)).await {
         Ok(Ok(())) => true,
         Ok(Err(LedgerError::Moved)) => false,
         Ok(Err(error)) => {
@@ -117,7 +118,7 @@ async fn renew(job: &mut Job<'_>, lease: Duration) -> bool {
                 error = &error as &dyn std::error::Error,
                 "a lease was not renewed"
             );
-            record::lease_left(&record, job.bus.now_ms()) > LEASE_MARGIN
+            record::lease_left(&record, job.bus.now_ms()) > margin
         }
         Err(_elapsed) => false,
     }

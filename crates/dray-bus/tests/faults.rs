@@ -1,0 +1,30 @@
+//! Faults on purpose, against a real nats-server: killed, paused, restarted, full, small, forbidding.
+
+#[path = "faults/limits.rs"]
+mod limits;
+#[path = "faults/outages.rs"]
+mod outages;
+#[path = "faults/rig.rs"]
+mod rig;
+#[path = "faults/rounds.rs"]
+mod rounds;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_while_work_is_published_loses_nothing_acknowledged() {
+    rounds::kill_during_publish(2, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_paused_and_restarted_while_work_is_done_loses_and_doubles_nothing() {
+    rounds::server_faults_during_work(3, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_stopped_under_load_lose_and_double_nothing() {
+    rounds::stops_under_load(5, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_killed_under_load_lose_and_double_nothing() {
+    rounds::kills_under_load(3, 6).await;
+}

@@ -1,0 +1,219 @@
+//! Servers that are full, small, or forbid.
+
+use std::time::Duration;
+
+use dray_bus::{
+    Bus, CallError, ConnectError, NatsOptions, ProbeError, PublishError, TransportError,
+};
+use dray_proto::{MESSAGE_LIMIT, v1};
+use dray_testkit::{eventually, nats};
+use dray_types::{Clock, Secret};
+use tokio::time::Instant;
+
+use crate::rig::{Rig, meter};
+
+fn work(bytes: usize) -> v1::ToolCallRequested {
+    v1::ToolCallRequested {
+        tool: "x".repeat(bytes),
+        ..v1::ToolCallRequested::default()
+    }
+}
+
+/// Publishes until the stream is full, and tells how many it took.
+async fn fill(rig: &Rig) -> u32 {
+    let mut taken = 0;
+    loop {
+        let meta = rig.meta(&format!("op-{taken}"));
+        let body = work(10_000);
+        let published = rig.bus.publish_work(&meta, &body);
+        let published = tokio::time::timeout(Duration::from_secs(2), published);
+        match published.await {
+            Ok(Ok(_)) => taken += 1,
+            Ok(Err(error)) => panic!("{error}"),
+            // Borne for a while instead of being refused.
+            Err(_) => return taken,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_stream_is_busy_after_a_while_and_takes_work_again_when_there_is_room() {
+    let rig = Rig::start(nats::NatsServer::start()).await;
+    let shrink =
+        |bytes: u64| move |topology: &mut dray_bus::Topology| topology.streams[0].max_bytes = bytes;
+    rig.provision(shrink(64 * 1024)).await;
+    assert!((4..7).contains(&fill(&rig).await));
+    let meta = rig.meta("late");
+    let error = rig
+        .bus
+        .publish_work(&meta, &work(10_000))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, PublishError::Busy(_)), "{error}");
+    let other = rig.meta("later");
+    let body = work(10_000);
+    let (published, ()) = tokio::join!(
+        rig.bus.publish_work(&other, &body),
+        rig.provision(shrink(1024 * 1024))
+    );
+    assert!(!published.unwrap().duplicate);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_room_refuses_streams_instead_of_filling_the_disk() {
+    let server = nats::Options::default()
+        .config("jetstream { max_file_store: 1MB }")
+        .start();
+    let bus = crate::rig::connect(&server, "provisioner").await;
+    let topology = dray_bus::Topology::new(1, 256 * 1024 * 1024);
+    let error = bus.apply_topology(&topology).await.unwrap_err();
+    assert_eq!(error.object, "DRAY_WORK");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_message_limit_is_the_same_on_small_and_large_servers() {
+    for limit in ["512KB", "8MB"] {
+        let server = nats::Options::default()
+            .config(&format!("max_payload: {limit}"))
+            .start();
+        let rig = Rig::start(server).await;
+        rig.bus.round_trip().await.unwrap();
+        let meta = rig.meta("op");
+        let taken = rig
+            .bus
+            .publish_work(&meta, &work(MESSAGE_LIMIT - 1024))
+            .await;
+        assert!(taken.is_ok(), "{limit}");
+        let error = rig
+            .bus
+            .publish_work(&rig.meta("other"), &work(MESSAGE_LIMIT))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                PublishError::TooLarge {
+                    limit: MESSAGE_LIMIT,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let request = v1::FetchRequest {
+            url: "x".repeat(MESSAGE_LIMIT),
+            ..v1::FetchRequest::default()
+        };
+        let error = rig.bus.call(&meta, &request).await.unwrap_err();
+        assert!(matches!(error, CallError::TooLarge { .. }), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_too_small_a_limit_keeps_the_service_unready() {
+    let server = nats::Options::default()
+        .config("max_payload: 131072")
+        .start();
+    let bus = crate::rig::connect(&server, "file-resolver").await;
+    let error = bus.round_trip().await.unwrap_err();
+    assert!(
+        matches!(error, ProbeError::PayloadLimit { limit: 131_072 }),
+        "{error}"
+    );
+}
+
+const USERS: &str = r#"
+accounts {
+  A {
+    jetstream: enabled
+    users: [
+      { user: provisioner, password: p, permissions: { publish: ">", subscribe: ">" } }
+      { user: file-resolver, password: r, permissions: {
+        publish: ["dray.work.toolcall.v1.resolve.*", "$JS.API.STREAM.INFO.KV_dray_ledger"]
+        subscribe: ["_INBOX_file-resolver.>"]
+      } }
+    ]
+  }
+}
+"#;
+
+async fn enter(server: &nats::NatsServer, user: &str, password: &str) -> Result<Bus, ConnectError> {
+    let options = NatsOptions {
+        user: user.to_owned(),
+        password: Secret::new(password),
+        ..NatsOptions::at(server.url()).named(user)
+    };
+    Bus::connect(&options, Clock::system(), &meter()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_forbids_fails_at_once_and_makes_the_service_unready() {
+    let server = nats::Options::default().config(USERS).start();
+    let bus = enter(&server, "provisioner", "p").await.unwrap();
+    let rig = Rig {
+        server,
+        bus,
+        clock: Clock::system(),
+    };
+    rig.provision(|_| {}).await;
+    let bus = enter(&rig.server, "file-resolver", "r").await.unwrap();
+    bus.round_trip().await.unwrap();
+    bus.publish_work(&rig.meta("op"), &work(1)).await.unwrap();
+
+    let begun = Instant::now();
+    let event = v1::ToolCallResolved::default();
+    let error = bus
+        .publish_event(&rig.meta("op"), &event)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, PublishError::Denied(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    let error = bus.round_trip().await.unwrap_err();
+    assert!(
+        matches!(&error, ProbeError::Denied { count: 1, first } if first == "dray.event.toolcall.v1.resolved.acme"),
+        "{error}"
+    );
+    let begun = Instant::now();
+    let error = bus
+        .call(&rig.meta("op"), &v1::FetchRequest::default())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, CallError::Transport(TransportError::Denied(_))),
+        "{error}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_identity_or_option_is_an_error_at_the_start() {
+    let server = nats::Options::default().config(USERS).start();
+    let error = enter(&server, "file-resolver", "wrong").await.unwrap_err();
+    assert!(matches!(error, ConnectError::Connect(_)), "{error}");
+    for options in [
+        NatsOptions::at("not a server"),
+        NatsOptions::at(server.url()).named("Upper Case"),
+        NatsOptions {
+            servers: Vec::new(),
+            ..NatsOptions::default()
+        },
+        NatsOptions {
+            client_key_file: Some("key.pem".into()),
+            ..NatsOptions::at(server.url())
+        },
+    ] {
+        let error = Bus::connect(&options, Clock::system(), &meter())
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ConnectError::Option { .. }), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_waits_for_streams_that_are_provisioned_later() {
+    let server = nats::NatsServer::start();
+    let bus = crate::rig::connect(&server, "file-resolver").await;
+    assert!(bus.round_trip().await.is_err());
+    let rig = Rig::start(server).await;
+    eventually("readiness", async || bus.round_trip().await.ok()).await;
+    drop(rig);
+}

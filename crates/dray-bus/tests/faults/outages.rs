@@ -1,0 +1,137 @@
+//! Calls, publishes and probes while the server is away.
+
+use std::time::Duration;
+
+use dray_bus::{Bus, EventFilter, Meta};
+use dray_proto::v1;
+use dray_testkit::{eventually, nats::NatsServer};
+use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::rig::{Rig, connect};
+
+fn within(millis: u64) -> Meta {
+    let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_millis(millis));
+    Meta::new(TenantId::new("acme").unwrap(), deadline)
+}
+
+async fn echo(bus: &Bus) -> JoinSet<()> {
+    let mut responder = bus
+        .respond_to("dray.egress.v1.fetch", "egress-fetcher")
+        .await
+        .unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Some(incoming) = responder.next().await {
+            incoming.answer(Ok(v1::FetchReply::default())).await;
+        }
+    });
+    tasks
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_into_an_outage_end_by_their_deadline_and_work_again_after_it() {
+    let mut server = NatsServer::start();
+    let serving = connect(&server, "egress-fetcher").await;
+    let caller = connect(&server, "file-resolver").await;
+    let _echo = echo(&serving).await;
+    let request = v1::FetchRequest::default();
+    caller.call(&within(5_000), &request).await.unwrap();
+    server.kill9();
+    let begun = Instant::now();
+    let error = caller.call(&within(800), &request).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{error}");
+    let code = Fault::from(error).code;
+    assert!(
+        matches!(code, FaultCode::Timeout | FaultCode::Unavailable),
+        "{code}"
+    );
+    server.restart();
+    eventually("calls to work again", async || {
+        caller.call(&within(2_000), &request).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_survives_an_outage_shorter_than_its_deadline() {
+    let mut server = NatsServer::start();
+    let serving = connect(&server, "egress-fetcher").await;
+    let caller = connect(&server, "file-resolver").await;
+    let _echo = echo(&serving).await;
+    let meta = within(20_000);
+    let request = v1::FetchRequest::default();
+    server.kill9();
+    let mut call = std::pin::pin!(caller.call(&meta, &request));
+    assert!(futures_util::poll!(&mut call).is_pending());
+    server.restart();
+    call.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_server_makes_the_probe_fail_and_a_resumed_one_mends_it() {
+    let rig = Rig::start(NatsServer::start()).await;
+    rig.bus.round_trip().await.unwrap();
+    rig.server.pause();
+    assert!(rig.bus.round_trip().await.is_err());
+    rig.server.resume();
+    eventually("the probe to succeed", async || {
+        rig.bus.round_trip().await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_is_remembered_over_a_restart_of_the_server() {
+    let mut rig = Rig::start(NatsServer::start()).await;
+    let meta = rig.meta("op");
+    let work = v1::ToolCallRequested::default();
+    let first = rig.bus.publish_work(&meta, &work).await.unwrap();
+    rig.server.kill9();
+    rig.server.restart();
+    let other_body = v1::ToolCallRequested {
+        tool: "another".to_owned(),
+        ..work
+    };
+    let again = rig.bus.publish_work(&meta, &other_body).await.unwrap();
+    assert!(again.duplicate && again.sequence == first.sequence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_events_goes_on_after_an_outage() {
+    let mut rig = Rig::start(NatsServer::start()).await;
+    let filter = EventFilter::new("dray.event.>").from_start();
+    let mut events = rig.bus.events(filter).await.unwrap();
+    let publisher = connect(&rig.server, "file-resolver").await;
+    for operation in ["one", "two"] {
+        let event = v1::ToolCallResolved::default();
+        publisher
+            .publish_event(&rig.meta(operation), &event)
+            .await
+            .unwrap();
+        let read = tokio::time::timeout(Duration::from_mins(1), events.next())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(read.headers.get("Dray-Operation"), Some(operation));
+        rig.server.kill9();
+        rig.server.restart();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_bus_refuses_at_once() {
+    let rig = Rig::start(NatsServer::start()).await;
+    let other = connect(&rig.server, "file-resolver").await;
+    other.drain().await;
+    let begun = Instant::now();
+    assert!(
+        other
+            .call(&within(600), &v1::FetchRequest::default())
+            .await
+            .is_err()
+    );
+    assert!(other.round_trip().await.is_err());
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}

@@ -1,0 +1,134 @@
+//! Rounds of faults, as many as asked for: a few in the default suite, many in the soak.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dray_testkit::nats::NatsServer;
+use rand::Rng as _;
+use tokio::time::Instant;
+
+use crate::rig::{Rig, Sink, Worker, connect};
+
+fn names(prefix: &str, count: usize) -> BTreeSet<String> {
+    (0..count)
+        .map(|number| format!("{prefix}-{number}"))
+        .collect()
+}
+
+fn some_millis(most: u64) -> Duration {
+    Duration::from_millis(rand::rng().random_range(0..=most))
+}
+
+/// Lets work go on for a random moment, by waiting for that many more effects.
+async fn after_some_effects(sink: &Sink, more: usize) {
+    let wanted = sink.effects().len() + more;
+    dray_testkit::eventually("more effects", async || {
+        (sink.effects().len() >= wanted).then_some(())
+    })
+    .await;
+}
+
+/// The server is killed while work is published: nothing acknowledged is lost, nothing is stored twice.
+pub(crate) async fn kill_during_publish(rounds: usize, each: usize) {
+    let mut rig = Rig::start(NatsServer::start()).await;
+    let publisher = connect(&rig.server, "orchestrator").await;
+    let mut accepted = BTreeSet::new();
+    for round in 0..rounds {
+        let operations = names(&format!("round-{round}"), each);
+        let (first, second): (Vec<_>, Vec<_>) = operations
+            .iter()
+            .enumerate()
+            .partition(|(number, _)| *number < each / 2);
+        for (_, operation) in first {
+            rig.submit(&publisher, operation).await;
+        }
+        rig.server.kill9();
+        rig.server.restart();
+        for (_, operation) in second {
+            rig.submit(&publisher, operation).await;
+        }
+        accepted.extend(operations);
+    }
+    let sink = Sink::default();
+    let worker = Worker::start(&rig.server, &sink).await;
+    rig.check(&accepted, &sink).await;
+    worker.stop().await;
+}
+
+/// The server is killed, restarted or paused while work is done.
+pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
+    let mut rig = Rig::start(NatsServer::start()).await;
+    let publisher = connect(&rig.server, "orchestrator").await;
+    let sink = Sink::taking(Duration::from_millis(5));
+    let worker = Worker::start(&rig.server, &sink).await;
+    let mut accepted = BTreeSet::new();
+    for round in 0..rounds {
+        let operations = names(&format!("round-{round}"), each);
+        for operation in &operations {
+            rig.submit(&publisher, operation).await;
+        }
+        accepted.extend(operations);
+        after_some_effects(&sink, 1).await;
+        match round % 3 {
+            0 => {
+                rig.server.kill9();
+                rig.server.restart();
+            }
+            1 => {
+                rig.server.pause();
+                // The probe gives up after longer than a lease: workers must have let go by then.
+                assert!(rig.bus.round_trip().await.is_err());
+                rig.server.resume();
+            }
+            _ => rig.server.restart(),
+        }
+    }
+    rig.check(&accepted, &sink).await;
+    worker.stop().await;
+}
+
+/// Workers are stopped in an orderly way at random moments under load; each stop keeps its budget.
+pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
+    let rig = Rig::start(NatsServer::start()).await;
+    let sink = Sink::taking(Duration::from_millis(20));
+    let mut accepted = BTreeSet::new();
+    for round in 0..rounds {
+        let operations = names(&format!("round-{round}"), each);
+        for operation in &operations {
+            rig.submit(&rig.bus, operation).await;
+        }
+        accepted.extend(operations);
+        let worker = Worker::start(&rig.server, &sink).await;
+        tokio::time::timeout(some_millis(150), std::future::pending::<()>())
+            .await
+            .ok();
+        let begun = Instant::now();
+        worker.stop().await;
+        assert!(begun.elapsed() < Duration::from_secs(50));
+    }
+    let worker = Worker::start(&rig.server, &sink).await;
+    rig.check(&accepted, &sink).await;
+    worker.stop().await;
+}
+
+/// Workers die at random moments under load.
+pub(crate) async fn kills_under_load(rounds: usize, each: usize) {
+    let rig = Rig::start(NatsServer::start()).await;
+    let sink = Sink::taking(Duration::from_millis(20));
+    let mut accepted = BTreeSet::new();
+    for round in 0..rounds {
+        let operations = names(&format!("round-{round}"), each);
+        for operation in &operations {
+            rig.submit(&rig.bus, operation).await;
+        }
+        accepted.extend(operations);
+        let worker = Worker::start(&rig.server, &sink).await;
+        tokio::time::timeout(some_millis(150), std::future::pending::<()>())
+            .await
+            .ok();
+        worker.kill().await;
+    }
+    let worker = Worker::start(&rig.server, &sink).await;
+    rig.check(&accepted, &sink).await;
+    worker.stop().await;
+}
