@@ -118,7 +118,12 @@ impl EgressFetcher {
             audit_key(config),
             config.private_cidrs.clone(),
         );
-        let surroundings = Surroundings::new(compiled.judge, servers, compiled.protected_hosts);
+        let surroundings = Surroundings::new(
+            compiled.judge,
+            servers,
+            compiled.protected_hosts,
+            cx.peers.clone(),
+        );
         let judge = surroundings.look().await?;
         let fetcher = Fetcher::new(
             compiled.settings,

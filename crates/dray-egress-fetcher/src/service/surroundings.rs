@@ -22,14 +22,21 @@ const AGAIN: Duration = Duration::from_mins(1);
 pub(super) struct Surroundings {
     base: JudgeConfig,
     hosts: Vec<String>,
+    peers: Vec<String>,
 }
 
 impl Surroundings {
-    /// `base` holds what is configured; `servers` are the DNS servers, `hosts` names, `host:port` or URLs.
-    pub(super) fn new(mut base: JudgeConfig, servers: Vec<IpAddr>, hosts: Vec<String>) -> Self {
+    /// `base` holds what is configured; `servers` are the DNS servers. `hosts` (configured) and `peers` (bus, store,
+    /// telemetry) are names, `host:port` or URLs.
+    pub(super) fn new(
+        mut base: JudgeConfig,
+        servers: Vec<IpAddr>,
+        hosts: Vec<String>,
+        peers: Vec<String>,
+    ) -> Self {
         base.protected
             .extend(servers.into_iter().map(|ip| IpNet::from(ip.to_canonical())));
-        Self { base, hosts }
+        Self { base, hosts, peers }
     }
 
     /// Looks, and fails when anything cannot be learnt (I-4).
@@ -44,15 +51,19 @@ impl Surroundings {
             .retain(|address| !address.is_loopback());
         for host in &self.hosts {
             let name = host_of(host);
-            let found = tokio::net::lookup_host((name, 0)).await.map_err(|error| {
-                StartError::with_source(
-                    format!("the protected host {name} cannot be looked up"),
-                    error,
-                )
+            let found = look_up(name).await.map_err(|error| {
+                let message = format!("the protected host {name} cannot be looked up");
+                StartError::with_source(message, error)
             })?;
-            config
-                .protected
-                .extend(found.map(|address| IpNet::from(address.ip().to_canonical())));
+            config.protected.extend(found);
+        }
+        for peer in &self.peers {
+            let name = host_of(peer);
+            match look_up(name).await {
+                Ok(found) => config.protected.extend(found),
+                // One of several servers may be gone; those that are there are what we talk to.
+                Err(error) => tracing::warn!(name, %error, "a peer cannot be looked up"),
+            }
         }
         Ok(Judge::new(config))
     }
@@ -70,6 +81,14 @@ impl Surroundings {
             }
         }
     }
+}
+
+/// The addresses of a trusted, configured name, as the system resolves it.
+async fn look_up(name: &str) -> std::io::Result<Vec<IpNet>> {
+    let found = tokio::net::lookup_host((name, 0)).await?;
+    Ok(found
+        .map(|address| IpNet::from(address.ip().to_canonical()))
+        .collect())
 }
 
 /// The host in a name, `host:port` or URL.
@@ -108,13 +127,14 @@ mod tests {
     #[tokio::test]
     async fn section_8_4_surroundings_are_blocked() {
         let servers = vec!["9.9.9.9".parse().unwrap()];
-        let surroundings = Surroundings::new(
-            JudgeConfig::default(),
-            servers,
-            vec!["http://8.8.4.4:9000".to_owned()],
-        );
+        let hosts = vec!["http://8.8.4.4:9000".to_owned()];
+        let peers = vec![
+            "nats://1.0.0.1:4222".to_owned(),
+            "nats://no such host".to_owned(),
+        ];
+        let surroundings = Surroundings::new(JudgeConfig::default(), servers, hosts, peers);
         let judge = surroundings.look().await.unwrap();
-        for blocked in ["9.9.9.9", "8.8.4.4", "127.0.0.1"] {
+        for blocked in ["9.9.9.9", "8.8.4.4", "1.0.0.1", "127.0.0.1"] {
             assert!(
                 judge.class(blocked.parse().unwrap()).is_blocked(),
                 "{blocked}"
@@ -126,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn i_4_a_protected_name_that_cannot_be_looked_up_stops_the_start() {
         let hosts = vec!["no such host".to_owned()];
-        let surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts);
+        let surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
         assert!(surroundings.look().await.is_err());
     }
 }

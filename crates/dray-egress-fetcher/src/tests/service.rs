@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{Bus, CallError, EventFilter, EventStream, Meta};
+use dray_bus::{Bus, CallError, EventFilter, EventStream, Meta, Topology};
 use dray_proto::convert::Content;
 use dray_proto::v1;
 use dray_service::{Context, Host, Request, Running, Settings};
@@ -464,15 +464,21 @@ impl Bare {
     /// Files that a broken upload left behind.
     async fn staged(&self) -> Vec<String> {
         self.cx.store.settle().await;
+        self.files()
+    }
+
+    /// Files of uploads that are not finished.
+    fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         walk(self.folder.path(), &mut found);
-        found.retain(|path| path.contains("stage/") || path.contains("upload"));
+        found.retain(|path| path.contains("stage") || path.contains("upload"));
         found
     }
 }
 
 fn walk(folder: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+    // Folders come and go while uploads are under way.
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             walk(&path, found);
@@ -526,16 +532,29 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
         ]),
     );
     let bare = bare(&world, false).await;
+    let topology = Topology::used_by("egress-fetcher");
+    bare.cx.bus.apply_topology(&topology).await.unwrap();
+    let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+    let mut audit = bare.cx.bus.events(filter).await.unwrap();
     let mut request = asking("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
-    let fetching = bare.fetch(request);
-    // Long enough for the first part to be on its way, far too short for the whole.
-    assert!(
-        tokio::time::timeout(Duration::from_secs(2), fetching)
-            .await
-            .is_err()
-    );
+    let fetching = Box::pin(bare.fetch(request));
+    let staged = async {
+        while bare.files().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        ended = fetching => panic!("it cannot end: {ended:?}"),
+        () = staged => {}
+    }
     assert_eq!(bare.staged().await, Vec::<String>::new());
+    let event: v1::EgressAudit = audit.next().await.unwrap().decode().unwrap();
+    assert_eq!(
+        (event.verdict.as_str(), event.code.as_str()),
+        ("deny", "cancelled")
+    );
+    assert!(event.wire_bytes > 0);
 }
 
 #[tokio::test]
