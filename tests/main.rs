@@ -5,6 +5,10 @@
 //! helpers are tests too.)
 
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod deploy;
+#[cfg(test)]
+mod processes;
 #[cfg(test)]
 mod support;

@@ -1,0 +1,151 @@
+//! (a) A bus call against a bare `async-nats` request and reply of the same size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_service::{Context, Host, Request, Router, Service, Settings, StartError, config};
+use dray_testkit::nats::NatsServer;
+use dray_types::{Clock, Deadline, Fault, TenantId};
+use futures_util::StreamExt as _;
+use prost::Message as _;
+use serde::{Deserialize, Serialize};
+
+use crate::harness::{Aim, Comparison, Measured, side_by_side};
+use crate::say;
+
+/// Calls per measurement.
+const CALLS: usize = 500;
+const ROUNDS: usize = 11;
+
+/// Measures small and large calls.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let server = NatsServer::start();
+    for size in [128, 32 * 1024] {
+        say(&compare(&server, size).await?.to_string());
+    }
+    Ok(())
+}
+
+async fn compare(server: &NatsServer, size: usize) -> anyhow::Result<Comparison> {
+    let request = request(size);
+    let payload = Bytes::from(request.encode_to_vec());
+    let bare = bare(server).await?;
+    let provisioner =
+        Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter()).await?;
+    provisioner
+        .apply_topology(&Topology::new(1, 256 << 20))
+        .await?;
+    let folder = tempfile::tempdir()?;
+    let settings = Settings::embedded(folder.path())
+        .set("bus.mode", "nats")
+        .set("bus.nats.servers", server.url())
+        .set("limits.free_disk_percent", "0");
+    let running = Host::new(settings).with::<Echo>().start().await?;
+    running.ready().await;
+    let caller = Bus::connect(&NatsOptions::at(server.url()), Clock::system(), &meter()).await?;
+    let (baseline, ours) = side_by_side(
+        ROUNDS,
+        || async {
+            for _ in 0..CALLS {
+                bare.request("bench.echo", payload.clone()).await?;
+            }
+            Ok(())
+        },
+        || async {
+            for _ in 0..CALLS {
+                let now = Clock::system().now_ms();
+                let meta = Meta::new(
+                    TenantId::default(),
+                    Deadline::after(now, Duration::from_secs(10)),
+                );
+                caller.call(&meta, &request).await?;
+            }
+            Ok(())
+        },
+    )
+    .await?;
+    running.stop().await;
+    Ok(Comparison {
+        name: format!("(a) {CALLS} calls one after the other, {size} B there and back"),
+        baseline: Measured::new("async-nats request and reply", baseline),
+        ours: Measured::new(
+            "dray call: envelope, deadline, admission, fault mapping",
+            ours,
+        ),
+        aim: Aim::TimeAtMost(1.5),
+    })
+}
+
+fn meter() -> opentelemetry::metrics::Meter {
+    dray_service::telemetry::no_meter()
+}
+
+fn request(size: usize) -> v1::ResolveRequest {
+    let arguments = Content::Inline(Bytes::from(vec![b'x'; size]));
+    v1::ResolveRequest {
+        arguments: Some(arguments.into()),
+        ..v1::ResolveRequest::default()
+    }
+}
+
+/// A client whose partner echoes, as a program would do it with nothing but the client library.
+async fn bare(server: &NatsServer) -> anyhow::Result<async_nats::Client> {
+    let responder = async_nats::connect(server.url()).await?;
+    let mut requests = responder
+        .queue_subscribe("bench.echo", "bench".to_owned())
+        .await?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "ends with the measurement's process"
+    )]
+    tokio::spawn(async move {
+        while let Some(message) = requests.next().await {
+            if let Some(reply) = message.reply {
+                // A reply that cannot be sent shows as a request that fails.
+                let _ = responder.publish(reply, message.payload).await;
+            }
+        }
+    });
+    Ok(async_nats::connect(server.url()).await?)
+}
+
+/// Answers `Resolve` with the arguments it got.
+struct Echo;
+
+#[derive(Clone, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default)]
+struct EchoConfig {}
+
+impl config::Section for EchoConfig {}
+
+impl Echo {
+    async fn resolve(
+        self: Arc<Self>,
+        request: Request<v1::ResolveRequest>,
+    ) -> Result<v1::ResolveReply, Fault> {
+        let resolved = v1::ResolvedArguments {
+            arguments: request.body.arguments,
+            ..Default::default()
+        };
+        Ok(v1::ResolveReply {
+            outcome: Some(v1::resolve_reply::Outcome::Resolved(resolved)),
+        })
+    }
+}
+
+impl Service for Echo {
+    const NAME: &'static str = "file-resolver";
+    type Config = EchoConfig;
+
+    async fn start(_config: EchoConfig, _cx: &Context) -> Result<Self, StartError> {
+        Ok(Self)
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router.answer(Self::resolve)
+    }
+}

@@ -1,0 +1,61 @@
+//! (b) Fetching into the store against `curl -o` from the same server.
+
+use anyhow::Context as _;
+use dray_proto::v1;
+
+use crate::harness::{Aim, Comparison, Measured, side_by_side};
+use crate::say;
+use crate::world::World;
+
+/// Measures 1 KiB, 1 MiB and 100 MiB.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    for (size, rounds) in [(1 << 10, 41), (1 << 20, 21), (100 << 20, 7)] {
+        say(&compare(&world, size, rounds).await?.to_string());
+    }
+    world.running.stop().await;
+    Ok(())
+}
+
+async fn compare(world: &World, size: u64, rounds: usize) -> anyhow::Result<Comparison> {
+    let folder = tempfile::tempdir()?;
+    let target = folder.path().join("curl");
+    let url = format!("http://{}/{size}", world.server.address());
+    let (baseline, ours) = side_by_side(
+        rounds,
+        || async {
+            let status = tokio::process::Command::new("curl")
+                .args(["--silent", "--fail", "--output"])
+                .arg(&target)
+                .arg(&url)
+                .status()
+                .await
+                .context("curl is needed: install the Debian package curl")?;
+            anyhow::ensure!(status.success(), "curl failed");
+            Ok(())
+        },
+        || async {
+            // Fresh content each time: an object that is there already would not be written again.
+            let request = v1::FetchRequest {
+                url: format!("{}?{}", World::url(size), world.server.fresh()),
+                size_limit_bytes: size,
+                ..v1::FetchRequest::default()
+            };
+            let reply = world
+                .running
+                .context()
+                .bus
+                .call(&world.meta(), &request)
+                .await?;
+            anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
+            Ok(())
+        },
+    )
+    .await?;
+    Ok(Comparison {
+        name: format!("(b) fetching {size} B"),
+        baseline: Measured::new("curl -o (includes starting curl)", baseline),
+        ours: Measured::new("dray fetch into the store: guard, SHA-256, S3", ours),
+        aim: Aim::ThroughputAtLeast(0.8),
+    })
+}

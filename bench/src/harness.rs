@@ -1,0 +1,141 @@
+//! Timing, repetition and the table of ratios.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Two ways of doing the same thing, measured in one run.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    /// What is done.
+    pub(crate) name: String,
+    /// What a user would use instead.
+    pub(crate) baseline: Measured,
+    /// What we do.
+    pub(crate) ours: Measured,
+    /// What the ratio means and what it should be.
+    pub(crate) aim: Aim,
+}
+
+/// What the ratio is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aim {
+    /// Our time over the other's, at most this.
+    TimeAtMost(f64),
+    /// Our throughput over the other's, at least this.
+    ThroughputAtLeast(f64),
+}
+
+/// Repeated measurements of one thing; the median speaks.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// What was measured.
+    pub(crate) label: String,
+    times: Vec<Duration>,
+}
+
+impl Measured {
+    /// Collects measurements under a label.
+    pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self {
+            label: label.into(),
+            times,
+        }
+    }
+
+    /// The middle measurement.
+    pub(crate) fn median(&self) -> Duration {
+        self.times
+            .get(self.times.len() / 2)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The smallest and the largest measurement.
+    fn range(&self) -> (Duration, Duration) {
+        (
+            self.times.first().copied().unwrap_or_default(),
+            self.times.last().copied().unwrap_or_default(),
+        )
+    }
+}
+
+impl Comparison {
+    /// Our share of the aim's measure: time over time, or throughput over throughput.
+    fn ratio(&self) -> f64 {
+        let (baseline, ours) = (
+            self.baseline.median().as_secs_f64(),
+            self.ours.median().as_secs_f64(),
+        );
+        match self.aim {
+            Aim::TimeAtMost(_) => ours / baseline,
+            Aim::ThroughputAtLeast(_) => baseline / ours,
+        }
+    }
+
+    fn meets(&self) -> bool {
+        match self.aim {
+            Aim::TimeAtMost(most) => self.ratio() <= most,
+            Aim::ThroughputAtLeast(least) => self.ratio() >= least,
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        for measured in [&self.baseline, &self.ours] {
+            let (least, most) = measured.range();
+            writeln!(
+                f,
+                "  {:<52} {:>11.3} ms   ({:.3} to {:.3}, {} runs)",
+                measured.label,
+                millis(measured.median()),
+                millis(least),
+                millis(most),
+                measured.times.len()
+            )?;
+        }
+        let aim = match self.aim {
+            Aim::TimeAtMost(most) => format!("time ratio {:.2}, aim at most {most}", self.ratio()),
+            Aim::ThroughputAtLeast(least) => {
+                format!("throughput ratio {:.2}, aim at least {least}", self.ratio())
+            }
+        };
+        writeln!(
+            f,
+            "  {aim}: {}",
+            if self.meets() { "met" } else { "MISSED" }
+        )
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
+/// Runs two measurements in turn, so that both see the same machine, after one round of each that does not count.
+pub(crate) async fn side_by_side<A, B>(
+    rounds: usize,
+    mut baseline: impl FnMut() -> A,
+    mut ours: impl FnMut() -> B,
+) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)>
+where
+    A: Future<Output = anyhow::Result<()>>,
+    B: Future<Output = anyhow::Result<()>>,
+{
+    baseline().await?;
+    ours().await?;
+    let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for _ in 0..rounds {
+        first.push(timed(baseline()).await?);
+        second.push(timed(ours()).await?);
+    }
+    Ok((first, second))
+}
+
+async fn timed(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    work.await?;
+    Ok(start.elapsed())
+}

@@ -1,0 +1,81 @@
+//! `cargo xtask bench`: what we do beside what a user would use instead, in one run, as ratios.
+//!
+//! | name | ours | beside it |
+//! |---|---|---|
+//! | `bus` | a call over NATS | a bare `async-nats` request and reply of the same size |
+//! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
+//! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
+//! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod bus;
+mod fetch;
+mod harness;
+mod memory;
+mod resolve;
+mod world;
+
+/// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
+#[derive(Parser)]
+struct Arguments {
+    /// What to measure: bus, fetch, resolve, memory. All of them without a name.
+    names: Vec<String>,
+    /// Fetches into the store in a process of its own; used by `memory`.
+    #[arg(long, hide = true)]
+    fetch_once: Option<u64>,
+}
+
+const NAMES: [&str; 4] = ["bus", "fetch", "resolve", "memory"];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(size) = arguments.fetch_once {
+        return memory::fetch_once(size).await;
+    }
+    if let Some(unknown) = arguments
+        .names
+        .iter()
+        .find(|name| !NAMES.contains(&name.as_str()))
+    {
+        anyhow::bail!("there is no measurement `{unknown}`: {}", NAMES.join(", "));
+    }
+    let wanted = |name: &str| {
+        arguments.names.is_empty() || arguments.names.iter().any(|wanted| wanted == name)
+    };
+    if wanted("bus") {
+        bus::run().await?;
+    }
+    if wanted("fetch") {
+        fetch::run().await?;
+    }
+    if wanted("resolve") {
+        resolve::run().await?;
+    }
+    if wanted("memory") {
+        memory::run().await?;
+    }
+    Ok(())
+}
+
+/// Prints one line of the report.
+#[expect(
+    clippy::print_stdout,
+    reason = "the report is what this program is for"
+)]
+pub(crate) fn say(line: &str) {
+    println!("{line}");
+}

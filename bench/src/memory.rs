@@ -1,0 +1,80 @@
+//! (d) Peak memory while 1 GiB is fetched into the store. Runs in a process of its own, so that the peak is its own.
+
+use anyhow::Context as _;
+use dray_proto::v1;
+use dray_types::ByteSize;
+
+use crate::say;
+use crate::world::World;
+
+const SIZE: u64 = 1 << 30;
+/// Most memory above idle that the aim allows.
+const AIM: u64 = 48 << 20;
+
+/// Measures in a child process and prints what it says.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let status = tokio::process::Command::new(std::env::current_exe()?)
+        .args(["--fetch-once", &SIZE.to_string()])
+        .status()
+        .await?;
+    anyhow::ensure!(status.success(), "the measuring process failed");
+    Ok(())
+}
+
+/// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
+pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
+    let world = World::start().await?;
+    fetch(&world, 1 << 20).await?;
+    let idle = status("VmRSS:")?;
+    fetch(&world, size).await?;
+    let peak = status("VmHWM:")?;
+    let above = peak.saturating_sub(idle);
+    say(&format!(
+        "(d) memory while {} is fetched into the embedded store",
+        ByteSize::bytes(size)
+    ));
+    say(&format!(
+        "  idle {} KiB, peak {} KiB, above idle {} KiB",
+        idle >> 10,
+        peak >> 10,
+        above >> 10
+    ));
+    let verdict = if above <= AIM { "met" } else { "MISSED" };
+    say(&format!(
+        "  server, fetcher and embedded S3 in one process, aim at most {} above idle: {verdict}",
+        ByteSize::bytes(AIM)
+    ));
+    world.running.stop().await;
+    Ok(())
+}
+
+async fn fetch(world: &World, size: u64) -> anyhow::Result<()> {
+    let request = v1::FetchRequest {
+        url: World::url(size),
+        size_limit_bytes: size,
+        ..v1::FetchRequest::default()
+    };
+    let reply = world
+        .running
+        .context()
+        .bus
+        .call(&world.meta(), &request)
+        .await?;
+    anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
+    Ok(())
+}
+
+/// One line of this process's status, in bytes.
+fn status(field: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(field))
+        .context("the kernel tells no memory sizes")?;
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .context("no number")?
+        .parse()?;
+    Ok(kib << 10)
+}

@@ -1,0 +1,118 @@
+//! The system under measurement: the real services in one process, over real sockets, and a plain file server.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dray_bus::Meta;
+use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::resolve::{DnsError, Resolver};
+use dray_egress_fetcher::{EgressFetcher, Network};
+use dray_file_resolver::FileResolver;
+use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
+use dray_service::{Host, Running, Settings};
+use dray_testkit::files::FileServer;
+use dray_types::{Deadline, TenantId};
+use futures_util::future::BoxFuture;
+
+/// Time for one measured operation.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Everything that a measurement needs.
+pub(crate) struct World {
+    /// The services.
+    pub(crate) running: Running,
+    /// The server that files come from, for us and for the other side alike.
+    pub(crate) server: FileServer,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    /// Starts the services with an embedded bus and store.
+    pub(crate) async fn start() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let server = FileServer::start().await?;
+        let network = Loopback {
+            server: server.address(),
+        };
+        let settings = Settings::embedded(folder.path())
+            .set("limits.free_disk_percent", "0")
+            .set("egress-fetcher.enabled", "true")
+            .set("egress-fetcher.max_bytes_ceiling", "4GiB")
+            .set("egress-fetcher.max_per_host", "64")
+            .set("egress-fetcher.max_per_address", "64")
+            .set("egress-fetcher.max_per_app", "64")
+            .set("file-resolver.max_size_limit", "4GiB");
+        let running = Host::new(settings)
+            .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
+                let network = Network {
+                    resolver: Arc::new(network),
+                    dialer: Arc::new(network),
+                };
+                EgressFetcher::start_with(config, cx, network).await
+            })
+            .with::<FileResolver>()
+            .start()
+            .await
+            .context("the services did not start")?;
+        running.ready().await;
+        Ok(Self {
+            running,
+            server,
+            _folder: folder,
+        })
+    }
+
+    /// A new operation's envelope.
+    pub(crate) fn meta(&self) -> Meta {
+        let now = self.running.context().clock.now_ms();
+        Meta::new(TenantId::default(), Deadline::after(now, PATIENCE))
+    }
+
+    /// The URL under which the services know a file of this size.
+    pub(crate) fn url(size: u64) -> String {
+        format!("http://files.example.org/{size}")
+    }
+}
+
+/// Sends the one public name to the file server on loopback, over real sockets.
+#[derive(Clone, Copy, Debug)]
+struct Loopback {
+    server: SocketAddr,
+}
+
+impl Resolver for Loopback {
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        _judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+        Box::pin(async move {
+            let addresses = vec![IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14))];
+            Ok(Answer {
+                name: name.clone(),
+                cnames: Vec::new(),
+                addresses,
+            })
+        })
+    }
+}
+
+impl Dialer for Loopback {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the measurement's own server on loopback"
+    )]
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(self.server).await?;
+            Ok(Stream {
+                peer: to.socket_addr(),
+                local_port: stream.local_addr()?.port(),
+                io: Box::new(stream),
+            })
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! A fast file server for measurements: `GET /<size>` answers that many bytes, with a correct length.
+//!
+//! The body is the same for one size and query: the query, when it is a number, stands at its beginning, so that a
+//! store that recognises content it has can be given content it has not.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Bytes per write.
+const BLOCK: usize = 256 * 1024;
+
+/// The server. Ends, connections included, when it is dropped.
+#[derive(Debug)]
+pub struct FileServer {
+    address: SocketAddr,
+    next: AtomicU64,
+    _tasks: JoinSet<()>,
+}
+
+impl FileServer {
+    /// Starts on a free loopback port.
+    ///
+    /// # Errors
+    /// The port cannot be bound.
+    pub async fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener));
+        Ok(Self { address, next: AtomicU64::new(1), _tasks: tasks })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A query that no request had before.
+    pub fn fresh(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+async fn accept(listener: TcpListener) {
+    let block: Arc<[u8]> = vec![0x5a; BLOCK].into();
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(serve(stream, Arc::clone(&block)));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let text = String::from_utf8_lossy(&head);
+    let target = text.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+    let (size, query) = target.split_once('?').unwrap_or((target, ""));
+    let size: u64 = size.parse().unwrap_or_default();
+    let mark = query.parse().unwrap_or(0_u64).to_be_bytes();
+    stream.set_nodelay(true)?;
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    let marked = usize::try_from(size).unwrap_or(usize::MAX).min(mark.len());
+    stream.write_all(mark.get(..marked).unwrap_or_default()).await?;
+    let mut left = size - marked as u64;
+    while left > 0 {
+        let count = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        stream.write_all(block.get(..count).unwrap_or_default()).await?;
+        left -= count as u64;
+    }
+    stream.shutdown().await
+}

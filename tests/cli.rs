@@ -1,0 +1,225 @@
+//! The command line as scripts use it: what it prints, where, and with which exit code.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support;
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// A command with an empty environment, but for a home.
+    fn dray(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(support::dray());
+        command
+            .env_clear()
+            .env("HOME", self.0.path())
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.dray(arguments).output().unwrap()
+    }
+}
+
+#[track_caller]
+fn check(output: &Output, code: i32, stdout: &str) {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim_end(),
+        stdout,
+        "{output:?}"
+    );
+}
+
+#[track_caller]
+fn line(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.lines().count(), 1, "{output:?}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn the_demo_shows_every_promise_and_leaves_a_hint() {
+    let home = Home::new();
+    let shown = home.run(&["demo"]);
+    assert!(shown.status.success(), "{shown:?}");
+    let text = String::from_utf8_lossy(&shown.stdout);
+    for promise in [
+        "iVBORw0KGgo",
+        "Crane 4 is back at noon.",
+        "read back from the store, length and digest as claimed",
+        "3 redirects, to http://files.example.org/prices.csv",
+        "resolves to a blocked address (loopback, private, link-local, or cloud-metadata)",
+        "http://2130706433/ writes its host in an ambiguous form",
+        "127.0.0.1 is loopback",
+        "0 of them to an inside address",
+        "dray.event.toolcall.v1.resolved.default",
+        "dray up",
+    ] {
+        assert!(text.contains(promise), "{promise} is not in:\n{text}");
+    }
+    let steps = home.run(&["demo", "--json"]);
+    for step in String::from_utf8_lossy(&steps.stdout).lines() {
+        assert!(serde_json::from_str::<Value>(step).is_ok(), "{step}");
+    }
+}
+
+#[test]
+fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
+    let home = Home::new();
+    let given =
+        r#"{"z": "file:url::http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
+    let expected = r#"{"z": "http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
+    check(&home.run(&["resolve", "--arguments", given]), 0, expected);
+}
+
+#[test]
+fn a_rejected_argument_is_a_fault_on_standard_error() {
+    let home = Home::new();
+    let refused = home.run(&["resolve", "--arguments", r#"{"doc": "file:///etc/passwd"}"#]);
+    check(&refused, 1, "");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("Parameter doc is invalid, try to call the tool again with fixed exception: Missing required file prefix (base64::, url::, text::)"), "{said}");
+    let as_json = line(&home.run(&[
+        "resolve",
+        "--json",
+        "--arguments",
+        r#"{"doc": "file:///etc/passwd"}"#,
+    ]));
+    assert_eq!(as_json["fault"]["code"], "invalid_argument");
+}
+
+#[test]
+fn fetching_is_off_until_the_operator_says_otherwise() {
+    let home = Home::new();
+    let refused = home.run(&["fetch", "https://files.example.org/a", "--json"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let verdict = line(&refused);
+    assert_eq!(verdict["verdict"], "deny");
+    assert_eq!(verdict["code"], "disabled_by_admin");
+    assert_eq!(
+        verdict["message"],
+        "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."
+    );
+}
+
+#[test]
+fn the_app_may_narrow_and_the_operator_caps() {
+    let home = Home::new();
+    let policy = home.0.path().join("policy.json");
+    let code = |text: &str, list: &str, url: &str| {
+        std::fs::write(&policy, text).unwrap();
+        let mut command = home.dray(&["fetch", url, "--json", "--app-policy"]);
+        command
+            .arg(&policy)
+            .env("EXTERNAL_URL_FETCH_ENABLED", "true");
+        command.env("EXTERNAL_URL_FETCH_DNS_SERVERS", "127.0.0.1:9");
+        if !list.is_empty() {
+            command.env("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list);
+        }
+        line(&command.output().unwrap())["code"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let url = "https://a.example.org/x";
+    assert_eq!(code(r#"{"enabled": false}"#, "", url), "disabled_by_app");
+    assert_eq!(
+        code(r#"{"enabled": true, "host_allowlist": []}"#, "", url),
+        "host_not_in_app_allowlist"
+    );
+    assert_eq!(
+        code(
+            r#"{"host_allowlist": ["a.example.org"]}"#,
+            "*.example.com",
+            url
+        ),
+        "host_not_in_admin_allowlist"
+    );
+    assert_eq!(
+        code(
+            r#"{"host_allowlist": ["*.example.com"]}"#,
+            "*.example.org",
+            url
+        ),
+        "host_not_in_app_allowlist"
+    );
+    assert_eq!(code("{}", "", "http://169.254.169.254/"), "ssrf_blocked");
+}
+
+#[test]
+fn typing_errors_have_their_own_exit_codes() {
+    let home = Home::new();
+    assert_eq!(home.run(&["fetch"]).status.code(), Some(2));
+    assert_eq!(home.run(&["dlq", "list"]).status.code(), Some(2));
+    assert_eq!(
+        home.run(&["--set", "nonsense", "config", "check"])
+            .status
+            .code(),
+        Some(2)
+    );
+    assert_eq!(
+        home.run(&["--set", "http.port=1", "config", "check"])
+            .status
+            .code(),
+        Some(78)
+    );
+    assert_eq!(
+        home.run(&["--nats", "nats://127.0.0.1:9", "dlq", "list"])
+            .status
+            .code(),
+        Some(69)
+    );
+    let mut typo = home.dray(&["config", "check"]);
+    typo.env("EXTERNAL_URL_FETCH_HOST_ALOWLIST", "a.example.org");
+    let output = typo.output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("EXTERNAL_URL_FETCH_HOST_ALOWLIST"));
+}
+
+#[test]
+fn artifacts_go_in_and_come_out_again_for_their_tenant_only() {
+    let home = Home::new();
+    let file = home.0.path().join("in.bin");
+    let content: Vec<u8> = (0..3_000_000_u32)
+        .map(|index| index.to_le_bytes()[1])
+        .collect();
+    std::fs::write(&file, &content).unwrap();
+    let put = line(&home.run(&["artifact", "put", file.to_str().unwrap(), "--json"]));
+    assert_eq!(put["size"], content.len());
+    let sha256 = put["sha256"].as_str().unwrap();
+    let out = home.0.path().join("out.bin");
+    let got = home.run(&["artifact", "get", sha256, "-o", out.to_str().unwrap()]);
+    assert!(got.status.success(), "{got:?}");
+    assert!(std::fs::read(&out).unwrap() == content);
+    let foreign = home.run(&["artifact", "get", sha256, "--tenant", "other", "--json"]);
+    assert_eq!(foreign.status.code(), Some(1));
+    assert_eq!(line(&foreign)["fault"]["code"], "not_found");
+}
+
+#[test]
+fn configuration_shows_where_each_value_came_from_and_no_secret() {
+    let home = Home::new();
+    let mut show = home.dray(&["config", "show", "--set", "limits.calls=70"]);
+    show.env("DRAY_BUS__NATS__PASSWORD", "hunter2")
+        .env("EXTERNAL_URL_FETCH_MAX_REDIRECTS", "3");
+    let output = show.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("hunter2"), "{text}");
+    for expected in [
+        "limits.calls = 70",
+        "egress-fetcher.max_redirects = 3",
+        "EXTERNAL_URL_FETCH_MAX_REDIRECTS",
+        "default",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in:\n{text}");
+    }
+}

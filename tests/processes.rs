@@ -1,0 +1,131 @@
+//! Services as processes on a real nats-server and a store that can fail: what happens when a part of the system goes
+//! away in the middle.
+
+mod machine;
+
+use std::time::Duration;
+
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_testkit::dial::Trouble;
+use dray_testkit::s3::{Rule, Trouble as StoreTrouble};
+use serde_json::{Value, json};
+
+use machine::Machine;
+
+/// Larger than what an event or a reply holds, so that it goes through the store.
+const LARGE: usize = 300 * 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_killed_with_work_in_hand_loses_nothing_and_repeats_nothing() {
+    let machine = Machine::start().await;
+    machine.dial.put("acme/a.txt", "hello", "text/plain");
+    machine.dial.misbehave("acme/a.txt", Trouble::Silent);
+    let resolver = machine.up(&["file-resolver"]).await;
+    let operation = machine
+        .publish(&json!({"a": "file:text::files/acme/a.txt"}))
+        .await;
+    machine.until_asked("acme/a.txt").await;
+    resolver.kill9();
+    machine.dial.behave("acme/a.txt");
+
+    let _second = machine.up(&["file-resolver"]).await;
+    let event = machine.event_of(&operation).await;
+    assert_eq!(inline(&event), json!({"a": "hello"}));
+    assert_eq!(machine.events_of(&operation).await, 1, "effectively once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_nats_in_the_middle_is_survived() {
+    let mut machine = Machine::start().await;
+    machine.dial.put("acme/a.txt", "hello", "text/plain");
+    machine.dial.misbehave("acme/a.txt", Trouble::Silent);
+    let resolver = machine.up(&["file-resolver"]).await;
+    let operation = machine
+        .publish(&json!({"a": "file:text::files/acme/a.txt"}))
+        .await;
+    machine.until_asked("acme/a.txt").await;
+    machine.restart_nats();
+    machine.dial.behave("acme/a.txt");
+    let event = machine.event_of(&operation).await;
+    assert_eq!(inline(&event), json!({"a": "hello"}));
+    drop(resolver);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
+    let machine = Machine::start().await;
+    machine
+        .dial
+        .put("acme/large.bin", vec![7; LARGE], "application/octet-stream");
+    machine.dial.put("acme/small.txt", "small", "text/plain");
+    let _resolver = machine.up(&["file-resolver"]).await;
+    machine.store.add(Rule::all(StoreTrouble::Down));
+
+    let large = json!({"a": "file:base64::files/acme/large.bin"});
+    let fault = machine
+        .resolve(&large, Duration::from_secs(20))
+        .await
+        .unwrap_err();
+    assert!(fault.is_retryable(), "{fault:?}");
+    assert!(fault.detail.starts_with("store_"), "{fault:?}");
+    let small = json!({"a": "file:text::files/acme/small.txt"});
+    assert_eq!(
+        machine
+            .resolve(&small, Duration::from_secs(20))
+            .await
+            .unwrap(),
+        json!({"a": "small"})
+    );
+
+    let operation = machine.publish(&large).await;
+    machine.store.heal();
+    let event = machine.event_of(&operation).await;
+    let resolved = event.resolved.clone().unwrap();
+    let content = Content::try_from(resolved.arguments.unwrap()).unwrap();
+    assert!(
+        matches!(content, Content::Claim(_)),
+        "work waited for the store"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_work_is_rejected_without_being_tried() {
+    let machine = Machine::start().await;
+    machine.dial.put("acme/a.txt", "hello", "text/plain");
+    let operation = machine
+        .publish_for(
+            &json!({"a": "file:text::files/acme/a.txt"}),
+            Duration::from_millis(1),
+        )
+        .await;
+    let _resolver = machine.up(&["file-resolver"]).await;
+    let rejected = machine.rejection_of(&operation).await;
+    assert_eq!(rejected.state(), v1::TerminalState::Expired);
+    assert_eq!(machine.dial.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_kept_and_shown_to_the_operator() {
+    let machine = Machine::start().await;
+    let _resolver = machine.up(&["file-resolver"]).await;
+    let operation = machine.publish_garbage().await;
+    let letter = machine.dead_letter_of(&operation).await;
+    let sequence = letter["sequence"].to_string();
+    let shown = machine.ask(&["dlq", "show", &sequence, "--json"]);
+    assert!(shown.status.success(), "{shown:?}");
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["operation"], operation);
+    let missing = machine.ask(&["dlq", "show", "999999", "--json"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stdout).contains("no_dead_letter"));
+}
+
+/// The arguments of a resolved event that are small enough to be in it.
+fn inline(event: &v1::ToolCallResolved) -> Value {
+    let resolved = event.resolved.clone().expect("arguments");
+    match Content::try_from(resolved.arguments.expect("content")).expect("valid content") {
+        Content::Inline(bytes) => serde_json::from_slice(&bytes).expect("JSON"),
+        Content::Claim(claim) => panic!("a claim of {} bytes", claim.artifact.size),
+    }
+}

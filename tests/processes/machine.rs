@@ -1,0 +1,297 @@
+//! One machine with a nats-server, a store behind a faulty proxy, a DIAL Core double, and services as processes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{Bus, EventFilter, EventStream, Meta, NatsOptions, Topology};
+use dray_proto::convert::Content;
+use dray_proto::{Event, v1};
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::dial::DialCore;
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_testkit::s3::FaultyS3;
+use dray_types::{Clock, Deadline, Fault, TenantId};
+use serde_json::Value;
+
+use crate::support;
+
+const KEY: &str = "acme-key";
+/// Longer than a lease (45 s) and the redelivery after it.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+pub(crate) struct Machine {
+    nats: NatsServer,
+    pub(crate) store: FaultyS3,
+    pub(crate) dial: DialCore,
+    options: dray_store::Options,
+    bus: Bus,
+    _s3: EmbeddedS3,
+    _folder: tempfile::TempDir,
+}
+
+/// A service process; killed when it is dropped.
+pub(crate) struct Service(Child);
+
+impl Service {
+    /// Kills it without a chance to do anything about it.
+    pub(crate) fn kill9(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Machine {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let nats = NatsServer::start();
+        let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+        let store = FaultyS3::start(s3.address()).await.unwrap();
+        let dial = DialCore::start().await.unwrap();
+        dial.add_key(KEY, "acme");
+        let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
+            .await
+            .unwrap();
+        let mismatches = bus
+            .apply_topology(&Topology::new(1, 256 << 20))
+            .await
+            .unwrap();
+        assert!(mismatches.is_empty(), "{mismatches:?}");
+        Self {
+            nats,
+            store,
+            dial,
+            options,
+            bus,
+            _s3: s3,
+            _folder: folder,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(support::dray());
+        command
+            .env_clear()
+            .env("DRAY_BUS__MODE", "nats")
+            .env("DRAY_BUS__NATS__SERVERS", self.nats.url())
+            .env("DRAY_STORE__MODE", "s3")
+            .env("DRAY_STORE__S3__ENDPOINT", self.store.endpoint())
+            .env("DRAY_STORE__S3__BUCKET", &self.options.bucket)
+            .env(
+                "DRAY_STORE__S3__ACCESS_KEY",
+                self.options.access_key.expose(),
+            )
+            .env(
+                "DRAY_STORE__S3__SECRET_KEY",
+                self.options.secret_key.expose(),
+            )
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts these services in one process and waits until they serve.
+    pub(crate) async fn up(&self, services: &[&str]) -> Service {
+        let mut command = self.command();
+        command
+            .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
+            .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
+            .env("DIAL_URL", self.dial.url())
+            .args([
+                "up",
+                "--json",
+                "--set",
+                &format!("file-resolver.tenants.acme.api_key={KEY}"),
+            ]);
+        for service in services {
+            command.args(["--only", service]);
+        }
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{services:?} said {line:?}"));
+        let health = told["http"].as_str().unwrap().to_owned();
+        let service = Service(process);
+        eventually("readiness", async || {
+            let asked = Command::new(support::dray())
+                .args(["healthcheck", "--http", &health])
+                .output()
+                .unwrap();
+            asked.status.success().then_some(())
+        })
+        .await;
+        service
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    /// Publishes a tool call with these arguments; returns its operation id.
+    pub(crate) async fn publish(&self, arguments: &Value) -> String {
+        self.publish_for(arguments, PATIENCE).await
+    }
+
+    /// The same with another time to live.
+    pub(crate) async fn publish_for(&self, arguments: &Value, time: Duration) -> String {
+        let meta = meta(time);
+        let work = v1::ToolCallRequested {
+            arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+            ..v1::ToolCallRequested::default()
+        };
+        self.bus.publish_work(&meta, &work).await.unwrap();
+        meta.operation.to_string()
+    }
+
+    /// Publishes a payload that is no tool call under a proper envelope; returns its operation id.
+    pub(crate) async fn publish_garbage(&self) -> String {
+        let meta = meta(PATIENCE);
+        let client = async_nats::connect(self.nats.url()).await.unwrap();
+        let mut headers = async_nats::HeaderMap::new();
+        for (name, value) in meta
+            .headers(&dray_proto::contract::schema::<v1::ToolCallRequested>())
+            .iter()
+        {
+            headers.append(name, value);
+        }
+        let subject = dray_proto::contract::work_subject::<v1::ToolCallRequested>(&meta.tenant);
+        client
+            .publish_with_headers(subject, headers, Bytes::from_static(&[0xff; 16]))
+            .await
+            .unwrap();
+        client.flush().await.unwrap();
+        meta.operation.to_string()
+    }
+
+    /// Resolves as a caller who waits.
+    pub(crate) async fn resolve(&self, arguments: &Value, time: Duration) -> Result<Value, Fault> {
+        let request = v1::ResolveRequest {
+            arguments: Some(Content::Inline(Bytes::from(arguments.to_string())).into()),
+            credentials: Some(v1::DialCredentials {
+                api_key: KEY.to_owned(),
+                authorization: String::new(),
+            }),
+            ..v1::ResolveRequest::default()
+        };
+        let reply = self
+            .bus
+            .call(&meta(time), &request)
+            .await
+            .map_err(Fault::from)?;
+        match reply.outcome.unwrap() {
+            v1::resolve_reply::Outcome::Invalid(invalid) => Err(invalid.fault.unwrap().into()),
+            v1::resolve_reply::Outcome::Resolved(resolved) => {
+                match Content::try_from(resolved.arguments.unwrap()) {
+                    Ok(Content::Inline(bytes)) => Ok(serde_json::from_slice(&bytes).unwrap()),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    /// Waits until the DIAL Core double was asked for this file.
+    pub(crate) async fn until_asked(&self, path: &str) {
+        eventually("a question to DIAL Core", async || {
+            self.dial
+                .requests()
+                .iter()
+                .any(|request| request.contains(path))
+                .then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) fn restart_nats(&mut self) {
+        self.nats.restart();
+    }
+
+    pub(crate) async fn event_of(&self, operation: &str) -> v1::ToolCallResolved {
+        self.wait_for(|event: &v1::ToolCallResolved| event.operation_id == operation)
+            .await
+    }
+
+    pub(crate) async fn rejection_of(&self, operation: &str) -> v1::ToolCallRejected {
+        self.wait_for(|event: &v1::ToolCallRejected| event.operation_id == operation)
+            .await
+    }
+
+    /// The first event of one kind, from the beginning of the stream, that `is` says yes to.
+    async fn wait_for<E: Event>(&self, is: impl Fn(&E) -> bool) -> E {
+        let mut events = self.events(EventFilter::of::<E>().from_start()).await;
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let event: E = events.next().await.unwrap().decode().unwrap();
+                if is(&event) {
+                    return event;
+                }
+            }
+        });
+        found
+            .await
+            .unwrap_or_else(|_| panic!("no {} came", E::PAST))
+    }
+
+    async fn events(&self, filter: EventFilter) -> EventStream {
+        self.bus.events(filter).await.unwrap()
+    }
+
+    /// How many terminal events the operation has. A marker published behind them tells where the stream ends.
+    pub(crate) async fn events_of(&self, operation: &str) -> usize {
+        let marker = meta(PATIENCE);
+        let end = v1::ToolCallResolved {
+            operation_id: marker.operation.to_string(),
+            ..Default::default()
+        };
+        self.bus.publish_event(&marker, &end).await.unwrap();
+        let mut events = self
+            .events(EventFilter::new("dray.event.toolcall.>").from_start())
+            .await;
+        let mut count = 0;
+        loop {
+            let event = events.next().await.unwrap();
+            let found = event.headers.get("Dray-Operation").unwrap_or_default();
+            if found == marker.operation.as_str() {
+                return count;
+            }
+            count += usize::from(found == operation);
+        }
+    }
+
+    /// The dead letter of an operation, as the command line lists it.
+    pub(crate) async fn dead_letter_of(&self, operation: &str) -> Value {
+        eventually("a dead letter", async || {
+            let listed = self.ask(&["dlq", "list", "--json"]);
+            assert!(listed.status.success(), "{listed:?}");
+            String::from_utf8_lossy(&listed.stdout)
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap())
+                .find(|letter| letter["operation"] == operation)
+        })
+        .await
+    }
+}
+
+fn meta(time: Duration) -> Meta {
+    let deadline = Deadline::after(Clock::system().now_ms(), time);
+    Meta::new(TenantId::new("acme").unwrap(), deadline)
+}
+
+fn meter() -> opentelemetry::metrics::Meter {
+    opentelemetry::metrics::MeterProvider::meter(
+        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
+        "tests",
+    )
+}
