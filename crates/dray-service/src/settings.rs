@@ -86,7 +86,7 @@ pub enum BusMode {
     Nats,
 }
 
-/// Section `bus`.
+/// How services talk to each other and keep work.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BusSection {
@@ -131,7 +131,7 @@ pub enum StoreMode {
     S3,
 }
 
-/// Section `store`.
+/// Where content is kept that is too large for a message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StoreSection {
@@ -166,7 +166,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Section `telemetry`.
+/// Logs, traces and metrics.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TelemetrySection {
@@ -223,7 +223,7 @@ impl Section for TelemetrySection {
     }
 }
 
-/// Section `http`: health and metrics.
+/// Health and metrics over HTTP.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HttpSection {
@@ -251,7 +251,8 @@ impl Section for HttpSection {
     }
 }
 
-/// Section `grpc`: the same calls as on the bus, for clients that do not speak NATS.
+/// The same calls as on the bus, for clients that do not speak NATS. The endpoint trusts its network: the tenant comes
+/// from the request's metadata.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GrpcSection {
@@ -279,7 +280,7 @@ impl Section for GrpcSection {
     }
 }
 
-/// Section `limits`: how much a service takes on at once.
+/// How much a service takes on at once.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LimitsSection {
@@ -345,7 +346,7 @@ impl Section for LimitsSection {
     }
 }
 
-/// Section `state`.
+/// What this process keeps on disk, and what it is called.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StateSection {
@@ -376,7 +377,7 @@ impl Section for StateSection {
     }
 }
 
-/// Section `shutdown`: how long each part of an orderly stop may take (messaging-reliability 15).
+/// How long each part of an orderly stop may take. The cluster's own grace must be longer than both together.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShutdownSection {

@@ -97,17 +97,16 @@ impl Endpoint {
         for call in calls {
             routes = routes.route(call.grpc_path, axum::routing::post(self.handler(call)));
         }
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(ReflectionError)?;
+        // Older clients ask for the first version of reflection only.
+        let reflection = describe().build_v1().map_err(ReflectionError)?;
+        let old_reflection = describe().build_v1alpha().map_err(ReflectionError)?;
         let health = tonic_health::pb::health_server::HealthServer::new(
             HealthService::from_health_reporter(self.health.clone()),
         );
         let routes = tonic::service::Routes::from(routes)
             .add_service(health)
-            .add_service(reflection);
+            .add_service(reflection)
+            .add_service(old_reflection);
         Ok(tonic::transport::Server::builder()
             .max_concurrent_streams(STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE))
@@ -136,6 +135,13 @@ impl Endpoint {
             })
         }
     }
+}
+
+/// What reflection shows.
+fn describe() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(dray_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
 type Pending = std::pin::Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;

@@ -12,20 +12,13 @@ use super::pages::get;
 use super::service::{Probe, call, host, meta, settings};
 use crate::{ExitStatus, serve};
 
-/// Resolves when `/started` answers.
-async fn started(address: SocketAddr) {
-    let poll = async {
-        while get(address, "/started")
-            .await
-            .ok()
-            .is_none_or(|(status, _)| status != 200)
-        {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(20), poll)
-        .await
-        .expect("it did not start");
+/// Waits until a page answers with this status and text.
+async fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
+    dray_testkit::eventually(path, async || {
+        let (code, body) = get(address, path).await.ok()?;
+        (code == status && body.contains(text)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -53,16 +46,11 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
 
     let probe = Probe::default();
     tasks.spawn(serve(host(settings(), &probe)));
-    started(address).await;
+    answers(address, "/started", 200, "").await;
     calls.spawn(caller("hold:"));
     probe.wait_inside(1).await;
     kill_process(getpid(), Signal::TERM).unwrap();
-    while !get(address, "/ready")
-        .await
-        .unwrap()
-        .1
-        .contains(r#""stopping":true"#)
-    {}
+    answers(address, "/ready", 503, r#""stopping":true"#).await;
     probe.release.notify_waiters();
     assert_eq!(
         calls.join_next().await.unwrap().unwrap().unwrap(),
@@ -75,16 +63,11 @@ async fn the_first_signal_stops_in_order_and_the_second_at_once() {
 
     let probe = Probe::default();
     tasks.spawn(serve(host(settings(), &probe)));
-    started(address).await;
+    answers(address, "/started", 200, "").await;
     calls.spawn(caller("forever:"));
     probe.wait_inside(1).await;
     kill_process(getpid(), Signal::INT).unwrap();
-    while !get(address, "/ready")
-        .await
-        .unwrap()
-        .1
-        .contains(r#""stopping":true"#)
-    {}
+    answers(address, "/ready", 503, r#""stopping":true"#).await;
     kill_process(getpid(), Signal::TERM).unwrap();
     assert_eq!(
         tasks.join_next().await.unwrap().unwrap().unwrap(),

@@ -1,7 +1,6 @@
 //! The same calls over gRPC, through a real client and a real connection.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use dray_proto::{Call, v1};
 use dray_types::{Fault, FaultCode, OperationId};
@@ -294,14 +293,7 @@ async fn reflection_shows_the_contracts() {
     );
 }
 
-/// Polls a condition for at most ten seconds.
-pub(super) async fn wait_until(condition: impl Fn() -> bool) {
-    let poll = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), poll)
-        .await
-        .expect("the condition did not come true");
+/// Waits until a condition comes true.
+async fn wait_until(condition: impl Fn() -> bool) {
+    dray_testkit::eventually("the condition", async || condition().then_some(())).await;
 }
