@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::fetch::{Fetch, Outcome};
@@ -22,6 +22,10 @@ pub(crate) enum Expect {
     Coded(&'static str),
     /// Refused or failed, with whatever code.
     Refused,
+    /// `dray resolve`: prints the arguments, with this text in place of the reference.
+    Resolved(&'static str),
+    /// `dray resolve`: prints no arguments.
+    Rejected,
     /// The binary does not start: the configuration is wrong.
     NoStart,
 }
@@ -35,6 +39,8 @@ impl fmt::Debug for Expect {
             Self::Denied(code) => write!(f, "Denied({code})"),
             Self::Coded(code) => write!(f, "Coded({code})"),
             Self::Refused => f.write_str("Refused"),
+            Self::Resolved(text) => write!(f, "Resolved({text})"),
+            Self::Rejected => f.write_str("Rejected"),
             Self::NoStart => f.write_str("NoStart"),
         }
     }
@@ -53,9 +59,15 @@ const KEYS: [&str; 7] = [
 
 /// Says what is wrong with the outcome, if anything.
 pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
-    if matches!(expect, Expect::NoStart) {
-        return does_not_start(outcome);
+    match expect {
+        Expect::Resolved(text) => resolved(outcome, text),
+        Expect::Rejected => rejected(outcome),
+        Expect::NoStart => does_not_start(outcome),
+        _ => fetched(fetch, expect, outcome),
     }
+}
+
+fn fetched(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result<(), String> {
     let mut lines = outcome.stdout.lines();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err("it did not print exactly one line".to_owned());
@@ -90,7 +102,7 @@ pub(crate) fn judge(fetch: &Fetch, expect: &Expect, outcome: &Outcome) -> Result
         }
         Expect::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
         Expect::Refused => denied(&line, outcome, None, &fetch.url),
-        Expect::NoStart => Ok(()),
+        Expect::Resolved(_) | Expect::Rejected | Expect::NoStart => Ok(()),
     }
 }
 
@@ -103,6 +115,26 @@ fn does_not_start(outcome: &Outcome) -> Result<(), String> {
         format!("it ended with {}, not with exit code 78", outcome.status)
     })?;
     demand(outcome.file.is_none(), || "it wrote a file".to_owned())
+}
+
+fn resolved(outcome: &Outcome, text: &str) -> Result<(), String> {
+    demand(outcome.status.success(), || {
+        format!("it ended with {}", outcome.status)
+    })?;
+    let printed: Value =
+        serde_json::from_str(&outcome.stdout).map_err(|error| format!("no JSON: {error}"))?;
+    demand(printed == json!({ "file": text }), || {
+        format!("the arguments are {printed}")
+    })
+}
+
+fn rejected(outcome: &Outcome) -> Result<(), String> {
+    demand(outcome.status.code() == Some(1), || {
+        format!("it ended with {}", outcome.status)
+    })?;
+    demand(!outcome.stdout.contains("reached"), || {
+        "it printed content".to_owned()
+    })
 }
 
 fn allowed(line: &Value, outcome: &Outcome, content: &[u8]) -> Result<(), String> {

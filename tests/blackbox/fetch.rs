@@ -6,7 +6,7 @@ use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::namespace::Namespace;
 
@@ -21,6 +21,7 @@ pub(crate) struct Fetch {
     environment: Vec<(String, Option<String>)>,
     policy: Option<Value>,
     arguments: Vec<String>,
+    reference: Option<&'static str>,
 }
 
 /// What a run left behind.
@@ -44,6 +45,7 @@ impl Fetch {
             environment: Vec::new(),
             policy: None,
             arguments: Vec::new(),
+            reference: None,
         }
     }
 
@@ -80,6 +82,12 @@ impl Fetch {
         self
     }
 
+    /// As a reference of this kind (`text` or `base64`) in the arguments of a tool call, by `dray resolve`.
+    pub(crate) fn referred(mut self, kind: &'static str) -> Self {
+        self.reference = Some(kind);
+        self
+    }
+
     /// Runs the binary in the namespace. `folder` is empty and its own.
     pub(crate) fn run(
         &self,
@@ -91,20 +99,33 @@ impl Fetch {
         let content = folder.join("content");
         let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
         let mut command = namespace.command(binary.to_str().unwrap());
+        command.arg(if self.reference.is_some() {
+            "resolve"
+        } else {
+            "fetch"
+        });
         command
-            .arg("fetch")
             .arg("--json")
             .arg("--state")
-            .arg(folder.join("state"))
-            .arg("-o")
-            .arg(&content);
+            .arg(folder.join("state"));
         if let Some(policy) = &self.policy {
             let file = folder.join("policy.json");
             fs::write(&file, policy.to_string()).unwrap();
             command.arg("--app-policy").arg(file);
         }
-        // After `--`, so that no URL is taken for an option.
-        command.args(&self.arguments).arg("--").arg(&self.url);
+        command.args(&self.arguments);
+        match self.reference {
+            Some(kind) => {
+                let reference = format!("file:{kind}::{}", self.url);
+                command
+                    .arg("--arguments")
+                    .arg(json!({ "file": reference }).to_string());
+            }
+            // After `--`, so that no URL is taken for an option.
+            None => {
+                command.arg("-o").arg(&content).arg("--").arg(&self.url);
+            }
+        }
         command
             .env("HOME", folder)
             .env("TMPDIR", folder)

@@ -55,6 +55,17 @@ pub(crate) struct World {
 
 /// Makes a world, proves that its counters count, tells the story, and demands that nothing forbidden was sent.
 pub(crate) fn run(name: &str, plan: &Plan, story: impl FnOnce(&World)) {
+    let wrong = findings(name, plan, story);
+    assert!(
+        wrong.is_empty(),
+        "{} findings:\n\n{}\n",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
+}
+
+/// Like [`run`], for a story that is about the findings.
+pub(crate) fn findings(name: &str, plan: &Plan, story: impl FnOnce(&World)) -> Vec<String> {
     let binary = machine::require();
     namespace::sweep();
     let world = World::new(binary, name, plan);
@@ -63,12 +74,7 @@ pub(crate) fn run(name: &str, plan: &Plan, story: impl FnOnce(&World)) {
     world.demand_silence();
     let wrong = world.wrong.lock().unwrap().clone();
     drop(world);
-    assert!(
-        wrong.is_empty(),
-        "{} findings:\n\n{}\n",
-        wrong.len(),
-        wrong.join("\n\n")
-    );
+    wrong
 }
 
 impl World {

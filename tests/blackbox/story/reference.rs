@@ -1,0 +1,73 @@
+//! The same envelope when the URL stands in the arguments of a tool call: `dray resolve`, through the bus to the fetcher.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::{public, to};
+use crate::cable::PUBLIC;
+use crate::expect::Expect;
+use crate::fetch::Fetch;
+use crate::range;
+use crate::world::{self, Plan};
+
+#[test]
+fn a_reference_leads_nowhere_that_a_fetch_does_not() {
+    let mut zone = Map::new();
+    zone.insert("files.example.com".to_owned(), json!([{"A": [PUBLIC]}]));
+    zone.insert("unlisted.example.org".to_owned(), json!([{"A": [PUBLIC]}]));
+    let mut cases = vec![
+        (
+            Fetch::new("http://files.example.com/").referred("text"),
+            Expect::Resolved("reached 93.184.216.34\n"),
+        ),
+        (
+            Fetch::new(public("/bytes/3")).referred("base64"),
+            Expect::Resolved("AAAA"),
+        ),
+    ];
+    for (number, prize) in range::PRIZES.iter().enumerate() {
+        let address: IpAddr = prize.parse().unwrap();
+        let (name, kind) = (
+            format!("p{number}.example.com"),
+            ["text", "base64"][number % 2],
+        );
+        let answer: Value = if address.is_ipv4() {
+            json!({"A": [prize]})
+        } else {
+            json!({"AAAA": [prize]})
+        };
+        zone.insert(name.clone(), json!([answer]));
+        let there = format!("http://{}/", range::host(address));
+        let urls = [
+            there.clone(),
+            format!("http://{name}/"),
+            public(&to(302, &there)),
+        ];
+        let url = &urls[number % urls.len()];
+        cases.push((Fetch::new(url).referred(kind), Expect::Rejected));
+    }
+    let listed = |url: &str| {
+        let policy = json!({"enabled": null, "host_allowlist": ["*.example.com"]});
+        Fetch::new(url).referred("text").policy(policy)
+    };
+    cases.push((listed("http://unlisted.example.org/"), Expect::Rejected));
+    cases.push((
+        listed("http://files.example.com/"),
+        Expect::Resolved("reached 93.184.216.34\n"),
+    ));
+    let plan = Plan {
+        zone: zone.into(),
+        ..Plan::default()
+    };
+    world::run("reference", &plan, |world| {
+        world.check(&cases);
+        let questions = world.internet.questions();
+        let asked = questions
+            .iter()
+            .any(|question| question.name == "unlisted.example.org");
+        world.demand(!asked, || {
+            "a host outside the app's list was asked for".to_owned()
+        });
+    });
+}
