@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
 
+use crate::checksum::{Crc64, Sum};
 use crate::error::PutError;
-use crate::object::{self, Copy};
+use crate::object::{self, Copy, Head};
 use crate::pieces;
 use crate::request::RequestError;
 use crate::store::{Inner, Label};
@@ -50,19 +51,31 @@ pub(crate) async fn create(
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
     let key = artifact.key();
-    match object::put(inner, &key, body, artifact.sha256, deadline).await {
+    let sum = Sum::Sha256(artifact.sha256);
+    let pieces = body.clone();
+    match object::put(inner, &key, body, sum, deadline).await {
         Ok(version) => Ok(fresh(inner, artifact, version)),
-        Err(RequestError::Exists) => adopt(inner, artifact, deadline).await,
+        Err(RequestError::Exists) => {
+            adopt(inner, artifact, Some(Crc64::of(&pieces)), deadline).await
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Server-side copy from a staging key whose bytes are known to be the artifact's. An object that is there already is
-/// adopted. `tag` is the entity tag that the staged object must still have.
+/// Bytes at a staging key that are known to be an artifact's.
+#[derive(Clone, Debug)]
+pub(crate) struct Staged<'a> {
+    pub(crate) key: &'a str,
+    /// Entity tag that the staged object must still have.
+    pub(crate) tag: Option<String>,
+    /// CRC-64/NVME of the bytes, where it was computed.
+    pub(crate) crc64: Option<Crc64>,
+}
+
+/// Server-side copy from a staging key. An object that is there already is adopted.
 pub(crate) async fn publish(
     inner: &Inner,
-    stage: &str,
-    tag: Option<String>,
+    staged: Staged<'_>,
     artifact: Artifact,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
@@ -70,12 +83,12 @@ pub(crate) async fn publish(
     // Without conditional copies two writers may both copy, which leaves the same bytes.
     let create = inner.abilities().conditional_copy;
     if !create && object::head(inner, &key, deadline).await?.is_some() {
-        return adopt(inner, artifact, deadline).await;
+        return adopt(inner, artifact, staged.crc64, deadline).await;
     }
     let copy = Copy {
-        from: stage,
+        from: staged.key,
         to: &key,
-        tag,
+        tag: staged.tag,
         create,
     };
     match object::copy(inner, copy, deadline).await {
@@ -87,7 +100,7 @@ pub(crate) async fn publish(
             Err(PutError::Corrupted)
         }
         Ok(copied) => Ok(fresh(inner, artifact, copied.version)),
-        Err(RequestError::Exists) => adopt(inner, artifact, deadline).await,
+        Err(RequestError::Exists) => adopt(inner, artifact, staged.crc64, deadline).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -97,6 +110,7 @@ pub(crate) async fn publish(
 async fn adopt(
     inner: &Inner,
     artifact: Artifact,
+    crc64: Option<Crc64>,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
     let key = artifact.key();
@@ -107,8 +121,7 @@ async fn adopt(
             status: 409,
             code: "ConditionalRequestConflict".to_owned(),
         })?;
-    let same_digest = head.sha256.is_none_or(|sha256| sha256 == artifact.sha256);
-    if head.size != artifact.size || !same_digest {
+    if !is_same(inner, &key, &head, &artifact, crc64, deadline).await? {
         tracing::error!(key, size = head.size, "object is not what its key says");
         return Err(PutError::Conflict);
     }
@@ -145,6 +158,28 @@ pub(crate) async fn claim_stored(
     };
     artifact.size = head.size;
     Ok(Some(claim(inner, artifact, head.modified_ms, head.version)))
+}
+
+/// Compares by what is known without reading, else by reading.
+async fn is_same(
+    inner: &Inner,
+    key: &str,
+    head: &Head,
+    artifact: &Artifact,
+    crc64: Option<Crc64>,
+    deadline: Option<Deadline>,
+) -> Result<bool, RequestError> {
+    if head.size != artifact.size {
+        return Ok(false);
+    }
+    if let Some(stored) = head.sha256 {
+        return Ok(stored == artifact.sha256);
+    }
+    if let (Some(stored), Some(ours)) = (head.crc64, crc64) {
+        return Ok(stored == ours);
+    }
+    let stored = object::read_digest(inner, key, head, deadline).await?;
+    Ok(stored == artifact.sha256)
 }
 
 /// The claim of an object that was made just now.

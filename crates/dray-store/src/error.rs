@@ -122,9 +122,6 @@ pub enum ConfirmError {
     /// The upload has another size or digest than announced.
     #[error("the upload is not what was announced: {0}")]
     Mismatch(&'static str),
-    /// The uploaded object could not be read back.
-    #[error("the upload could not be checked")]
-    Read(#[source] ReadError),
     /// The finished object could not be made.
     #[error("the upload could not be finished")]
     Put(#[source] PutError),
@@ -277,7 +274,6 @@ impl From<ConfirmError> for Fault {
             )
             .detail("upload_mismatch")
             .advice("Announce the file again and upload exactly those bytes."),
-            ConfirmError::Read(error) => error.into(),
             ConfirmError::Put(error) => error.into(),
             ConfirmError::Request(error) => error.into(),
         }

@@ -28,6 +28,7 @@
 //! # }
 //! ```
 
+mod checksum;
 mod client;
 mod commit;
 pub mod embedded;

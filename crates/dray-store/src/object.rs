@@ -3,13 +3,14 @@
 
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_types::{Deadline, Sha256Digest};
+use sha2::{Digest as _, Sha256};
 
+use crate::checksum::{Crc64, Sum, sha256_from_header};
+use crate::client::IDLE;
 use crate::pieces;
-use crate::request::RequestError;
+use crate::request::{RequestError, Source};
 use crate::store::Inner;
 
 /// Largest body sent as one request when it is in memory anyway; larger ones go in parts (messaging-reliability K-4).
@@ -25,6 +26,8 @@ pub(crate) struct Head {
     pub(crate) size: u64,
     /// SHA-256 of the whole object, where the store knows it.
     pub(crate) sha256: Option<Sha256Digest>,
+    /// CRC-64/NVME of the whole object, where the store knows it.
+    pub(crate) crc64: Option<Crc64>,
     /// Unix milliseconds.
     pub(crate) modified_ms: u64,
     /// Entity tag, for conditional copies.
@@ -39,7 +42,7 @@ pub(crate) async fn put(
     inner: &Inner,
     key: &str,
     body: Vec<Bytes>,
-    sha256: Sha256Digest,
+    sum: Sum,
     deadline: Option<Deadline>,
 ) -> Result<Option<String>, RequestError> {
     let request = inner
@@ -50,7 +53,8 @@ pub(crate) async fn put(
         .key(key)
         .if_none_match(ANY)
         .content_length(pieces::length(&body))
-        .checksum_sha256(to_header(&sha256))
+        .set_checksum_sha256(sum.sha256())
+        .set_checksum_crc64_nvme(sum.crc64())
         .body(ByteStream::new(pieces::body(body)))
         .customize()
         .disable_payload_signing();
@@ -105,7 +109,7 @@ pub(crate) async fn copy(
     Ok(Copied {
         sha256: result
             .and_then(|result| result.checksum_sha256())
-            .and_then(from_header),
+            .and_then(sha256_from_header),
         version: answer.version_id().map(str::to_owned),
     })
 }
@@ -134,16 +138,51 @@ pub(crate) async fn head(
         .and_then(|time| time.to_millis().ok())
         .and_then(|millis| u64::try_from(millis).ok())
         .unwrap_or_default();
+    let size = answer
+        .content_length()
+        .and_then(|length| u64::try_from(length).ok())
+        .unwrap_or_default();
     Ok(Some(Head {
-        size: answer
-            .content_length()
-            .and_then(|length| u64::try_from(length).ok())
-            .unwrap_or_default(),
-        sha256: answer.checksum_sha256().and_then(from_header),
+        size,
+        sha256: answer.checksum_sha256().and_then(sha256_from_header),
+        crc64: answer
+            .checksum_crc64_nvme()
+            .and_then(|text| Crc64::from_header(text, size)),
         modified_ms,
         tag: answer.e_tag().map(str::to_owned),
         version: answer.version_id().map(str::to_owned),
     }))
+}
+
+/// Reads an object only to learn its digest. The entity tag makes sure that it is the object of `head`.
+pub(crate) async fn read_digest(
+    inner: &Inner,
+    key: &str,
+    head: &Head,
+    deadline: Option<Deadline>,
+) -> Result<Sha256Digest, RequestError> {
+    let _permit = inner.reader_permit(deadline).await?;
+    let request = inner
+        .clients
+        .inside
+        .get_object()
+        .bucket(&inner.options.bucket)
+        .key(key)
+        .set_if_match(head.tag.clone())
+        .send();
+    let mut body = inner.request(deadline, Box::pin(request)).await?.body;
+    let mut hasher = Sha256::new();
+    loop {
+        let limit = inner.left(deadline).min(IDLE);
+        let next = tokio::time::timeout(limit, body.next())
+            .await
+            .map_err(|_| RequestError::TimedOut)?;
+        match next {
+            Some(Ok(bytes)) => hasher.update(&bytes),
+            Some(Err(error)) => return Err(RequestError::Unreachable(Source::from(error))),
+            None => return Ok(Sha256Digest::from_bytes(hasher.finalize().into())),
+        }
+    }
 }
 
 /// Deletes the object, if it is there.
@@ -161,15 +200,4 @@ pub(crate) async fn delete(
         .send();
     inner.request(deadline, Box::pin(request)).await?;
     Ok(())
-}
-
-/// `x-amz-checksum-sha256` of a digest.
-pub(crate) fn to_header(sha256: &Sha256Digest) -> String {
-    STANDARD.encode(sha256.as_bytes())
-}
-
-/// The digest of a whole object; `None` for the checksum of checksums that multipart uploads have (`…-3`).
-pub(crate) fn from_header(text: &str) -> Option<Sha256Digest> {
-    let bytes = STANDARD.decode(text).ok()?;
-    Sha256Digest::try_from(bytes.as_slice()).ok()
 }

@@ -49,7 +49,7 @@ impl Reader {
         deadline: Deadline,
     ) -> Result<Self, ReadError> {
         check(inner, tenant, claim)?;
-        let permit = inner.reader_permit(deadline).await?;
+        let permit = inner.reader_permit(Some(deadline)).await?;
         let artifact = &claim.artifact;
         let (body, length) = fetch(inner, claim, deadline).await?;
         if length.is_some_and(|length| length != artifact.size) {

@@ -4,6 +4,7 @@ use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use bytes::Bytes;
 use dray_types::Sha256Digest;
 
+use crate::checksum::{Crc64, Sum};
 use crate::error::OpenError;
 use crate::object::{self, Copy};
 use crate::request::RequestError;
@@ -12,13 +13,17 @@ use crate::store::Inner;
 /// The fixed key that readiness asks for. Nothing is ever stored there.
 pub(crate) const PROBE: &str = "stage/probe/ready";
 
+const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
+
 /// What a store can do beyond what it must. The default is the careful assumption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
     /// `CopyObject` honours `If-None-Match: *`.
     pub(crate) conditional_copy: bool,
     /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store tells was verified.
-    pub(crate) verified_checksums: bool,
+    pub(crate) verified_sha256: bool,
+    /// The same for `x-amz-checksum-crc64nvme`, so parts need no second SHA-256.
+    pub(crate) verified_crc64: bool,
 }
 
 /// Creates the bucket; that it is there already is fine.
@@ -72,19 +77,20 @@ async fn check(
     inner: &Inner,
     [first, second, third]: &[String; 3],
 ) -> Result<Abilities, OpenError> {
-    let body = || vec![Bytes::from_static(b"probe")];
-    let digest = Sha256Digest::of(b"probe");
-    object::put(inner, first, body(), digest, None).await?;
-    match object::put(inner, first, body(), digest, None).await {
+    let body = || vec![PROBE_BODY];
+    let sum = Sum::Sha256(Sha256Digest::of(b"probe"));
+    object::put(inner, first, body(), sum, None).await?;
+    match object::put(inner, first, body(), sum, None).await {
         Ok(_) => return Err(OpenError::Unconditional),
         Err(RequestError::Exists) => {}
         Err(error) => return Err(error.into()),
     }
     let abilities = Abilities {
         conditional_copy: copies_conditionally(inner, first, second).await?,
-        verified_checksums: verifies_checksums(inner, third).await?,
+        verified_sha256: !takes(inner, third, Sum::Sha256(Sha256Digest::of(b"other"))).await?,
+        verified_crc64: verifies_crc64(inner, third).await?,
     };
-    if !abilities.verified_checksums {
+    if !abilities.verified_sha256 {
         tracing::warn!("the object store does not verify SHA-256 checksums; uploads are read back");
     }
     Ok(abilities)
@@ -115,11 +121,23 @@ async fn copies_conditionally(inner: &Inner, from: &str, to: &str) -> Result<boo
     Ok(false)
 }
 
-async fn verifies_checksums(inner: &Inner, key: &str) -> Result<bool, OpenError> {
-    let body = vec![Bytes::from_static(b"probe")];
-    match object::put(inner, key, body, Sha256Digest::of(b"other"), None).await {
-        Ok(_) => Ok(false),
-        Err(RequestError::Corrupted { .. } | RequestError::Refused { status: 400, .. }) => Ok(true),
+/// Wrong sums are refused and right ones are not.
+async fn verifies_crc64(inner: &Inner, key: &str) -> Result<bool, OpenError> {
+    let right = Sum::Crc64(Crc64::of(&[PROBE_BODY]));
+    let wrong = Sum::Crc64(Crc64::of(&[Bytes::from_static(b"other")]));
+    object::delete(inner, key, None).await?;
+    Ok(!takes(inner, key, wrong).await? && takes(inner, key, right).await?)
+}
+
+/// Whether the store takes the probe under this checksum.
+async fn takes(inner: &Inner, key: &str, sum: Sum) -> Result<bool, OpenError> {
+    match object::put(inner, key, vec![PROBE_BODY], sum, None).await {
+        Ok(_) => Ok(true),
+        Err(
+            RequestError::Corrupted { .. }
+            | RequestError::Refused { status: 400, .. }
+            | RequestError::Unwell { status: 501, .. },
+        ) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

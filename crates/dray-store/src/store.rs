@@ -225,9 +225,9 @@ impl Inner {
     /// A place among the readers.
     pub(crate) async fn reader_permit(
         &self,
-        deadline: Deadline,
+        deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
-        self.permit(&self.readers, Some(deadline)).await
+        self.permit(&self.readers, deadline).await
     }
 
     /// Time until the deadline; a day when there is none.

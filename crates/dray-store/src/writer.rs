@@ -10,7 +10,7 @@ use bytes::Bytes;
 use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
 use sha2::{Digest as _, Sha256};
 
-use crate::commit;
+use crate::commit::{self, Staged};
 use crate::error::PutError;
 use crate::pieces::Pieces;
 use crate::store::{Inner, Label};
@@ -113,9 +113,7 @@ impl Writer {
             let upload = Upload::start(Arc::clone(&self.inner), key, self.deadline).await?;
             self.upload.insert(upload)
         };
-        // The first part's digest is the whole's so far.
-        let digest = (self.size == self.part.len() as u64).then(|| finish(self.whole.clone()));
-        upload.send(self.part.take(), digest).await?;
+        upload.send(self.part.take()).await?;
         Ok(())
     }
 
@@ -137,8 +135,12 @@ impl Writer {
             return Err(PutError::Poisoned);
         };
         upload.complete(self.size).await?;
-        let stage = upload.key();
-        let claim = commit::publish(&self.inner, stage, None, artifact, self.deadline).await?;
+        let staged = Staged {
+            key: upload.key(),
+            tag: None,
+            crc64: upload.crc64(),
+        };
+        let claim = commit::publish(&self.inner, staged, artifact, self.deadline).await?;
         self.abort().await;
         Ok(claim)
     }

@@ -58,7 +58,7 @@ async fn serve(folder: &Path) {
         options.access_key.expose()
     );
     std::io::stdout().flush().unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 struct Served {

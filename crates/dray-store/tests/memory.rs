@@ -2,6 +2,8 @@
 //!
 //! A binary of its own, so that the process's peak is this transfer's: the endpoint and its buffers are in it as well.
 
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_types::Sha256Digest;
 use futures_util::StreamExt as _;
 use s3s::TrailingHeaders;
 use s3s::checksum::ChecksumHasher;
@@ -15,7 +14,6 @@ use s3s::dto::{Checksum, StreamingBlob};
 
 use super::error::Failure;
 use super::folder::Draft;
-use crate::object;
 
 /// Bytes gathered before they are handed to the thread that hashes and writes.
 const BATCH: usize = 512 << 10;
@@ -39,8 +37,7 @@ pub(super) struct Announced {
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) draft: Draft,
-    pub(super) sha256: Sha256Digest,
-    /// All checksums that were announced, and SHA-256.
+    /// All checksums that were announced, and no others: computing them costs as much as the rest.
     pub(super) checksum: Checksum,
 }
 
@@ -76,14 +73,8 @@ pub(super) async fn receive(
     };
     let checksum = sink.hasher.finalize();
     announced.verify(&checksum, sink.md5)?;
-    let sha256 = checksum
-        .checksum_sha256
-        .as_deref()
-        .and_then(object::from_header)
-        .ok_or(Failure::BadDigest)?;
     Ok(Received {
         draft: sink.draft,
-        sha256,
         checksum,
     })
 }
@@ -141,7 +132,7 @@ impl Sink {
 }
 
 impl Announced {
-    /// SHA-256 always, the others when they are announced.
+    /// For what was announced.
     fn hasher(&self) -> ChecksumHasher {
         let named = |name: &str| {
             self.algorithm
@@ -153,7 +144,7 @@ impl Announced {
             crc32: (checksum.checksum_crc32.is_some() || named("crc32")).then(Default::default),
             crc32c: (checksum.checksum_crc32c.is_some() || named("crc32c")).then(Default::default),
             sha1: (checksum.checksum_sha1.is_some() || named("sha1")).then(Default::default),
-            sha256: Some(s3s::crypto::Sha256::new()),
+            sha256: (checksum.checksum_sha256.is_some() || named("sha256")).then(Default::default),
             crc64nvme: (checksum.checksum_crc64nvme.is_some() || named("crc64nvme"))
                 .then(Default::default),
         }

@@ -15,7 +15,7 @@ use super::error::Failure;
 use super::folder::{Folder, Place};
 use super::part::{self, Part};
 use super::record::{self, Meta};
-use crate::object;
+use crate::checksum::{self, Crc64};
 
 /// Smallest part but the last (S3).
 const SMALLEST: u64 = 5 << 20;
@@ -33,6 +33,7 @@ pub(super) struct Named {
     pub(super) number: i32,
     pub(super) tag: Option<String>,
     pub(super) sha256: Option<String>,
+    pub(super) crc64: Option<String>,
 }
 
 /// An upload that was not completed.
@@ -75,10 +76,10 @@ impl Folder {
         let upload = self.upload_folder(bucket, id)?;
         let path = self.path(bucket, &purpose.key)?;
         let parts = check_parts(&upload, named)?;
-        let digests = digest_of_digests(&parts)?;
         let meta = Meta {
-            tag: format!("{}-{}", hex(&digests), parts.len()),
-            sha256: format!("{}-{}", STANDARD.encode(digests), parts.len()),
+            tag: format!("{}-{}", Uuid::new_v4(), parts.len()),
+            sha256: digest_of_digests(&parts),
+            crc64: joined_crc64(&parts),
             ..purpose.meta
         };
         let whole = self.placing.whole(&upload);
@@ -194,11 +195,11 @@ fn check_parts(upload: &Path, named: &[Named]) -> Result<Vec<Part>, Failure> {
     for (index, named) in named.iter().enumerate() {
         let part = Part::find(upload, named.number)?;
         let same_tag = named.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
-        let same_sum = named
-            .sha256
-            .as_ref()
-            .is_none_or(|sha256| *sha256 == part.meta.sha256);
-        if !same_tag || !same_sum {
+        let same = |named: &Option<String>, kept: &Option<String>| named.is_none() || named == kept;
+        if !same_tag
+            || !same(&named.sha256, &part.meta.sha256)
+            || !same(&named.crc64, &part.meta.crc64)
+        {
             return Err(Failure::InvalidPart);
         }
         if part.size < SMALLEST && index + 1 < parts.capacity() {
@@ -221,20 +222,21 @@ fn length_in_place(parts: &[Part]) -> Option<u64> {
     Some(end)
 }
 
-fn digest_of_digests(parts: &[Part]) -> Result<Vec<u8>, Failure> {
+/// The composite checksum of S3, when every part has one.
+fn digest_of_digests(parts: &[Part]) -> Option<String> {
     let mut digests = Sha256::new();
     for part in parts {
-        let digest = object::from_header(&part.meta.sha256).ok_or(Failure::InvalidPart)?;
-        digests.update(digest.as_bytes());
+        digests.update(checksum::sha256_from_header(part.meta.sha256.as_ref()?)?.as_bytes());
     }
-    Ok(digests.finalize().to_vec())
+    let digest = STANDARD.encode(digests.finalize());
+    Some(format!("{digest}-{}", parts.len()))
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let written = write!(text, "{byte:02x}");
-        debug_assert!(written.is_ok());
-        text
-    })
+/// The checksum of the whole, when every part has one.
+fn joined_crc64(parts: &[Part]) -> Option<String> {
+    let mut whole = Crc64::default();
+    for part in parts {
+        whole = whole.then(Crc64::from_header(part.meta.crc64.as_ref()?, part.size)?);
+    }
+    Some(whole.to_header())
 }

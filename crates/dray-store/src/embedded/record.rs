@@ -25,8 +25,12 @@ const LONGEST: u32 = 64 << 10;
 pub(super) struct Meta {
     /// Entity tag, without quotes.
     pub(super) tag: String,
-    /// `x-amz-checksum-sha256`: of the bytes, or of the parts' checksums with `-<parts>`.
-    pub(super) sha256: String,
+    /// `x-amz-checksum-sha256`, where the sender announced it: of the bytes, or of the parts' checksums with `-<parts>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
+    /// `x-amz-checksum-crc64nvme` of the bytes, where the sender announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) crc64: Option<String>,
     /// Stored media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) content_type: Option<String>,
@@ -108,7 +112,8 @@ mod tests {
         let path = folder.path().join("object");
         let meta = Meta {
             tag: "t".to_owned(),
-            sha256: "s".to_owned(),
+            sha256: Some("s".to_owned()),
+            crc64: None,
             content_type: Some("text/plain".to_owned()),
             metadata: HashMap::from([("k".to_owned(), "v".to_owned())]),
         };

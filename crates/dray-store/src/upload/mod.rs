@@ -5,14 +5,13 @@ pub(crate) mod parts;
 use std::time::Duration;
 
 use dray_types::{Claim, Deadline, OperationId, Secret, Sha256Digest, TenantId};
-use sha2::{Digest as _, Sha256};
 
-use crate::client::IDLE;
-use crate::error::{ConfirmError, PresignError, ReadError};
+use crate::commit::{self, Staged};
+use crate::error::{ConfirmError, PresignError};
 use crate::object::{self, ANY, Head};
-use crate::request::{RequestError, Source};
+use crate::request::RequestError;
 use crate::store::{Inner, Label, Store};
-use crate::{MAX_OBJECT, commit, link};
+use crate::{MAX_OBJECT, checksum, link};
 
 /// What somebody announces to upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +75,7 @@ impl Store {
             .key(&key)
             .content_length(i64::try_from(expected.size).unwrap_or(i64::MAX))
             .content_type(&expected.media_type)
-            .set_checksum_sha256(expected.sha256.as_ref().map(object::to_header))
+            .set_checksum_sha256(expected.sha256.as_ref().map(checksum::sha256_to_header))
             .if_none_match(ANY)
             .presigned(lifetime);
         let signed = Box::pin(request)
@@ -112,7 +111,12 @@ impl Store {
         let published = match checked {
             Ok(sha256) => {
                 let artifact = commit::artifact(&ticket.tenant, sha256, head.size, label);
-                commit::publish(inner, &ticket.key, head.tag, artifact, Some(deadline))
+                let staged = Staged {
+                    key: &ticket.key,
+                    tag: head.tag,
+                    crc64: head.crc64,
+                };
+                commit::publish(inner, staged, artifact, Some(deadline))
                     .await
                     .map_err(ConfirmError::Put)
             }
@@ -137,55 +141,15 @@ async fn verify(
     if head.size != ticket.expected.size {
         return Err(ConfirmError::Mismatch("size"));
     }
-    let told = head.sha256.filter(|_| inner.abilities().verified_checksums);
+    let told = head.sha256.filter(|_| inner.abilities().verified_sha256);
     let sha256 = match told {
         Some(sha256) => sha256,
-        None => read_digest(inner, ticket, head, deadline).await?,
+        None => object::read_digest(inner, &ticket.key, head, Some(deadline)).await?,
     };
     match ticket.expected.sha256 {
         Some(announced) if announced != sha256 => Err(ConfirmError::Mismatch("digest")),
         _ => Ok(sha256),
     }
-}
-
-/// Reads the staged object to learn its digest. The entity tag makes sure that what is copied later is what was read.
-async fn read_digest(
-    inner: &Inner,
-    ticket: &Ticket,
-    head: &Head,
-    deadline: Deadline,
-) -> Result<Sha256Digest, ConfirmError> {
-    let _permit = inner.reader_permit(deadline).await?;
-    let request = inner
-        .clients
-        .inside
-        .get_object()
-        .bucket(&inner.options.bucket)
-        .key(&ticket.key)
-        .set_if_match(head.tag.clone())
-        .send();
-    let mut body = inner.request(Some(deadline), Box::pin(request)).await?.body;
-    let mut hasher = Sha256::new();
-    let mut seen = 0;
-    loop {
-        let limit = inner.left(Some(deadline)).min(IDLE);
-        let next = tokio::time::timeout(limit, body.next())
-            .await
-            .map_err(|_| RequestError::TimedOut)?;
-        match next {
-            Some(Ok(bytes)) => {
-                seen += bytes.len() as u64;
-                hasher.update(&bytes);
-            }
-            Some(Err(error)) => {
-                let broken = RequestError::Unreachable(Source::from(error));
-                return Err(ConfirmError::Read(ReadError::Request(broken)));
-            }
-            None if seen == head.size => break,
-            None => return Err(ConfirmError::Read(ReadError::Mismatch("length"))),
-        }
-    }
-    Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
 }
 
 fn is_header_text(text: &str) -> bool {

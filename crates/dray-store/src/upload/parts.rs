@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
+use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumType, CompletedMultipartUpload, CompletedPart};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use dray_types::{Deadline, Sha256Digest};
+use dray_types::Deadline;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
+use crate::checksum::{Crc64, Sum};
 use crate::error::PutError;
 use crate::request::RequestError;
 use crate::store::Inner;
@@ -24,9 +25,9 @@ pub(crate) struct Upload {
     id: String,
     deadline: Option<Deadline>,
     sent: Vec<CompletedPart>,
-    digests: Vec<Sha256Digest>,
+    sums: Vec<Sum>,
     /// At most one part.
-    sending: JoinSet<Result<(CompletedPart, Sha256Digest), RequestError>>,
+    sending: JoinSet<Result<(CompletedPart, Sum), RequestError>>,
     on_its_way: usize,
     completed: bool,
 }
@@ -38,13 +39,19 @@ impl Upload {
         key: String,
         deadline: Option<Deadline>,
     ) -> Result<Self, RequestError> {
+        let (algorithm, kind) = if inner.abilities().verified_crc64 {
+            (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
+        } else {
+            (ChecksumAlgorithm::Sha256, ChecksumType::Composite)
+        };
         let request = inner
             .clients
             .inside
             .create_multipart_upload()
             .bucket(&inner.options.bucket)
             .key(&key)
-            .checksum_algorithm(ChecksumAlgorithm::Sha256)
+            .checksum_algorithm(algorithm)
+            .checksum_type(kind)
             .send();
         let answer = inner.request(deadline, Box::pin(request)).await?;
         let id = answer
@@ -57,7 +64,7 @@ impl Upload {
             id,
             deadline,
             sent: Vec::new(),
-            digests: Vec::new(),
+            sums: Vec::new(),
             sending: JoinSet::new(),
             on_its_way: 0,
             completed: false,
@@ -74,23 +81,20 @@ impl Upload {
         self.on_its_way
     }
 
-    /// Starts sending the next part once the one before is through. `digest` is its SHA-256 if that is known.
-    pub(crate) async fn send(
-        &mut self,
-        part: Vec<Bytes>,
-        digest: Option<Sha256Digest>,
-    ) -> Result<(), RequestError> {
+    /// Starts sending the next part once the one before is through.
+    pub(crate) async fn send(&mut self, part: Vec<Bytes>) -> Result<(), RequestError> {
         self.wait().await?;
         self.on_its_way = part.iter().map(Bytes::len).sum();
         let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
         let inner = Arc::clone(&self.inner);
         let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
         self.sending.spawn(async move {
-            let (digest, part) = match digest {
-                Some(digest) => (digest, part),
-                None => pieces::digest_all(part).await,
+            let (sum, part) = if inner.abilities().verified_crc64 {
+                (Sum::Crc64(Crc64::of(&part)), part)
+            } else {
+                let (digest, part) = pieces::digest_all(part).await;
+                (Sum::Sha256(digest), part)
             };
-            let checksum = object::to_header(&digest);
             let request = inner
                 .clients
                 .inside
@@ -100,7 +104,8 @@ impl Upload {
                 .upload_id(id)
                 .part_number(number)
                 .content_length(pieces::length(&part))
-                .checksum_sha256(&checksum)
+                .set_checksum_sha256(sum.sha256())
+                .set_checksum_crc64_nvme(sum.crc64())
                 .body(ByteStream::new(pieces::body(part)))
                 .customize()
                 .disable_payload_signing();
@@ -108,9 +113,10 @@ impl Upload {
             let part = CompletedPart::builder()
                 .part_number(number)
                 .set_e_tag(answer.e_tag().map(str::to_owned))
-                .checksum_sha256(checksum)
+                .set_checksum_sha256(sum.sha256())
+                .set_checksum_crc64_nvme(sum.crc64())
                 .build();
-            Ok((part, digest))
+            Ok((part, sum))
         });
         Ok(())
     }
@@ -119,10 +125,9 @@ impl Upload {
     pub(crate) async fn wait(&mut self) -> Result<(), RequestError> {
         while let Some(sent) = self.sending.join_next().await {
             self.on_its_way = 0;
-            let (part, digest) =
-                sent.map_err(|error| RequestError::Garbled(error.to_string()))??;
+            let (part, sum) = sent.map_err(|error| RequestError::Garbled(error.to_string()))??;
             self.sent.push(part);
-            self.digests.push(digest);
+            self.sums.push(sum);
         }
         Ok(())
     }
@@ -145,8 +150,14 @@ impl Upload {
             .send();
         match self.inner.request(self.deadline, Box::pin(request)).await {
             Ok(answer) => {
-                let expected = self.checksum_of_checksums();
-                if answer.checksum_sha256().is_some_and(|got| got != expected) {
+                let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
+                let differs = |got: Option<&str>, expected: Option<String>| {
+                    got.zip(expected)
+                        .is_some_and(|(got, expected)| got != expected)
+                };
+                if differs(answer.checksum_sha256(), composite)
+                    || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
+                {
                     return Err(PutError::Corrupted);
                 }
             }
@@ -162,17 +173,27 @@ impl Upload {
         Ok(())
     }
 
+    /// CRC-64/NVME of everything that was sent, when the parts were covered by it.
+    pub(crate) fn crc64(&self) -> Option<Crc64> {
+        self.sums
+            .iter()
+            .try_fold(Crc64::default(), |before, sum| match sum {
+                Sum::Crc64(crc) => Some(before.then(*crc)),
+                Sum::Sha256(_) => None,
+            })
+    }
+
     /// What S3 calls the composite checksum: the digest of the parts' digests, and their number.
-    fn checksum_of_checksums(&self) -> String {
+    fn checksum_of_checksums(&self) -> Option<String> {
         let mut hasher = Sha256::new();
-        for digest in &self.digests {
-            hasher.update(digest.as_bytes());
+        for sum in &self.sums {
+            match sum {
+                Sum::Sha256(digest) => hasher.update(digest.as_bytes()),
+                Sum::Crc64(_) => return None,
+            }
         }
-        format!(
-            "{}-{}",
-            STANDARD.encode(hasher.finalize()),
-            self.digests.len()
-        )
+        let digest = STANDARD.encode(hasher.finalize());
+        Some(format!("{digest}-{}", self.sums.len()))
     }
 
     /// Removes whatever was uploaded. Failures are logged: the sweep or the bucket's lifecycle finds the rest.

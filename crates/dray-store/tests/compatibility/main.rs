@@ -4,6 +4,8 @@
 //! Both come with the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
 //! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,154 @@
+//! The requests of S3 that the endpoint answers: reads them, lets the folder act, writes the answers.
+
+mod object;
+mod upload;
+
+use std::sync::Arc;
+
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
+    CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput,
+    CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteObjectInput,
+    DeleteObjectOutput, ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput,
+    HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput,
+    PutObjectOutput, UploadPartInput, UploadPartOutput,
+};
+use s3s::{S3, S3Request, S3Response, S3Result};
+
+use super::error::Failure;
+use super::folder::{Folder, Place};
+use super::incoming::blocking;
+
+/// The folder behind the protocol.
+#[derive(Debug)]
+pub(super) struct Api {
+    folder: Arc<Folder>,
+}
+
+impl Api {
+    pub(super) fn new(folder: Arc<Folder>) -> Self {
+        Self { folder }
+    }
+
+    /// Runs an operation of the folder where it may block.
+    async fn on_folder<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T, Failure> + Send + 'static,
+    ) -> S3Result<T> {
+        let folder = Arc::clone(&self.folder);
+        Ok(blocking(move || work(&folder)).await?)
+    }
+}
+
+type Answer<T> = S3Result<S3Response<T>>;
+
+#[async_trait::async_trait]
+impl S3 for Api {
+    async fn create_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> Answer<CreateBucketOutput> {
+        let bucket = request.input.bucket;
+        self.on_folder(move |folder| {
+            if folder.create_bucket(&bucket)? {
+                Ok(())
+            } else {
+                Err(Failure::BucketExists)
+            }
+        })
+        .await?;
+        Ok(S3Response::new(CreateBucketOutput::default()))
+    }
+
+    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+        let bucket = request.input.bucket;
+        self.on_folder(move |folder| folder.check_bucket(&bucket))
+            .await?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        self.put(request).await
+    }
+
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+        self.get(request).await
+    }
+
+    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+        self.head(request).await
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> Answer<DeleteObjectOutput> {
+        let input = request.input;
+        self.on_folder(move |folder| {
+            folder.check_bucket(&input.bucket)?;
+            folder.remove(&input.bucket, &folder.path(&input.bucket, &input.key)?)
+        })
+        .await?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+        self.copy(request).await
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> Answer<ListObjectsV2Output> {
+        self.list(request).await
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        self.start_upload(request).await
+    }
+
+    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        self.take_part(request).await
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        self.complete_upload(request).await
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        self.abort_upload(request).await
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> Answer<ListMultipartUploadsOutput> {
+        self.list_uploads(request).await
+    }
+}
+
+/// Which checksum follows the body, if one does.
+fn trailer_algorithm<T>(request: &S3Request<T>) -> Option<String> {
+    let header = |name| request.headers.get(name)?.to_str().ok().map(str::to_owned);
+    header("x-amz-trailer").or_else(|| header("x-amz-sdk-checksum-algorithm"))
+}
+
+/// Only "nothing may be there" is offered as a condition of a write.
+fn place(if_none_match: Option<&ETagCondition>, has_if_match: bool) -> Result<Place, Failure> {
+    match if_none_match {
+        _ if has_if_match => Err(Failure::NotOffered("a write with if-match")),
+        None => Ok(Place::Any),
+        Some(ETagCondition::Any) => Ok(Place::Free),
+        Some(ETagCondition::ETag(_)) => Err(Failure::NotOffered("if-none-match with a tag")),
+    }
+}

@@ -1,0 +1,254 @@
+//! Objects: put, get, head, copy, list.
+
+use std::collections::HashMap;
+
+use s3s::dto::{
+    Checksum, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition,
+    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input,
+    ListObjectsV2Output, MetadataDirective, Object, PutObjectInput, PutObjectOutput, Timestamp,
+};
+use s3s::{S3Request, S3Response};
+use uuid::Uuid;
+
+use super::super::error::Failure;
+use super::super::folder::{Folder, Place};
+use super::super::incoming::{Announced, receive};
+use super::super::listing::Wanted;
+use super::super::outgoing;
+use super::super::record::{Meta, Record};
+use super::{Answer, Api, place, trailer_algorithm};
+
+impl Api {
+    pub(super) async fn put(&self, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        let algorithm = trailer_algorithm(&request);
+        let input = request.input;
+        let place = place(input.if_none_match.as_ref(), input.if_match.is_some())?;
+        let (bucket, key) = (input.bucket.clone(), input.key.clone());
+        let path = self
+            .on_folder(move |folder| {
+                folder.check_bucket(&bucket)?;
+                let path = folder.path(&bucket, &key)?;
+                // Said again when the object is named; this saves sending the body.
+                if place == Place::Free && path.exists() {
+                    return Err(Failure::Precondition);
+                }
+                Ok(path)
+            })
+            .await?;
+        let announced = Announced {
+            md5: input.content_md5,
+            checksum: Checksum {
+                checksum_crc32: input.checksum_crc32,
+                checksum_crc32c: input.checksum_crc32c,
+                checksum_sha1: input.checksum_sha1,
+                checksum_sha256: input.checksum_sha256,
+                checksum_crc64nvme: input.checksum_crc64nvme,
+                ..Checksum::default()
+            },
+            trailers: request.trailing_headers,
+            algorithm,
+        };
+        let draft = self.on_folder(|folder| Ok(folder.draft()?)).await?;
+        let received = receive(draft, input.body, announced).await?;
+        let checksum = received.checksum;
+        let meta = Meta {
+            tag: Uuid::new_v4().to_string(),
+            sha256: checksum.checksum_sha256.clone(),
+            crc64: checksum.checksum_crc64nvme.clone(),
+            content_type: input.content_type,
+            metadata: input.metadata.unwrap_or_default(),
+        };
+        let tag = meta.tag.clone();
+        self.on_folder(move |folder| folder.publish(received.draft, &meta, &path, place))
+            .await?;
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: Some(ETag::Strong(tag)),
+            checksum_crc32: checksum.checksum_crc32,
+            checksum_crc32c: checksum.checksum_crc32c,
+            checksum_sha1: checksum.checksum_sha1,
+            checksum_sha256: checksum.checksum_sha256,
+            checksum_crc64nvme: checksum.checksum_crc64nvme,
+            ..PutObjectOutput::default()
+        }))
+    }
+
+    pub(super) async fn get(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+        let input = request.input;
+        let record = self
+            .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
+            .await?;
+        if !matches(input.if_match.as_ref(), &record) {
+            return Err(Failure::Precondition.into());
+        }
+        let (start, length, range) = match input.range {
+            None => (0, record.size, None),
+            Some(range) => {
+                let range = range.check(record.size).map_err(|_| Failure::Range)?;
+                let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, record.size);
+                (range.start, range.end - range.start, Some(shown))
+            }
+        };
+        let is_whole = range.is_none() && input.checksum_mode.is_some();
+        Ok(S3Response::new(GetObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            checksum_sha256: record.meta.sha256.clone().filter(|_| is_whole),
+            checksum_crc64nvme: record.meta.crc64.clone().filter(|_| is_whole),
+            content_length: i64::try_from(length).ok(),
+            content_range: range,
+            content_type: record.meta.content_type.clone(),
+            e_tag: Some(ETag::Strong(record.meta.tag.clone())),
+            last_modified: Some(Timestamp::from(record.modified)),
+            metadata: shown_metadata(&record.meta),
+            body: Some(outgoing::body(record.file, start, length)),
+            ..GetObjectOutput::default()
+        }))
+    }
+
+    pub(super) async fn head(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> Answer<HeadObjectOutput> {
+        let input = request.input;
+        let record = self
+            .on_folder(move |folder| folder.open_object(&input.bucket, &input.key))
+            .await?;
+        if !matches(input.if_match.as_ref(), &record) {
+            return Err(Failure::Precondition.into());
+        }
+        Ok(S3Response::new(HeadObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            metadata: shown_metadata(&record.meta),
+            checksum_sha256: record.meta.sha256.filter(|_| input.checksum_mode.is_some()),
+            checksum_crc64nvme: record.meta.crc64.filter(|_| input.checksum_mode.is_some()),
+            content_length: i64::try_from(record.size).ok(),
+            content_type: record.meta.content_type,
+            e_tag: Some(ETag::Strong(record.meta.tag)),
+            last_modified: Some(Timestamp::from(record.modified)),
+            ..HeadObjectOutput::default()
+        }))
+    }
+
+    pub(super) async fn copy(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> Answer<CopyObjectOutput> {
+        // The protocol library does not know this header on copies yet.
+        let if_none_match = request.headers.get(http::header::IF_NONE_MATCH);
+        let if_none_match = if_none_match
+            .map(|value| ETagCondition::parse_http_header(value.as_bytes()))
+            .transpose()
+            .map_err(|_| Failure::Invalid("if-none-match"))?;
+        let input = request.input;
+        let CopySource::Bucket {
+            bucket: from_bucket,
+            key: from_key,
+            ..
+        } = input.copy_source
+        else {
+            return Err(Failure::NotOffered("copying from there").into());
+        };
+        let place = place(if_none_match.as_ref(), false)?;
+        let replaces = input
+            .metadata_directive
+            .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+        let is_itself = *from_bucket == *input.bucket && *from_key == *input.key;
+        if replaces && !is_itself {
+            return Err(Failure::NotOffered("replacing metadata of a copy").into());
+        }
+        let condition = input.copy_source_if_match;
+        let record = self
+            .on_folder(move |folder| {
+                let record = folder.open_object(&from_bucket, &from_key)?;
+                if !matches(condition.as_ref(), &record) {
+                    return Err(Failure::Precondition);
+                }
+                folder.check_bucket(&input.bucket)?;
+                let from = folder.path(&from_bucket, &from_key)?;
+                let to = folder.path(&input.bucket, &input.key)?;
+                if !is_itself {
+                    folder.link(&from, &to, place)?;
+                } else if place == Place::Free {
+                    return Err(Failure::Precondition);
+                } else if replaces {
+                    Folder::touch(&to)?;
+                } else {
+                    return Err(Failure::Invalid("a copy onto itself must change something"));
+                }
+                folder.open_object(&input.bucket, &input.key)
+            })
+            .await?;
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(CopyObjectResult {
+                checksum_sha256: record.meta.sha256,
+                checksum_crc64nvme: record.meta.crc64,
+                e_tag: Some(ETag::Strong(record.meta.tag)),
+                last_modified: Some(Timestamp::from(record.modified)),
+                ..CopyObjectResult::default()
+            }),
+            ..CopyObjectOutput::default()
+        }))
+    }
+
+    pub(super) async fn list(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> Answer<ListObjectsV2Output> {
+        let input = request.input;
+        if input.delimiter.is_some() {
+            return Err(Failure::NotOffered("a list by delimiter").into());
+        }
+        let most = input.max_keys.unwrap_or(1000).clamp(0, 1000);
+        let (bucket, prefix) = (
+            input.bucket.clone(),
+            input.prefix.clone().unwrap_or_default(),
+        );
+        let after = input
+            .continuation_token
+            .clone()
+            .or(input.start_after.clone());
+        let (found, more) = self
+            .on_folder(move |folder| {
+                let wanted = Wanted {
+                    prefix: &prefix,
+                    after: after.as_deref(),
+                    most: usize::try_from(most).unwrap_or_default(),
+                };
+                folder.list(&bucket, wanted)
+            })
+            .await?;
+        let next = found.last().filter(|_| more).map(|last| last.key.clone());
+        let contents: Vec<_> = found
+            .into_iter()
+            .map(|listed| Object {
+                key: Some(listed.key),
+                size: i64::try_from(listed.size).ok(),
+                e_tag: Some(ETag::Strong(listed.tag)),
+                last_modified: Some(Timestamp::from(listed.modified)),
+                ..Object::default()
+            })
+            .collect();
+        Ok(S3Response::new(ListObjectsV2Output {
+            key_count: i32::try_from(contents.len()).ok(),
+            contents: Some(contents),
+            is_truncated: Some(next.is_some()),
+            next_continuation_token: next,
+            continuation_token: input.continuation_token,
+            max_keys: Some(most),
+            name: Some(input.bucket),
+            prefix: input.prefix,
+            start_after: input.start_after,
+            ..ListObjectsV2Output::default()
+        }))
+    }
+}
+
+fn matches(condition: Option<&ETagCondition>, record: &Record) -> bool {
+    match condition {
+        None | Some(ETagCondition::Any) => true,
+        Some(ETagCondition::ETag(tag)) => tag.value() == record.meta.tag,
+    }
+}
+
+fn shown_metadata(meta: &Meta) -> Option<HashMap<String, String>> {
+    (!meta.metadata.is_empty()).then(|| meta.metadata.clone())
+}
