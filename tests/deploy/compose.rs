@@ -37,7 +37,7 @@ fn compose(arguments: &[&str]) -> Command {
 }
 
 /// The file as the program understands it.
-fn effective() -> Value {
+pub(super) fn effective() -> Value {
     let text = support::stdout(compose(&["config"]).envs(credentials()));
     yaml(&text).remove(0)
 }

@@ -1,7 +1,7 @@
 //! `kubectl apply -k deploy/kubernetes`, as far as it can be told without a cluster: rendered by kubectl, checked
 //! against the schemas of Kubernetes, and compared with what the product relies on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use dray_guard::addrclass::{Class, IPV4, IPV6, classify};
 use serde_json::Value;
 
+use super::distributed::command;
 use super::{strings, yaml};
 use crate::support;
 
@@ -172,6 +173,50 @@ fn image_tag_is_the_version_of_the_workspace() {
         let image = pod["containers"][0]["image"].as_str().unwrap();
         let version = env!("CARGO_PKG_VERSION");
         assert!(image.ends_with(&format!(":{version}")), "{name}: {image}");
+    }
+}
+
+/// What a pod finds in its environment; secrets are not in the tree, so they are made up.
+fn environment(pod: &Value) -> BTreeMap<String, String> {
+    let container = &pod["containers"][0];
+    let mut environment = BTreeMap::new();
+    for source in container["envFrom"].as_array().unwrap() {
+        let Some(name) = source["configMapRef"]["name"].as_str() else {
+            continue;
+        };
+        for (name, value) in object("ConfigMap", name)["data"].as_object().unwrap() {
+            environment.insert(name.clone(), value.as_str().unwrap().to_owned());
+        }
+    }
+    for variable in container["env"].as_array().into_iter().flatten() {
+        let text = |key: &str| variable[key].as_str().unwrap().to_owned();
+        environment.insert(text("name"), text("value"));
+    }
+    let secrets = ["DRAY_STORE__S3__ACCESS_KEY", "DRAY_STORE__S3__SECRET_KEY"];
+    for secret in secrets {
+        if environment.contains_key("DRAY_STORE__MODE") {
+            environment.insert(secret.to_owned(), "secret".to_owned());
+        }
+    }
+    environment.insert("DRAY_BUS__NATS__PASSWORD".to_owned(), "secret".to_owned());
+    environment
+}
+
+#[test]
+fn every_pod_has_a_valid_configuration() {
+    for (name, pod) in pods() {
+        // As a cluster does it, whatever the pod says.
+        let mut environment = environment(&pod);
+        environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
+        let checked = command(&environment).args(["config", "check"]).output();
+        let checked = checked.unwrap();
+        assert!(checked.status.success(), "{name}: {checked:?}");
+        let user = if name == "topology" {
+            "provisioner"
+        } else {
+            &name
+        };
+        assert_eq!(environment["DRAY_BUS__NATS__USER"], user, "{name}");
     }
 }
 

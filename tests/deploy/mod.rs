@@ -10,6 +10,7 @@ use crate::support;
 
 mod accounts;
 mod compose;
+mod distributed;
 mod kubernetes;
 
 /// All documents of a YAML text, as JSON.

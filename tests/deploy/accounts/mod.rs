@@ -8,7 +8,7 @@ use self::table::{Identity, admits, example, identities};
 use self::wire::Client;
 
 mod product;
-mod server;
+pub(super) mod server;
 mod table;
 mod wire;
 

@@ -12,7 +12,7 @@ use super::wire::{Client, Refusal};
 use crate::support;
 
 /// Ends with the value.
-pub(super) struct Server {
+pub(in crate::deploy) struct Server {
     process: Child,
     address: SocketAddr,
     log: Option<JoinHandle<()>>,
@@ -21,7 +21,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it with a password for each identity, as the environment of a deployment gives them.
-    pub(super) fn start() -> Self {
+    pub(in crate::deploy) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let accounts = support::root().join("deploy/nats/accounts.conf");
         std::fs::copy(accounts, folder.path().join("accounts.conf")).unwrap();
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in crate::deploy) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -98,6 +98,6 @@ impl Drop for Server {
 }
 
 /// The password of an identity in these tests.
-pub(super) fn password(user: &str) -> String {
+pub(in crate::deploy) fn password(user: &str) -> String {
     format!("secret-of-{user}")
 }
