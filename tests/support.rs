@@ -20,6 +20,18 @@ pub(crate) fn python() -> PathBuf {
     path
 }
 
+/// The binary under test: the one that the runner named, or the one that was built beside the tests.
+pub(crate) fn dray() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runner says here which binary it built"
+    )]
+    let named = std::env::var_os("DRAY_BINARY").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| root().join("target/debug/dray"));
+    assert!(path.exists(), "no {}: cargo build -p dray", path.display());
+    path
+}
+
 /// Runs a program to its end and takes what it wrote on standard output; its standard error goes into the panic.
 #[track_caller]
 pub(crate) fn stdout(command: &mut Command) -> String {
