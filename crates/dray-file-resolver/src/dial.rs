@@ -32,6 +32,9 @@ use crate::classify::{DialOrigin, DialPath};
 /// Longest metadata answer that is read.
 const METADATA_LIMIT: usize = 256 * 1024;
 
+/// Longest media type that is passed on, in bytes; the fetcher's limit as well.
+const LONGEST_TYPE: usize = 128;
+
 /// Header that carries a DIAL key.
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
@@ -127,8 +130,8 @@ impl DialClient {
             return Err(Error::Malformed("the content is encoded"));
         }
         let media_type = match response.headers().get(CONTENT_TYPE) {
-            Some(value) => value.to_str().unwrap_or_default().to_owned(),
-            None => metadata.content_type.unwrap_or_default(),
+            Some(value) => label(value.to_str().unwrap_or_default()),
+            None => label(&metadata.content_type.unwrap_or_default()),
         };
         Ok(DialFile {
             response,
@@ -221,6 +224,17 @@ fn headers(credentials: &Credentials) -> Result<HeaderMap, Error> {
         headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// A media type as a label: nothing when it is not short printable ASCII.
+fn label(media_type: &str) -> String {
+    let is_label = media_type.len() <= LONGEST_TYPE
+        && media_type.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if is_label {
+        media_type.to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// Whether the secret can be sent.

@@ -3,8 +3,9 @@
 use dray_bus::CallError;
 use dray_proto::convert::Invalid;
 use dray_store::{PresignError, PutError, ReadError};
-use dray_types::{ByteSize, Fault, FaultCode, RedactedUrl};
+use dray_types::{ByteSize, Fault, FaultCode};
 
+use crate::shown::Shown;
 use crate::{arguments, dial};
 
 /// The call ends with a fault.
@@ -42,7 +43,7 @@ pub enum Error {
     #[error("{file} could not be loaded")]
     Dial {
         /// The file.
-        file: RedactedUrl,
+        file: Shown,
         /// The cause.
         #[source]
         source: dial::Error,
@@ -54,7 +55,7 @@ pub enum Error {
     #[error("{url} could not be fetched")]
     Egress {
         /// The URL.
-        url: RedactedUrl,
+        url: Shown,
         /// The cause.
         #[source]
         source: Box<CallError>,

@@ -5,11 +5,12 @@
 use dray_bus::{Bus, CallError, Meta};
 use dray_proto::convert::Content;
 use dray_proto::v1;
-use dray_types::{ByteSize, Claim, Fault, RedactedUrl, Sha256Digest};
+use dray_types::{ByteSize, Claim, Fault, Sha256Digest};
 
 use crate::error::Error;
 use crate::loader::{LoadError, Loaded};
 use crate::reply;
+use crate::shown::Shown;
 
 /// Details of the fetcher that are about the URL itself: its judgement, or what the other server did
 /// (egress-security 17). The model can react to them. Everything else is about the fetcher or the way to it.
@@ -73,14 +74,14 @@ pub async fn fetch(bus: &Bus, fetch: &Fetch, url: &str) -> Result<Loaded, LoadEr
             Err(LoadError::Correctable(with_advice(fault, url)))
         }
         Err(source) => Err(LoadError::Failed(Error::Egress {
-            url: RedactedUrl::from_text(url),
+            url: Shown::url(url),
             source: Box::new(source),
         })),
     }
 }
 
 fn with_advice(mut fault: Fault, url: &str) -> Fault {
-    let shown = RedactedUrl::from_text(url);
+    let shown = Shown::url(url);
     fault.message = reply::egress(&fault.detail, &fault.message, &shown);
     fault.trace_id = String::new();
     fault

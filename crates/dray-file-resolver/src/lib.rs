@@ -4,7 +4,7 @@
 //! DIAL Core, at the exact origin that is configured, or through the egress-fetcher; this service opens no
 //! other connection. Contents stream: what does not fit a message goes to the store and is answered as a claim.
 //!
-//! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`]: rules without I/O.
+//! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
 //! - [`dial`], [`external`]: the two places files come from.
 //! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
 //! - [`service`], [`config`], [`metrics`]: the service around it.
@@ -25,6 +25,7 @@ pub mod output;
 pub mod reply;
 pub mod resolver;
 pub mod service;
+pub mod shown;
 pub mod source;
 pub mod text;
 

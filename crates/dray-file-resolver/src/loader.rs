@@ -13,12 +13,13 @@ use dray_bus::Bus;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::Content;
 use dray_store::{Label, Store};
-use dray_types::{ByteSize, Deadline, Fault, OperationId, RedactedUrl, Sha256Digest, TenantId};
+use dray_types::{ByteSize, Deadline, Fault, OperationId, Sha256Digest, TenantId};
 
 use crate::classify::{DialPath, Target};
 use crate::dial::{Credentials, DialClient};
 use crate::error::Error;
 use crate::external::{self, Fetch};
+use crate::shown::Shown;
 use crate::source::{Source, from_dial};
 
 /// Whose files are loaded, with what, and within which bounds.
@@ -140,7 +141,7 @@ impl Loader {
 
     async fn open_dial(&self, path: &DialPath) -> Result<Source, LoadError> {
         let client = self.dial.as_ref().ok_or(Error::NoDial)?;
-        let shown = RedactedUrl::from_text(path.as_str());
+        let shown = Shown::dial(path);
         let scope = &self.scope;
         match client.open(path, &scope.credentials, scope.limit).await {
             Ok(content) => Ok(Source::dial(shown, content)),

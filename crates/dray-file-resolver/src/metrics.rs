@@ -42,7 +42,7 @@ impl Metrics {
     /// Counts one reference and what came of it.
     pub(crate) fn reference(&self, slot: &Planned, filled: Result<&v1::ResolvedFile, &LoadError>) {
         let (form, source) = match &slot.filling {
-            Filling::Url(_) => ("url", "none"),
+            Filling::Url { .. } => ("url", "none"),
             Filling::Invalid(_) => ("none", "none"),
             Filling::Content {
                 form,

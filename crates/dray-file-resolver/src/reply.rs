@@ -2,7 +2,9 @@
 //!
 //! They are wire format: one list, no other place writes them.
 
-use dray_types::{ByteSize, RedactedUrl};
+use dray_types::ByteSize;
+
+use crate::shown::Shown;
 
 /// Longest shown argument name, in characters.
 const SHOWN_NAME: usize = 200;
@@ -35,14 +37,14 @@ pub fn file_size(size: u64, limit: ByteSize) -> String {
 }
 
 /// A file asked for as text that is not text.
-pub fn binary(url: &RedactedUrl, name: &str) -> String {
+pub fn binary(url: &Shown, name: &str) -> String {
     format!(
         "File at {url} appears to be binary ({name}). Use `file:base64::...` or `file:URL::...` instead of `file:text::...`."
     )
 }
 
 /// The fetcher's sentence, with advice when a policy refused.
-pub fn egress(detail: &str, sentence: &str, url: &RedactedUrl) -> String {
+pub fn egress(detail: &str, sentence: &str, url: &Shown) -> String {
     if POLICY_DETAILS.contains(&detail) {
         format!("{sentence} {POLICY_ADVICE} URL: {url}")
     } else {
@@ -54,7 +56,7 @@ pub fn egress(detail: &str, sentence: &str, url: &RedactedUrl) -> String {
 pub fn shown_name(name: &str) -> String {
     let mut shown = String::new();
     for character in name.chars().take(SHOWN_NAME) {
-        if character.is_control() {
+        if is_invisible(character) {
             shown.extend(character.escape_unicode());
         } else {
             shown.push(character);
@@ -63,13 +65,25 @@ pub fn shown_name(name: &str) -> String {
     shown
 }
 
+/// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+                | '\u{feff}'
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sentences_are_wire_format_to_the_letter() {
-        let url = RedactedUrl::from_text("https://u:p@h.example/a?secret=1");
+        let url = Shown::url("https://u:p@h.example/a?secret=1");
         assert_eq!(
             invalid_parameter(
                 "file",
@@ -91,7 +105,7 @@ mod tests {
 
     #[test]
     fn policy_sentences_are_followed_by_the_advice_of_section_34() {
-        let url = RedactedUrl::from_text("https://h.example/a?secret=1");
+        let url = Shown::url("https://h.example/a?secret=1");
         for (detail, sentence) in [
             (
                 "disabled_by_admin",
@@ -122,7 +136,7 @@ mod tests {
 
     #[test]
     fn other_sentences_of_the_fetcher_pass_through() {
-        let url = RedactedUrl::from_text("https://h.example/a");
+        let url = Shown::url("https://h.example/a");
         let sentence = "External URL https://h.example/a timed out.";
         assert_eq!(egress("timeout", sentence, &url), sentence);
     }

@@ -4,11 +4,12 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use dray_store::Reader;
-use dray_types::{RedactedUrl, Sha256Digest};
+use dray_types::Sha256Digest;
 
 use crate::dial::{self, DialFile};
 use crate::error::Error;
 use crate::loader::LoadError;
+use crate::shown::Shown;
 
 /// One file, read once from start to end. Counts and hashes what goes by.
 #[derive(Debug)]
@@ -23,10 +24,7 @@ pub struct Source {
 enum Body {
     Memory(Option<Bytes>),
     Store(Box<Reader>),
-    Dial {
-        file: RedactedUrl,
-        content: Box<DialFile>,
-    },
+    Dial { file: Shown, content: Box<DialFile> },
 }
 
 /// The digest, where it is known already and somebody else checks it, or so far.
@@ -63,7 +61,7 @@ impl Source {
     }
 
     /// A file that comes from DIAL while it is read.
-    pub fn dial(file: RedactedUrl, content: DialFile) -> Self {
+    pub fn dial(file: Shown, content: DialFile) -> Self {
         let media_type = content.media_type().to_owned();
         let body = Body::Dial {
             file,
@@ -116,7 +114,7 @@ impl Source {
 }
 
 /// Sorts a failure of DIAL: another file helps, or nothing that the model can do.
-pub(crate) fn from_dial(error: dial::Error, file: RedactedUrl) -> LoadError {
+pub(crate) fn from_dial(error: dial::Error, file: Shown) -> LoadError {
     if error.is_correctable() {
         tracing::info!(%file, reason = %error, "file cannot be used");
         LoadError::Correctable(error.fault(&file))

@@ -3,6 +3,8 @@
 //! A test binary of its own, because it measures its whole process: the resolver, the store's client and server, and
 //! the DIAL double.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use bytes::Bytes;

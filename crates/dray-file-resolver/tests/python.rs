@@ -3,6 +3,8 @@
 //! It runs in the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
 //! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
+#![cfg(test)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

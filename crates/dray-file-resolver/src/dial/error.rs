@@ -6,9 +6,10 @@ use http::header::{HeaderMap, RETRY_AFTER};
 use reqwest::StatusCode;
 use rustls::pki_types::pem;
 
-use dray_types::{ByteSize, Fault, FaultCode, RedactedUrl};
+use dray_types::{ByteSize, Fault, FaultCode};
 
 use crate::reply;
+use crate::shown::Shown;
 
 /// Longest wait that an answer may ask for (messaging-reliability 8).
 const LONGEST_WAIT: Duration = Duration::from_mins(10);
@@ -139,7 +140,7 @@ impl Error {
     }
 
     /// What the agent is told about `file`.
-    pub fn fault(&self, file: &RedactedUrl) -> Fault {
+    pub fn fault(&self, file: &Shown) -> Fault {
         let failed = |code, detail: &str, what: &str| {
             Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)
         };

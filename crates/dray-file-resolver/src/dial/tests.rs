@@ -3,10 +3,11 @@ mod tls;
 use std::time::Duration;
 
 use dray_testkit::dial::{DialCore, Trouble};
-use dray_types::{FaultCode, RedactedUrl};
+use dray_types::FaultCode;
 
 use super::*;
 use crate::classify::{Target, classify};
+use crate::shown::Shown;
 
 const LIMIT: ByteSize = ByteSize::kib(64);
 
@@ -71,7 +72,7 @@ async fn check(
     let world = World::new().await;
     world.core.misbehave("b/a.txt", trouble.clone());
     let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
-    let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+    let fault = error.fault(&Shown::url("files/b/a.txt"));
     assert_eq!(
         (
             fault.code,
@@ -120,6 +121,27 @@ async fn paths_are_sent_percent_encoded_once() {
 }
 
 #[tokio::test]
+async fn media_types_are_labels_or_nothing() {
+    let world = World::new().await;
+    let endless = format!("text/{}", "x".repeat(200));
+    for (sent, expected) in [
+        ("text/plain; charset=utf-8", "text/plain; charset=utf-8"),
+        (&endless, ""),
+    ] {
+        world.core.put("b/a.txt", "text", sent);
+        let Ok(Target::Dial(path)) = classify("files/b/a.txt", None) else {
+            panic!("not a DIAL file");
+        };
+        let credentials = Credentials {
+            api_key: Secret::new("k"),
+            authorization: Secret::default(),
+        };
+        let file = world.client.open(&path, &credentials, LIMIT).await.unwrap();
+        assert_eq!(file.media_type(), expected);
+    }
+}
+
+#[tokio::test]
 async fn empty_credentials_are_not_sent() {
     let world = World::new().await;
     let read = read(
@@ -163,10 +185,7 @@ async fn what_dial_refuses_is_told_truthfully() {
     ] {
         let error = world.read(named, LIMIT).await.unwrap_err();
         assert!(error.is_correctable());
-        assert_eq!(
-            error.fault(&RedactedUrl::from_text(named)).message,
-            sentence
-        );
+        assert_eq!(error.fault(&Shown::url(named)).message, sentence);
     }
     check(
         Trouble::Status(401),
@@ -222,7 +241,7 @@ async fn retry_after_is_passed_on_and_capped() {
         let world = World::new().await;
         world.core.misbehave("b/a.txt", Trouble::Busy(503, seconds));
         let error = world.read("files/b/a.txt", LIMIT).await.unwrap_err();
-        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        let fault = error.fault(&Shown::url("files/b/a.txt"));
         assert_eq!(
             fault.retry,
             dray_types::Retry::After(Duration::from_secs(expected))
@@ -258,7 +277,7 @@ async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
         .read("files/b/a.txt", ByteSize::bytes(999))
         .await
         .unwrap_err();
-    let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+    let fault = error.fault(&Shown::url("files/b/a.txt"));
     assert_eq!(
         fault.message,
         "File size 1000 exceeds the limit of 999 bytes."
@@ -281,7 +300,7 @@ async fn r3_missing_and_lying_lengths_are_no_way_round() {
             .read("files/b/a.txt", ByteSize::bytes(100))
             .await
             .unwrap_err();
-        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        let fault = error.fault(&Shown::url("files/b/a.txt"));
         assert_eq!(
             fault.message, "File size 101 exceeds the limit of 100 bytes.",
             "{trouble:?}"
@@ -334,7 +353,7 @@ async fn silence_and_stalls_end_in_a_timeout() {
         let error = read(&client, "files/b/a.txt", &credentials, LIMIT)
             .await
             .unwrap_err();
-        let fault = error.fault(&RedactedUrl::from_text("files/b/a.txt"));
+        let fault = error.fault(&Shown::url("files/b/a.txt"));
         assert_eq!(
             (fault.code, fault.is_retryable()),
             (FaultCode::Timeout, true),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use dray_proto::v1;
-use dray_types::{Fault, FaultCode, RedactedUrl};
+use dray_types::{Fault, FaultCode};
 
 use super::plan::{ContentForm, Filling, Planned};
 use crate::base64::Base64Stream;
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::loader::{LoadError, Loader};
 use crate::output::Output;
 use crate::reply;
+use crate::shown::Shown;
 use crate::source::Source;
 use crate::text::{Binary, TextStream};
 
@@ -22,14 +23,14 @@ pub(super) async fn fill(
 ) -> Result<v1::ResolvedFile, LoadError> {
     let (form, target, shown, is_shared) = match &slot.filling {
         Filling::Invalid(fault) => return Err(LoadError::Correctable(fault.clone())),
-        Filling::Url(named) => {
+        Filling::Url { named, shown } => {
             for piece in [quote(), escaped(named), quote()] {
                 write(output, piece).await?;
             }
             return Ok(v1::ResolvedFile {
                 pointer: slot.pointer.clone(),
                 form: "url".to_owned(),
-                reference: RedactedUrl::from_text(named).to_string(),
+                reference: shown.to_string(),
                 ..v1::ResolvedFile::default()
             });
         }
@@ -77,7 +78,7 @@ async fn base64(output: &mut Output<'_>, source: &mut Source) -> Result<(), Load
 async fn text(
     output: &mut Output<'_>,
     source: &mut Source,
-    shown: &RedactedUrl,
+    shown: &Shown,
 ) -> Result<(), LoadError> {
     let binary = |Binary(name)| {
         let fault = Fault::new(FaultCode::Unsupported, reply::binary(shown, name));

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use dray_types::reference::{Form, MISSING_PREFIX};
-use dray_types::{Fault, FaultCode, RedactedUrl};
+use dray_types::{Fault, FaultCode};
 
 use crate::arguments::{Finding, Slot};
 use crate::classify::{DialOrigin, Target, Unsupported, classify};
+use crate::shown::Shown;
 
 /// A slot with what is to be put into it.
 #[derive(Clone, Debug)]
@@ -22,13 +23,17 @@ pub(crate) struct Planned {
 #[derive(Clone, Debug)]
 pub(crate) enum Filling {
     /// The named text itself.
-    Url(String),
+    Url {
+        named: String,
+        /// What was named, as it may be shown.
+        shown: Shown,
+    },
     /// The content of a file.
     Content {
         form: ContentForm,
         target: Target,
         /// What was named, as it may be shown.
-        shown: RedactedUrl,
+        shown: Shown,
         /// Whether another slot needs the same file.
         is_shared: bool,
     },
@@ -89,7 +94,13 @@ fn one(slot: Slot, origin: Option<&DialOrigin>) -> Planned {
         Finding::Reference {
             form: Form::Url,
             target,
-        } => Filling::Url(target),
+        } => Filling::Url {
+            shown: match classify(&target, origin) {
+                Ok(target) => Shown::target(&target),
+                Err(_) => Shown::url(&target),
+            },
+            named: target,
+        },
         Finding::Reference {
             form: Form::Base64,
             target,
@@ -108,19 +119,18 @@ fn one(slot: Slot, origin: Option<&DialOrigin>) -> Planned {
 }
 
 fn content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> Filling {
-    let shown = RedactedUrl::from_text(named);
     match classify(named, origin) {
         Ok(target) => Filling::Content {
             form,
+            shown: Shown::target(&target),
             target,
-            shown,
             is_shared: false,
         },
-        Err(reason) => unsupported(&shown, reason),
+        Err(reason) => unsupported(&Shown::url(named), reason),
     }
 }
 
-fn unsupported(shown: &RedactedUrl, reason: Unsupported) -> Filling {
+fn unsupported(shown: &Shown, reason: Unsupported) -> Filling {
     let message = format!("Unsupported file URL {shown}. {}", reason.sentence());
     Filling::Invalid(Fault::new(FaultCode::Unsupported, message).detail("unsupported_url"))
 }

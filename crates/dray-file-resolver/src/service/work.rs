@@ -7,11 +7,14 @@ use prost::Message as _;
 
 use dray_bus::{Completed, Delivery, Failure};
 use dray_proto::contract;
+use dray_proto::convert::{Content, Invalid};
 use dray_proto::v1::{self, TerminalState, tool_call_outcome};
 use dray_service::Request;
-use dray_types::{Deadline, Fault, FaultCode, OperationId};
+use dray_store::ReadError;
+use dray_types::{Deadline, Fault, FaultCode, OperationId, TenantId};
 
 use super::{FileResolver, ROOM, report};
+use crate::error::Error;
 use crate::resolver::{Job, Outcome};
 
 /// Longest tool name and tool call id, in bytes; both are copied into every event.
@@ -28,6 +31,7 @@ impl FileResolver {
     ) -> Result<v1::ToolCallAccepted, Fault> {
         let Request { mut meta, body } = request;
         check_names(&body)?;
+        check_owner(&body, &meta.tenant)?;
         let now = self.resolver.clock.now_ms();
         let work_deadline = Deadline::after(now, self.config.work_deadline.as_duration());
         let call_deadline = meta.deadline;
@@ -54,7 +58,7 @@ impl FileResolver {
     ) -> Result<v1::ToolCallOutcome, Fault> {
         let Request { meta, body } = request;
         let operation = OperationId::new(body.operation_id)
-            .map_err(|error| dray_proto::convert::Invalid::field("operation_id", error))?;
+            .map_err(|error| Invalid::field("operation_id", error))?;
         let ledger = self.resolver.bus.ledger();
         let found = ledger
             .find::<v1::ToolCallRequested>(&meta.tenant, &operation)
@@ -147,10 +151,24 @@ fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
     for (field, value) in [("tool_call_id", &work.tool_call_id), ("tool", &work.tool)] {
         if value.len() > LONGEST_NAME {
             let reason = format!("it is longer than {LONGEST_NAME} bytes");
-            return Err(dray_proto::convert::Invalid::field(field, reason).into());
+            return Err(Invalid::field(field, reason).into());
         }
     }
     Ok(())
+}
+
+/// Refuses somebody else's claim before it becomes work; the work itself checks again.
+fn check_owner(work: &v1::ToolCallRequested, tenant: &TenantId) -> Result<(), Fault> {
+    let content = work
+        .arguments
+        .clone()
+        .ok_or(Invalid::Missing("arguments"))?;
+    match Content::try_from(content)? {
+        Content::Claim(claim) if claim.artifact.tenant != *tenant => {
+            Err(Error::StoredArguments(ReadError::ForeignTenant).into())
+        }
+        Content::Claim(_) | Content::Inline(_) => Ok(()),
+    }
 }
 
 /// The event that the ledger keeps, told apart by its schema.

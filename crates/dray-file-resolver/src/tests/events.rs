@@ -209,6 +209,8 @@ async fn claims_of_other_tenants_are_rejected() {
         (fault.code(), fault.detail.as_str()),
         (v1::FaultCode::Denied, "foreign_tenant")
     );
+    let submitted = world.bus.call(&world.meta(), &work).await.unwrap_err();
+    assert_eq!(dray_types::Fault::from(submitted).detail, "foreign_tenant");
 }
 
 #[tokio::test]

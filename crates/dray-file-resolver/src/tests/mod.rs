@@ -2,6 +2,7 @@
 
 mod events;
 mod external;
+mod failures;
 mod log;
 mod resolve;
 mod rules;

@@ -44,7 +44,7 @@ async fn every_form_is_put_in_the_place_of_its_reference() {
         shown,
         [
             ("/a", "base64", "files/b/note.txt", 17, "text/plain"),
-            ("/list/1", "text", "/files/b/note.txt", 17, "text/plain"),
+            ("/list/1", "text", "files/b/note.txt", 17, "text/plain"),
             ("/u", "url", "files/b/a", 0, ""),
         ]
     );

@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) clock: Clock,
     folder: TempDir,
     running: Running,
-    _s3: EmbeddedS3,
+    s3: Option<EmbeddedS3>,
 }
 
 impl World {
@@ -49,25 +49,35 @@ impl World {
 
     /// A world whose resolver knows no DIAL.
     pub(super) async fn without_dial() -> Self {
-        Self::build(DialCore::start().await.unwrap(), &[]).await
+        Self::build(DialCore::start().await.unwrap(), &[], u64::MAX).await
+    }
+
+    /// A world whose store holds so many bytes and no more.
+    pub(super) async fn with_capacity(bytes: u64) -> Self {
+        Self::with_all(&[], bytes).await
     }
 
     /// A world whose resolver is configured with these keys on top.
     pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
+        Self::with_all(settings, u64::MAX).await
+    }
+
+    async fn with_all(settings: &[(&str, &str)], capacity: u64) -> Self {
         let core = DialCore::start().await.unwrap();
         let url = core.url();
         let all: Vec<_> = [("file-resolver.dial_url", url.as_str())]
             .into_iter()
             .chain(settings.iter().copied())
             .collect();
-        Self::build(core, &all).await
+        Self::build(core, &all, capacity).await
     }
 
-    async fn build(core: DialCore, settings: &[(&str, &str)]) -> Self {
+    async fn build(core: DialCore, settings: &[(&str, &str)], capacity: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let place = folder.path().join("s3");
+        let (s3, options) = EmbeddedS3::with_capacity(&place, capacity).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = Bus::in_process(clock.clone(), &meter);
         bus.apply_topology(&Topology::new(1, 1 << 30))
@@ -90,7 +100,7 @@ impl World {
             clock,
             folder,
             running,
-            _s3: s3,
+            s3: Some(s3),
         }
     }
 
@@ -207,6 +217,13 @@ impl World {
             path.contains("/cas/") || path.contains("/stage/")
         });
         files
+    }
+
+    /// The store goes away.
+    pub(super) async fn stop_store(&mut self) {
+        if let Some(s3) = self.s3.take() {
+            s3.stop().await;
+        }
     }
 
     pub(super) async fn stop(self) {

@@ -1,0 +1,73 @@
+//! Names of files as agents and operators see them (R8): no user info, no query, nothing invisible.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+use dray_types::RedactedUrl;
+
+use crate::classify::{DialPath, Target};
+use crate::reply::shown_name;
+
+/// A file's name, fit for messages and logs: at most 200 characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown(String);
+
+impl Shown {
+    /// The text of a URL, or of something that was meant as one.
+    pub fn url(named: &str) -> Self {
+        Self(RedactedUrl::from_text(named).to_string())
+    }
+
+    /// A DIAL file, percent-decoded, so that all its spellings are shown alike.
+    pub fn dial(path: &DialPath) -> Self {
+        let decoded = percent_decode_str(path.as_str()).decode_utf8_lossy();
+        Self(shown_name(&decoded))
+    }
+
+    /// Wherever it lives.
+    pub fn target(target: &Target) -> Self {
+        match target {
+            Target::Dial(path) => Self::dial(path),
+            Target::External(url) => Self::url(url),
+        }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::classify;
+
+    fn check(named: &str, expected: &str) {
+        let shown = Shown::target(&classify(named, None).unwrap());
+        assert_eq!(shown.to_string(), expected);
+    }
+
+    #[test]
+    fn dial_files_are_shown_decoded_and_whole() {
+        check("//files/b/%C3%A4%20b@2x.png?secret", "files/b/ä b@2x.png");
+        let long = format!("files/{}/a.pdf", "b".repeat(100));
+        check(&long, &long);
+        check(
+            &format!("files/b/{}", "x".repeat(999)),
+            &format!("files/b/{}", "x".repeat(192)),
+        );
+    }
+
+    #[test]
+    fn urls_lose_user_info_and_query() {
+        check("https://u:p@h.example/a?secret", "https://h.example/a");
+    }
+
+    #[test]
+    fn characters_that_hide_others_are_escaped() {
+        check("files/b/a\u{202e}fdp.exe", "files/b/a\\u{202e}fdp.exe");
+    }
+}

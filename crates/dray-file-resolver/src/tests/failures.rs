@@ -1,0 +1,77 @@
+//! `Resolve` while something around it fails: a truthful fault, nothing left behind, and other calls go on.
+
+use std::path::PathBuf;
+
+use dray_testkit::dial::Trouble;
+use dray_types::FaultCode;
+
+use super::world::{World, noise};
+
+const LARGE: &str = r#"{"f":"file:base64::files/b/large"}"#;
+const SMALL: &str = r#"{"f":"file:text::files/b/small"}"#;
+
+async fn with_files(world: World) -> World {
+    world.core.put("b/large", noise(6 << 20), "image/x");
+    world.core.put("b/small", "text", "text/plain");
+    world
+}
+
+#[tokio::test]
+async fn a_full_store_fails_what_needs_it_and_nothing_else() {
+    let world = with_files(World::with_capacity(3 << 20).await).await;
+    let fault = world.fault(LARGE).await;
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Unavailable, "store_full")
+    );
+    assert!(fault.is_retryable());
+    assert_eq!(world.resolve(SMALL).await.0, r#"{"f":"text"}"#);
+    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
+    let mut world = with_files(World::new().await).await;
+    world.stop_store().await;
+    let fault = world.fault(LARGE).await;
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Unavailable, "store_unreachable")
+    );
+    assert!(fault.is_retryable());
+    assert_eq!(world.resolve(SMALL).await.0, r#"{"f":"text"}"#);
+}
+
+#[tokio::test]
+async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
+    let world = World::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
+    let world = with_files(world).await;
+    world.core.misbehave("b/large", Trouble::Stalled);
+    let (fault, (text, _)) = tokio::join!(world.fault(LARGE), world.resolve(SMALL));
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Timeout, "dial_timeout")
+    );
+    assert_eq!(text, r#"{"f":"text"}"#);
+    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_transfer_that_breaks_off_leaves_nothing_behind() {
+    let world = with_files(World::new().await).await;
+    world.core.put("b/large", noise(14 << 20), "image/x");
+    let request = dray_proto::v1::ResolveRequest {
+        options: Some(dray_proto::v1::ResolveOptions {
+            size_limit_bytes: 14 << 20,
+            ..Default::default()
+        }),
+        ..super::world::request(LARGE)
+    };
+    world.core.misbehave("b/large", Trouble::Truncated);
+    let fault = world.ask(request).await.unwrap_err();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Unavailable, "dial_interrupted")
+    );
+    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+}
