@@ -76,7 +76,9 @@ pub(crate) fn sweep() {
         let owner = name
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.split('-').next());
-        if owner.is_some_and(|pid| !PathBuf::from("/proc").join(pid).exists()) {
+        // A process that ended has no program, also while nobody has asked how it ended.
+        let ended = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_err();
+        if owner.is_some_and(ended) {
             drop(Namespace {
                 name: name.to_owned(),
             });
