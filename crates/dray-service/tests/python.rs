@@ -3,6 +3,12 @@
 //! It runs in the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
 //! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::unused_async,
+    reason = "a test that fails is what these are for; handlers are async whether they wait or not"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
