@@ -320,3 +320,55 @@ fn everything_that_is_wrong_is_told_at_once() {
         ]
     );
 }
+
+#[test]
+fn i_9_no_setting_opens_loopback_link_local_metadata_or_shared_space() {
+    let closed = [
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "169.254.169.254/32",
+        "100.64.0.0/10",
+        "0.0.0.0/8",
+        "::1/128",
+        "fe80::/10",
+    ];
+    for network in closed {
+        refuses(
+            "PRIVATE_CIDRS",
+            &[network, &format!("10.0.0.0/16,{network}")],
+        );
+        refuses("NAT64_PREFIXES", &[network]);
+    }
+    // Everything that can be switched on at once still leaves them closed.
+    let open = Config {
+        enabled: true,
+        allowed_ports: "any".to_owned(),
+        allow_downgrade: true,
+        private_cidrs: vec![
+            "10.0.0.0/8".to_owned(),
+            "172.16.0.0/12".to_owned(),
+            "192.168.0.0/16".to_owned(),
+            "fc00::/7".to_owned(),
+        ],
+        nat64_prefixes: vec!["64:ff9b::/96".to_owned(), "64:ff9b:1::/48".to_owned()],
+        ..Config::default()
+    };
+    let judge = dray_guard::Judge::new(open.compile().unwrap().judge);
+    for address in [
+        "127.0.0.1",
+        "169.254.169.254",
+        "100.100.100.200",
+        "0.0.0.0",
+        "::1",
+        "fe80::1",
+        "fd00:ec2::254",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "::ffff:127.0.0.1",
+    ] {
+        assert!(
+            judge.class(address.parse().unwrap()).is_blocked(),
+            "{address}"
+        );
+    }
+}

@@ -149,4 +149,27 @@ mod tests {
         let surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
         assert!(surroundings.look().await.is_err());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_8_4_surroundings_are_read_again_every_minute() {
+        let fixture = crate::tests::world::Fixture::default();
+        let fetcher = Arc::new(fixture.fetcher());
+        let servers = vec!["9.9.9.9".parse().unwrap()];
+        let surroundings =
+            Surroundings::new(JudgeConfig::default(), servers, Vec::new(), Vec::new());
+        let stop = CancellationToken::new();
+        let watching = surroundings.watch(Arc::clone(&fetcher), stop.clone());
+        let blocked = |fetcher: &Fetcher| {
+            fetcher
+                .judge()
+                .class("9.9.9.9".parse().unwrap())
+                .is_blocked()
+        };
+        assert!(!blocked(&fetcher));
+        tokio::join!(watching, async {
+            tokio::time::sleep(AGAIN + Duration::from_secs(1)).await;
+            stop.cancel();
+        });
+        assert!(blocked(&fetcher));
+    }
 }

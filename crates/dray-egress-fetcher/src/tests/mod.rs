@@ -4,9 +4,12 @@ mod body;
 mod connection;
 mod deadline;
 mod load;
+mod messages;
 mod policy;
 mod redirect;
 mod resolution;
 #[cfg(feature = "service")]
 mod service;
-mod world;
+#[cfg(feature = "service")]
+mod start;
+pub(crate) mod world;

@@ -1,0 +1,153 @@
+//! Starting over the real network: the configured resolver, what is protected, what may be missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta};
+use dray_proto::v1;
+use dray_service::telemetry::Catalogue;
+use dray_service::{Context, Request, Service, StartError};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::dns;
+use dray_types::{Clock, Deadline, TenantId};
+
+use crate::config::Config;
+use crate::service::EgressFetcher;
+
+struct Ground {
+    cx: Context,
+    _s3: EmbeddedS3,
+    _folder: tempfile::TempDir,
+}
+
+async fn ground() -> Ground {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system();
+    let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let store = Store::open(&options, clock.clone()).await.unwrap();
+    let meter = Catalogue::new().meter();
+    let mut cx = Context::new(Bus::in_process(clock.clone(), &meter), store, clock);
+    cx.peers = vec!["nats://93.184.215.99:4222".to_owned()];
+    Ground {
+        cx,
+        _s3: s3,
+        _folder: folder,
+    }
+}
+
+impl Ground {
+    async fn detail(&self, service: &Arc<EgressFetcher>, url: &str) -> String {
+        let deadline = Deadline::after(self.cx.clock.now_ms(), Duration::from_secs(20));
+        let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
+        let body = v1::FetchRequest {
+            url: url.to_owned(),
+            ..v1::FetchRequest::default()
+        };
+        let answered = Arc::clone(service).fetch(Request::new(meta, body)).await;
+        answered.unwrap_err().detail
+    }
+}
+
+#[tokio::test]
+async fn a_fetcher_that_is_off_starts_without_a_resolver_and_refuses() {
+    let ground = ground().await;
+    let service = EgressFetcher::start(Config::default(), &ground.cx)
+        .await
+        .unwrap();
+    let detail = ground
+        .detail(&Arc::new(service), "http://files.example.org/")
+        .await;
+    assert_eq!(detail, "disabled_by_admin");
+}
+
+#[tokio::test]
+async fn d_2_the_configured_servers_are_asked() {
+    let ground = ground().await;
+    let server = dns::Server::start().await.unwrap();
+    server.set_addresses("inside.example.org", &["127.0.0.1".parse().unwrap()]);
+    server.set_addresses("bus.example.org", &["93.184.215.99".parse().unwrap()]);
+    let config = Config {
+        enabled: true,
+        dns_servers: Some(vec![server.address().to_string()]),
+        ..Config::default()
+    };
+    let service = Arc::new(EgressFetcher::start(config, &ground.cx).await.unwrap());
+    let rows = [
+        ("http://inside.example.org/", "ssrf_blocked"),
+        ("http://nowhere.example.org/", "dns_not_found"),
+        ("http://localhost/", "blocked_host"),
+        // S-4: what the process itself talks to cannot be reached, by name or by address.
+        ("http://bus.example.org/", "ssrf_blocked"),
+        ("http://93.184.215.99/", "ssrf_blocked"),
+    ];
+    for (url, expected) in rows {
+        assert_eq!(ground.detail(&service, url).await, expected, "{url}");
+    }
+    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+    names.dedup();
+    assert_eq!(
+        names,
+        [
+            "inside.example.org.",
+            "nowhere.example.org.",
+            "bus.example.org."
+        ],
+        "a blocked name is not asked for"
+    );
+}
+
+#[tokio::test]
+async fn section_20_what_cannot_be_read_stops_the_start() {
+    let ground = ground().await;
+    let check = async |config: Config, word: &str| {
+        let error: StartError = EgressFetcher::start(config, &ground.cx).await.unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    };
+    let bundle = Config {
+        ca_bundle: Some("/nonexistent/ca.pem".to_owned()),
+        ..Config::default()
+    };
+    check(bundle, "CA bundle").await;
+    let invalid = Config {
+        max_redirects: 11,
+        ..Config::default()
+    };
+    check(invalid, "config_invalid").await;
+    let protected = Config {
+        protected: vec!["no such host".to_owned()],
+        ..Config::default()
+    };
+    check(protected, "no such host").await;
+}
+
+#[test]
+fn section_19_every_instrument_exists_under_its_name() {
+    let catalogue = Catalogue::new();
+    EgressFetcher::instruments(&catalogue.meter());
+    let mut names: Vec<_> = catalogue
+        .instruments()
+        .into_iter()
+        .map(|instrument| instrument.name)
+        .collect();
+    names.sort();
+    let expected = [
+        "dray_egress_audit_failures_total",
+        "dray_egress_blocked_address_total",
+        "dray_egress_bytes_total",
+        "dray_egress_dns_answers",
+        "dray_egress_dns_errors_total",
+        "dray_egress_fetch_duration_seconds",
+        "dray_egress_fetch_total",
+        "dray_egress_hops",
+        "dray_egress_host_breaker_open",
+        "dray_egress_inflight",
+        "dray_egress_opened_range_fetches_total",
+        "dray_egress_pin_mismatch_total",
+        "dray_egress_policy_info",
+        "dray_egress_queue_depth",
+        "dray_egress_sink_failures_total",
+        "dray_egress_table_edition_info",
+    ];
+    assert_eq!(names, expected);
+}
