@@ -1,10 +1,12 @@
 //! The store as its callers see it, against the embedded endpoint over real HTTP.
 
 mod damage;
+mod faults;
 mod full;
 mod lifetime;
 mod listing;
 mod multipart;
+mod options;
 mod presigned;
 mod race;
 mod stored;

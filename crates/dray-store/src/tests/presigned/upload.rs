@@ -135,6 +135,13 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
         assert!(!answer.status.is_success());
     }
     assert_eq!(world.files(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
+    let world = World::new().await;
+    let hello = || Bytes::from_static(b"hello");
+    let ticket = ticket(&world, 5, Some(Sha256Digest::of(b"hello"))).await;
 
     // Other bytes of the same length do not match the checksum.
     let answer = upload(&world, &ticket, None, Bytes::from_static(b"HELLO")).await;

@@ -1,0 +1,194 @@
+//! What whoever asked is told of each failure.
+
+use dray_types::{Fault, FaultCode};
+
+use crate::{ConfirmError, PresignError, PutError, ReadError, RequestError};
+
+fn check(error: impl Into<Fault>, code: FaultCode, detail: &str, retryable: bool) {
+    let fault = error.into();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (code, detail),
+        "{fault:?}"
+    );
+    assert_eq!(fault.is_retryable(), retryable, "{fault:?}");
+    assert!(fault.message.ends_with('.'), "{fault:?}");
+    for inside in [
+        "s3",
+        "http",
+        "cas/",
+        "bucket",
+        "127.0.0.1",
+        "XMinio",
+        "secret-host",
+    ] {
+        let text = format!("{} {}", fault.message, fault.advice);
+        assert!(
+            !text.to_lowercase().contains(&inside.to_lowercase()),
+            "{text}"
+        );
+    }
+}
+
+fn unreachable() -> RequestError {
+    RequestError::Unreachable("connect to secret-host:9000 refused".into())
+}
+
+#[test]
+fn every_failure_has_a_code_a_detail_and_retry_advice() {
+    let code = || "XMinioSomething".to_owned();
+    check(
+        unreachable(),
+        FaultCode::Unavailable,
+        "store_unreachable",
+        true,
+    );
+    check(
+        RequestError::TimedOut,
+        FaultCode::Timeout,
+        "store_timeout",
+        true,
+    );
+    check(
+        RequestError::Busy,
+        FaultCode::RateLimited,
+        "store_busy",
+        true,
+    );
+    let unwell = RequestError::Unwell {
+        status: 503,
+        code: code(),
+    };
+    check(unwell, FaultCode::Unavailable, "store_unavailable", true);
+    check(
+        RequestError::Full { code: code() },
+        FaultCode::Unavailable,
+        "store_full",
+        true,
+    );
+    check(
+        RequestError::Missing,
+        FaultCode::NotFound,
+        "claim_missing",
+        false,
+    );
+    check(
+        RequestError::Corrupted { code: code() },
+        FaultCode::Unavailable,
+        "store_corrupted",
+        true,
+    );
+    let refused = RequestError::Refused {
+        status: 403,
+        code: code(),
+    };
+    check(refused, FaultCode::Internal, "store_refused", true);
+
+    check(
+        PutError::TooLarge { limit: 5 },
+        FaultCode::TooLarge,
+        "too_large",
+        false,
+    );
+    check(
+        PutError::Conflict,
+        FaultCode::Unavailable,
+        "integrity_mismatch",
+        false,
+    );
+    check(
+        PutError::Corrupted,
+        FaultCode::Unavailable,
+        "store_corrupted",
+        true,
+    );
+    check(
+        PutError::Poisoned,
+        FaultCode::Internal,
+        "writer_failed_before",
+        true,
+    );
+    check(
+        PutError::Request(unreachable()),
+        FaultCode::Unavailable,
+        "store_unreachable",
+        true,
+    );
+
+    check(
+        ReadError::ForeignTenant,
+        FaultCode::Denied,
+        "foreign_tenant",
+        false,
+    );
+    check(
+        ReadError::UnknownStore("x".to_owned()),
+        FaultCode::InvalidArgument,
+        "unknown_store",
+        false,
+    );
+    check(
+        ReadError::Missing,
+        FaultCode::NotFound,
+        "claim_missing",
+        false,
+    );
+    check(
+        ReadError::Mismatch("short"),
+        FaultCode::Unavailable,
+        "integrity_mismatch",
+        false,
+    );
+    let too_large = ReadError::TooLarge { size: 9, limit: 5 };
+    check(too_large, FaultCode::TooLarge, "too_large", false);
+
+    check(
+        PresignError::ForeignTenant,
+        FaultCode::Denied,
+        "foreign_tenant",
+        false,
+    );
+    check(
+        PresignError::ObjectEnds,
+        FaultCode::NotFound,
+        "claim_missing",
+        false,
+    );
+    check(
+        PresignError::CredentialsEnd,
+        FaultCode::Unavailable,
+        "credentials_ending",
+        true,
+    );
+    check(
+        PresignError::MediaType,
+        FaultCode::InvalidArgument,
+        "invalid_media_type",
+        false,
+    );
+    check(
+        PresignError::Signing(unreachable()),
+        FaultCode::Internal,
+        "signing_failed",
+        true,
+    );
+
+    check(
+        ConfirmError::NotUploaded,
+        FaultCode::NotFound,
+        "not_uploaded",
+        false,
+    );
+    check(
+        ConfirmError::Mismatch("size"),
+        FaultCode::InvalidArgument,
+        "upload_mismatch",
+        false,
+    );
+    check(
+        ConfirmError::Put(PutError::Conflict),
+        FaultCode::Unavailable,
+        "integrity_mismatch",
+        false,
+    );
+}
