@@ -62,7 +62,8 @@ pub fn list(text: &str) -> Result<Parsed, String> {
     if text.is_empty() {
         return Ok(Parsed::Unset(BLANK));
     }
-    if text.starts_with('[') {
+    // `[2620:fe::fe]:53` begins like a JSON list and is none.
+    if text.starts_with('[') && text.ends_with(']') {
         let items: Vec<String> = serde_json::from_str(text)
             .map_err(|_| "must be a JSON list of texts or a list separated by commas".to_owned())?;
         return Ok(Parsed::Value(items.into()));
@@ -121,6 +122,11 @@ mod tests {
         );
         check(list, r#"["a","b"]"#, &json!(["a", "b"]));
         check(list, "[]", &json!([]));
+        check(
+            list,
+            "[2620:fe::fe]:53, 192.0.2.1:53",
+            &json!(["[2620:fe::fe]:53", "192.0.2.1:53"]),
+        );
         assert!(list("a,,b").is_err());
         assert!(list("[1]").is_err());
         assert_eq!(list("  "), Ok(Parsed::Unset(BLANK)));
