@@ -95,13 +95,16 @@ impl Loader {
     pub async fn open_once(&self, target: &Target) -> Result<Source, LoadError> {
         match target {
             Target::Dial(path) => self.open_dial(path).await,
-            Target::External(_) => self.open(target).await,
+            Target::External(_) => self.reopen(self.fetch(target).await?).await,
         }
     }
 
     /// Opens a file that is used again: it is loaded by the first who asks, and read back by everybody.
     pub async fn open(&self, target: &Target) -> Result<Source, LoadError> {
-        let loaded = self.load(target).await?;
+        self.reopen(self.load(target).await?).await
+    }
+
+    async fn reopen(&self, loaded: Loaded) -> Result<Source, LoadError> {
         let Loaded {
             content,
             sha256,

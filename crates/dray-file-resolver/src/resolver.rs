@@ -60,6 +60,8 @@ pub struct Job {
     pub epoch: u64,
     /// When the answer must be there.
     pub work_until: Deadline,
+    /// Name of the tool, for the log; empty when unknown.
+    pub tool: String,
     /// The arguments as sent.
     pub arguments: Option<v1::Content>,
     /// Limits and switches of the app.
@@ -226,8 +228,13 @@ impl Resolver {
             let filled = fill::fill(&mut output, loader, slot).await;
             self.metrics.reference(slot, filled.as_ref());
             match filled {
-                Ok(file) => files.push(file),
+                Ok(file) => {
+                    log_file(&file);
+                    files.push(file);
+                }
                 Err(LoadError::Correctable(fault)) => {
+                    let tool = reply::shown_name(&job.tool);
+                    tracing::info!(tool, detail = fault.detail, "argument cannot be used");
                     output.abort().await;
                     return Ok(Outcome::Invalid(invalid(slot, fault)));
                 }
@@ -276,8 +283,25 @@ impl Resolver {
             return Err(Error::AnswerTooLarge);
         }
         self.metrics.resolved(&resolved);
+        tracing::info!(
+            tool = reply::shown_name(&job.tool),
+            references = resolved.files.len(),
+            bytes = resolved.files.iter().map(|file| file.size).sum::<u64>(),
+            "tool call resolved"
+        );
         Ok(Outcome::Resolved(resolved))
     }
+}
+
+/// Reference, type and size, never the bytes (R8).
+fn log_file(file: &v1::ResolvedFile) {
+    tracing::debug!(
+        form = file.form,
+        reference = file.reference,
+        size = file.size,
+        media_type = file.media_type,
+        "reference resolved"
+    );
 }
 
 fn invalid(slot: &Planned, fault: dray_types::Fault) -> v1::InvalidParameter {

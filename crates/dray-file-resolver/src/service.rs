@@ -89,13 +89,14 @@ impl FileResolver {
             arguments,
             options,
             credentials,
-            tool: _,
+            tool,
             presign,
         } = body;
         let job = Job {
             meta: meta.clone(),
             epoch: 0,
             work_until,
+            tool,
             arguments,
             options: options.unwrap_or_default(),
             credentials: credentials.map(own_credentials).unwrap_or_default(),

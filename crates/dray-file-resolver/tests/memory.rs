@@ -75,7 +75,7 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
             }),
             ..v1::ResolveRequest::default()
         };
-        let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(300));
+        let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(5));
         let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
         let bus = bus.clone();
         async move { bus.call(&meta, &request).await }

@@ -92,6 +92,7 @@ impl FileResolver {
         let job = Job {
             epoch,
             work_until: meta.deadline.earlier(MARGIN),
+            tool: work.tool.clone(),
             arguments: work.arguments.clone(),
             options: work.options.clone().unwrap_or_default(),
             credentials: self.config.credentials(&meta.tenant),

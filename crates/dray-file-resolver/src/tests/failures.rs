@@ -10,7 +10,7 @@ use super::world::{World, noise};
 const LARGE: &str = r#"{"f":"file:base64::files/b/large"}"#;
 const SMALL: &str = r#"{"f":"file:text::files/b/small"}"#;
 
-async fn with_files(world: World) -> World {
+fn with_files(world: World) -> World {
     world.core.put("b/large", noise(6 << 20), "image/x");
     world.core.put("b/small", "text", "text/plain");
     world
@@ -18,7 +18,7 @@ async fn with_files(world: World) -> World {
 
 #[tokio::test]
 async fn a_full_store_fails_what_needs_it_and_nothing_else() {
-    let world = with_files(World::with_capacity(3 << 20).await).await;
+    let world = with_files(World::with_capacity(3 << 20).await);
     let fault = world.fault(LARGE).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
@@ -31,7 +31,7 @@ async fn a_full_store_fails_what_needs_it_and_nothing_else() {
 
 #[tokio::test]
 async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
-    let mut world = with_files(World::new().await).await;
+    let mut world = with_files(World::new().await);
     world.stop_store().await;
     let fault = world.fault(LARGE).await;
     assert_eq!(
@@ -45,7 +45,7 @@ async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
 #[tokio::test]
 async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
     let world = World::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
-    let world = with_files(world).await;
+    let world = with_files(world);
     world.core.misbehave("b/large", Trouble::Stalled);
     let (fault, (text, _)) = tokio::join!(world.fault(LARGE), world.resolve(SMALL));
     assert_eq!(
@@ -58,7 +58,7 @@ async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
 
 #[tokio::test]
 async fn a_transfer_that_breaks_off_leaves_nothing_behind() {
-    let world = with_files(World::new().await).await;
+    let world = with_files(World::new().await);
     world.core.put("b/large", noise(14 << 20), "image/x");
     let request = dray_proto::v1::ResolveRequest {
         options: Some(dray_proto::v1::ResolveOptions {
