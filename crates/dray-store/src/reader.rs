@@ -78,7 +78,10 @@ impl Reader {
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         match self.state {
             State::Verified => return Ok(None),
-            State::Failed => return Err(ReadError::Mismatch("read after a failure")),
+            State::Failed => {
+                let before = Source::from("the reader failed before");
+                return Err(RequestError::Unreachable(before).into());
+            }
             State::Reading => {}
         }
         let step = self.step().await;

@@ -1,7 +1,9 @@
-//! `kill -9` of the process that serves the embedded store, at any point: what was acknowledged is there, and whatever
-//! is there under a finished key is right.
+//! The embedded store in a process of its own, and what the machine may do to that.
 //!
-//! The test starts itself as the process that is killed, so it brings its own `main`.
+//! `kill -9` at any point: what was acknowledged is there, and whatever is there under a finished key is right. A file
+//! system that takes no more: a fault that says so, nothing half written, and the rest goes on.
+//!
+//! The tests start this binary as that process, so it brings its own `main`.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,17 +22,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{Label, Options, PART, Store};
-use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
+use dray_types::{
+    ByteSize, Claim, Clock, Deadline, Fault, FaultCode, OperationId, Secret, Sha256Digest, TenantId,
+};
 use tokio::task::JoinSet;
 
-const NAME: &str = "a_killed_store_keeps_what_it_acknowledged_and_nothing_wrong";
+const KILLED: &str = "a_killed_store_keeps_what_it_acknowledged_and_nothing_wrong";
+const FULL: &str = "a_disk_that_takes_no_more_is_told_and_everything_else_goes_on";
 const SERVE: &str = "serve-until-killed";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    if let [_, mode, folder] = &arguments[..]
+    if let [mode, folder] = &arguments[..]
         && mode == SERVE
     {
         runtime.block_on(serve(Path::new(folder)));
@@ -38,13 +43,20 @@ fn main() -> ExitCode {
     }
     // What test runners ask of a test binary.
     if has("--list") {
-        if !has("--ignored") {
-            println!("{NAME}: test");
+        for name in [KILLED, FULL].iter().filter(|_| !has("--ignored")) {
+            println!("{name}: test");
         }
         return ExitCode::SUCCESS;
     }
-    runtime.block_on(kill_over_and_over());
-    println!("test {NAME} ... ok");
+    let all = !has(KILLED) && !has(FULL);
+    if all || has(KILLED) {
+        runtime.block_on(kill_over_and_over());
+        println!("test {KILLED} ... ok");
+    }
+    if all || has(FULL) {
+        runtime.block_on(fill());
+        println!("test {FULL} ... ok");
+    }
     ExitCode::SUCCESS
 }
 
@@ -68,7 +80,21 @@ struct Served {
 
 impl Served {
     async fn start(folder: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        Self::start_by(Command::new(std::env::current_exe().unwrap()), folder).await
+    }
+
+    /// With a file system that takes no file beyond 4 or 8 MiB (shells disagree on the unit): a write beyond fails in
+    /// the middle, as on a full disk, and no right to mount is needed.
+    async fn start_limited(folder: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "trap '' XFSZ; ulimit -f 8192; exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap());
+        Self::start_by(shell, folder).await
+    }
+
+    async fn start_by(mut command: Command, folder: &Path) -> Self {
+        let mut process = command
             .arg(SERVE)
             .arg(folder)
             .stdout(Stdio::piped())
@@ -153,6 +179,49 @@ async fn kill_over_and_over() {
         drafts, 0,
         "what was half written is removed at the next start"
     );
+    served.kill();
+}
+
+async fn fill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Served::start_limited(folder.path()).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let put = async |round, number| {
+        write(
+            served.store.clone(),
+            content(round, number),
+            Arc::clone(&done),
+        )
+        .await
+    };
+    let kept = put(0, 1).await.unwrap();
+
+    // Three parts, of which the file takes less than two.
+    let mut writer = served.store.writer(&tenant(), &OperationId::mint(), 1);
+    let error = async {
+        writer.write(content(0, 3)).await?;
+        writer.finish(Label::default()).await
+    }
+    .await
+    .unwrap_err();
+    let fault = Fault::from(error);
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::Unavailable, "store_full")
+    );
+    served.store.settle().await;
+
+    read(&served.store, &tenant(), &kept).await;
+    let after = put(1, 1).await.unwrap();
+    read(&served.store, &tenant(), &after).await;
+    for (place, files) in [
+        ("tmp", 0),
+        ("uploads/drayage", 0),
+        ("objects/drayage/cas/acme", 2),
+    ] {
+        let found = std::fs::read_dir(folder.path().join(place)).map_or(0, Iterator::count);
+        assert_eq!(found, files, "{place}");
+    }
     served.kill();
 }
 
