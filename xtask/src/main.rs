@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod fuzz;
 mod generate;
+mod heavy;
 mod metadata;
 mod need;
 mod python;
@@ -80,6 +81,15 @@ enum Command {
         /// The target; all of them, one after another, without it.
         target: Option<String>,
     },
+    /// What a first build spends its time on, as a tree. Builds from nothing: takes minutes.
+    Heavy {
+        /// Reads the report of a `cargo build --timings` instead.
+        #[arg(long, value_name = "HTML")]
+        report: Option<PathBuf>,
+        /// Puts the tree into CONTRIBUTING.md.
+        #[arg(long)]
+        write: bool,
+    },
     /// Writes every generated file anew.
     Generate {
         /// Changes nothing; fails when a file would change.
@@ -111,6 +121,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Blackbox { filter } => suite::blackbox(&root, &filter),
         Command::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
         Command::Generate { check } => generate::run(&root, check),
+        Command::Heavy { report, write } => heavy::run(&root, report, write),
         Command::Tidy => tidy::run(&root),
     }
 }

@@ -1,0 +1,265 @@
+//! `cargo xtask heavy`: what a newcomer's first build spends its time on, as a tree.
+//!
+//! Every crate stands once, under the nearest crate that needs it, with the seconds of all below it. Shared crates
+//! are near the root, what only one of ours brings along is under that one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::metadata::Metadata;
+use crate::step;
+
+/// Crates below this part of the whole are left out.
+const SHOWN: f64 = 0.015;
+/// Deepest level that is shown.
+const DEPTH: usize = 4;
+/// Between these lines of CONTRIBUTING.md stands the tree.
+const BEGIN: &str = "<!-- heavy:begin";
+const END: &str = "<!-- heavy:end -->";
+
+/// Seconds of one compiler run each, and when the last one ended.
+#[derive(Debug, Default, PartialEq)]
+struct Timings {
+    /// By package name; build scripts with their package.
+    seconds: BTreeMap<String, f64>,
+    /// From the first start to the last end.
+    elapsed: f64,
+}
+
+/// Builds from nothing in a folder of its own, or reads the report of another build; prints the tree or writes it.
+pub(crate) fn run(root: &Path, report: Option<PathBuf>, write: bool) -> anyhow::Result<()> {
+    let report = match report {
+        Some(report) => report,
+        None => build(root)?,
+    };
+    let html =
+        fs::read_to_string(&report).with_context(|| format!("cannot read {}", report.display()))?;
+    let timings = parse(&html)?;
+    let text = tree(&Metadata::read(root)?, &timings);
+    if !write {
+        eprint!("{text}");
+        return Ok(());
+    }
+    let page = root.join("CONTRIBUTING.md");
+    let old = fs::read_to_string(&page)?;
+    fs::write(&page, replaced(&old, &text)?)?;
+    Ok(())
+}
+
+/// A first build, as a newcomer has it.
+fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    let folder = root.join("target/heavy");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    step::cargo(root)
+        .args(["build", "--release", "--package", "dray", "--timings"])
+        .arg("--target-dir")
+        .arg(&folder)
+        .run()?;
+    Ok(folder.join("cargo-timings/cargo-timing.html"))
+}
+
+/// Reads the list of units out of cargo's report.
+fn parse(html: &str) -> anyhow::Result<Timings> {
+    let (_, rest) = html
+        .split_once("const UNIT_DATA = ")
+        .context("not a timing report of cargo")?;
+    let (json, _) = rest
+        .split_once("];")
+        .context("the timing report is cut off")?;
+    let units: Vec<Value> = serde_json::from_str(&format!("{json}]"))?;
+    let mut timings = Timings::default();
+    for unit in &units {
+        let number = |key: &str| unit.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+        let name = unit.get("name").and_then(Value::as_str).unwrap_or_default();
+        *timings.seconds.entry(name.to_owned()).or_default() += number("duration");
+        timings.elapsed = timings.elapsed.max(number("start") + number("duration"));
+    }
+    Ok(timings)
+}
+
+/// The tree as text.
+fn tree(metadata: &Metadata, timings: &Timings) -> String {
+    let parents = parents(metadata, "dray");
+    let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in timings.seconds.keys().filter(|name| *name != "dray") {
+        // What only build scripts need is not in the graph of normal dependencies.
+        let parent = parents.get(name.as_str()).map_or("dray", String::as_str);
+        below.entry(parent).or_default().insert(name);
+    }
+    let whole: f64 = timings.seconds.values().sum();
+    let tree = Tree {
+        seconds: &timings.seconds,
+        below,
+        least: whole * SHOWN,
+    };
+    let mut text = format!(
+        "dray: {whole:.0} s of compiler time, {:.0} s from start to end\n",
+        timings.elapsed
+    );
+    tree.write(&mut text, "dray", "", 1);
+    text
+}
+
+/// For each crate the nearest one that needs it, beginning at the root.
+fn parents(metadata: &Metadata, root: &str) -> BTreeMap<String, String> {
+    let mut parents = BTreeMap::new();
+    let mut open: VecDeque<_> = metadata
+        .packages
+        .values()
+        .filter(|package| package.name == root)
+        .collect();
+    while let Some(package) = open.pop_front() {
+        for id in &package.normal {
+            let Some(needed) = metadata.packages.get(id) else {
+                continue;
+            };
+            if needed.name != root && !parents.contains_key(&needed.name) {
+                parents.insert(needed.name.clone(), package.name.clone());
+                open.push_back(needed);
+            }
+        }
+    }
+    parents
+}
+
+struct Tree<'a> {
+    seconds: &'a BTreeMap<String, f64>,
+    below: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    least: f64,
+}
+
+impl Tree<'_> {
+    /// Seconds of a crate and of everything under it.
+    fn sum(&self, name: &str) -> f64 {
+        let own = self.seconds.get(name).copied().unwrap_or_default();
+        own + self
+            .children(name)
+            .map(|child| self.sum(child))
+            .sum::<f64>()
+    }
+
+    fn children(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.below.get(name).into_iter().flatten().copied()
+    }
+
+    fn write(&self, text: &mut String, name: &str, indent: &str, depth: usize) {
+        let mut heavy: Vec<(f64, &str)> = self
+            .children(name)
+            .map(|child| (self.sum(child), child))
+            .filter(|(seconds, _)| *seconds >= self.least)
+            .collect();
+        heavy.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let last = heavy.len();
+        for (at, (seconds, child)) in heavy.into_iter().enumerate() {
+            let (branch, next) = if at + 1 == last {
+                ("└─ ", "   ")
+            } else {
+                ("├─ ", "│  ")
+            };
+            let label = format!("{indent}{branch}{child}");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{label:<44}{seconds:>6.1} s");
+            if depth < DEPTH {
+                self.write(text, child, &format!("{indent}{next}"), depth + 1);
+            }
+        }
+    }
+}
+
+/// The page with the tree between its two lines.
+fn replaced(page: &str, tree: &str) -> anyhow::Result<String> {
+    let (Some(begin), Some(end)) = (page.find(BEGIN), page.find(END)) else {
+        bail!("CONTRIBUTING.md has no place for the tree");
+    };
+    let first_line = page
+        .get(begin..end)
+        .and_then(|between| between.lines().next());
+    let (Some(before), Some(first_line), Some(after)) =
+        (page.get(..begin), first_line, page.get(end..))
+    else {
+        bail!("the places for the tree in CONTRIBUTING.md are the wrong way round");
+    };
+    Ok(format!(
+        "{before}{first_line}\n\n```text\n{tree}```\n\n{after}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Package;
+
+    const REPORT: &str = r#"<script>const UNIT_DATA = [
+        {"name": "dray", "start": 30.0, "duration": 10.0},
+        {"name": "aws", "start": 1.0, "duration": 20.0},
+        {"name": "aws", "start": 0.0, "duration": 1.0},
+        {"name": "store", "start": 21.0, "duration": 5.0},
+        {"name": "tiny", "start": 0.0, "duration": 0.1},
+        {"name": "cc", "start": 0.0, "duration": 4.0}
+    ];
+const CONCURRENCY_DATA = [];</script>"#;
+
+    /// `dray` needs `store` and `tiny`, `store` needs `aws` and `tiny`.
+    fn metadata() -> Metadata {
+        let package = |name: &str, normal: &[&str]| {
+            let package = Package {
+                name: name.to_owned(),
+                normal: normal.iter().map(ToString::to_string).collect(),
+                ..Package::default()
+            };
+            (name.to_owned(), package)
+        };
+        Metadata {
+            packages: BTreeMap::from([
+                package("dray", &["store", "tiny"]),
+                package("store", &["aws", "tiny"]),
+                package("aws", &[]),
+                package("tiny", &[]),
+            ]),
+        }
+    }
+
+    #[test]
+    fn seconds_add_up_under_whoever_needs_them() {
+        let text = tree(&metadata(), &parse(REPORT).unwrap());
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "dray: 40 s of compiler time, 40 s from start to end",
+                "├─ store 26.0 s",
+                "│ └─ aws 21.0 s",
+                "└─ cc 4.0 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        assert!(parse("<html>").is_err());
+        assert!(parse("const UNIT_DATA = [{").is_err());
+    }
+
+    #[test]
+    fn the_page_keeps_everything_else() {
+        let page = format!("before\n{BEGIN} (how) -->\nold\n{END}\nafter\n");
+        let new = replaced(&page, "tree\n").unwrap();
+        assert_eq!(
+            new,
+            format!("before\n{BEGIN} (how) -->\n\n```text\ntree\n```\n\n{END}\nafter\n")
+        );
+        assert_eq!(replaced(&new, "tree\n").unwrap(), new);
+        assert!(replaced("nothing", "tree").is_err());
+        assert!(replaced(&format!("{END}{BEGIN}"), "tree").is_err());
+    }
+}
