@@ -81,7 +81,7 @@ impl Bus {
         )
     }
 
-    fn over(
+    pub(crate) fn over(
         backend: Backend,
         clock: Clock,
         metrics: Metrics,

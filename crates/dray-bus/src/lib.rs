@@ -29,6 +29,8 @@ pub mod key_value;
 pub mod ledger;
 mod meta;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod options;
 mod publish;
 mod responder;

@@ -4,6 +4,7 @@
 
 mod consumer;
 mod core;
+mod faults;
 mod log;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,9 @@ use tokio::sync::watch;
 pub(crate) use self::consumer::{Acker, Puller};
 use self::core::Routes;
 pub(crate) use self::core::{Inbox, Subscription};
+use self::faults::Faults;
+#[cfg(test)]
+pub(crate) use self::faults::{Fault, Plan};
 use self::log::Log;
 use super::{Acknowledged, KV_DELETE, KV_OPERATION, KeyEntry, Outgoing, Start, Stored};
 use crate::error::TransportError;
@@ -29,6 +33,7 @@ const MAX_PAYLOAD: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     world: Arc<World>,
+    faults: Faults,
 }
 
 #[derive(Debug)]
@@ -64,6 +69,16 @@ impl Local {
                 changed: watch::Sender::new(0),
                 clock,
             }),
+            faults: Faults::default(),
+        }
+    }
+
+    /// Another user of the same world, who meets with the plan's faults.
+    #[cfg(test)]
+    pub(crate) fn faulty(&self, plan: &Arc<Plan>) -> Self {
+        Self {
+            world: Arc::clone(&self.world),
+            faults: Faults::planned(plan),
         }
     }
 
@@ -82,12 +97,15 @@ impl Local {
         Ok(())
     }
 
-    #[expect(clippy::unused_async, reason = "same shape as the other backend")]
     pub(crate) async fn store(
         &self,
         message: Outgoing,
         _wait: Duration,
     ) -> Result<Acknowledged, TransportError> {
+        self.faults.step(|| self.store_now(message)).await
+    }
+
+    fn store_now(&self, message: Outgoing) -> Result<Acknowledged, TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
         let outcome = state
@@ -151,21 +169,23 @@ impl Local {
         })
     }
 
-    #[expect(clippy::unused_async, reason = "same shape as the other backend")]
     pub(crate) async fn key_get(
         &self,
         bucket: &str,
         key: &str,
     ) -> Result<Option<KeyEntry>, TransportError> {
         let subject = format!("$KV.{bucket}.{key}");
-        self.with_log(&format!("KV_{bucket}"), |log, _| {
-            log.last_on(&subject).map(|stored| KeyEntry {
-                deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
-                value: stored.payload,
-                revision: stored.sequence,
-                time_ms: stored.time_ms,
+        let read = || {
+            self.with_log(&format!("KV_{bucket}"), |log, _| {
+                log.last_on(&subject).map(|stored| KeyEntry {
+                    deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
+                    value: stored.payload,
+                    revision: stored.sequence,
+                    time_ms: stored.time_ms,
+                })
             })
-        })
+        };
+        self.faults.step(read).await
     }
 
     #[expect(clippy::unused_async, reason = "same shape as the other backend")]

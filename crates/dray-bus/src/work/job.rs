@@ -37,6 +37,8 @@ pub(crate) struct Job<'a> {
     pub(crate) ledger: Ledger,
     pub(crate) envelope: &'a Envelope,
     pub(crate) held: Option<Held>,
+    /// Tells two deliveries apart that one worker claims in the same millisecond.
+    nonce: u64,
 }
 
 impl<'a> Job<'a> {
@@ -46,6 +48,7 @@ impl<'a> Job<'a> {
             ledger: bus.ledger(),
             envelope,
             held: None,
+            nonce: rand::random(),
         }
     }
 
@@ -57,8 +60,9 @@ impl<'a> Job<'a> {
 
     /// What may be done now, over the entry as last read.
     pub(crate) fn decide(&self, settings: &WorkSettings) -> Decision {
+        let owner = format!("{}/{:016x}", settings.owner, self.nonce);
         let claimant = Claimant {
-            owner: &settings.owner,
+            owner: &owner,
             now_ms: self.bus.now_ms(),
             lease: settings.lease,
             attempts: settings.attempts,
@@ -195,4 +199,43 @@ pub(crate) async fn stuck(pulled: &Pulled, error: &Stuck) {
         "a delivery is left to redelivery"
     );
     again(pulled, BUS_DELAY).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Clock;
+
+    use super::*;
+    use crate::conformance::{meta, meter, small};
+    use crate::headers;
+
+    #[tokio::test]
+    async fn one_worker_with_two_deliveries_of_one_operation_claims_once() {
+        let clock = Clock::manual(1_000);
+        let bus = Bus::in_process(clock.clone(), &meter());
+        bus.apply_topology(&small(|_| {})).await.unwrap();
+        let meta = meta("op", dray_types::Deadline::from_unix_ms(9_000));
+        let message = Stored {
+            sequence: 1,
+            subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
+            headers: meta.headers("dray.v1.ToolCallRequested/1"),
+            payload: bytes::Bytes::new(),
+            time_ms: 0,
+        };
+        assert!(message.headers.get(headers::MESSAGE_ID).is_none());
+        let envelope = Envelope::read(&message).unwrap();
+        let settings = WorkSettings::default();
+        let mut jobs = [Job::new(&bus, &envelope), Job::new(&bus, &envelope)];
+        for job in &mut jobs {
+            assert!(job.read().await.unwrap().is_none());
+        }
+        let mut claims = Vec::new();
+        for job in &mut jobs {
+            let Decision::Work(record) = job.decide(&settings) else {
+                panic!("nobody has claimed it yet");
+            };
+            claims.push(job.write(*record).await.is_ok());
+        }
+        assert_eq!(claims, [true, false]);
+    }
 }

@@ -218,7 +218,8 @@ impl Puller {
         let until = Instant::now() + wait;
         loop {
             changed.mark_unchanged();
-            let (pulled, wakes_at) = self.try_fetch(count)?;
+            let fetched = self.local.faults.step(|| self.try_fetch(count)).await;
+            let (pulled, wakes_at) = fetched?;
             if !pulled.is_empty() || stop.is_cancelled() || Instant::now() >= until {
                 return Ok(pulled);
             }
@@ -275,8 +276,11 @@ pub(crate) struct Acker {
 }
 
 impl Acker {
-    #[expect(clippy::unused_async, reason = "same shape as the other backend")]
     pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
+        self.local.faults.step(|| self.send_now(ack)).await
+    }
+
+    fn send_now(&self, ack: Ack) -> Result<(), TransportError> {
         let now_ms = self.local.world.clock.now_ms();
         let mut state = self.local.world.lock();
         let consumer = state

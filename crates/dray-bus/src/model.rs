@@ -1,0 +1,376 @@
+//! The model test (messaging-reliability 19.1): operations, workers that die, lose messages or stand still at any
+//! step, a sweeper; and after all of it exactly one end for every operation.
+//!
+//! Runs in process on a clock that the test moves, so that minutes pass in milliseconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_types::{Clock, Deadline};
+use proptest::prelude::*;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Backend;
+use crate::backend::local::{Fault, Local, Plan};
+use crate::conformance::{Script, meta, meter, outgoing, small, tool_call};
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::{
+    Bus, Completed, Delivery, EventFilter, Failure, Sweeper, WorkHandler, WorkSettings, headers,
+};
+
+/// One tick of the clock that the code reads, as timers run.
+const TICK: Duration = Duration::from_millis(100);
+/// When the workers' last life begins at the latest.
+const LIVES_END: Duration = Duration::from_secs(100);
+/// What is promised after the deadline (G-1).
+const PROMISED: Duration = Duration::from_mins(2);
+
+#[derive(Clone, Debug)]
+struct Operation {
+    tool: &'static str,
+    deadline: Duration,
+    /// Published again under an id that the stream does not know.
+    again: bool,
+}
+
+type Life = Vec<(u32, Fault)>;
+
+#[derive(Clone, Debug)]
+struct Story {
+    operations: Vec<Operation>,
+    lives: Vec<Life>,
+    sweeper: Life,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::CrashBefore),
+        Just(Fault::CrashAfter),
+        Just(Fault::LoseRequest),
+        Just(Fault::LoseAnswer),
+        (1..80_u64).prop_map(|seconds| Fault::Pause(Duration::from_secs(seconds))),
+    ]
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    prop::collection::vec((0..40_u32, fault()), 1..4)
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let tool = prop::sample::select(vec![
+        "works",
+        "works",
+        "fails",
+        "fails-once",
+        "panics-once",
+        "panics",
+        "always-passing",
+        "waits",
+    ]);
+    (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, again)| Operation {
+        tool,
+        deadline: Duration::from_secs(deadline),
+        again,
+    })
+}
+
+fn story() -> impl Strategy<Value = Story> {
+    (
+        prop::collection::vec(operation(), 1..5),
+        prop::collection::vec(life(), 0..6),
+        prop::collection::vec((0..60_u32, fault()), 0..2),
+    )
+        .prop_map(|(operations, lives, sweeper)| Story {
+            operations,
+            lives,
+            sweeper,
+        })
+}
+
+/// The script of the conformance suite, which also notes which epochs ran.
+#[derive(Clone, Default)]
+struct Noting {
+    script: Script,
+    epochs: Arc<Mutex<BTreeMap<String, Vec<u64>>>>,
+}
+
+impl WorkHandler<v1::ToolCallRequested> for Noting {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        self.epochs
+            .lock()
+            .unwrap()
+            .entry(delivery.meta.operation.to_string())
+            .or_default()
+            .push(delivery.epoch);
+        self.script.handle(delivery).await
+    }
+}
+
+struct Stage {
+    local: Local,
+    clock: Clock,
+    bus: Bus,
+    handler: Noting,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let clock = Clock::manual(1_700_000_000_000);
+        let local = Local::new(clock.clone());
+        let bus = over(local.clone(), &clock);
+        let found = bus.apply_topology(&small(|_| {})).await.unwrap();
+        assert_eq!(found, []);
+        Self {
+            local,
+            clock,
+            bus,
+            handler: Noting::default(),
+        }
+    }
+
+    fn bus_of(&self, plan: &Arc<Plan>) -> Bus {
+        over(self.local.faulty(plan), &self.clock)
+    }
+
+    /// A worker until it dies by its plan or is told to go.
+    async fn live(&self, life: Life, gone: CancellationToken) {
+        let plan = Arc::new(Plan::new(life));
+        let bus = self.bus_of(&plan);
+        let stop = CancellationToken::new();
+        let work = bus.work(
+            "file-resolver",
+            WorkSettings::default(),
+            self.handler.clone(),
+            stop,
+        );
+        tokio::select! {
+            ended = work => assert!(ended.is_err(), "nobody stopped it"),
+            () = plan.dead.cancelled() => {}
+            () = gone.cancelled() => {}
+        }
+    }
+
+    async fn sweep(&self, life: Life, gone: CancellationToken) {
+        let plan = Arc::new(Plan::new(life));
+        tokio::select! {
+            () = Sweeper::new(self.bus_of(&plan)).run(CancellationToken::new()) => {}
+            () = plan.dead.cancelled() => {}
+            () = gone.cancelled() => {}
+        }
+    }
+
+    async fn publish(&self, number: usize, operation: &Operation) {
+        let deadline = Deadline::after(self.clock.now_ms(), operation.deadline);
+        let meta = meta(&format!("op-{number}"), deadline);
+        let work = tool_call(operation.tool);
+        self.bus.publish_work(&meta, &work).await.unwrap();
+        if operation.again {
+            let subject = "dray.work.toolcall.v1.resolve.acme";
+            let mut message = outgoing(subject, "", prost::Message::encode_to_vec(&work));
+            for (name, value) in meta.headers("dray.v1.ToolCallRequested/1").iter() {
+                message.headers.append(name, value);
+            }
+            let wait = Duration::from_secs(5);
+            self.bus.inner.backend.store(message, wait).await.unwrap();
+        }
+    }
+}
+
+fn over(local: Local, clock: &Clock) -> Bus {
+    Bus::over(
+        Backend::Local(local),
+        clock.clone(),
+        Metrics::new(&meter()),
+        Health::default(),
+        tokio_util::task::TaskTracker::new(),
+    )
+}
+
+/// Two workers at a time through all their lives, then one that meets with nothing.
+async fn workers(stage: &Stage, lives: Vec<Life>, gone: &CancellationToken) {
+    let (odd, even): (Vec<_>, Vec<_>) = lives
+        .into_iter()
+        .enumerate()
+        .partition(|(number, _)| number % 2 == 1);
+    let lane = async |lives: Vec<(usize, Life)>| {
+        for (_, life) in lives {
+            stage.live(life, gone.clone()).await;
+        }
+    };
+    let both = async { tokio::join!(lane(odd), lane(even)) };
+    // Lives that do not end by themselves go on beside the last one.
+    tokio::select! {
+        _ = both => stage.live(Vec::new(), gone.clone()).await,
+        () = async {
+            // paused clock
+            tokio::time::sleep(LIVES_END).await;
+            stage.live(Vec::new(), gone.clone()).await;
+        } => {}
+    }
+}
+
+async fn play(story: Story) {
+    let stage = Stage::set().await;
+    let gone = CancellationToken::new();
+    let mut ticking = JoinSet::new();
+    let clock = stage.clock.clone();
+    ticking.spawn(async move {
+        loop {
+            // paused clock
+            tokio::time::sleep(TICK).await;
+            clock.advance(TICK);
+        }
+    });
+    for (number, operation) in story.operations.iter().enumerate() {
+        stage.publish(number, operation).await;
+    }
+    let latest = story
+        .operations
+        .iter()
+        .map(|operation| operation.deadline)
+        .max();
+    // A sweep every half minute after the last life began: the promise counts from whichever is later.
+    let end = latest.unwrap_or_default().max(LIVES_END) + PROMISED;
+    let sweeping = async {
+        stage.sweep(story.sweeper.clone(), gone.clone()).await;
+        stage.sweep(Vec::new(), gone.clone()).await;
+    };
+    let ending = async {
+        // paused clock
+        tokio::time::sleep(end).await;
+        gone.cancel();
+    };
+    tokio::join!(workers(&stage, story.lives, &gone), sweeping, ending);
+    check(&stage, &story.operations).await;
+}
+
+async fn check(stage: &Stage, operations: &[Operation]) {
+    let told = told(stage).await;
+    for (number, operation) in operations.iter().enumerate() {
+        let name = format!("op-{number}");
+        let meta = meta(&name, Deadline::from_unix_ms(0));
+        let ledger = stage.bus.ledger();
+        let record = ledger
+            .find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation)
+            .await
+            .unwrap()
+            .unwrap_or_else(|| panic!("{name} has no entry"));
+        assert_eq!(record.state(), LedgerState::Reported, "{name}: {record:?}");
+        let expected: &[TerminalState] = match operation.tool {
+            "works" | "fails-once" | "panics-once" => &[
+                TerminalState::Done,
+                TerminalState::Expired,
+                TerminalState::DeadLettered,
+            ],
+            "fails" => &[
+                TerminalState::Failed,
+                TerminalState::Expired,
+                TerminalState::DeadLettered,
+            ],
+            _ => &[
+                TerminalState::Failed,
+                TerminalState::Expired,
+                TerminalState::DeadLettered,
+            ],
+        };
+        assert!(expected.contains(&record.terminal()), "{name}: {record:?}");
+        let subjects = told.get(&name).cloned().unwrap_or_default();
+        let kind = if record.terminal() == TerminalState::Done {
+            "resolved"
+        } else {
+            "rejected"
+        };
+        assert_eq!(
+            subjects,
+            [format!("dray.event.toolcall.v1.{kind}.acme")],
+            "{name}"
+        );
+    }
+    for (name, epochs) in stage.handler.epochs.lock().unwrap().iter() {
+        let distinct: BTreeSet<_> = epochs.iter().collect();
+        assert_eq!(
+            distinct.len(),
+            epochs.len(),
+            "{name} ran twice in one epoch: {epochs:?}"
+        );
+        assert!(epochs.len() <= 6, "{name} was tried too often: {epochs:?}");
+    }
+}
+
+/// Subjects of the events of each operation.
+async fn told(stage: &Stage) -> BTreeMap<String, Vec<String>> {
+    let filter = EventFilter::new("dray.event.>").from_start();
+    let mut events = stage.bus.events(filter).await.unwrap();
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    while let Ok(event) = tokio::time::timeout(TICK, events.next()).await {
+        let event = event.unwrap();
+        let operation = event.headers.get(headers::OPERATION).unwrap().to_owned();
+        told.entry(operation).or_default().push(event.subject);
+    }
+    told
+}
+
+fn run(story: Story) {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(play(story));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_operation_ends_once_whatever_happens_to_its_workers(story in story()) {
+        run(story);
+    }
+}
+
+#[test]
+fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
+    for step in 0..16 {
+        for fault in [
+            Fault::CrashBefore,
+            Fault::CrashAfter,
+            Fault::LoseAnswer,
+            Fault::LoseRequest,
+        ] {
+            run(Story {
+                operations: vec![Operation {
+                    tool: "works",
+                    deadline: Duration::from_secs(140),
+                    again: true,
+                }],
+                lives: vec![vec![(step, fault)]],
+                sweeper: Vec::new(),
+            });
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
+    for step in 0..12 {
+        run(Story {
+            operations: vec![Operation {
+                tool: "works",
+                deadline: Duration::from_secs(140),
+                again: false,
+            }],
+            lives: vec![
+                vec![(step, Fault::Pause(Duration::from_secs(70)))],
+                Vec::new(),
+            ],
+            sweeper: Vec::new(),
+        });
+    }
+}
