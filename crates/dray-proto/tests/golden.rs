@@ -1,0 +1,249 @@
+//! Golden files: every message of every released revision, encoded once and for all.
+//!
+//! `tests/golden/<Message>.<n>.hex` holds one message with every field set (one file for each choice of a `oneof`
+//! and for each revision), made from the descriptors. What was once written must decode with the current code and
+//! encode to the same bytes. A message that has no file of its present shape gets one, and the test fails so that
+//! somebody looks at it. A file that no longer decodes is a contract that was broken: never rewrite one.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use dray_proto::{DESCRIPTORS, v1};
+use prost::{Message, Name};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
+};
+
+/// Decodes with the current code and encodes again.
+type Recode = fn(&[u8]) -> Vec<u8>;
+
+fn recode<M: Message + Default>(bytes: &[u8]) -> Vec<u8> {
+    M::decode(bytes)
+        .expect("a golden message decodes")
+        .encode_to_vec()
+}
+
+fn entry<M: Message + Name + Default>() -> (String, Recode) {
+    (M::full_name(), recode::<M>)
+}
+
+/// Every message of the contracts as the current code knows it.
+fn known() -> Vec<(String, Recode)> {
+    vec![
+        entry::<v1::AppPolicy>(),
+        entry::<v1::Artifact>(),
+        entry::<v1::AuditAnswer>(),
+        entry::<v1::AuditHop>(),
+        entry::<v1::Claim>(),
+        entry::<v1::Content>(),
+        entry::<v1::DeadLetter>(),
+        entry::<v1::DialCredentials>(),
+        entry::<v1::EgressAudit>(),
+        entry::<v1::Fault>(),
+        entry::<v1::FetchReply>(),
+        entry::<v1::FetchRequest>(),
+        entry::<v1::Header>(),
+        entry::<v1::HostAllowlist>(),
+        entry::<v1::InvalidParameter>(),
+        entry::<v1::LedgerRecord>(),
+        entry::<v1::PresignedUrl>(),
+        entry::<v1::RecordedEvent>(),
+        entry::<v1::ResolveOptions>(),
+        entry::<v1::ResolveReply>(),
+        entry::<v1::ResolveRequest>(),
+        entry::<v1::ResolvedArguments>(),
+        entry::<v1::ResolvedFile>(),
+        entry::<v1::ToolCallAccepted>(),
+        entry::<v1::ToolCallOutcome>(),
+        entry::<v1::ToolCallOutcomeRequest>(),
+        entry::<v1::ToolCallRejected>(),
+        entry::<v1::ToolCallRequested>(),
+        entry::<v1::ToolCallResolved>(),
+        entry::<v1::WorkDeadLettered>(),
+    ]
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn pool() -> DescriptorPool {
+    DescriptorPool::decode(DESCRIPTORS).expect("our own descriptors")
+}
+
+/// Messages with every field set, one for each choice of a `oneof`.
+fn samples(message: &MessageDescriptor) -> Vec<DynamicMessage> {
+    let choices = message
+        .oneofs()
+        .filter(|oneof| !oneof.is_synthetic())
+        .map(|oneof| oneof.fields().count())
+        .max()
+        .unwrap_or(1);
+    (0..choices).map(|choice| filled(message, choice)).collect()
+}
+
+fn filled(message: &MessageDescriptor, choice: usize) -> DynamicMessage {
+    let mut sample = DynamicMessage::new(message.clone());
+    for field in message.fields() {
+        let chosen = field.containing_oneof().is_none_or(|oneof| {
+            let at = choice % oneof.fields().count();
+            oneof.is_synthetic() || oneof.fields().nth(at).is_some_and(|wanted| wanted == field)
+        });
+        if chosen {
+            sample.set_field(&field, value(&field, choice));
+        }
+    }
+    sample
+}
+
+fn value(field: &FieldDescriptor, choice: usize) -> Value {
+    assert!(
+        !field.is_map(),
+        "maps have no fixed order on the wire: {}",
+        field.full_name()
+    );
+    if field.is_list() {
+        return Value::List(vec![single(field, choice), single(field, choice)]);
+    }
+    single(field, choice)
+}
+
+fn single(field: &FieldDescriptor, choice: usize) -> Value {
+    let number = field.number();
+    match field.kind() {
+        Kind::Bool => Value::Bool(true),
+        Kind::String => Value::String(field.name().to_owned()),
+        Kind::Bytes => Value::Bytes(vec![0, 255, u8::try_from(number).unwrap_or(7)].into()),
+        Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(-7),
+        Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(-7),
+        Kind::Uint32 | Kind::Fixed32 => Value::U32(1_000 + number),
+        Kind::Uint64 | Kind::Fixed64 => Value::U64(5_000_000_000 + u64::from(number)),
+        Kind::Float => Value::F32(0.5),
+        Kind::Double => Value::F64(0.5),
+        Kind::Enum(kind) => {
+            let last = kind.values().map(|value| value.number()).max();
+            Value::EnumNumber(last.unwrap_or_default())
+        }
+        Kind::Message(message) => Value::Message(filled(&message, choice)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .chunks(40)
+        .map(|line| {
+            line.iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+                + "\n"
+        })
+        .collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// The golden files of one message.
+fn goldens(message: &str) -> Vec<(PathBuf, String)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|path| {
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            stem.and_then(|stem| stem.split_once('.'))
+                .is_some_and(|(name, _)| name == message)
+        })
+        .collect();
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            (path, text)
+        })
+        .collect()
+}
+
+#[test]
+fn every_message_of_the_contracts_is_known_here() {
+    let described: BTreeSet<String> = pool()
+        .all_messages()
+        .filter(|message| message.package_name() == "dray.v1")
+        .map(|message| message.full_name().to_owned())
+        .collect();
+    let known: BTreeSet<String> = known().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(known, described);
+}
+
+#[test]
+fn every_message_encodes_as_it_always_did() {
+    let mut written = Vec::new();
+    for (name, recode) in known() {
+        let message = pool().get_message_by_name(&name).unwrap();
+        for sample in samples(&message) {
+            let encoded = sample.encode_to_vec();
+            assert_eq!(recode(&encoded), encoded, "{name} loses a field");
+            let hex = hex(&encoded);
+            let goldens = goldens(message.name());
+            if !goldens.iter().any(|(_, golden)| *golden == hex) {
+                let file = folder().join(format!("{}.{}.hex", message.name(), goldens.len()));
+                std::fs::write(&file, hex).unwrap();
+                written.push(file);
+            }
+        }
+    }
+    assert!(
+        written.is_empty(),
+        "look at the new golden files and commit them: {written:?}"
+    );
+}
+
+#[test]
+fn every_golden_file_decodes_without_losing_a_byte() {
+    let known = known();
+    let mut read = 0;
+    for file in std::fs::read_dir(folder()).unwrap() {
+        let path = file.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        let (message, _) = stem.split_once('.').unwrap();
+        let (_, recode) = known
+            .iter()
+            .find(|(name, _)| name.strip_prefix("dray.v1.") == Some(message))
+            .unwrap_or_else(|| panic!("{message} was removed from the contracts"));
+        let golden = bytes(&std::fs::read_to_string(&path).unwrap());
+        assert_eq!(recode(&golden), golden, "{stem}");
+        read += 1;
+    }
+    assert!(read >= known.len());
+}
+
+#[test]
+fn fields_of_later_revisions_are_passed_over() {
+    let mut later = v1::Header {
+        name: "n".to_owned(),
+        value: "v".to_owned(),
+    }
+    .encode_to_vec();
+    // Field 1000, length-delimited, two bytes.
+    later.extend([0xc2, 0x3e, 0x02, 0x68, 0x69]);
+    let read = v1::Header::decode(later.as_slice()).unwrap();
+    assert_eq!((read.name.as_str(), read.value.as_str()), ("n", "v"));
+}
+
+#[test]
+fn absence_and_emptiness_stay_apart_where_policy_depends_on_it() {
+    let silent = v1::AppPolicy::default();
+    let nothing_allowed = v1::AppPolicy {
+        enabled: Some(false),
+        host_allowlist: Some(v1::HostAllowlist::default()),
+    };
+    for policy in [silent, nothing_allowed] {
+        let read = v1::AppPolicy::decode(policy.encode_to_vec().as_slice()).unwrap();
+        assert_eq!(read, policy);
+    }
+}
