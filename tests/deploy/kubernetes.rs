@@ -157,6 +157,18 @@ fn a_service_is_probed_replaced_and_ended_in_order() {
 }
 
 #[test]
+fn streams_have_three_copies_in_a_cluster() {
+    let job = object("Job", "topology");
+    let container = &job["spec"]["template"]["spec"]["containers"][0];
+    let arguments = strings(&container["args"]);
+    assert_eq!(arguments, ["topology", "apply", "--replicas", "3"]);
+    // The command knows these words.
+    let mut help = arguments;
+    help.push("--help");
+    support::stdout(Command::new(support::dray()).args(help));
+}
+
+#[test]
 fn the_fetcher_alone_scales_by_load() {
     let scaler = object("HorizontalPodAutoscaler", "egress-fetcher");
     assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], "egress-fetcher");
