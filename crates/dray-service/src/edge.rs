@@ -45,9 +45,11 @@ impl HostError {
     /// The exit status that says the same.
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
-            Self::Config(_) => ExitStatus::Config,
+            Self::Config(_) | Self::Memory(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)
+            | Self::AnsweredTwice(_)
+            | Self::TwoKindsOfWork(_)
             | Self::Telemetry(_)
             | Self::Bind { .. }
             | Self::State { .. }

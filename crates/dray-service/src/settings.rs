@@ -289,7 +289,8 @@ pub struct LimitsSection {
     pub calls: u32,
     /// Calls of one tenant among them.
     pub calls_per_tenant: u32,
-    /// Work messages that one service of this process handles at one time.
+    /// Work messages that one service of this process handles at one time. A container needs about 13 MiB of memory
+    /// for each call and each work message.
     pub work: u32,
     /// Longest deadline that a caller may ask for; a later one is taken as this.
     pub longest_call: Period,
@@ -305,7 +306,7 @@ impl Default for LimitsSection {
         Self {
             calls: 64,
             calls_per_tenant: 32,
-            work: 16,
+            work: 12,
             longest_call: Period::secs(600),
             free_disk_percent: 20,
             free_disk_enough: ByteSize::mib(4 * 1024),

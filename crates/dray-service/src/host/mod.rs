@@ -4,6 +4,7 @@
 //! courtesies of [`Running::stop`]. Two hosts in one process do not know of each other.
 
 mod hosted;
+mod memory;
 mod open;
 mod running;
 mod start;
@@ -196,6 +197,15 @@ pub enum HostError {
     /// A service was added twice.
     #[error("the service `{0}` was added twice")]
     Twice(String),
+    /// Two services answer one call, or one answers it twice.
+    #[error("the call `{0}` is answered twice")]
+    AnsweredTwice(String),
+    /// A service consumes two kinds of work; its durable consumer has only one.
+    #[error("the service `{0}` consumes more than one kind of work")]
+    TwoKindsOfWork(&'static str),
+    /// The memory limit is too small for the concurrency limits.
+    #[error("{0}")]
+    Memory(String),
     /// Telemetry could not be opened.
     #[error("telemetry could not start")]
     Telemetry(#[from] TelemetryError),

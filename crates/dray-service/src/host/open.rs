@@ -163,27 +163,21 @@ impl Connections {
                 Bus::connect(&nats_options(sections, name), clock.clone(), meter).await?
             }
         };
-        let (store, embedded) = match (settings.store, sections.store.mode) {
-            (Some(store), _) => (store, None),
-            (None, StoreMode::S3) => (Store::open(&sections.store.s3, clock.clone()).await?, None),
-            (None, StoreMode::Embedded) => {
-                let (server, options) = embedded_store(sections).await?;
-                match Store::open(&options, clock.clone()).await {
-                    Ok(store) => (store, Some(server)),
-                    Err(error) => {
-                        server.stop().await;
-                        return Err(error.into());
-                    }
+        match open_store(settings.store, sections, &clock).await {
+            Ok((store, embedded)) => Ok(Self {
+                bus,
+                owns_bus,
+                store,
+                embedded,
+                clock,
+            }),
+            Err(error) => {
+                if owns_bus {
+                    bus.drain().await;
                 }
+                Err(error)
             }
-        };
-        Ok(Self {
-            bus,
-            owns_bus,
-            store,
-            embedded,
-            clock,
-        })
+        }
     }
 
     /// Undoes what was opened here, after a start that failed.
@@ -218,6 +212,27 @@ fn nats_options(sections: &Sections, name: &str) -> NatsOptions {
         return options.named(name);
     }
     options
+}
+
+async fn open_store(
+    given: Option<Store>,
+    sections: &Sections,
+    clock: &Clock,
+) -> Result<(Store, Option<EmbeddedS3>), HostError> {
+    if let Some(store) = given {
+        return Ok((store, None));
+    }
+    if sections.store.mode == StoreMode::S3 {
+        return Ok((Store::open(&sections.store.s3, clock.clone()).await?, None));
+    }
+    let (server, options) = embedded_store(sections).await?;
+    match Store::open(&options, clock.clone()).await {
+        Ok(store) => Ok((store, Some(server))),
+        Err(error) => {
+            server.stop().await;
+            Err(error.into())
+        }
+    }
 }
 
 async fn embedded_store(

@@ -1,6 +1,7 @@
 //! The orderly start, step by step. Whatever a step opens is owned by a value that closes it when dropped, so a
 //! step that fails leaves nothing behind.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use tokio_util::task::TaskTracker;
 
 use super::open::{Connections, Listeners, Sections};
 use super::running::{Http, Running, Stage, Tasks};
-use super::{Common, Host, HostError, Hosting, Plan};
+use super::{Common, Host, HostError, Hosting, Plan, memory};
 use crate::Context;
 use crate::config::Loaded;
 use crate::grpc::Endpoint;
 use crate::health::{Health, Probe, free_disk, run_probes};
 use crate::router::{Answering, Metrics, pull_while_ready, read};
-use crate::settings::Settings;
+use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
 
 /// How often the watchdog shows that it is scheduled.
@@ -122,8 +123,39 @@ impl Ground {
         self.stages.push(Stage::Verified);
         let common = self.common(connections);
         let services = start_services(plans, common.clone()).await?;
+        if let Err(error) = self.judge(&services) {
+            stop_all(services).await;
+            return Err(error);
+        }
         self.stages.push(Stage::Started);
         Ok((common, services))
+    }
+
+    /// Whether what was started can be served together.
+    fn judge(&self, services: &[Hosting]) -> Result<(), HostError> {
+        let mut subjects = BTreeSet::new();
+        for service in services {
+            if service.work.len() > 1 {
+                return Err(HostError::TwoKindsOfWork(service.name));
+            }
+            for call in &service.calls {
+                if !subjects.insert(&call.subject) {
+                    return Err(HostError::AnsweredTwice(call.subject.clone()));
+                }
+            }
+        }
+        let operations = memory::operations(services, &self.sections.limits);
+        match memory::check(memory::limit(), operations) {
+            // One machine that is short of memory may try; a deployment must not be killed under load.
+            Err(problem) if self.sections.bus.mode == BusMode::Nats => {
+                Err(HostError::Memory(problem))
+            }
+            Err(problem) => {
+                tracing::warn!("{problem}");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Subscribed, serving.
@@ -219,14 +251,19 @@ async fn start_services(
         match plan.start(common.clone()).await {
             Ok(service) => services.push(service),
             Err(error) => {
-                while let Some(service) = services.pop() {
-                    service.stop().await;
-                }
+                stop_all(services).await;
                 return Err(error);
             }
         }
     }
     Ok(services)
+}
+
+/// Last started, first stopped.
+pub(super) async fn stop_all(mut services: Vec<Hosting>) {
+    while let Some(service) = services.pop() {
+        service.stop().await;
+    }
 }
 
 async fn watch(health: Health) {

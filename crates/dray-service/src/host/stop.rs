@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::running::{Running, Stage, Stopped};
+use super::start::stop_all;
 
 /// How long cancelled handlers may take to send their answers.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -75,10 +76,7 @@ impl Running {
     }
 
     async fn stop_services(&mut self) {
-        // Last started, first stopped.
-        while let Some(service) = self.services.pop() {
-            service.stop().await;
-        }
+        stop_all(std::mem::take(&mut self.services)).await;
         self.context.stop.cancel();
         self.stages.push(Stage::Stopped);
     }

@@ -110,7 +110,8 @@ impl<S: Send + Sync + 'static> Router<S> {
         self
     }
 
-    /// Consumes work. The durable consumer has the service's name and is provisioned, not created here.
+    /// Consumes work. The durable consumer has the service's name and is provisioned, not created here; it has one
+    /// filter, so a service consumes one kind of work.
     ///
     /// The handler's outcome is final for this attempt: the bus records it in the ledger before the message is
     /// acknowledged (messaging-reliability 6.2).

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dray_types::FaultCode;
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode};
 
 use super::pages::get;
 use super::service::{Echo, Probe, World, call, host, meta, settings};
@@ -249,6 +250,44 @@ async fn several_services_share_one_host_and_only_some_may_run() {
     );
     let error = build().with::<Second>().start().await.unwrap_err();
     assert!(matches!(error, HostError::Twice(_)), "{error:?}");
+}
+
+/// Answers what the echo answers too.
+#[derive(Debug)]
+struct Rival;
+
+impl crate::Service for Rival {
+    const NAME: &'static str = "rival";
+    type Config = super::service::Section;
+
+    async fn start(
+        _: super::service::Section,
+        _: &crate::Context,
+    ) -> Result<Self, crate::StartError> {
+        Ok(Self)
+    }
+
+    fn routes(router: crate::Router<Self>) -> crate::Router<Self> {
+        router.answer(|_, _: crate::Request<v1::FetchRequest>| async {
+            Ok::<_, Fault>(v1::FetchReply::default())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_two_services_answer_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let probe = Probe::default();
+    let error = host(settings(&folder), &probe)
+        .with::<Rival>()
+        .start()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the call `dray.egress.v1.fetch` is answered twice"
+    );
+    assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod calls;
 mod edge;
 mod grpc;
 mod lifecycle;
+mod nats;
 mod pages;
 mod service;
 mod trace;

@@ -1,0 +1,108 @@
+//! Whether the memory that the process may use is enough for what it takes on at once (messaging-reliability 14).
+//!
+//! One operation needs at most 8 MiB beyond its message, whatever it moves (architecture, invariant 4).
+
+use std::path::Path;
+
+use dray_types::ByteSize;
+
+use super::Hosting;
+use crate::settings::LimitsSection;
+
+/// What one operation may need.
+const OPERATION: ByteSize = ByteSize::mib(8);
+/// Part of the limit that operations may need together, in percent; the rest is for everything else.
+const SHARE: u64 = 60;
+/// Where the kernel tells the limit: control groups version 2, then 1.
+const LIMITS: [&str; 2] = [
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+];
+
+/// The limit of this process's container; `None` when there is none.
+pub(super) fn limit() -> Option<ByteSize> {
+    LIMITS.iter().find_map(|path| read(Path::new(path)))
+}
+
+fn read(path: &Path) -> Option<ByteSize> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let bytes: u64 = text.trim().parse().ok()?;
+    // Version 1 writes a number near the top of the range for "no limit".
+    (bytes < 1 << 62).then_some(ByteSize::bytes(bytes))
+}
+
+/// Operations that these services handle at one time, all of them busy.
+pub(super) fn operations(services: &[Hosting], limits: &LimitsSection) -> u64 {
+    let of = |service: &Hosting| {
+        let calls = if service.calls.is_empty() {
+            0
+        } else {
+            limits.calls
+        };
+        let work = if service.work.is_empty() {
+            0
+        } else {
+            limits.work
+        };
+        u64::from(calls) + u64::from(work)
+    };
+    services.iter().map(of).sum()
+}
+
+/// Whether `operations` fit under `limit`. The error says what would be right.
+pub(super) fn check(limit: Option<ByteSize>, operations: u64) -> Result<(), String> {
+    let Some(limit) = limit else {
+        return Ok(());
+    };
+    let needed = operations.saturating_mul(OPERATION.as_u64());
+    let allowed = limit.as_u64() / 100 * SHARE;
+    if needed <= allowed {
+        return Ok(());
+    }
+    let enough = ByteSize::mib(((needed / SHARE * 100) >> 20) + 1);
+    Err(format!(
+        "the memory limit of {limit} is too small for {operations} operations of {OPERATION} each; lower limits.calls and \
+         limits.work, or allow at least {enough}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_may_need_six_tenths_of_the_limit() {
+        assert_eq!(check(None, u64::MAX), Ok(()));
+        let gib = Some(ByteSize::mib(1024));
+        assert_eq!(check(gib, 76), Ok(()));
+        let error = check(gib, 77).unwrap_err();
+        assert!(
+            error.contains("1GiB") && error.contains("77 operations of 8MiB"),
+            "{error}"
+        );
+        let enough: ByteSize = error.rsplit(' ').next().unwrap().parse().unwrap();
+        assert_eq!(check(Some(enough), 77), Ok(()));
+    }
+
+    #[test]
+    fn the_defaults_fit_a_container_of_one_gibibyte() {
+        let limits = LimitsSection::default();
+        let operations = u64::from(limits.calls) + u64::from(limits.work);
+        assert_eq!(check(Some(ByteSize::mib(1024)), operations), Ok(()));
+    }
+
+    #[test]
+    fn no_limit_is_written_in_different_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("limit");
+        for (text, expected) in [
+            ("max\n", None),
+            ("9223372036854771712\n", None),
+            ("536870912\n", Some(ByteSize::mib(512))),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(read(&file), expected, "{text}");
+        }
+        assert_eq!(read(&folder.path().join("absent")), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! The host on a real NATS server: provisioning awaited, outages survived, stopped in order.
+
+use std::sync::atomic::Ordering;
+
+use dray_bus::{Bus, NatsOptions, Topology};
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_types::Clock;
+
+use super::pages::get;
+use super::service::{Probe, call, host, meta, settings};
+use crate::provision;
+
+async fn operator(server: &NatsServer) -> Bus {
+    let options = NatsOptions::at(server.url()).named("operator");
+    Bus::connect(&options, Clock::system(), &crate::telemetry::no_meter())
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_waits_for_its_topology_and_survives_an_outage_of_the_bus() {
+    let mut server = NatsServer::start();
+    let operator = operator(&server).await;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(&folder)
+        .set("bus.mode", "nats")
+        .set("bus.nats.servers", server.url());
+
+    let refused = settings.clone().set("bus.wait_for_topology", "0s");
+    let error = host(refused, &Probe::default()).start().await.unwrap_err();
+    assert!(error.to_string().contains("dray topology apply"), "{error}");
+
+    let probe = Probe::default();
+    let mut starting = tokio::task::JoinSet::new();
+    starting.spawn(host(settings, &probe).start());
+    provision::apply(&operator, &Topology::new(1, 1 << 30))
+        .await
+        .unwrap();
+    let running = starting.join_next().await.unwrap().unwrap().unwrap();
+    running.ready().await;
+    assert_eq!(call(&operator, &meta("acme"), "echo:x").await.unwrap(), "x");
+
+    let http = running.addresses().http.unwrap();
+    server.kill9();
+    running.health().wait_unready().await;
+    assert_eq!(
+        get(http, "/live").await.unwrap().0,
+        200,
+        "an outage of the bus is no reason to restart"
+    );
+    assert!(get(http, "/ready").await.unwrap().1.contains("\"bus\""));
+    server.restart();
+    running.ready().await;
+    eventually("an answer after the outage", async || {
+        call(&operator, &meta("acme"), "echo:y")
+            .await
+            .ok()
+            .filter(|answer| answer == "y")
+    })
+    .await;
+
+    let stopped = running.stop().await;
+    assert!(!stopped.cut_short);
+    assert_eq!(probe.stopped.load(Ordering::SeqCst), 1);
+}
