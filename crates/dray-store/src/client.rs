@@ -25,6 +25,8 @@ use crate::options::Options;
 const CONNECT: Duration = Duration::from_secs(3);
 /// Time to the head of an answer, the request's body included (K-8).
 pub(crate) const REQUEST: Duration = Duration::from_secs(30);
+/// Time for work that the store does alone and that grows with the object: putting parts together, copying.
+pub(crate) const LONG: Duration = Duration::from_mins(2);
 /// Time without a byte while a body is read (K-8).
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
 /// Longest pause before the one internal retry.
@@ -69,17 +71,13 @@ fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
         None,
         "dray-store",
     );
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
-        .operation_attempt_timeout(REQUEST)
-        .build();
     let mut config = Builder::new()
         .behavior_version(BehaviorVersion::v2026_01_12())
         .region(Region::new(options.region.clone()))
         .credentials_provider(credentials)
         .force_path_style(options.path_style)
         .http_client(http)
-        .timeout_config(timeouts)
+        .timeout_config(timeouts(REQUEST))
         // One layer of retries: callers retry whole operations (messaging-reliability 8).
         .retry_config(
             RetryConfig::standard()
@@ -94,6 +92,18 @@ fn client(options: &Options, endpoint: &str, http: SharedHttpClient) -> Client {
         config = config.endpoint_url(endpoint);
     }
     Client::from_conf(config.build())
+}
+
+fn timeouts(request: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT)
+        .operation_attempt_timeout(request)
+        .build()
+}
+
+/// What requests that may take [`LONG`] set differently.
+pub(crate) fn patient() -> Builder {
+    Builder::new().timeout_config(timeouts(LONG))
 }
 
 /// No proxies from the environment; certificates are always verified.

@@ -8,7 +8,7 @@ use dray_types::{Deadline, Sha256Digest};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::{Crc64, Sum, sha256_from_header};
-use crate::client::IDLE;
+use crate::client::{self, IDLE, LONG};
 use crate::pieces;
 use crate::request::{RequestError, Source};
 use crate::store::Inner;
@@ -104,7 +104,10 @@ pub(crate) async fn copy(
         // A copy onto itself is refused unless something changes.
         request = request.metadata_directive(MetadataDirective::Replace);
     }
-    let answer = inner.request(deadline, Box::pin(request.send())).await?;
+    let request = request.customize().config_override(client::patient());
+    let answer = inner
+        .request_within(LONG, deadline, Box::pin(request.send()))
+        .await?;
     let result = answer.copy_object_result();
     Ok(Copied {
         sha256: result

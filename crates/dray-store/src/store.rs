@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use aws_sdk_s3::error::SdkError;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -209,13 +209,24 @@ impl Inner {
         request: impl Future<Output = Result<T, SdkError<E>>> + Send,
     ) -> Result<T, RequestError>
     where
-        E: aws_sdk_s3::error::ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        self.request_within(REQUEST, deadline, request).await
+    }
+
+    /// The same with another limit for each try.
+    pub(crate) async fn request_within<T, E>(
+        &self,
+        each: Duration,
+        deadline: Option<Deadline>,
+        request: impl Future<Output = Result<T, SdkError<E>>> + Send,
+    ) -> Result<T, RequestError>
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let _permit = self.permit(&self.requests, deadline).await?;
         // Two attempts and the pause between them.
-        let limit = self
-            .left(deadline)
-            .min(REQUEST * 2 + Duration::from_secs(3));
+        let limit = self.left(deadline).min(each * 2 + Duration::from_secs(3));
         match tokio::time::timeout(limit, request).await {
             Ok(answer) => answer.map_err(RequestError::from_sdk),
             Err(_) => Err(RequestError::TimedOut),

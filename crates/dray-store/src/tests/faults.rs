@@ -35,7 +35,7 @@ fn unreachable() -> RequestError {
 }
 
 #[test]
-fn every_failure_has_a_code_a_detail_and_retry_advice() {
+fn failures_of_requests_have_a_code_a_detail_and_retry_advice() {
     let code = || "XMinioSomething".to_owned();
     check(
         unreachable(),
@@ -83,7 +83,10 @@ fn every_failure_has_a_code_a_detail_and_retry_advice() {
         code: code(),
     };
     check(refused, FaultCode::Internal, "store_refused", true);
+}
 
+#[test]
+fn failures_to_store_say_whether_to_try_again() {
     check(
         PutError::TooLarge { limit: 5 },
         FaultCode::TooLarge,
@@ -114,7 +117,10 @@ fn every_failure_has_a_code_a_detail_and_retry_advice() {
         "store_unreachable",
         true,
     );
+}
 
+#[test]
+fn failures_to_read_are_final_unless_the_store_is_unwell() {
     check(
         ReadError::ForeignTenant,
         FaultCode::Denied,
@@ -141,7 +147,10 @@ fn every_failure_has_a_code_a_detail_and_retry_advice() {
     );
     let too_large = ReadError::TooLarge { size: 9, limit: 5 };
     check(too_large, FaultCode::TooLarge, "too_large", false);
+}
 
+#[test]
+fn failures_of_links_and_uploads_name_what_is_wrong() {
     check(
         PresignError::ForeignTenant,
         FaultCode::Denied,

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
 use crate::checksum::{Crc64, Sum};
+use crate::client::{self, LONG};
 use crate::error::PutError;
 use crate::request::RequestError;
 use crate::store::Inner;
@@ -147,8 +148,14 @@ impl Upload {
             .key(&self.key)
             .upload_id(&self.id)
             .multipart_upload(parts)
-            .send();
-        match self.inner.request(self.deadline, Box::pin(request)).await {
+            .customize()
+            .config_override(client::patient());
+        let request = Box::pin(request.send());
+        match self
+            .inner
+            .request_within(LONG, self.deadline, request)
+            .await
+        {
             Ok(answer) => {
                 let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
                 let differs = |got: Option<&str>, expected: Option<String>| {
