@@ -3,6 +3,7 @@
 //! and have their own meters.
 
 mod catalogue;
+mod export;
 mod redact;
 #[cfg(test)]
 mod tests;
@@ -215,6 +216,6 @@ fn tracer_provider(
     Ok(SdkTracerProvider::builder()
         .with_resource(resource)
         .with_sampler(sampler)
-        .with_batch_exporter(exporter)
+        .with_batch_exporter(export::RedactingExporter::new(exporter))
         .build())
 }
