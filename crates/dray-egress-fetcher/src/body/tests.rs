@@ -261,6 +261,7 @@ struct Slow(Hashing<Vec<u8>>);
 
 impl Sink for Slow {
     async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+        // paused clock: a store that is slow
         tokio::time::sleep(Duration::from_secs(25)).await;
         self.0.write(piece).await
     }

@@ -167,6 +167,7 @@ mod tests {
         };
         assert!(!blocked(&fetcher));
         tokio::join!(watching, async {
+            // paused clock: the next look is due
             tokio::time::sleep(AGAIN + Duration::from_secs(1)).await;
             stop.cancel();
         });

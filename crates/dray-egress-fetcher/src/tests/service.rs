@@ -539,12 +539,10 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
     let mut request = asking("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fetching = Box::pin(bare.fetch(request));
-    let staged = async {
-        // The upload and its first part: one that is only just being begun is left to the sweep.
-        while bare.files().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
+    // The upload and its first part: one that is only just being begun is left to the sweep.
+    let staged = dray_testkit::eventually("the first part", async || {
+        (bare.files().len() >= 2).then_some(())
+    });
     tokio::select! {
         ended = fetching => panic!("it cannot end: {ended:?}"),
         () = staged => {}

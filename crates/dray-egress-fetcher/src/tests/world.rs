@@ -157,6 +157,7 @@ impl Resolver for World {
         Box::pin(async move {
             self.0.asked.lock().unwrap().push(name.as_str().to_owned());
             let time = self.0.slow.lock().unwrap().get(name.as_str()).copied();
+            // paused clock: a slow name server
             tokio::time::sleep(time.unwrap_or_default()).await;
             let mut names = self.0.names.lock().unwrap();
             let Some(said) = names.get_mut(name.as_str()) else {
@@ -188,6 +189,7 @@ impl Dialer for World {
                     running.spawn(async move { converse(far, &responder).await });
                 }
                 Some(Peer::Late(time, responder)) => {
+                    // paused clock: a peer that answers late
                     tokio::time::sleep(time).await;
                     running.spawn(async move { converse(far, &responder).await });
                 }

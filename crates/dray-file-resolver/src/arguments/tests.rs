@@ -1,3 +1,5 @@
+//! Tables and properties of arguments: what is found in them and what is put back.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tables and properties of classification: DIAL file, outside URL, or neither.
+
 use proptest::prelude::*;
 
 use super::*;

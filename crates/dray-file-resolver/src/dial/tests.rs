@@ -1,3 +1,5 @@
+//! The DIAL client against scripted servers: origin, limits, and what goes wrong.
+
 mod tls;
 
 use std::time::Duration;
@@ -306,6 +308,17 @@ async fn r3_missing_and_lying_lengths_are_no_way_round() {
             "{trouble:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
+    let world = World::new().await;
+    world.core.misbehave("b/a.txt", Trouble::MetadataLie(10));
+    let read = world.read("files/b/a.txt", ByteSize::bytes(100)).await;
+    assert!(
+        matches!(read, Err(Error::TooLarge { size: 1000, .. })),
+        "{read:?}"
+    );
 }
 
 #[tokio::test]

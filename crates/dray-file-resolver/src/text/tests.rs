@@ -1,3 +1,5 @@
+//! Tables and properties of decoding: what is text, and what it reads as.
+
 use proptest::prelude::*;
 
 use super::*;
