@@ -6,6 +6,8 @@
 
 mod body;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -44,6 +46,8 @@ pub enum Trouble {
     NoLength,
     /// Metadata state this length; the content comes chunked and is what it is.
     MetadataLength(u64),
+    /// Metadata state this length; the content states its own.
+    MetadataLie(u64),
     /// The connection breaks after half of the promised bytes.
     Truncated,
     /// No answer ever comes.

@@ -111,3 +111,23 @@ fn escaped(text: &str) -> Bytes {
     let literal = Bytes::from(serde_json::to_vec(text).unwrap_or_default());
     literal.slice(1.min(literal.len())..literal.len().saturating_sub(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_in_any_pieces_reads_back(pieces in prop::collection::vec("(?s).{0,20}", 0..6)) {
+            let mut literal = vec![b'"'];
+            for piece in &pieces {
+                literal.extend_from_slice(&escaped(piece));
+            }
+            literal.push(b'"');
+            let text: String = serde_json::from_slice(&literal).unwrap();
+            prop_assert_eq!(text, pieces.concat());
+        }
+    }
+}

@@ -178,7 +178,7 @@ fn metadata(path: &str, file: &File, trouble: Option<&Trouble>) -> Response<Body
             Some(Trouble::NoLength | Trouble::Endless) => {
                 members.remove("contentLength");
             }
-            Some(Trouble::MetadataLength(length)) => {
+            Some(Trouble::MetadataLength(length) | Trouble::MetadataLie(length)) => {
                 members.insert("contentLength".to_owned(), (*length).into());
             }
             _ => {}
