@@ -13,7 +13,7 @@ use opentelemetry::metrics::Meter;
 use crate::audit::{Attempt, Auditor, PUBLISH};
 use crate::config::{Compiled, Config};
 use crate::dial::Tcp;
-use crate::fetch::{self, Fetched, Fetcher, Network};
+use crate::fetch::{self, Fetcher, Network};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::resolve::{Hickory, Nobody, name_servers};
@@ -21,8 +21,10 @@ use crate::staging::Staging;
 use crate::tls::Tls;
 
 mod surroundings;
+mod wire;
 
 use surroundings::Surroundings;
+use wire::{command, reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
 #[derive(Debug)]
@@ -226,76 +228,8 @@ fn audit_key(config: &Config) -> [u8; 32] {
     }
 }
 
-/// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
-fn command(meta: &Meta, body: v1::FetchRequest, until: Deadline, now_ms: u64) -> fetch::Request {
-    let v1::FetchRequest {
-        url,
-        app_policy,
-        size_limit_bytes,
-        tool_timeout_ms,
-        sink: _,
-    } = body;
-    let remaining = until.remaining(now_ms);
-    let app = meta
-        .app
-        .as_ref()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    fetch::Request {
-        url,
-        app_policy: app_policy.map(policy).unwrap_or_default(),
-        app: format!("{} {app}", meta.tenant),
-        size_limit: size_limit_bytes,
-        tool_timeout: (tool_timeout_ms > 0)
-            .then(|| std::time::Duration::from_millis(tool_timeout_ms)),
-        remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH / 10)),
-    }
-}
-
-fn policy(policy: v1::AppPolicy) -> AppPolicy {
-    let v1::AppPolicy {
-        enabled,
-        host_allowlist,
-    } = policy;
-    AppPolicy {
-        enabled,
-        host_allowlist: host_allowlist.map(|list| list.patterns),
-    }
-}
-
 /// The file is stored, but nobody would know: with audit required that counts as not stored.
 fn unaudited(command: &fetch::Request) -> Fault {
     let shown = dray_guard::ShownUrl::from_text(&command.url);
     dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)
-}
-
-fn reply(fetched: Fetched, sink: Staging) -> Result<v1::FetchReply, Fault> {
-    let Fetched {
-        stored,
-        labels,
-        sniffed,
-        length_verified,
-        wire_size,
-        coding,
-        final_url,
-        redirect_count,
-        status,
-    } = fetched;
-    let content = sink.into_content().ok_or_else(Fault::internal)?;
-    Ok(v1::FetchReply {
-        content: Some(content.into()),
-        sha256: stored.sha256.as_bytes().to_vec(),
-        size: stored.size,
-        media_type: labels.media_type,
-        sniffed_media_type: sniffed.to_owned(),
-        name: labels.name,
-        length_verified,
-        wire_size,
-        coding: coding.to_owned(),
-        final_url,
-        redirect_count,
-        etag: labels.etag,
-        last_modified: labels.last_modified,
-        http_status: u32::from(status),
-    })
 }

@@ -89,7 +89,7 @@ impl Fetcher {
         let pinned = self.pin(chain, url, &judge, budget, record).await?;
         chain.note(&pinned);
         let won = self.connect(&pinned, budget, record).await?;
-        let connected = self.secure(won, url, &judge, budget, record).await?;
+        let connected = self.secure(won, url, budget, record).await?;
         let host = url.host_header();
         let ask = Ask {
             host: &host,
@@ -181,7 +181,6 @@ impl Fetcher {
         &self,
         won: Won,
         url: &CanonicalUrl,
-        judge: &Judge,
         budget: &Budget,
         record: &mut Record,
     ) -> Result<Connected, Failure> {
@@ -194,7 +193,8 @@ impl Fetcher {
         hop.chosen = Some(address.socket_addr());
         hop.peer = Some(stream.peer);
         hop.local_port = stream.local_port;
-        if let Err(code) = judge.reclassify(stream.peer, &address) {
+        // By what is known now: an address may have become our own meanwhile.
+        if let Err(code) = self.judge().reclassify(stream.peer, &address) {
             if code == Code::Internal {
                 record.pin_mismatches += 1;
                 tracing::error!(

@@ -107,6 +107,23 @@ async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
+    let fixture = Fixture::default();
+    let server = hello();
+    let late = Peer::Late(Duration::from_secs(1), server.clone());
+    fixture.world.peer(PUBLIC, 80, late);
+    let fetcher = fixture.fetcher();
+    let request = request("http://files.example.org/");
+    let (got, ()) = tokio::join!(run(&fetcher, &request), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let own = vec![PUBLIC.parse().unwrap()];
+        fetcher.set_judge(fetcher.judge().with_own_addresses(own));
+    });
+    assert_eq!(got.end(), ("ssrf_blocked", "connect"));
+    assert_eq!(server.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn t_4_every_hop_has_a_connection_of_its_own() {
     let fixture = Fixture::default();
     let server = fixture

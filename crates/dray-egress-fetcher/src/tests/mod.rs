@@ -1,8 +1,14 @@
 //! The whole pipeline in an in-memory network with paused time: nothing here touches a socket unless it says so.
 
+#[cfg(feature = "service")]
+mod audit;
 mod body;
+#[cfg(feature = "service")]
+mod broken;
 mod connection;
 mod deadline;
+#[cfg(feature = "service")]
+mod house;
 mod load;
 mod messages;
 mod policy;

@@ -1,7 +1,7 @@
 //! Redirect chains (section 12), every hop judged anew.
 
 use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
-use dray_testkit::http::{Responder, Script};
+use dray_testkit::http::{Responder, Script, Step};
 use dray_testkit::tls::Authority;
 
 use super::world::*;
@@ -294,8 +294,8 @@ async fn x_5_the_total_deadline_spans_the_chain() {
     fixture.world.serve(
         PUBLIC,
         Script(vec![
-            dray_testkit::http::Step::Pause(std::time::Duration::from_secs(5)),
-            dray_testkit::http::Step::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
+            Step::Pause(std::time::Duration::from_secs(5)),
+            Step::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
         ]),
     );
     let got = fixture.fetch("http://files.example.org/").await;
@@ -343,4 +343,50 @@ async fn r_6_only_a_redirect_status_redirects() {
             "{status}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_8_6_from_an_opened_range_both_sides_may_follow() {
+    let mut fixture = Fixture::default();
+    fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
+    fixture
+        .world
+        .serve_with("10.1.2.3", |seen| match seen.target() {
+            "/inside" => Script::redirect(302, "http://10.1.2.4/"),
+            _ => Script::redirect(302, "http://files.example.org/"),
+        });
+    fixture.world.serve("10.1.2.4", Script::ok("inside"));
+    let inside = fixture.fetch("http://10.1.2.3/inside").await;
+    assert_eq!((inside.code(), inside.body), ("ok", b"inside".to_vec()));
+    let outside = fixture.fetch("http://10.1.2.3/outside").await;
+    assert_eq!((outside.code(), outside.body), ("ok", b"hello".to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_12_the_connection_of_a_redirect_is_closed_before_the_next_hop() {
+    let fixture = Fixture {
+        sizes: crate::limits::Sizes {
+            global: 1,
+            per_host: 1,
+            per_address: 1,
+            ..crate::limits::Sizes::default()
+        },
+        ..Fixture::default()
+    };
+    let endless = bytes::Bytes::from_static(&[b'x'; 1024]);
+    fixture
+        .world
+        .serve_with(PUBLIC, move |seen| match seen.target() {
+            "/" => Script(vec![
+                Step::send("HTTP/1.1 302 Go\r\nLocation: /next\r\n\r\n"),
+                Step::Repeat(endless.clone(), u64::MAX),
+            ]),
+            _ => Script::ok("end"),
+        });
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!((got.code(), got.body), ("ok", b"end".to_vec()));
+    assert_eq!(
+        got.record.counts.wire, 3,
+        "the body of a redirect is not read"
+    );
 }

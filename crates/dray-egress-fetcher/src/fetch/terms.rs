@@ -1,0 +1,111 @@
+//! What a fetch is asked for, what it is done with, and what comes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_guard::{AppPolicy, Code};
+use dray_types::Fault;
+use http::HeaderValue;
+
+use crate::dial::Dialer;
+use crate::error::Phase;
+use crate::label::Labels;
+use crate::resolve::Resolver;
+use crate::sink::Stored;
+
+/// The way to the network. Injected by tests and the demo; there is no setting that replaces it (I-9).
+#[derive(Clone)]
+pub struct Network {
+    /// Asks DNS.
+    pub resolver: Arc<dyn Resolver>,
+    /// Connects.
+    pub dialer: Arc<dyn Dialer>,
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+/// Limits of time and size of a fetch (egress-security 13 and 14).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Resolving, per hop.
+    pub dns: Duration,
+    /// Connecting, all addresses together, per hop.
+    pub connect: Duration,
+    /// The TLS handshake, per hop.
+    pub tls: Duration,
+    /// From the request to the final head, per hop.
+    pub head: Duration,
+    /// The whole fetch, when the request does not say.
+    pub total: Duration,
+    /// The whole fetch at most, whatever the request says.
+    pub total_ceiling: Duration,
+    /// Between two pieces of the body.
+    pub idle: Duration,
+    /// Least bytes per second of the body; 0 for none.
+    pub floor: u64,
+    /// Time before the floor counts.
+    pub grace: Duration,
+    /// Most bytes, when the request does not say.
+    pub size: u64,
+    /// Most bytes, whatever the request says.
+    pub size_ceiling: u64,
+    /// `User-Agent`.
+    pub user_agent: HeaderValue,
+}
+
+/// What to fetch (egress-security 2). There is no way to say method, headers, body, credentials, proxy or address (C-1).
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The URL as the agent wrote it.
+    pub url: String,
+    /// What the app allows.
+    pub app_policy: AppPolicy,
+    /// Whose places are used: every app has its own.
+    pub app: String,
+    /// Most bytes; 0 for the default (C-2).
+    pub size_limit: u64,
+    /// Time the tool call may take; `None` for the default.
+    pub tool_timeout: Option<Duration>,
+    /// Time that is left of the command's own deadline.
+    pub remaining: Duration,
+}
+
+/// A file that was fetched and stored. Untrusted external content; every label is the server's claim (B-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Size and digest of the stored bytes.
+    pub stored: Stored,
+    /// What the server says about the file.
+    pub labels: Labels,
+    /// Media type found by magic bytes; empty when none matched.
+    pub sniffed: &'static str,
+    /// Whether the end of the file was certain.
+    pub length_verified: bool,
+    /// Body bytes that came over the wire.
+    pub wire_size: u64,
+    /// Coding that was undone; empty for none.
+    pub coding: &'static str,
+    /// Scheme, host, port and path of the last hop.
+    pub final_url: String,
+    /// Redirects that were followed.
+    pub redirect_count: u32,
+    /// Status of the last hop.
+    pub status: u16,
+}
+
+/// A fetch that brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// Why.
+    pub code: Code,
+    /// During what.
+    pub phase: Phase,
+    /// Number of the hop.
+    pub hop: u32,
+    /// What the agent is told.
+    pub fault: Fault,
+}

@@ -1,0 +1,84 @@
+//! Between the messages of the contract and the pipeline's terms.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_guard::AppPolicy;
+use dray_proto::v1;
+use dray_types::{Deadline, Fault};
+
+use crate::audit::PUBLISH;
+use crate::fetch::{Fetched, Request};
+use crate::staging::Staging;
+
+/// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
+pub(super) fn command(
+    meta: &Meta,
+    body: v1::FetchRequest,
+    until: Deadline,
+    now_ms: u64,
+) -> Request {
+    let v1::FetchRequest {
+        url,
+        app_policy,
+        size_limit_bytes,
+        tool_timeout_ms,
+        sink: _,
+    } = body;
+    let remaining = until.remaining(now_ms);
+    let app = meta
+        .app
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    Request {
+        url,
+        app_policy: app_policy.map(policy).unwrap_or_default(),
+        app: format!("{} {app}", meta.tenant),
+        size_limit: size_limit_bytes,
+        tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),
+        remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH / 10)),
+    }
+}
+
+fn policy(policy: v1::AppPolicy) -> AppPolicy {
+    let v1::AppPolicy {
+        enabled,
+        host_allowlist,
+    } = policy;
+    AppPolicy {
+        enabled,
+        host_allowlist: host_allowlist.map(|list| list.patterns),
+    }
+}
+
+pub(super) fn reply(fetched: Fetched, sink: Staging) -> Result<v1::FetchReply, Fault> {
+    let Fetched {
+        stored,
+        labels,
+        sniffed,
+        length_verified,
+        wire_size,
+        coding,
+        final_url,
+        redirect_count,
+        status,
+    } = fetched;
+    let content = sink.into_content().ok_or_else(Fault::internal)?;
+    Ok(v1::FetchReply {
+        content: Some(content.into()),
+        sha256: stored.sha256.as_bytes().to_vec(),
+        size: stored.size,
+        media_type: labels.media_type,
+        sniffed_media_type: sniffed.to_owned(),
+        name: labels.name,
+        length_verified,
+        wire_size,
+        coding: coding.to_owned(),
+        final_url,
+        redirect_count,
+        etag: labels.etag,
+        last_modified: labels.last_modified,
+        http_status: u32::from(status),
+    })
+}

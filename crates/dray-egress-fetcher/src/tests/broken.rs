@@ -1,0 +1,178 @@
+//! Calls while something is broken: no audit stream, torn transfers, cancelled callers, a store that is down.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dray_bus::{Bus, EventFilter, Topology};
+use dray_proto::v1;
+use dray_service::{Context, Request};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::http::{Script, Step};
+use dray_types::{Clock, Fault};
+
+use super::house::*;
+use super::world::*;
+use crate::config::Config;
+use crate::service::EgressFetcher;
+
+/// The service without a host, so that its parts can be broken: bus without streams, store that stops.
+struct Bare {
+    service: Arc<EgressFetcher>,
+    cx: Context,
+    s3: EmbeddedS3,
+    folder: tempfile::TempDir,
+}
+
+async fn bare(world: &World, audit_required: bool) -> Bare {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system();
+    let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let store = Store::open(&options, clock.clone()).await.unwrap();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
+    let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
+    let cx = Context::new(Bus::in_process(clock.clone(), &meter), store, clock);
+    let config = Config {
+        enabled: true,
+        audit_required,
+        ..Config::default()
+    };
+    let service = EgressFetcher::start_with(config, cx.clone(), world.network())
+        .await
+        .unwrap();
+    Bare {
+        service: Arc::new(service),
+        cx,
+        s3,
+        folder,
+    }
+}
+
+impl Bare {
+    async fn fetch(&self, request: v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
+        let request = Request::new(meta(&self.cx.clock), request);
+        Arc::clone(&self.service).fetch(request).await
+    }
+
+    /// Files that a broken upload left behind.
+    async fn staged(&self) -> Vec<String> {
+        self.cx.store.settle().await;
+        self.files()
+    }
+
+    /// Files of uploads that are not finished.
+    fn files(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        walk(self.folder.path(), &mut found);
+        found.retain(|path| path.contains("stage") || path.contains("upload"));
+        found
+    }
+}
+
+fn walk(folder: &Path, found: &mut Vec<String>) {
+    // Folders come and go while uploads are under way.
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else {
+            found.push(path.to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[tokio::test]
+async fn section_18_without_the_stream_the_reply_still_goes_out_unless_audit_is_required() {
+    let lax = bare(&hello(), false).await;
+    assert!(lax.fetch(asking("http://files.example.org/")).await.is_ok());
+    let strict = bare(&hello(), true).await;
+    let fault = strict
+        .fetch(asking("http://files.example.org/"))
+        .await
+        .unwrap_err();
+    assert_eq!(fault.detail, "sink_failed");
+    let fault = strict.fetch(asking("http://127.0.0.1/")).await.unwrap_err();
+    assert_eq!(fault.detail, "ssrf_blocked", "a refusal stays what it is");
+}
+
+#[tokio::test]
+async fn b_2_the_partial_object_of_a_broken_transfer_is_removed() {
+    let world = hello();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 20 << 20);
+    let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
+    world.serve(
+        PUBLIC,
+        Script(vec![Step::send(head), Step::Repeat(part, 200)]),
+    );
+    let bare = bare(&world, false).await;
+    let mut request = asking("http://files.example.org/");
+    request.size_limit_bytes = 50 << 20;
+    let fault = bare.fetch(request).await.unwrap_err();
+    assert_eq!(fault.detail, "truncated");
+    assert_eq!(bare.staged().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
+    let world = hello();
+    let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
+    world.serve(
+        PUBLIC,
+        Script(vec![
+            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
+            Step::Repeat(part, 150),
+            Step::Hold,
+        ]),
+    );
+    let bare = bare(&world, false).await;
+    let topology = Topology::used_by("egress-fetcher");
+    bare.cx.bus.apply_topology(&topology).await.unwrap();
+    let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+    let mut audit = bare.cx.bus.events(filter).await.unwrap();
+    let mut request = asking("http://files.example.org/");
+    request.size_limit_bytes = 50 << 20;
+    let fetching = Box::pin(bare.fetch(request));
+    // The upload and its first part: one that is only just being begun is left to the sweep.
+    let staged = dray_testkit::eventually("the first part", async || {
+        (bare.files().len() >= 2).then_some(())
+    });
+    tokio::select! {
+        ended = fetching => panic!("it cannot end: {ended:?}"),
+        () = staged => {}
+    }
+    assert_eq!(bare.staged().await, Vec::<String>::new());
+    let event: v1::EgressAudit = audit.next().await.unwrap().decode().unwrap();
+    assert_eq!(
+        (event.verdict.as_str(), event.code.as_str()),
+        ("deny", "cancelled")
+    );
+    assert!(event.wire_bytes > 0);
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
+    let world = hello();
+    let Bare {
+        service,
+        cx,
+        s3,
+        folder: _folder,
+    } = bare(&world, false).await;
+    s3.stop().await;
+    let mut request = asking("http://files.example.org/");
+    request.set_sink(v1::Sink::ClaimOnly);
+    request.tool_timeout_ms = 3_000;
+    let fault = Arc::clone(&service)
+        .fetch(Request::new(meta(&cx.clock), request))
+        .await
+        .unwrap_err();
+    assert!(
+        ["sink_failed", "timeout"].contains(&fault.detail.as_str()),
+        "{fault:?}"
+    );
+    let request = Request::new(meta(&cx.clock), asking("http://files.example.org/"));
+    assert!(
+        service.fetch(request).await.is_ok(),
+        "small files need no store"
+    );
+}

@@ -1,0 +1,84 @@
+//! A host with the service over the in-memory network, and a caller.
+
+use std::time::Duration;
+
+use dray_bus::{CallError, EventFilter, EventStream, Meta};
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_service::{Host, Running, Settings};
+use dray_types::{AppId, Clock, Deadline, Fault, TenantId, TraceContext};
+
+use super::world::*;
+use crate::service::EgressFetcher;
+
+pub(crate) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// A host with the service over the in-memory network.
+pub(crate) struct House {
+    pub(crate) running: Running,
+    audit: EventStream,
+    _folder: tempfile::TempDir,
+}
+
+pub(crate) async fn house(world: &World, set: &[(&str, &str)]) -> House {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+    for (key, value) in set {
+        settings = settings.set(format!("egress-fetcher.{key}"), *value);
+    }
+    let network = world.network();
+    let running = Host::new(settings)
+        .with_start::<EgressFetcher, _, _>(move |config, cx| {
+            EgressFetcher::start_with(config, cx, network)
+        })
+        .start()
+        .await
+        .unwrap();
+    let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+    let audit = running.context().bus.events(filter).await.unwrap();
+    House {
+        running,
+        audit,
+        _folder: folder,
+    }
+}
+
+pub(crate) fn meta(clock: &Clock) -> Meta {
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
+    Meta::new(TenantId::new("acme").unwrap(), deadline)
+        .with_app(AppId::new("reporter").unwrap())
+        .with_trace(TraceContext::new(
+            &format!("00-{TRACE}-00f067aa0ba902b7-01"),
+            "",
+        ))
+}
+
+pub(crate) fn asking(url: &str) -> v1::FetchRequest {
+    v1::FetchRequest {
+        url: url.to_owned(),
+        ..v1::FetchRequest::default()
+    }
+}
+
+impl House {
+    pub(crate) async fn call(&self, request: &v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
+        let cx = self.running.context();
+        cx.bus
+            .call(&meta(&cx.clock), request)
+            .await
+            .map_err(|error: CallError| error.into())
+    }
+
+    pub(crate) async fn event(&mut self) -> v1::EgressAudit {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.audit.next()).await;
+        next.unwrap().unwrap().decode().unwrap()
+    }
+}
+
+pub(crate) fn hello() -> World {
+    Fixture::default().world
+}
+
+pub(crate) fn content(reply: &v1::FetchReply) -> Content {
+    reply.content.clone().unwrap().try_into().unwrap()
+}
