@@ -170,7 +170,15 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    impl Ticket {
+        fn is_now(&self) -> bool {
+            matches!(self, Self::Now(_))
+        }
+    }
 
     fn tenant(name: &str) -> TenantId {
         TenantId::new(name).unwrap()
@@ -240,5 +248,71 @@ mod tests {
             admission.lock().shares.is_empty(),
             "idle tenants are forgotten"
         );
+    }
+
+    /// What a crowd of requests does, one step after the other.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask(u8),
+        /// Whoever holds a permit, counted round, gives it back.
+        Finish(usize),
+        /// Whoever waits, counted round, gives up.
+        GiveUp(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..4_u8).prop_map(Step::Ask),
+            2 => any::<usize>().prop_map(Step::Finish),
+            1 => any::<usize>().prop_map(Step::GiveUp),
+        ];
+        prop::collection::vec(step, 0..80)
+    }
+
+    fn take<T>(from: &mut Vec<T>, at: usize) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(at % from.len()))
+    }
+
+    proptest! {
+        #[test]
+        fn limits_hold_and_nobody_waits_who_could_run(permits in 1..6_u32, share in 1..6_u32, steps in steps()) {
+            let admission = Admission::new(permits, share);
+            let mut held = Vec::new();
+            let mut waiting = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Ask(name) => match admission.admit(&tenant(&name.to_string())) {
+                        Ticket::Now(permit) => held.push(permit),
+                        Ticket::Wait(granted) => waiting.push((name, granted)),
+                        Ticket::Full => {}
+                    },
+                    Step::Finish(at) => drop(take(&mut held, at)),
+                    Step::GiveUp(at) => drop(take(&mut waiting, at)),
+                }
+                let mut still = Vec::new();
+                for (name, mut granted) in waiting {
+                    match granted.try_recv() {
+                        Ok(permit) => held.push(permit),
+                        Err(_) => still.push((name, granted)),
+                    }
+                }
+                waiting = still;
+                let of = |name: u8| held.iter().filter(|permit| permit.tenant.as_str() == name.to_string()).count();
+                prop_assert!(held.len() <= permits as usize);
+                prop_assert!(waiting.len() <= permits as usize);
+                prop_assert_eq!(admission.load().0, held.len());
+                for name in 0..4 {
+                    prop_assert!(of(name) <= share as usize);
+                }
+                for (name, _) in &waiting {
+                    let full = held.len() == permits as usize || of(*name) == share as usize;
+                    prop_assert!(full, "{name} waits for nothing");
+                }
+            }
+            drop((held, waiting));
+            prop_assert!(admission.admit(&tenant("last")).is_now());
+            let state = admission.lock();
+            prop_assert!(state.running == 0 && state.queue.is_empty());
+        }
     }
 }

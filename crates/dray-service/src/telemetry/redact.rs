@@ -119,6 +119,8 @@ impl<W: Write> Write for RedactingWriter<W> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn check(line: &str, expected: &str) {
@@ -172,5 +174,26 @@ mod tests {
     fn text_around_stays_as_it_is() {
         check("ä X-Amz-Signature=ü ö", "ä X-Amz-Signature=*** ö");
         check("İ X-Amz-Signature=s", "İ X-Amz-Signature=***");
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_survives_whatever_stands_around_it(
+            before in ".{0,40}",
+            name in prop::sample::select(vec!["X-Amz-Signature", "x-amz-credential", "X-AMZ-SECURITY-TOKEN"]),
+            sign in prop_oneof![Just("="), Just(": "), Just("%3D"), Just("\":\"")],
+            value in "[A-Z0-9/+_.~%-]{12,60}",
+            after in "([&\"\\s].{0,40})?",
+        ) {
+            let shown = redact(&format!("{before}{name}{sign}{value}{after}"));
+            prop_assert!(!shown.contains(&value), "{shown}");
+            prop_assert_eq!(redact(&shown), shown.clone());
+        }
+
+        #[test]
+        fn any_line_can_be_redacted(line in "(?s).{0,200}") {
+            let shown = redact(&line);
+            prop_assert!(line.to_ascii_lowercase().contains("x-amz-") || shown == line);
+        }
     }
 }
