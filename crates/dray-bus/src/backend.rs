@@ -151,8 +151,8 @@ macro_rules! each {
 }
 
 impl Backend {
-    pub(crate) async fn publish(&self, reply: Option<&str>, message: Outgoing) -> Result<()> {
-        check(&message, self.max_payload())?;
+    pub(crate) async fn publish(&self, reply: Option<&str>, message: &Outgoing) -> Result<()> {
+        check(message, self.max_payload())?;
         each!(self, inner => inner.publish(reply, message).await)
     }
 
@@ -176,8 +176,8 @@ impl Backend {
     }
 
     /// Publishes into whichever stream takes the subject and waits at most `wait` for its acknowledgement.
-    pub(crate) async fn store(&self, message: Outgoing, wait: Duration) -> Result<Acknowledged> {
-        check(&message, self.max_payload())?;
+    pub(crate) async fn store(&self, message: &Outgoing, wait: Duration) -> Result<Acknowledged> {
+        check(message, self.max_payload())?;
         each!(self, inner => inner.store(message, wait).await)
     }
 
@@ -233,7 +233,7 @@ impl Backend {
             headers,
             payload,
         };
-        Ok(self.store(message, KEY_WAIT).await?.sequence)
+        Ok(self.store(&message, KEY_WAIT).await?.sequence)
     }
 
     pub(crate) async fn stream(&self, name: &str) -> Result<Option<StreamState>> {

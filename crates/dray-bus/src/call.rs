@@ -27,7 +27,7 @@ pub(crate) type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 
 pub(crate) async fn call<'a, C: Call>(
     bus: &'a Bus,
-    meta: &Meta,
+    meta: &'a Meta,
     request: &C,
     observe: Observer<'a>,
 ) -> Result<C::Reply, CallError> {
@@ -65,7 +65,7 @@ struct Attempt<'a> {
     observe: Observer<'a>,
     until: Instant,
     total: Duration,
-    abandoned: Abandoned,
+    abandoned: Abandoned<'a>,
 }
 
 /// What one try brought.
@@ -79,7 +79,7 @@ enum Answer {
 impl<'a> Attempt<'a> {
     fn new<C: Call>(
         bus: &'a Bus,
-        meta: &Meta,
+        meta: &'a Meta,
         request: &C,
         observe: Observer<'a>,
     ) -> Result<Self, CallError> {
@@ -108,7 +108,12 @@ impl<'a> Attempt<'a> {
             area_name: C::AREA,
             area,
             inbox: bus.inner.backend.inbox(),
-            abandoned: Abandoned::new(bus, C::AREA, meta),
+            abandoned: Abandoned {
+                bus,
+                area: C::AREA,
+                meta,
+                armed: false,
+            },
             message,
             observe,
             until: Instant::now() + total,
@@ -162,7 +167,7 @@ impl<'a> Attempt<'a> {
             .bus
             .inner
             .backend
-            .publish(Some(&address), self.message.clone());
+            .publish(Some(&address), &self.message);
         match tokio::time::timeout_at(until, sent).await {
             Ok(Ok(())) => self.abandoned.arm(),
             Ok(Err(error)) if error.is_passing() => {
@@ -238,7 +243,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Tells the area how it went, and whoever may still work on it when nobody waits any more.
-    fn finish(self, result: &Result<Bytes, CallError>) -> Abandoned {
+    fn finish(self, result: &Result<Bytes, CallError>) -> Abandoned<'a> {
         let answered = match result {
             Ok(_) => {
                 self.area.answered(self.total.saturating_sub(self.left()));
@@ -292,26 +297,15 @@ fn retry_delay(fault: &Fault) -> Option<Duration> {
 }
 
 /// Tells the responders that nobody waits any more (C-9), unless an answer came.
-struct Abandoned {
-    bus: Bus,
-    message: Option<Outgoing>,
+struct Abandoned<'a> {
+    bus: &'a Bus,
+    area: &'static str,
+    meta: &'a Meta,
+    /// Whether somebody may be working on it.
     armed: bool,
 }
 
-impl Abandoned {
-    fn new(bus: &Bus, area: &str, meta: &Meta) -> Self {
-        Self {
-            bus: bus.clone(),
-            message: Some(Outgoing {
-                subject: subject::cancel(area),
-                headers: meta.headers(""),
-                payload: Bytes::new(),
-            }),
-            armed: false,
-        }
-    }
-
-    /// From now on somebody may be working on it.
+impl Abandoned<'_> {
     fn arm(&mut self) {
         self.armed = true;
     }
@@ -321,18 +315,23 @@ impl Abandoned {
     }
 }
 
-impl Drop for Abandoned {
+impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
-        let Some(message) = self.message.take().filter(|_| self.armed) else {
-            return;
-        };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        let Some(runtime) = tokio::runtime::Handle::try_current()
+            .ok()
+            .filter(|_| self.armed)
+        else {
             return;
         };
         let bus = self.bus.clone();
+        let message = Outgoing {
+            subject: subject::cancel(self.area),
+            headers: self.meta.headers(""),
+            payload: Bytes::new(),
+        };
         self.bus.inner.tasks.spawn_on(
             async move {
-                let sent = bus.inner.backend.publish(None, message);
+                let sent = bus.inner.backend.publish(None, &message);
                 if let Ok(Err(error)) = tokio::time::timeout(crate::health::DRAIN_WAIT, sent).await
                 {
                     tracing::debug!(

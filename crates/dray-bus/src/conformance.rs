@@ -139,10 +139,9 @@ pub(crate) fn meta(operation: &str, deadline: Deadline) -> Meta {
 
 /// Waits for something that must come soon.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_secs(20), future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited too long for {what}"),
-    }
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .unwrap_or_else(|_| panic!("waited too long for {what}"))
 }
 
 pub(crate) fn tool_call(tool: &str) -> v1::ToolCallRequested {

@@ -22,8 +22,8 @@ use crate::topology::{AUDIT, EVENT, WORK};
 
 /// Longest wait for one acknowledgement.
 const ACK_WAIT: Duration = Duration::from_secs(5);
-/// How long a full stream is borne before `busy` is reported.
-const FULL_FOR: Duration = Duration::from_secs(15);
+/// How long a full or absent stream is borne before it is reported.
+const BORNE_FOR: Duration = Duration::from_secs(15);
 /// How long a publish may take at least, also when the deadline is near or past.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -190,7 +190,7 @@ impl Bus {
         until: Instant,
     ) -> Result<Published, PublishError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        let full_until = Instant::now() + FULL_FOR;
+        let borne_until = Instant::now() + BORNE_FOR;
         loop {
             let error = match self.publish_once(&message, until).await {
                 Ok(acknowledged) => return accepted(stream, acknowledged),
@@ -199,12 +199,13 @@ impl Bus {
             let (delay, end) = match &error {
                 TransportError::Full => (
                     jitter(Duration::from_secs(1), Duration::from_secs(10)),
-                    until.min(full_until),
+                    until.min(borne_until),
                 ),
+                TransportError::NoResponders | TransportError::NotProvisioned(_) => {
+                    (backoff.next_delay(), until.min(borne_until))
+                }
                 TransportError::TimedOut
                 | TransportError::Disconnected
-                | TransportError::NoResponders
-                | TransportError::NotProvisioned(_)
                 | TransportError::Other(_) => (backoff.next_delay(), until),
                 TransportError::Denied(_)
                 | TransportError::TooLarge { .. }
@@ -231,7 +232,7 @@ impl Bus {
         let attempt = async {
             // The semaphore is never closed, so that a failure to acquire cannot happen.
             let _permit = self.inner.publishes.acquire().await;
-            self.inner.backend.store(message.clone(), ACK_WAIT).await
+            self.inner.backend.store(message, ACK_WAIT).await
         };
         match tokio::time::timeout_at(until, attempt).await {
             Ok(result) => result,

@@ -323,7 +323,7 @@ async fn send(bus: &Bus, reply: &str, message: Reply) {
         headers: message.headers,
         payload: message.payload,
     };
-    let sent = bus.inner.backend.publish(None, message);
+    let sent = bus.inner.backend.publish(None, &message);
     match tokio::time::timeout(REPLY_WAIT, sent).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {

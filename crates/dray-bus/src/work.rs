@@ -15,6 +15,7 @@ use std::time::Duration;
 use dray_proto::Work;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::delivery::Recorded;
@@ -66,6 +67,8 @@ impl Default for WorkSettings {
     }
 }
 
+/// How often the backlog of the durable is measured.
+const MEASURE_EVERY: Duration = Duration::from_secs(15);
 /// Longest wait of one pull.
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
@@ -120,7 +123,12 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
     stop: &CancellationToken,
 ) {
     let mut backoff = new_backoff();
+    let mut measured: Option<Instant> = None;
     while !stop.is_cancelled() {
+        if measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY) {
+            measured = Some(Instant::now());
+            measure(shop).await;
+        }
         let mut free = tokio::select! {
             () = stop.cancelled() => break,
             free = take(permits, puller.max_batch()) => free,
@@ -157,6 +165,17 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
                 }
             }
         }
+    }
+}
+
+/// Measures the backlog of the durable. A failure shows in the pulls.
+async fn measure<H>(shop: &Shop<H>) {
+    let found = shop.bus.inner.backend.consumer(WORK, &shop.durable);
+    if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
+        shop.bus
+            .inner
+            .metrics
+            .backlog(&shop.durable, state.pending, state.ack_pending);
     }
 }
 

@@ -1,5 +1,10 @@
 //! Faults on purpose, against a real nats-server: killed, paused, restarted, full, small, forbidding.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot go on fails the test"
+)]
+
 #[path = "faults/limits.rs"]
 mod limits;
 #[path = "faults/outages.rs"]

@@ -1,5 +1,10 @@
 //! The long rounds of the fault tests, run by `cargo xtask soak`.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot go on fails the test"
+)]
+
 #[path = "faults/rig.rs"]
 mod rig;
 #[path = "faults/rounds.rs"]

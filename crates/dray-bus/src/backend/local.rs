@@ -86,11 +86,11 @@ impl Local {
     pub(crate) async fn publish(
         &self,
         reply: Option<&str>,
-        message: Outgoing,
+        message: &Outgoing,
     ) -> Result<(), TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
-        let captured = state.capture(&message, now_ms);
+        let captured = state.capture(message, now_ms);
         state.routes.deliver(reply, message, captured.is_some());
         drop(state);
         self.world.wake();
@@ -99,17 +99,17 @@ impl Local {
 
     pub(crate) async fn store(
         &self,
-        message: Outgoing,
+        message: &Outgoing,
         _wait: Duration,
     ) -> Result<Acknowledged, TransportError> {
         self.faults.step(|| self.store_now(message)).await
     }
 
-    fn store_now(&self, message: Outgoing) -> Result<Acknowledged, TransportError> {
+    fn store_now(&self, message: &Outgoing) -> Result<Acknowledged, TransportError> {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
         let outcome = state
-            .capture(&message, now_ms)
+            .capture(message, now_ms)
             .unwrap_or_else(|| Err(TransportError::NotProvisioned(message.subject.clone())));
         state.routes.deliver(None, message, true);
         drop(state);
@@ -265,7 +265,7 @@ impl State {
                 "advisory was not stored"
             );
         }
-        self.routes.deliver(None, message, true);
+        self.routes.deliver(None, &message, true);
     }
 }
 

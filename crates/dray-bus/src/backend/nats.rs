@@ -14,7 +14,6 @@ use async_nats::client::FlushErrorKind;
 use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
-use tokio_util::task::TaskTracker;
 
 pub(crate) use self::inbox::Inbox;
 use self::inbox::Mux;
@@ -41,8 +40,6 @@ pub(crate) struct Nats {
     mux: Mux,
     health: Health,
     closed: watch::Receiver<bool>,
-    /// Hands out replies for as long as the connection lives; a drain must not wait for that.
-    pump: TaskTracker,
 }
 
 impl Nats {
@@ -56,13 +53,12 @@ impl Nats {
         let watcher = connect::Watcher {
             metrics: metrics.clone(),
             health: health.clone(),
-            mux: mux.clone(),
+            mux: mux.downgrade(),
             closing,
         };
         let client = connect::connect(options, watcher).await?;
-        let pump = TaskTracker::new();
         let mux = mux
-            .start(&client, metrics, &pump)
+            .start(&client, metrics)
             .await
             .map_err(ConnectError::Inbox)?;
         let context = jetstream::context::ContextBuilder::new()
@@ -74,30 +70,26 @@ impl Nats {
             mux,
             health: health.clone(),
             closed,
-            pump,
         })
     }
 
     pub(crate) async fn publish(
         &self,
         reply: Option<&str>,
-        message: Outgoing,
+        message: &Outgoing,
     ) -> Result<(), TransportError> {
         let headers = to_nats(&message.headers)?;
+        let subject = message.subject.clone();
+        let payload = message.payload.clone();
         let published = match reply {
             Some(reply) => {
                 self.client
-                    .publish_with_reply_and_headers(
-                        message.subject,
-                        reply.to_owned(),
-                        headers,
-                        message.payload,
-                    )
+                    .publish_with_reply_and_headers(subject, reply.to_owned(), headers, payload)
                     .await
             }
             None => {
                 self.client
-                    .publish_with_headers(message.subject, headers, message.payload)
+                    .publish_with_headers(subject, headers, payload)
                     .await
             }
         };
@@ -153,9 +145,7 @@ impl Nats {
         let mut closed = self.closed.clone();
         let ended = async {
             let _ = closed.wait_for(|closed| *closed).await;
-            // Its subscription ends with the connection.
-            self.pump.close();
-            self.pump.wait().await;
+            self.mux.ended().await;
         };
         if tokio::time::timeout(CLOSE_WAIT, ended).await.is_err() {
             tracing::warn!("the connection to the bus did not close in time");
@@ -242,8 +232,8 @@ mod tests {
         let crate::backend::Backend::Nats(nats) = &bus.inner.backend else {
             panic!("connected to NATS");
         };
-        assert_eq!(nats.pump.len(), 1);
+        assert!(nats.mux.is_reading());
         bus.drain().await;
-        assert!(nats.pump.is_empty(), "replies are read no more");
+        assert!(!nats.mux.is_reading());
     }
 }

@@ -70,7 +70,7 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
         message.headers = headers;
         world
             .backend()
-            .publish(Some(&address), message)
+            .publish(Some(&address), &message)
             .await
             .unwrap();
         let answer = soon("the fault", inbox.next()).await.unwrap();

@@ -109,7 +109,7 @@ async fn nobody_there_is_told_at_once_by_the_bus(world: World) {
     let address = inbox.address().to_owned();
     world
         .backend()
-        .publish(Some(&address), outgoing("dray.nobody.v1.x", "", ""))
+        .publish(Some(&address), &outgoing("dray.nobody.v1.x", "", ""))
         .await
         .unwrap();
     let notice = soon("the notice", inbox.next()).await.unwrap();

@@ -51,7 +51,7 @@ async fn publish(world: &World, count: usize) {
             &number.to_string(),
             number.to_string(),
         );
-        world.backend().store(message, WAIT).await.unwrap();
+        world.backend().store(&message, WAIT).await.unwrap();
     }
 }
 
@@ -224,7 +224,7 @@ async fn a_stop_ends_a_pull(world: World) {
 async fn a_filter_keeps_other_areas_out(world: World) {
     let mut puller = provision(&world, |_| {}).await;
     let other = outgoing("dray.work.sandbox.v1.put.acme", "", "");
-    world.backend().store(other, WAIT).await.unwrap();
+    world.backend().store(&other, WAIT).await.unwrap();
     publish(&world, 1).await;
     assert_eq!(one(&mut puller).await.message.sequence, 2);
     assert!(fetch(&mut puller, 1, SHORT).await.is_empty());

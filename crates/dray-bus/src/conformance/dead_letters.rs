@@ -80,7 +80,7 @@ async fn poison_is_dead_lettered_and_told(world: World) {
     for message in poison {
         world
             .backend()
-            .store(message, Duration::from_secs(5))
+            .store(&message, Duration::from_secs(5))
             .await
             .unwrap();
         let event = soon("the end", events.next()).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_letter_about_nothing_cannot_be_started_again(world: World) {
     let bare = outgoing("dray.work.toolcall.v1.resolve.acme", "", "x");
     world
         .backend()
-        .store(bare, Duration::from_secs(5))
+        .store(&bare, Duration::from_secs(5))
         .await
         .unwrap();
     soon("the end", events.next()).await.unwrap();

@@ -50,7 +50,8 @@ async fn what_is_absent_is_told(world: World) {
 }
 
 async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
-    let changes: [(&str, fn(&mut StreamSpec)); 7] = [
+    type Change = fn(&mut StreamSpec);
+    let changes: [(&str, Change); 7] = [
         ("retention", |spec| spec.retention = Retention::Interest),
         ("discard", |spec| spec.discard = Discard::Old),
         ("max_age", |spec| spec.max_age += Duration::from_secs(1)),

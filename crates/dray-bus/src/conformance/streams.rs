@@ -27,7 +27,7 @@ const SUBJECT: &str = "dray.event.toolcall.v1.resolved.acme";
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn store(world: &World, message: Outgoing) -> Result<Acknowledged, TransportError> {
-    world.backend().store(message, 5 * SECOND).await
+    world.backend().store(&message, 5 * SECOND).await
 }
 
 async fn provision(world: &World, change: impl FnOnce(&mut crate::Topology)) {
@@ -162,7 +162,7 @@ async fn a_message_over_the_servers_limit_is_refused(world: World) {
     assert_eq!(limit, 1024 * 1024);
     let error = world
         .backend()
-        .publish(None, outgoing("a", "", vec![0; limit + 1]))
+        .publish(None, &outgoing("a", "", vec![0; limit + 1]))
         .await
         .unwrap_err();
     assert!(matches!(error, TransportError::TooLarge { .. }), "{error}");
@@ -247,7 +247,7 @@ async fn a_line_break_in_a_header_never_reaches_the_wire(world: World) {
     message.headers.append("Dray-App", "a\r\nNats-Rollup: all");
     let error = store(&world, message.clone()).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
-    let error = world.backend().publish(None, message).await.unwrap_err();
+    let error = world.backend().publish(None, &message).await.unwrap_err();
     assert!(matches!(error, TransportError::Header(_)), "{error}");
     assert_eq!(
         world

@@ -66,7 +66,7 @@ async fn the_same_operation_published_twice_is_done_once(world: World) {
     let foreign = foreign(&meta, &tool_call("works"), 0);
     world
         .backend()
-        .store(foreign, Duration::from_secs(5))
+        .store(&foreign, Duration::from_secs(5))
         .await
         .unwrap();
     nothing_pending(&world).await;

@@ -277,10 +277,16 @@ pub(crate) struct Acker {
 
 impl Acker {
     pub(crate) async fn send(&self, ack: Ack) -> Result<(), TransportError> {
-        self.local.faults.step(|| self.send_now(ack)).await
+        self.local
+            .faults
+            .step(|| {
+                self.send_now(ack);
+                Ok(())
+            })
+            .await
     }
 
-    fn send_now(&self, ack: Ack) -> Result<(), TransportError> {
+    fn send_now(&self, ack: Ack) {
         let now_ms = self.local.world.clock.now_ms();
         let mut state = self.local.world.lock();
         let consumer = state
@@ -309,7 +315,6 @@ impl Acker {
         }
         drop(state);
         self.local.world.wake();
-        Ok(())
     }
 
     pub(crate) async fn confirm(&self, ack: Ack, _wait: Duration) -> Result<(), TransportError> {

@@ -32,17 +32,17 @@ struct Listener {
 impl Routes {
     /// Hands the message to every plain listener and to one of each group. With a reply address and nobody
     /// listening, the sender is told so.
-    pub(super) fn deliver(&mut self, reply: Option<&str>, message: Outgoing, captured: bool) {
+    pub(super) fn deliver(&mut self, reply: Option<&str>, message: &Outgoing, captured: bool) {
         let Outgoing {
             subject,
             headers,
             payload,
         } = message;
         let message = Message {
-            subject,
+            subject: subject.clone(),
             reply: reply.map(str::to_owned),
-            headers,
-            payload,
+            headers: headers.clone(),
+            payload: payload.clone(),
             status: None,
         };
         let chosen = self.chosen(&message.subject);

@@ -34,11 +34,7 @@ impl Faults {
     }
 
     #[cfg(not(test))]
-    #[expect(
-        clippy::unused_async,
-        clippy::unused_self,
-        reason = "a test waits here for what it planned"
-    )]
+    #[expect(clippy::unused_async, reason = "a test waits here for what it planned")]
     pub(super) async fn step<T>(
         &self,
         take: impl FnOnce() -> Result<T, TransportError>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions, Event, ServerError};
 use tokio::sync::watch;
 
-use super::inbox::Mux;
+use super::inbox::WeakMux;
 use crate::backoff::jitter;
 use crate::error::ConnectError;
 use crate::health::Health;
@@ -20,7 +20,7 @@ const RECONNECT_CEILING: Duration = Duration::from_secs(4);
 pub(super) struct Watcher {
     pub(super) metrics: Metrics,
     pub(super) health: Health,
-    pub(super) mux: Mux,
+    pub(super) mux: WeakMux,
     pub(super) closing: watch::Sender<bool>,
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::super::{CONNECTION_LOST, Message};
@@ -31,7 +32,15 @@ struct Shared {
     prefix: OnceLock<String>,
     next: AtomicU64,
     waiting: Mutex<HashMap<u64, mpsc::Sender<Message>>>,
+    /// Owns the task that hands out replies.
+    tasks: TaskTracker,
+    /// Ends that task with the last handle, and with it the last use of the connection.
+    dispatcher: OnceLock<DropGuard>,
 }
+
+/// Reaches the inboxes as long as somebody else keeps them.
+#[derive(Clone, Debug)]
+pub(super) struct WeakMux(Weak<Shared>);
 
 impl Mux {
     /// Subscribes and hands out replies from now on.
@@ -39,7 +48,6 @@ impl Mux {
         self,
         client: &async_nats::Client,
         metrics: &Metrics,
-        tasks: &TaskTracker,
     ) -> Result<Self, TransportError> {
         let prefix = self.shared.prefix.get_or_init(|| client.new_inbox());
         let mut replies = client
@@ -49,9 +57,16 @@ impl Mux {
         client.flush().await.map_err(TransportError::other)?;
         let shared = Arc::downgrade(&self.shared);
         let late = metrics.call_late_replies_total.clone();
-        drop(tasks.spawn(async move {
-            while let Some(reply) = replies.next().await {
-                let Some(shared) = shared.upgrade() else {
+        let over = CancellationToken::new();
+        let stop = over.clone();
+        drop(self.shared.dispatcher.set(over.drop_guard()));
+        drop(self.shared.tasks.spawn(async move {
+            loop {
+                let reply = tokio::select! {
+                    reply = replies.next() => reply,
+                    () = stop.cancelled() => None,
+                };
+                let (Some(reply), Some(shared)) = (reply, shared.upgrade()) else {
                     break;
                 };
                 if !shared.hand_over(from_nats(reply)) {
@@ -75,8 +90,28 @@ impl Mux {
         }
     }
 
+    /// Returns once replies are read no more, which is when the connection has ended.
+    pub(super) async fn ended(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_reading(&self) -> bool {
+        !self.shared.tasks.is_empty()
+    }
+
+    pub(super) fn downgrade(&self) -> WeakMux {
+        WeakMux(Arc::downgrade(&self.shared))
+    }
+}
+
+impl WeakMux {
     /// Tells everybody who waits that their request or its answer may be lost.
     pub(super) fn connection_lost(&self) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
         let notice = Message {
             subject: String::new(),
             reply: None,
@@ -84,7 +119,7 @@ impl Mux {
             payload: bytes::Bytes::new(),
             status: Some(CONNECTION_LOST),
         };
-        for sender in self.shared.lock().values() {
+        for sender in shared.lock().values() {
             drop(sender.try_send(notice.clone()));
         }
     }

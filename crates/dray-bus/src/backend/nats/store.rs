@@ -23,14 +23,14 @@ const OUT_OF_RESOURCES: [ErrorCode; 3] = [
 impl Nats {
     pub(crate) async fn store(
         &self,
-        message: Outgoing,
+        message: &Outgoing,
         wait: Duration,
     ) -> Result<Acknowledged, TransportError> {
         let size = message.size();
-        let subject = message.subject;
+        let subject = message.subject.clone();
         let request = Request::new()
             .headers(to_nats(&message.headers)?)
-            .payload(message.payload)
+            .payload(message.payload.clone())
             .timeout(Some(wait));
         let sent = self.client.send_request(subject.clone(), request);
         let answer = tokio::select! {

@@ -1,0 +1,161 @@
+//! What happens on the bus can be counted from outside.
+
+use std::time::Duration;
+
+use dray_bus::{
+    Bus, CallError, Completed, Delivery, Failure, Meta, NatsOptions, Topology, WorkHandler,
+    WorkSettings,
+};
+use dray_proto::v1;
+use dray_testkit::{eventually, nats::NatsServer};
+use dray_types::{Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use tokio_util::sync::CancellationToken;
+
+/// A meter whose values can be read as Prometheus reads them.
+struct Counted {
+    registry: prometheus::Registry,
+    provider: SdkMeterProvider,
+}
+
+impl Counted {
+    fn new() -> Self {
+        let registry = prometheus::Registry::new();
+        let exporter = opentelemetry_prometheus::exporter()
+            .with_registry(registry.clone())
+            .without_units()
+            .without_counter_suffixes()
+            .build()
+            .unwrap();
+        let provider = SdkMeterProvider::builder().with_reader(exporter).build();
+        Self { registry, provider }
+    }
+
+    fn meter(&self) -> opentelemetry::metrics::Meter {
+        self.provider.meter("dray")
+    }
+
+    /// The value of a counter, summed over the series that have this label; 0 when there is none.
+    fn count(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
+        self.registry
+            .gather()
+            .iter()
+            .filter(|family| family.name() == name)
+            .flat_map(prometheus::proto::MetricFamily::get_metric)
+            .filter(|metric| {
+                label.is_none_or(|(name, value)| {
+                    metric
+                        .get_label()
+                        .iter()
+                        .any(|pair| pair.name() == name && pair.value() == value)
+                })
+            })
+            .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+            .sum()
+    }
+
+    #[track_caller]
+    fn check(&self, name: &str, label: Option<(&str, &str)>, expected: f64) {
+        let found = self.count(name, label);
+        assert!(
+            (found - expected).abs() < f64::EPSILON,
+            "{name} {label:?}: {found}"
+        );
+    }
+}
+
+fn meta(clock: &Clock, operation: &str, within: Duration) -> Meta {
+    Meta::new(
+        TenantId::new("acme").unwrap(),
+        Deadline::after(clock.now_ms(), within),
+    )
+    .with_operation(OperationId::new(operation).unwrap())
+}
+
+struct Refuses;
+
+impl WorkHandler<v1::ToolCallRequested> for Refuses {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        let passing =
+            Fault::new(FaultCode::Unavailable, "later").retry_after(Duration::from_millis(1));
+        match delivery.work.tool.as_str() {
+            "passing" => Err(passing.into()),
+            _ => Err(Fault::new(FaultCode::Denied, "no").into()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn publishes_calls_and_ends_are_counted() {
+    let counted = Counted::new();
+    let clock = Clock::system();
+    let bus = Bus::in_process(clock.clone(), &counted.meter());
+    let within = Duration::from_secs(30);
+    let op = meta(&clock, "op", within);
+    let work = v1::ToolCallRequested::default();
+
+    let late = op.clone().with_deadline(Deadline::from_unix_ms(0));
+    assert!(bus.publish_work(&late, &work).await.is_err());
+    counted.check("dray_publish_total", Some(("result", "error")), 1.0);
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    assert_eq!(bus.verify_topology(&Topology::default()).await.unwrap(), []);
+    counted.check("dray_topology_mismatch", None, 0.0);
+    for _ in 0..2 {
+        bus.publish_work(&op, &work).await.unwrap();
+    }
+    counted.check("dray_publish_total", Some(("result", "ok")), 1.0);
+    counted.check("dray_publish_total", Some(("result", "duplicate")), 1.0);
+
+    let soon = meta(&clock, "op", Duration::from_millis(100));
+    let call = bus.call(&soon, &v1::FetchRequest::default()).await;
+    assert!(matches!(call, Err(CallError::NoResponder(_))));
+    counted.check("dray_call_total", Some(("result", "no_responder")), 1.0);
+
+    let passing = v1::ToolCallRequested {
+        tool: "passing".to_owned(),
+        ..work
+    };
+    bus.publish_work(&meta(&clock, "other", within), &passing)
+        .await
+        .unwrap();
+    let stop = CancellationToken::new();
+    let settings = WorkSettings {
+        attempts: 1,
+        ..WorkSettings::default()
+    };
+    let working = bus.work("file-resolver", settings, Refuses, stop.clone());
+    let ending = async {
+        eventually("both ends", async || {
+            let ended = counted.count("dray_process_total", Some(("outcome", "failed")))
+                + counted.count("dray_process_total", Some(("outcome", "dead")));
+            (ended > 1.5).then_some(())
+        })
+        .await;
+        stop.cancel();
+    };
+    let (worked, ()) = tokio::join!(working, ending);
+    worked.unwrap();
+    counted.check("dray_process_total", Some(("outcome", "failed")), 1.0);
+    counted.check("dray_dead_total", Some(("code", "unavailable")), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_connections_are_counted() {
+    let counted = Counted::new();
+    let mut server = NatsServer::start();
+    let options = NatsOptions::at(server.url());
+    let bus = Bus::connect(&options, Clock::system(), &counted.meter())
+        .await
+        .unwrap();
+    counted.check("dray_bus_disconnects_total", None, 0.0);
+    server.restart();
+    eventually("the loss to be counted", async || {
+        (counted.count("dray_bus_disconnects_total", None) > 0.5).then_some(())
+    })
+    .await;
+    drop(bus);
+}
