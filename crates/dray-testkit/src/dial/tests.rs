@@ -1,3 +1,5 @@
+//! The double itself, over plain sockets; how it misbehaves is tested by those who use it.
+
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
