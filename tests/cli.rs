@@ -223,3 +223,68 @@ fn configuration_shows_where_each_value_came_from_and_no_secret() {
         assert!(text.contains(expected), "{expected} is not in:\n{text}");
     }
 }
+
+#[test]
+fn a_link_opens_the_file_while_the_system_runs_and_after_its_restart() {
+    let home = Home::new();
+    let file = home.0.path().join("note.txt");
+    std::fs::write(&file, "a note").unwrap();
+    let put = line(&home.run(&["artifact", "put", file.to_str().unwrap(), "--json"]));
+    let sha256 = put["sha256"].as_str().unwrap();
+    let system = System::up(&home);
+    let link = line(&home.run(&["artifact", "url", sha256, "--json", "--name", "note.txt"]));
+    let url = link["url"].as_str().unwrap();
+    assert_eq!(get(url), "a note");
+    drop(system);
+    let _again = System::up(&home);
+    assert_eq!(get(url), "a note");
+}
+
+#[test]
+fn commands_for_once_do_not_stand_in_each_others_way() {
+    let home = Home::new();
+    let spawn = |_| {
+        let mut command = home.dray(&["fetch", "http://127.0.0.1/", "--json"]);
+        command.env("EXTERNAL_URL_FETCH_ENABLED", "true");
+        command.env("EXTERNAL_URL_FETCH_DNS_SERVERS", "127.0.0.1:9");
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let running: Vec<_> = (0..4).map(spawn).collect();
+    for child in running {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(line(&output)["code"], "ssrf_blocked", "{output:?}");
+    }
+}
+
+/// A `dray up`, ended in order when it is dropped.
+struct System(std::process::Child);
+
+impl System {
+    fn up(home: &Home) -> Self {
+        let mut command = home.dray(&["up", "--json", "--http", "127.0.0.1:0"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        let mut stdout = std::io::BufReader::new(process.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut told).unwrap();
+        assert!(told.contains("file-resolver"), "{told}");
+        Self(process)
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let ended = Command::new("kill")
+            .args(["-TERM", &self.0.id().to_string()])
+            .status();
+        assert!(ended.unwrap().success());
+        self.0.wait().unwrap();
+    }
+}
+
+fn get(url: &str) -> String {
+    support::stdout(Command::new("curl").args(["--silent", "--show-error", "--fail", url]))
+}

@@ -1,7 +1,8 @@
 //! What a command works with: the configuration it was given, and a bus and a store to talk to.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use dray_bus::{Bus, Meta};
 use dray_egress_fetcher::EgressFetcher;
@@ -47,17 +48,18 @@ pub(crate) fn sources(global: &Global) -> Result<Sources, Failure> {
             .map_err(|error| Failure::Usage(format!("--set: {error}")))?;
         sources.overrides.push(flag);
     }
-    with_home(sources)
+    Ok(sources)
+}
+
+/// Whether nobody said where the state folder is.
+fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
+    let loaded = load(sources)?;
+    let mut entries = loaded.report().entries.iter();
+    Ok(entries.any(|entry| entry.key == "state.folder" && entry.source == "default"))
 }
 
 /// Puts the state folder into the user's home unless it was set anywhere.
-fn with_home(sources: Sources) -> Result<Sources, Failure> {
-    let loaded = load(&sources)?;
-    let is_default = loaded
-        .report()
-        .entries
-        .iter()
-        .any(|entry| entry.key == "state.folder" && entry.source == "default");
+pub(crate) fn with_home(sources: Sources) -> Result<Sources, Failure> {
     let environment = &sources.environment;
     let home = environment
         .get("XDG_STATE_HOME")
@@ -68,7 +70,7 @@ fn with_home(sources: Sources) -> Result<Sources, Failure> {
                 .map(|home| PathBuf::from(home).join(".local/state"))
         });
     match home {
-        Some(home) if is_default => {
+        Some(home) if is_default_state(&sources)? => {
             let folder = home.join("drayage");
             Ok(sources.set("state.folder", folder.to_string_lossy()))
         }
@@ -100,7 +102,38 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     tenant: TenantId,
     running: Option<Running>,
+    /// Removed with everything in it when the command ends.
+    folder: Option<tempfile::TempDir>,
 }
+
+/// Why there is no world.
+#[derive(Debug)]
+enum OpenError {
+    /// Another process serves this folder of the embedded store.
+    Served(PathBuf),
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Failed(failure) => failure,
+            OpenError::Served(folder) => Self::Unreachable {
+                what: format!("{} is served by another process", folder.display()),
+                advice: "Name another folder with --state, or wait until the other command ends."
+                    .to_owned(),
+            },
+        }
+    }
+}
+
+/// How long another short command is waited for.
+const SHORT_COMMAND: Duration = Duration::from_secs(2);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long the services of one command may take to be ready.
+const READY: Duration = Duration::from_secs(30);
 
 impl World {
     /// Opens what the command line names. `services` run here when there is no NATS to ask.
@@ -110,19 +143,60 @@ impl World {
         let loaded = load(&sources)?;
         let bus: BusSection = section(&loaded, "bus")?;
         match bus.mode {
-            BusMode::Embedded => Self::embedded(sources, services, tenant).await,
+            BusMode::Embedded => Self::for_once(sources, services, tenant).await,
             BusMode::Nats => Self::remote(&loaded, &bus, tenant, !services.is_empty()).await,
         }
     }
 
-    /// Opens the store alone, as the artifact commands need it.
+    /// Opens the store alone, as the artifact commands need it. Where a `dray up` serves the state folder, its
+    /// endpoint is used.
     pub(crate) async fn open_store(global: &Global) -> Result<Self, Failure> {
-        Self::embedded(
-            sources(global)?.set("bus.mode", "embedded"),
-            &[],
-            tenant(global)?,
-        )
-        .await
+        let sources = with_home(sources(global)?)?.set("bus.mode", "embedded");
+        let end = Instant::now() + SHORT_COMMAND;
+        loop {
+            let busy = match Self::embedded(sources.clone(), &[], tenant(global)?).await {
+                Ok(world) => return Ok(world),
+                Err(OpenError::Served(folder)) => folder,
+                Err(OpenError::Failed(failure)) => return Err(failure),
+            };
+            // Another command may be at work for a moment; what stays is `dray up`.
+            if Instant::now() >= end {
+                return Self::beside(sources, &busy, tenant(global)?).await;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Uses the endpoint of the process that serves the state folder.
+    async fn beside(sources: Sources, store: &Path, tenant: TenantId) -> Result<Self, Failure> {
+        let found = dray_store::embedded::serving(store).map_err(Failure::local(format!(
+            "cannot reach the process that serves {}",
+            store.display()
+        )))?;
+        let sources = sources
+            .set("store.mode", "s3")
+            .set("store.s3.endpoint", found.endpoint)
+            .set("store.s3.access_key", found.access_key.expose())
+            .set("store.s3.secret_key", found.secret_key.expose());
+        Ok(Self::embedded(sources, &[], tenant).await?)
+    }
+
+    /// Runs the services for one command. Unless a state folder was named, nothing is kept, and any number of such
+    /// commands may run at once.
+    async fn for_once(
+        sources: Sources,
+        services: &[&str],
+        tenant: TenantId,
+    ) -> Result<Self, Failure> {
+        if !is_default_state(&sources)? {
+            return Ok(Self::embedded(sources, services, tenant).await?);
+        }
+        let folder =
+            tempfile::tempdir().map_err(Failure::local("cannot make a temporary folder"))?;
+        let sources = sources.set("state.folder", folder.path().to_string_lossy());
+        let mut world = Self::embedded(sources, services, tenant).await?;
+        world.folder = Some(folder);
+        Ok(world)
     }
 
     /// Opens the bus of a running system; there is nothing to see on the bus of a process that just began.
@@ -144,14 +218,21 @@ impl World {
         sources: Sources,
         services: &[&str],
         tenant: TenantId,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, OpenError> {
         let sources = sources.set("http.listen", "").set("grpc.listen", "");
-        let running = host(sources)
-            .only(services.iter().copied())
-            .start()
-            .await
-            .map_err(|error| refused(&error))?;
-        running.ready().await;
+        let started = host(sources).only(services.iter().copied()).start().await;
+        let running = started.map_err(|error| match error {
+            HostError::State { folder, source } if source.kind() == ErrorKind::ResourceBusy => {
+                OpenError::Served(PathBuf::from(folder))
+            }
+            other => OpenError::Failed(refused(&other)),
+        })?;
+        if tokio::time::timeout(READY, running.ready()).await.is_err() {
+            return Err(OpenError::Failed(Failure::Unreachable {
+                what: format!("the services were not ready within {} s", READY.as_secs()),
+                advice: "Run `dray up` and look at /ready, which names what is missing.".to_owned(),
+            }));
+        }
         let context = running.context();
         Ok(Self {
             bus: context.bus.clone(),
@@ -159,6 +240,7 @@ impl World {
             clock: context.clock.clone(),
             tenant,
             running: Some(running),
+            folder: None,
         })
     }
 
@@ -187,6 +269,7 @@ impl World {
             clock,
             tenant,
             running: None,
+            folder: None,
         })
     }
 

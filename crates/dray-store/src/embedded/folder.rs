@@ -89,6 +89,11 @@ impl Folder {
         })
     }
 
+    /// Where it is.
+    pub(super) fn root(&self) -> &Path {
+        self.layout.root()
+    }
+
     /// Creates the bucket, if it is missing. Whether it was.
     pub(super) fn create_bucket(&self, bucket: &str) -> io::Result<bool> {
         match fs::create_dir(self.layout.bucket(bucket)) {

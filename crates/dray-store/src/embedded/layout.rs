@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! lock                          held by the process that serves the folder
+//! endpoint.json                 its port and credentials, for the owner only
 //! tmp/<uuid>                    files being written; emptied at start
 //! objects/<bucket>/<key>@       one file per object; each component of the key is encoded
 //! uploads/<bucket>/<uuid>/      one multipart upload: `upload` and one file per part
@@ -35,8 +36,16 @@ impl Layout {
         }
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(super) fn lock(&self) -> PathBuf {
         self.root.join("lock")
+    }
+
+    pub(super) fn identity(&self) -> PathBuf {
+        self.root.join("endpoint.json")
     }
 
     pub(super) fn temporary(&self) -> PathBuf {

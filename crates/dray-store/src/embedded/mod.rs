@@ -10,6 +10,7 @@
 mod api;
 mod error;
 mod folder;
+mod identity;
 mod incoming;
 mod layout;
 mod listing;
@@ -25,16 +26,22 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use dray_types::Secret;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use crate::options::Options;
 use api::Api;
 use folder::Folder;
+use identity::Identity;
+
+const LOOPBACK: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
+
+/// How to reach the process that serves `folder`, as it said when it started. Whether it still runs is not known.
+pub fn serving(folder: &Path) -> io::Result<Options> {
+    Ok(Identity::read(folder)?.options())
+}
 
 /// A running endpoint. Dropping it stops it without waiting; [`EmbeddedS3::stop`] lets requests finish.
 #[derive(Debug)]
@@ -45,41 +52,38 @@ pub struct EmbeddedS3 {
 }
 
 impl EmbeddedS3 {
-    /// Serves `folder` on a free loopback port, with new credentials. The options are what a client needs; the bucket
-    /// is there already.
+    /// Serves `folder` on loopback. Port and credentials are those of the last start where the port is still free, so
+    /// that links stay good; otherwise new ones. The options are what a client needs; the bucket is there already.
     ///
-    /// Fails when the folder cannot be written, or when another endpoint serves it.
+    /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
+    /// [`serving`] tells how to reach that one.
     pub async fn start(folder: &Path) -> io::Result<(Self, Options)> {
         Self::with_capacity(folder, u64::MAX).await
     }
 
     /// Like [`EmbeddedS3::start`], but refuses to hold more than `capacity` bytes, as a full disk would.
     pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, Options)> {
-        let options = Options {
-            access_key: Secret::new(Uuid::new_v4().simple().to_string()),
-            secret_key: Secret::new(format!(
-                "{}{}",
-                Uuid::new_v4().simple(),
-                Uuid::new_v4().simple()
-            )),
-            ..Options::default()
-        };
         let root = folder.to_owned();
-        let bucket = options.bucket.clone();
-        let folder = incoming::blocking(move || {
+        let (folder, mut identity) = incoming::blocking(move || {
             let folder = Folder::open(&root, capacity)?;
-            folder.create_bucket(&bucket)?;
-            io::Result::Ok(folder)
+            folder.create_bucket(&Options::default().bucket)?;
+            io::Result::Ok((folder, Identity::of(&root)?))
         })
         .await?;
+        let listener = match tokio::net::TcpListener::bind((LOOPBACK, identity.port)).await {
+            Ok(listener) => listener,
+            Err(_taken) => tokio::net::TcpListener::bind((LOOPBACK, 0)).await?,
+        };
+        let address = listener.local_addr()?;
+        identity.port = address.port();
+        identity.write(folder.root())?;
+        let options = identity.options();
 
         let mut service = S3ServiceBuilder::new(Api::new(Arc::new(folder)));
         service.set_auth(SimpleAuth::from_single(
             options.access_key.expose(),
             options.secret_key.expose(),
         ));
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
-        let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         tasks.spawn(server::serve(
@@ -92,10 +96,6 @@ impl EmbeddedS3 {
             address,
             stop,
             tasks,
-        };
-        let options = Options {
-            endpoint: format!("http://{address}"),
-            ..options
         };
         Ok((endpoint, options))
     }

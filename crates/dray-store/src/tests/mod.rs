@@ -9,6 +9,7 @@ mod multipart;
 mod options;
 mod presigned;
 mod race;
+mod restart;
 mod stored;
 mod trouble;
 
@@ -95,7 +96,10 @@ impl World {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     folders.push(path);
-                } else if path.file_name().unwrap() != "lock" {
+                } else if !["lock", "endpoint.json"]
+                    .iter()
+                    .any(|kept| path.ends_with(kept))
+                {
                     let relative = path.strip_prefix(self.folder.path()).unwrap();
                     files.push(relative.to_str().unwrap().to_owned());
                 }

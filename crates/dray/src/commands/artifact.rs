@@ -168,7 +168,7 @@ async fn url(
     }
     if global.s3.is_none() && !global.json {
         crate::outcome::note(
-            "The embedded store serves this link only while a `dray up` with the same --state runs.",
+            "The embedded store serves this link while a `dray up` with the same --state runs.",
         );
     }
     Ok(())

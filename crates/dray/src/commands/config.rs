@@ -6,7 +6,7 @@ use crate::world;
 
 /// Checks or shows.
 pub(crate) fn run(global: &Global, config: &Config) -> Result<(), Failure> {
-    let loaded = world::load(&world::sources(global)?)?;
+    let loaded = world::load(&world::with_home(world::sources(global)?)?)?;
     for warning in loaded.warnings() {
         note(&format!("warning: {warning}"));
     }

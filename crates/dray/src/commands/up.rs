@@ -10,7 +10,7 @@ use serde_json::json;
 /// Starts the wanted services, tells where they listen, and stops them in order on SIGTERM or SIGINT. A second
 /// signal ends the process at once.
 pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
-    let mut sources = world::sources(global)?;
+    let mut sources = world::with_home(world::sources(global)?)?;
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
     }

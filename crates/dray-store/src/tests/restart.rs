@@ -1,0 +1,56 @@
+//! A folder that is served again, and by two.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::embedded::{EmbeddedS3, serving};
+
+#[tokio::test]
+async fn port_and_credentials_survive_a_restart_so_that_links_stay_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, before) = EmbeddedS3::start(folder.path()).await.unwrap();
+    server.stop().await;
+    let (_server, after) = EmbeddedS3::start(folder.path()).await.unwrap();
+    assert_eq!(after.endpoint, before.endpoint);
+    assert_eq!(after.access_key, before.access_key);
+    assert_eq!(after.secret_key, before.secret_key);
+}
+
+#[tokio::test]
+async fn a_port_that_was_taken_meanwhile_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, before) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let address = server.address();
+    server.stop().await;
+    let _taken = std::net::TcpListener::bind(address).unwrap();
+    let (_server, after) = EmbeddedS3::start(folder.path()).await.unwrap();
+    assert_ne!(after.endpoint, before.endpoint);
+}
+
+#[tokio::test]
+async fn a_second_process_is_told_how_to_reach_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let refused = EmbeddedS3::start(folder.path()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+    let found = serving(folder.path()).unwrap();
+    assert_eq!(
+        (&found.endpoint, &found.access_key),
+        (&options.endpoint, &options.access_key)
+    );
+}
+
+#[tokio::test]
+async fn credentials_are_for_the_owner_only_and_damage_means_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, before) = EmbeddedS3::start(folder.path()).await.unwrap();
+    server.stop().await;
+    let file = folder.path().join("endpoint.json");
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    std::fs::write(&file, "{").unwrap();
+    let (_server, after) = EmbeddedS3::start(folder.path()).await.unwrap();
+    assert_ne!(after.access_key, before.access_key);
+}
