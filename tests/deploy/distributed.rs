@@ -177,8 +177,9 @@ impl Service {
     /// Ends it as Kubernetes and Compose do.
     #[track_caller]
     fn end(mut self) {
-        let pid = self.process.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        // The shell's own: a small machine has no program of that name.
+        let kill = format!("kill -TERM {}", self.process.id());
+        let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(sent.success());
         let status = self.process.wait().unwrap();
         assert!(status.success(), "{status}");

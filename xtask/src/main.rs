@@ -76,7 +76,7 @@ enum Command {
     /// Feeds parsers of untrusted bytes with mutated input until a finding or the time is up.
     Fuzz {
         /// Minutes for each target.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
         minutes: u64,
         /// The target; all of them, one after another, without it.
         target: Option<String>,
