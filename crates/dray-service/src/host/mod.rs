@@ -7,6 +7,7 @@ mod hosted;
 mod memory;
 mod open;
 mod running;
+mod serve;
 mod start;
 mod stop;
 

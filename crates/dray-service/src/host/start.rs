@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{Topology, WorkSettings};
+use dray_bus::Topology;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,9 +15,8 @@ use super::running::{Http, Running, Stage, Tasks};
 use super::{Common, Host, HostError, Hosting, Plan, memory};
 use crate::Context;
 use crate::config::Loaded;
-use crate::grpc::Endpoint;
-use crate::health::{Health, Probe, free_disk, run_probes};
-use crate::router::{Answering, Metrics, pull_while_ready, read};
+use crate::health::Health;
+use crate::router::Metrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
 
@@ -271,155 +270,6 @@ async fn watch(health: Health) {
     loop {
         ticks.tick().await;
         health.tick();
-    }
-}
-
-impl Running {
-    /// Subscribed, serving.
-    async fn open(
-        &mut self,
-        listeners: &mut Listeners,
-        sections: &Sections,
-    ) -> Result<(), HostError> {
-        self.subscribe().await?;
-        self.serve_grpc(listeners, sections)?;
-        self.stages.push(Stage::Subscribed);
-        self.pull(sections);
-        self.check_readiness(sections);
-        self.health.set_started();
-        self.stages.push(Stage::Serving);
-        tracing::info!(addresses = ?self.addresses, "started");
-        Ok(())
-    }
-
-    /// Listens for every call of every service.
-    async fn subscribe(&mut self) -> Result<(), HostError> {
-        for service in &self.services {
-            for call in &service.calls {
-                let responder = self
-                    .context
-                    .bus
-                    .respond_to(&call.subject, service.name)
-                    .await?;
-                self.tasks.readers.spawn(read(
-                    responder,
-                    Arc::clone(call),
-                    self.tasks.handlers.clone(),
-                    self.tasks.drain.clone(),
-                    self.tasks.kill.clone(),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn serve_grpc(
-        &mut self,
-        listeners: &mut Listeners,
-        sections: &Sections,
-    ) -> Result<(), HostError> {
-        let Some(listener) = listeners.grpc.take() else {
-            return Ok(());
-        };
-        let calls: Vec<Arc<Answering>> = self
-            .services
-            .iter()
-            .flat_map(|service| service.calls.iter().cloned())
-            .collect();
-        let endpoint = Endpoint::new(
-            self.context.clock.clone(),
-            sections.grpc.default_timeout,
-            self.tasks.handlers.clone(),
-            self.tasks.kill.clone(),
-            &calls,
-        );
-        let drain = self.tasks.drain.clone();
-        let server = endpoint.serve(listener, &calls, async move { drain.cancelled().await })?;
-        self.tasks.grpc.spawn(async move {
-            if let Err(error) = server.await {
-                tracing::error!(error = %super::Chain(&error), "the gRPC endpoint ended");
-            }
-        });
-        let (status, health) = (endpoint.clone(), self.health.clone());
-        self.tasks.checks.spawn(async move {
-            loop {
-                status.set_serving(health.is_ready()).await;
-                if health.is_ready() {
-                    health.wait_unready().await;
-                } else {
-                    health.wait_ready().await;
-                }
-            }
-        });
-        self.grpc = Some(endpoint);
-        Ok(())
-    }
-
-    /// Pulls work of every service that consumes some, whenever the process is ready.
-    fn pull(&mut self, sections: &Sections) {
-        for service in &mut self.services {
-            for work in service.work.drain(..) {
-                self.tasks.pullers.spawn(pull_while_ready(
-                    work,
-                    self.context.bus.clone(),
-                    work_settings(sections, &self.context),
-                    self.health.clone(),
-                    self.tasks.pull.clone(),
-                ));
-            }
-        }
-    }
-
-    /// Begins the rounds of readiness checks.
-    fn check_readiness(&mut self, sections: &Sections) {
-        let bus = self.context.bus.clone();
-        let store = self.context.store.clone();
-        let folder = sections.state.folder.clone();
-        let (percent, enough) = (
-            sections.limits.free_disk_percent,
-            sections.limits.free_disk_enough,
-        );
-        let mut probes = vec![
-            Probe::new("bus", move || {
-                let bus = bus.clone();
-                async move { bus.round_trip().await.map_err(|error| error.to_string()) }
-            }),
-            Probe::new("store", move || {
-                let store = store.clone();
-                async move {
-                    store
-                        .probe()
-                        .await
-                        .map_err(|_| "the object store does not answer".to_owned())
-                }
-            }),
-        ];
-        if sections.uses_disk() {
-            probes.push(Probe::new("disk", move || {
-                let result = free_disk(&folder, percent, enough);
-                async move { result }
-            }));
-        }
-        for service in &mut self.services {
-            probes.append(&mut service.probes);
-        }
-        for probe in &probes {
-            self.health.expect(&probe.name);
-        }
-        let interval = sections.http.check_interval.as_duration();
-        self.tasks
-            .checks
-            .spawn(run_probes(self.health.clone(), probes, interval));
-    }
-}
-
-fn work_settings(sections: &Sections, context: &Context) -> WorkSettings {
-    WorkSettings {
-        concurrency: sections.limits.work as usize,
-        drain: sections.shutdown.grace.as_duration(),
-        owner: context.instance.clone(),
-        service_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..WorkSettings::default()
     }
 }
 

@@ -1,0 +1,335 @@
+//! The common sections of the configuration, their defaults and their checks.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use dray_bus::NatsOptions;
+use dray_types::{ByteSize, Period};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Problem, Section};
+
+/// Which bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BusMode {
+    /// Inside this process: nothing to install, nothing survives a crash.
+    #[default]
+    Embedded,
+    /// NATS with `JetStream`.
+    Nats,
+}
+
+/// How services talk to each other and keep work.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct BusSection {
+    /// `embedded` (inside this process, nothing survives a crash) or `nats`.
+    pub mode: BusMode,
+    /// Connection to NATS, with mode `nats`.
+    pub nats: NatsOptions,
+    /// How long start-up waits for streams and consumers to be as they must be, before it fails.
+    pub wait_for_topology: Period,
+}
+
+impl Default for BusSection {
+    fn default() -> Self {
+        Self {
+            mode: BusMode::Embedded,
+            nats: NatsOptions::default(),
+            wait_for_topology: Period::secs(60),
+        }
+    }
+}
+
+impl Section for BusSection {
+    fn validate(&self) -> Vec<Problem> {
+        if self.mode == BusMode::Nats && self.nats.servers.is_empty() {
+            return vec![Problem::new(
+                "nats.servers",
+                "must name at least one server",
+            )];
+        }
+        Vec::new()
+    }
+}
+
+/// Which store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreMode {
+    /// An S3 endpoint inside this process, on loopback, with its files in the state folder.
+    #[default]
+    Embedded,
+    /// S3 or an S3-compatible server.
+    S3,
+}
+
+/// Where content is kept that is too large for a message.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct StoreSection {
+    /// `embedded` (files in the state folder, served on loopback) or `s3`.
+    pub mode: StoreMode,
+    /// Connection to S3, with mode `s3`.
+    pub s3: dray_store::Options,
+}
+
+impl Section for StoreSection {
+    fn validate(&self) -> Vec<Problem> {
+        match self.mode {
+            StoreMode::Embedded => Vec::new(),
+            StoreMode::S3 => self
+                .s3
+                .problems()
+                .into_iter()
+                .map(|problem| Problem::new(format!("s3.{}", problem.field), problem.reason))
+                .collect(),
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logs, traces and metrics.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TelemetrySection {
+    /// How log lines are written to standard error: `text` or `json`.
+    pub format: LogFormat,
+    /// Which log lines are written: a level (`info`) or directives (`info,dray=debug`).
+    pub level: String,
+    /// OTLP endpoint for traces and metrics over gRPC, such as `http://otel-collector:4317`. Unset: none are
+    /// sent.
+    pub otlp_endpoint: Option<String>,
+    /// Part of the traces that start here and are recorded, 0 to 1. A caller's decision is respected.
+    pub sample_ratio: f64,
+    /// How often metrics are sent to the OTLP endpoint.
+    pub metrics_interval: Period,
+}
+
+impl Default for TelemetrySection {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".to_owned(),
+            otlp_endpoint: None,
+            sample_ratio: 1.0,
+            metrics_interval: Period::secs(60),
+        }
+    }
+}
+
+impl Section for TelemetrySection {
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            problems.push(Problem::new("sample_ratio", "must be between 0 and 1"));
+        }
+        if self
+            .level
+            .parse::<tracing_subscriber::filter::Targets>()
+            .is_err()
+        {
+            problems.push(Problem::new(
+                "level",
+                "must be a level (error, warn, info, debug, trace) or directives such as info,dray=debug",
+            ));
+        }
+        if let Some(endpoint) = &self.otlp_endpoint
+            && !endpoint.starts_with("http://")
+        {
+            problems.push(Problem::new("otlp_endpoint", "must be http://host:port"));
+        }
+        if self.metrics_interval < Period::secs(1) {
+            problems.push(Problem::new("metrics_interval", "must be at least 1s"));
+        }
+        problems
+    }
+}
+
+/// Health and metrics over HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct HttpSection {
+    /// Address of `/live`, `/started`, `/ready` and `/metrics`. Port 0 takes a free port; unset: none is served.
+    pub listen: Option<SocketAddr>,
+    /// How often readiness is checked. Three failures in a row make the process unready, one success ready.
+    pub check_interval: Period,
+}
+
+impl Default for HttpSection {
+    fn default() -> Self {
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 9464))),
+            check_interval: Period::secs(5),
+        }
+    }
+}
+
+impl Section for HttpSection {
+    fn validate(&self) -> Vec<Problem> {
+        if (Period::millis(10)..=Period::secs(10)).contains(&self.check_interval) {
+            return Vec::new();
+        }
+        vec![Problem::new("check_interval", "must be 10ms to 10s")]
+    }
+}
+
+/// The same calls as on the bus, for clients that do not speak NATS. The endpoint trusts its network: the tenant comes
+/// from the request's metadata.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GrpcSection {
+    /// Address of the gRPC endpoint. Port 0 takes a free port; unset: none is served.
+    pub listen: Option<SocketAddr>,
+    /// Deadline of a request that names none (`grpc-timeout` missing).
+    pub default_timeout: Period,
+}
+
+impl Default for GrpcSection {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            default_timeout: Period::secs(60),
+        }
+    }
+}
+
+impl Section for GrpcSection {
+    fn validate(&self) -> Vec<Problem> {
+        if self.default_timeout < Period::secs(1) {
+            return vec![Problem::new("default_timeout", "must be at least 1s")];
+        }
+        Vec::new()
+    }
+}
+
+/// How much a service takes on at once.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LimitsSection {
+    /// Calls that one service of this process handles at one time. As many may wait; more are answered
+    /// `rate_limited` at once.
+    pub calls: u32,
+    /// Calls of one tenant among them.
+    pub calls_per_tenant: u32,
+    /// Work messages that one service of this process handles at one time. A container needs about 13 MiB of memory
+    /// for each call and each work message.
+    pub work: u32,
+    /// Longest deadline that a caller may ask for; a later one is taken as this.
+    pub longest_call: Period,
+    /// Part of the state folder's volume that must be free, in percent; with less the process is not ready and
+    /// pulls no work. Asked only of a process that keeps files.
+    pub free_disk_percent: u8,
+    /// So many bytes free are enough, whatever part of the volume they are.
+    pub free_disk_enough: ByteSize,
+}
+
+impl Default for LimitsSection {
+    fn default() -> Self {
+        Self {
+            calls: 64,
+            calls_per_tenant: 32,
+            work: 12,
+            longest_call: Period::secs(600),
+            free_disk_percent: 20,
+            free_disk_enough: ByteSize::mib(4 * 1024),
+        }
+    }
+}
+
+impl Section for LimitsSection {
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
+        unless(
+            (1..=10_000).contains(&self.calls),
+            "calls",
+            "must be 1 to 10000",
+        );
+        unless(
+            (1..=self.calls).contains(&self.calls_per_tenant),
+            "calls_per_tenant",
+            "must be 1 to `limits.calls`",
+        );
+        unless((1..=256).contains(&self.work), "work", "must be 1 to 256");
+        unless(
+            self.longest_call >= Period::secs(1),
+            "longest_call",
+            "must be at least 1s",
+        );
+        unless(
+            self.free_disk_percent < 100,
+            "free_disk_percent",
+            "must be 0 to 99",
+        );
+        problems
+    }
+}
+
+/// What this process keeps on disk, and what it is called.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct StateSection {
+    /// Folder for everything this process keeps on disk: the files of the embedded store. Created at start.
+    pub folder: PathBuf,
+    /// Name of this process or replica, unique among those that share a bus. Unset: a new one per start.
+    pub instance: Option<String>,
+}
+
+impl Default for StateSection {
+    fn default() -> Self {
+        Self {
+            folder: PathBuf::from("drayage-state"),
+            instance: None,
+        }
+    }
+}
+
+impl Section for StateSection {
+    fn validate(&self) -> Vec<Problem> {
+        match &self.instance {
+            Some(instance) if !dray_types::id::is_subject_token(instance) => vec![Problem::new(
+                "instance",
+                "must be 1 to 64 of a-z, 0-9, _ and -",
+            )],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// How long each part of an orderly stop may take. The cluster's own grace must be longer than both together.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ShutdownSection {
+    /// How long running handlers may go on after the signal.
+    pub grace: Period,
+    /// How long flushing and draining the bus may take afterwards.
+    pub flush: Period,
+}
+
+impl Default for ShutdownSection {
+    fn default() -> Self {
+        Self {
+            grace: Period::secs(40),
+            flush: Period::secs(5),
+        }
+    }
+}
+
+impl Section for ShutdownSection {}
