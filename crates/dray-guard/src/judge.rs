@@ -26,6 +26,8 @@ pub use private::{PrivateRangeError, PrivateRanges};
 
 /// Most CNAME records in an answer (D-8).
 pub const MOST_CNAMES: usize = 8;
+/// Most addresses in an answer; nobody who serves files needs more.
+pub const MOST_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
 pub const MOST_PINNED: usize = 8;
 
@@ -109,8 +111,8 @@ impl Judge {
     /// Judges everything DNS answered (D-4, D-5, D-8). `port` is the port of the URL.
     ///
     /// # Errors
-    /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long;
-    /// `dns_not_found` when there is no address; `connect_failed` when there is none of a family that is used here.
+    /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long, or for
+    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` when there is no address; `connect_failed` when there is none of a family that is used here.
     pub fn judge_answer(
         &self,
         answer: &Answer,
@@ -126,7 +128,12 @@ impl Judge {
                 .iter()
                 .try_for_each(|target| self.check_cname(target))
         };
+        let is_blocked = judged.iter().any(|one| one.class.is_blocked());
         match chain {
+            Ok(()) if judged.len() > MOST_ADDRESSES && !is_blocked => Err(Refusal {
+                code: Code::DnsFailure,
+                judged,
+            }),
             Ok(()) => self.decide(judged, port, hop),
             Err(code) => Err(Refusal { code, judged }),
         }

@@ -44,14 +44,9 @@ impl Block<u128> {
 
 const fn v4(octets: [u8; 4], prefix: u8, name: &'static str, source: &'static str) -> Block<u32> {
     let first = u32::from_be_bytes(octets);
-    let hosts = match prefix {
-        0 => u32::MAX,
-        32 => 0,
-        _ => (1 << (32 - prefix)) - 1,
-    };
     Block {
         first,
-        last: first | hosts,
+        last: first + u32::MAX.unbounded_shr(prefix as u32),
         prefix,
         name,
         source,
@@ -67,17 +62,12 @@ const fn v6(
     let mut first = 0;
     let mut rest: &[u16] = &segments;
     while let [segment, after @ ..] = rest {
-        first = (first << 16) | *segment as u128;
+        first = first * 0x1_0000 + *segment as u128;
         rest = after;
     }
-    let hosts = match prefix {
-        0 => u128::MAX,
-        128 => 0,
-        _ => (1 << (128 - prefix)) - 1,
-    };
     Block {
         first,
-        last: first | hosts,
+        last: first + u128::MAX.unbounded_shr(prefix as u32),
         prefix,
         name,
         source,

@@ -1,5 +1,6 @@
 //! The outcome of a judgement: addresses that may be connected to, or a refusal with its reasons.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::addrclass::Class;
@@ -79,14 +80,13 @@ impl Pinned {
         port: u16,
         config: &JudgeConfig,
     ) -> Self {
-        let mut unique: Vec<Judged> = Vec::with_capacity(judged.len());
-        for one in &judged {
-            let is_used = one.address.is_ipv4() || !config.ipv4_only;
-            if is_used && !unique.contains(one) {
-                unique.push(*one);
-            }
-        }
-        let (v4, v6): (Vec<_>, Vec<_>) = unique.into_iter().partition(|one| one.address.is_ipv4());
+        let mut seen = HashSet::new();
+        let unique = judged
+            .iter()
+            .filter(|one| one.address.is_ipv4() || !config.ipv4_only)
+            .filter(|one| seen.insert(one.address))
+            .copied();
+        let (v4, v6): (Vec<_>, Vec<_>) = unique.partition(|one| one.address.is_ipv4());
         let (preferred, other) = if config.ipv6_first {
             (v6, v4)
         } else {
