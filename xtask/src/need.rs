@@ -43,6 +43,12 @@ pub(crate) const TEST: &[Need] = &[
         reason: "clients in another language prove the contracts",
     },
     Need {
+        program: "kill",
+        probes: &[&["kill", "-l"]],
+        package: "procps",
+        reason: "services are ended as an operator ends them",
+    },
+    Need {
         program: "docker compose",
         probes: &[
             &["docker", "compose", "version"],
