@@ -30,6 +30,8 @@ pub enum Reply {
     Truncated(Vec<(String, RData)>),
     /// These records, as the answer to another question.
     WrongQuestion(Vec<(String, RData)>),
+    /// Over UDP an empty answer with the truncation bit; over TCP these records, as the answer to another question.
+    TruncatedThenWrong(Vec<(String, RData)>),
     /// A datagram with the wrong id and the first records, then the right one with the second records.
     SpoofedFirst(Vec<(String, RData)>, Vec<(String, RData)>),
 }
@@ -200,18 +202,15 @@ impl Zone {
             Reply::Silence => Vec::new(),
             Reply::Garbage => return vec![garbage(question.id)],
             Reply::Code(code) => vec![respond(&question, query, code, Vec::new())],
-            Reply::Records(records) => {
-                vec![respond(&question, query, ResponseCode::NoError, records)]
-            }
-            Reply::Truncated(records) if tcp => {
-                vec![respond(&question, query, ResponseCode::NoError, records)]
-            }
-            Reply::Truncated(_) => {
+            Reply::Truncated(_) | Reply::TruncatedThenWrong(_) if !tcp => {
                 let mut message = respond(&question, query, ResponseCode::NoError, Vec::new());
                 message.metadata.truncation = true;
                 vec![message]
             }
-            Reply::WrongQuestion(records) => {
+            Reply::Records(records) | Reply::Truncated(records) => {
+                vec![respond(&question, query, ResponseCode::NoError, records)]
+            }
+            Reply::WrongQuestion(records) | Reply::TruncatedThenWrong(records) => {
                 let other = Query::query(Name::from_str("other.test.").unwrap_or_default(), key.1);
                 vec![respond(&question, &other, ResponseCode::NoError, records)]
             }

@@ -175,3 +175,16 @@ async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
         "ok"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn section_15_a_host_that_is_silent_is_refused_for_a_while() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fetcher = fixture.fetcher();
+    let request = request("http://files.example.org/");
+    for _ in 0..5 {
+        assert_eq!(run(&fetcher, &request).await.end(), ("timeout", "head"));
+    }
+    assert_eq!(run(&fetcher, &request).await.code(), "overloaded");
+    assert_eq!(fixture.world.dialled().len(), 5);
+}

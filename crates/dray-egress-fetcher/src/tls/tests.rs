@@ -3,6 +3,7 @@
 use dray_guard::CanonicalUrl;
 use dray_testkit::tls::{Authority, Offer};
 use rustls::version::TLS13;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
@@ -44,8 +45,12 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
         let name = host("files.example.org");
         let (shaken, accepted) =
             tokio::join!(tls.handshake(Box::new(near), &name), acceptor.accept(far));
-        let (_, session) = shaken.unwrap();
-        let accepted = accepted.unwrap();
+        let (mut stream, session) = shaken.unwrap();
+        let mut accepted = accepted.unwrap();
+        // The tickets with which a session could be resumed come with the first bytes.
+        accepted.write_all(b"x").await.unwrap();
+        accepted.flush().await.unwrap();
+        stream.read_u8().await.unwrap();
         let server = accepted.get_ref().1;
         assert_eq!(session.version, "TLSv1.3");
         assert_eq!(server.alpn_protocol(), Some(b"http/1.1".as_slice()));
