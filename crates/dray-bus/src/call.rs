@@ -10,6 +10,7 @@ use dray_proto::{Call, MESSAGE_LIMIT, v1};
 use dray_types::{Fault, FaultCode, Retry};
 use prost::Message as _;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 pub(crate) use self::area::Area;
 use crate::backend::{CONNECTION_LOST, Inbox, Message, NO_RESPONDERS, Outgoing};
@@ -33,7 +34,8 @@ pub(crate) async fn call<'a, C: Call>(
 ) -> Result<C::Reply, CallError> {
     let begun = Instant::now();
     let mut attempt = Attempt::new::<C>(bus, meta, request, observe)?;
-    let result = attempt.run().await;
+    let span = request_span(&attempt.message);
+    let result = attempt.run().instrument(span).await;
     let answered = attempt.finish(&result);
     let result = result.and_then(|payload| {
         C::Reply::decode(payload).map_err(|error| CallError::Reply(ReplyError::Decode(error)))
@@ -113,6 +115,7 @@ impl<'a> Attempt<'a> {
                 area: C::AREA,
                 meta,
                 armed: false,
+                settled: false,
             },
             message,
             observe,
@@ -265,11 +268,24 @@ impl<'a> Attempt<'a> {
             }
         };
         let mut abandoned = self.abandoned;
+        abandoned.settled = true;
         if answered {
             abandoned.disarm();
         }
         abandoned
     }
+}
+
+fn request_span(message: &Outgoing) -> tracing::Span {
+    tracing::info_span!(
+        "request",
+        otel.name = %format_args!("request {}", message.subject),
+        otel.kind = "client",
+        messaging.system = "nats",
+        messaging.operation.r#type = "request",
+        messaging.destination.name = message.subject,
+        dray.operation_id = message.headers.get(headers::OPERATION).unwrap_or_default(),
+    )
 }
 
 /// Reads a final reply.
@@ -303,6 +319,8 @@ struct Abandoned<'a> {
     meta: &'a Meta,
     /// Whether somebody may be working on it.
     armed: bool,
+    /// Whether the area knows how the call went.
+    settled: bool,
 }
 
 impl Abandoned<'_> {
@@ -317,6 +335,9 @@ impl Abandoned<'_> {
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
+        if !self.settled {
+            self.bus.area(self.area).undecided();
+        }
         let Some(runtime) = tokio::runtime::Handle::try_current()
             .ok()
             .filter(|_| self.armed)

@@ -14,6 +14,8 @@ use crate::topology::LEDGER;
 const MIN_PAYLOAD: usize = 256 * 1024;
 /// Largest difference between the local clock and the server's (7.1).
 const MAX_SKEW_MS: i64 = 2_000;
+/// How often the clocks are compared.
+const SKEW_EVERY_MS: u64 = 30_000;
 /// How long the last replies may take when the bus is drained.
 pub(crate) const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
@@ -29,6 +31,7 @@ struct Shared {
     refused: Mutex<Vec<String>>,
     refusals: watch::Sender<u64>,
     skew_ms: AtomicI64,
+    skew_measured_ms: AtomicU64,
 }
 
 /// Refused subjects that are remembered.
@@ -54,6 +57,16 @@ impl Health {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Whether the clocks should be compared again; at most once in a while.
+    pub(crate) fn wants_skew(&self, now_ms: u64) -> bool {
+        let last = self.shared.skew_measured_ms.load(Ordering::SeqCst);
+        let is_due = now_ms.saturating_sub(last) >= SKEW_EVERY_MS;
+        if is_due {
+            self.shared.skew_measured_ms.store(now_ms, Ordering::SeqCst);
+        }
+        is_due
     }
 
     /// Notes the difference between a time written by the server just now and the local clock.
@@ -110,6 +123,36 @@ pub(crate) async fn probe(bus: &Bus) -> Result<(), ProbeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_clock_that_is_off_by_more_than_two_seconds_makes_the_service_unready() {
+        let clock = dray_types::Clock::system();
+        let bus = Bus::in_process(clock, &crate::conformance::meter());
+        bus.apply_topology(&crate::conformance::small(|_| {}))
+            .await
+            .unwrap();
+        for (server_ms, local_ms, ready) in [
+            (10_000, 12_000, true),
+            (10_000, 12_001, false),
+            (12_001, 10_000, false),
+            (10_000, 10_000, true),
+        ] {
+            bus.inner.health.skew(server_ms, local_ms);
+            assert_eq!(
+                bus.round_trip().await.is_ok(),
+                ready,
+                "{server_ms} {local_ms}"
+            );
+        }
+    }
+
+    #[test]
+    fn clocks_are_compared_now_and_then() {
+        let health = Health::default();
+        assert!(health.wants_skew(1_000_000));
+        assert!(!health.wants_skew(1_000_000 + SKEW_EVERY_MS - 1));
+        assert!(health.wants_skew(1_000_000 + SKEW_EVERY_MS));
+    }
 
     #[tokio::test]
     async fn a_refusal_is_seen_by_whoever_waits_for_that_subject() {

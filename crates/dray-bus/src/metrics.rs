@@ -4,6 +4,11 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 
+/// Bounds of histograms of seconds.
+const SECONDS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+
 /// Every instrument of the bus.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -54,32 +59,117 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
+    #[expect(clippy::too_many_lines, reason = "a list: each instrument with its meaning")]
     pub(crate) fn new(meter: &Meter) -> Self {
-        let counter = |name: &'static str| meter.u64_counter(name).build();
-        let seconds = |name: &'static str| meter.f64_histogram(name).with_unit("s").build();
+        let counter = |name: &'static str, meaning: &'static str| {
+            meter.u64_counter(name).with_description(meaning).build()
+        };
+        let seconds = |name: &'static str, meaning: &'static str| {
+            meter
+                .f64_histogram(name)
+                .with_unit("s")
+                .with_description(meaning)
+                .with_boundaries(SECONDS.to_vec())
+                .build()
+        };
+        let age = |name: &'static str, meaning: &'static str| {
+            meter
+                .f64_gauge(name)
+                .with_unit("s")
+                .with_description(meaning)
+                .build()
+        };
+        let gauge = |name: &'static str, meaning: &'static str| {
+            meter.u64_gauge(name).with_description(meaning).build()
+        };
+        let attempts = meter
+            .u64_histogram("dray_attempts")
+            .with_description("Real attempts of work that ended.")
+            .with_boundaries(vec![1.0, 2.0, 3.0, 4.0, 5.0, 10.0]);
         Self {
-            publish_total: counter("dray_publish_total"),
-            publish_seconds: seconds("dray_publish_seconds"),
-            call_total: counter("dray_call_total"),
-            call_seconds: seconds("dray_call_seconds"),
-            call_retries_total: counter("dray_call_retries_total"),
-            call_late_replies_total: counter("dray_call_late_replies_total"),
-            process_total: counter("dray_process_total"),
-            process_seconds: seconds("dray_process_seconds"),
-            redelivered_total: counter("dray_redelivered_total"),
-            attempts: meter.u64_histogram("dray_attempts").build(),
-            lease_lost_total: counter("dray_lease_lost_total"),
-            ledger_regression_total: counter("dray_ledger_regression_total"),
-            dead_total: counter("dray_dead_total"),
-            dead_oldest_seconds: meter.f64_gauge("dray_dead_oldest_seconds").build(),
-            consumer_pending: meter.u64_gauge("dray_consumer_pending").build(),
-            ack_pending: meter.u64_gauge("dray_ack_pending").build(),
-            oldest_unfinished_seconds: meter.f64_gauge("dray_oldest_unfinished_seconds").build(),
-            stranded_total: counter("dray_stranded_total"),
-            disconnects_total: counter("dray_bus_disconnects_total"),
-            slow_consumer_total: counter("dray_slow_consumer_total"),
-            permission_violation_total: counter("dray_permission_violation_total"),
-            topology_mismatch: meter.u64_gauge("dray_topology_mismatch").build(),
+            publish_total: counter(
+                "dray_publish_total",
+                "Work, events and audit events published, by result (ok, duplicate, timeout, full, error).",
+            ),
+            publish_seconds: seconds(
+                "dray_publish_seconds",
+                "Seconds until a publish was acknowledged or given up.",
+            ),
+            call_total: counter(
+                "dray_call_total",
+                "Calls made, by area and result (ok, fault, no_responder, timeout, circuit_open, too_large, bad_reply, \
+                 transport).",
+            ),
+            call_seconds: seconds(
+                "dray_call_seconds",
+                "Seconds a caller waited, retries included, by area.",
+            ),
+            call_retries_total: counter(
+                "dray_call_retries_total",
+                "Tries of calls after the first, by area.",
+            ),
+            call_late_replies_total: counter(
+                "dray_call_late_replies_total",
+                "Replies that nobody waited for any more.",
+            ),
+            process_total: counter(
+                "dray_process_total",
+                "Deliveries of work that were processed, by outcome.",
+            ),
+            process_seconds: seconds(
+                "dray_process_seconds",
+                "Seconds from delivery to acknowledgement.",
+            ),
+            redelivered_total: counter(
+                "dray_redelivered_total",
+                "Deliveries that were not the first of their message.",
+            ),
+            attempts: attempts.build(),
+            lease_lost_total: counter(
+                "dray_lease_lost_total",
+                "Leases that another worker had taken over.",
+            ),
+            ledger_regression_total: counter(
+                "dray_ledger_regression_total",
+                "Redelivered messages that are older than their ledger entry.",
+            ),
+            dead_total: counter(
+                "dray_dead_total",
+                "Work given up as dead letters, by code of the last failure.",
+            ),
+            dead_oldest_seconds: age("dray_dead_oldest_seconds", "Age of the oldest dead letter."),
+            consumer_pending: gauge(
+                "dray_consumer_pending",
+                "Messages not handed out yet, by consumer.",
+            ),
+            ack_pending: gauge(
+                "dray_ack_pending",
+                "Messages handed out and not acknowledged, by consumer.",
+            ),
+            oldest_unfinished_seconds: age(
+                "dray_oldest_unfinished_seconds",
+                "Age of the oldest work without a terminal state. Alarm on it.",
+            ),
+            stranded_total: counter(
+                "dray_stranded_total",
+                "Messages that the sweeper found without a terminal state. Alarm on it.",
+            ),
+            disconnects_total: counter(
+                "dray_bus_disconnects_total",
+                "Connections to the bus that were lost.",
+            ),
+            slow_consumer_total: counter(
+                "dray_slow_consumer_total",
+                "Subscriptions that dropped messages. Each is a bug.",
+            ),
+            permission_violation_total: counter(
+                "dray_permission_violation_total",
+                "Subjects that the server refused to this identity.",
+            ),
+            topology_mismatch: gauge(
+                "dray_topology_mismatch",
+                "Fields of streams and consumers that differ from what they must be.",
+            ),
         }
     }
 

@@ -200,8 +200,7 @@ impl Sweeper {
         let mut job = Job::new(&self.bus, &envelope);
         job.read().await?;
         let record = job.record();
-        let superseded = envelope.redrives < record.redrives;
-        if superseded || record.state() == v1::LedgerState::Reported {
+        if record::is_over(&record, envelope.redrives) {
             return Ok(Verdict::Ended);
         }
         let now_ms = self.bus.now_ms();

@@ -1,5 +1,10 @@
 //! What happens on the bus can be counted from outside.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot go on fails the test"
+)]
+
 use std::time::Duration;
 
 use dray_bus::{

@@ -24,6 +24,7 @@ on_both!(
     an_overloaded_responder_is_asked_again_with_the_same_operation,
     a_fault_that_says_never_is_not_asked_again,
     requests_and_replies_keep_to_the_message_limit,
+    an_area_that_never_answers_rests_and_is_probed,
 );
 
 pub(super) const SUBJECT: &str = "dray.egress.v1.fetch";
@@ -246,4 +247,39 @@ async fn requests_and_replies_keep_to_the_message_limit(world: World) {
         matches!(error, CallError::TooLarge { size, limit } if size == limit + 1),
         "{error}"
     );
+}
+
+async fn an_area_that_never_answers_rests_and_is_probed(world: World) {
+    let _serving = serve(responder(&world.bus).await, |incoming| async move {
+        let asked: v1::FetchRequest = incoming.decode().unwrap();
+        match asked.url.as_str() {
+            "silence" => incoming.abandon(),
+            _ => incoming.answer(Ok(reply("awake"))).await,
+        }
+    });
+    let silence = request("silence");
+    for _ in 0..20 {
+        let error = world
+            .bus
+            .call(&within(&world, 20), &silence)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, CallError::Timeout(_)), "{error}");
+    }
+    let resting = world.bus.call(&within(&world, 5_000), &request("")).await;
+    assert!(
+        matches!(resting, Err(CallError::CircuitOpen(_))),
+        "{resting:?}"
+    );
+    let world = &world;
+    dray_testkit::eventually("the rest to end", async || {
+        // A probe that is dropped half-way must leave room for the next one.
+        let meta = within(world, 5_000);
+        let dropped = world.bus.call(&meta, &silence);
+        let dropped = tokio::time::timeout(Duration::from_millis(5), dropped).await;
+        dropped.is_err().then_some(())
+    })
+    .await;
+    let answer = world.bus.call(&within(world, 5_000), &request("")).await;
+    assert_eq!(answer.unwrap().name, "awake");
 }

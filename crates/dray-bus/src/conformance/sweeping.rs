@@ -15,6 +15,7 @@ on_both!(
     the_sweeper_ends_what_nobody_finishes,
     the_sweeper_tells_what_nobody_told,
     the_sweeper_knows_what_ran_out_of_deliveries,
+    the_sweeper_ends_a_restart_that_nobody_took,
 );
 
 async fn sweep(sweeper: &mut Sweeper) -> SweepReport {
@@ -124,4 +125,26 @@ async fn the_sweeper_knows_what_ran_out_of_deliveries(world: World) {
         reported(&world, &meta).await.terminal(),
         TerminalState::DeadLettered
     );
+}
+
+async fn the_sweeper_ends_a_restart_that_nobody_took(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let mut sweeper = Sweeper::new(world.bus.clone());
+    let now_ms = world.clock.now_ms();
+    let meta = world
+        .meta("op")
+        .with_deadline(Deadline::from_unix_ms(now_ms - 61_000));
+    world
+        .bus
+        .publish_work(&meta, &tool_call("works"))
+        .await
+        .unwrap();
+    assert_eq!(sweep(&mut sweeper).await.buried, 1);
+    let letters = world.bus.dead_letters();
+    let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
+    let passed = Deadline::from_unix_ms(now_ms - 61_000);
+    letters.redrive(sequence, Some(passed)).await.unwrap();
+    assert_eq!(sweep(&mut sweeper).await.buried, 1);
+    assert_eq!(reported(&world, &meta).await.redrives, 1);
+    assert_eq!(letters.list(1, 10).await.unwrap().len(), 2);
 }

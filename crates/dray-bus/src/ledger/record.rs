@@ -70,6 +70,15 @@ pub(crate) fn lease_left(record: &v1::LedgerRecord, now_ms: u64) -> Duration {
     Duration::from_millis(record.lease_until_ms.saturating_sub(now_ms))
 }
 
+/// Whether a message with this count of restarts has nothing more to say: its work ended and was told, or a later
+/// start took its place.
+pub(crate) fn is_over(record: &v1::LedgerRecord, redrives: u32) -> bool {
+    if redrives > record.redrives && may_restart(record) {
+        return false;
+    }
+    redrives < record.redrives || record.state() == LedgerState::Reported
+}
+
 /// Whether work may be started again on purpose: never what succeeded or may have.
 fn may_restart(record: &v1::LedgerRecord) -> bool {
     match record.state() {
@@ -336,5 +345,22 @@ mod tests {
             ..claimant(2_000)
         };
         assert!(matches!(decide(Some(&live), &early), Decision::Held(_)));
+    }
+
+    #[test]
+    fn a_restart_that_nobody_began_is_not_over() {
+        let end = |terminal| {
+            let ended = ended(&first(), terminal, v1::RecordedEvent::default(), None, 0);
+            reported(&ended)
+        };
+        assert!(is_over(&end(TerminalState::DeadLettered), 0));
+        assert!(!is_over(&end(TerminalState::DeadLettered), 1));
+        assert!(is_over(&end(TerminalState::Done), 1));
+        assert!(!is_over(&first(), 0));
+        let restarted = v1::LedgerRecord {
+            redrives: 2,
+            ..first()
+        };
+        assert!(is_over(&restarted, 1) && !is_over(&restarted, 2));
     }
 }

@@ -173,6 +173,8 @@ impl fmt::Display for Discard {
 mod tests {
     use std::time::Duration;
 
+    use prost::Message as _;
+
     use super::super::{Retention, Topology};
     use super::*;
 
@@ -235,6 +237,23 @@ mod tests {
         check("max_deliver", |spec| spec.max_deliver = 5);
         check("backoff", |spec| spec.backoff.push(Duration::from_secs(1)));
         assert_eq!(consumer(&wanted, None)[0].field, "existence");
+    }
+
+    #[test]
+    fn every_method_of_the_contracts_is_a_call() {
+        let described = prost_types::FileDescriptorSet::decode(dray_proto::DESCRIPTORS).unwrap();
+        let methods: usize = described
+            .file
+            .iter()
+            .flat_map(|file| &file.service)
+            .map(|service| service.method.len())
+            .sum();
+        let calls = call_subjects();
+        let cancels = calls
+            .iter()
+            .filter(|call| call.ends_with(".cancel"))
+            .count();
+        assert_eq!(calls.len() - cancels, methods, "{calls:?}");
     }
 
     #[test]

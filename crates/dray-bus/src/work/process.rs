@@ -168,6 +168,15 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
 
     /// Compares the clocks on the entry that was written just now (7.1).
     async fn compare_clocks(&self) {
+        if !self
+            .shop
+            .bus
+            .inner
+            .health
+            .wants_skew(self.shop.bus.now_ms())
+        {
+            return;
+        }
         let measured = self.job.ledger.server_time(&self.job.envelope.key).await;
         if let Some((server_ms, local_ms)) = measured {
             self.shop.bus.inner.health.skew(server_ms, local_ms);
@@ -177,6 +186,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
     /// Steps 4 to 9.
     async fn work(&mut self) -> Result<&'static str, Stuck> {
         let record = self.job.record();
+        tracing::Span::current().record("dray.attempt", record.attempts);
         let delivery = Delivery {
             meta: self.job.envelope.meta.clone(),
             work: self.work_copy(),
@@ -237,6 +247,7 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
 
     async fn fail(&mut self, failure: Failure) -> Result<Option<&'static str>, Stuck> {
         let Failure { fault, event } = failure;
+        tracing::Span::current().record("dray.code", fault.code.as_str());
         let record = self.job.record();
         let waits = fault.code == FaultCode::RateLimited;
         let delay = match fault.retry {
@@ -394,5 +405,7 @@ fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {
         messaging.consumer.group.name = durable,
         messaging.message.delivery_count = pulled.delivered,
         dray.operation_id = header(headers::OPERATION),
+        dray.attempt = tracing::field::Empty,
+        dray.code = tracing::field::Empty,
     )
 }
