@@ -81,7 +81,7 @@ async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
     let operation = machine.publish(&large).await;
     machine.store.heal();
     let event = machine.event_of(&operation).await;
-    let resolved = event.resolved.clone().unwrap();
+    let resolved = event.resolved.unwrap();
     let content = Content::try_from(resolved.arguments.unwrap()).unwrap();
     assert!(
         matches!(content, Content::Claim(_)),

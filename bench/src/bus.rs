@@ -123,6 +123,7 @@ struct EchoConfig {}
 impl config::Section for EchoConfig {}
 
 impl Echo {
+    #[expect(clippy::unused_async, reason = "the shape of a handler")]
     async fn resolve(
         self: Arc<Self>,
         request: Request<v1::ResolveRequest>,

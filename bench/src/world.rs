@@ -18,7 +18,7 @@ use dray_types::{Deadline, TenantId};
 use futures_util::future::BoxFuture;
 
 /// Time for one measured operation.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Everything that a measurement needs.
 pub(crate) struct World {

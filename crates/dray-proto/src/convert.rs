@@ -25,7 +25,7 @@ pub enum Invalid {
 
 impl Invalid {
     /// An invalid field with the reason of a failed conversion.
-    pub fn field(field: &'static str, reason: impl ToString) -> Self {
+    pub fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Field {
             field,
             reason: reason.to_string(),

@@ -5,6 +5,13 @@
 //! encode to the same bytes. A message that has no file of its present shape gets one, and the test fails so that
 //! somebody looks at it. A file that no longer decodes is a contract that was broken: never rewrite one.
 
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::format_collect,
+    reason = "helpers of tests; nothing else is in here"
+)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

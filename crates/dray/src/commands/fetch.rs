@@ -86,7 +86,7 @@ pub(crate) async fn write_claim(
     claim: &Claim,
     output: &Path,
 ) -> Result<(), Failure> {
-    let deadline = world.deadline(Duration::from_secs(3600));
+    let deadline = world.deadline(Duration::from_hours(1));
     let mut reader = world
         .store()?
         .read(world.tenant(), claim, deadline)

@@ -1,5 +1,7 @@
 //! `dray reference`: the generated pages of `docs/`. `cargo xtask generate` writes them.
 
+use std::fmt::Write as _;
+
 use clap::CommandFactory as _;
 use dray_guard::Code;
 use dray_service::config::Sources;
@@ -45,10 +47,11 @@ fn section(text: &mut String, command: &clap::Command, path: &str) {
         .render_long_help()
         .to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-    text.push_str(&format!(
+    let _ = write!(
+        text,
         "\n## {path}\n\n```text\n{}\n```\n",
         lines.join("\n").trim()
-    ));
+    );
     for sub in command
         .get_subcommands()
         .filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
@@ -64,7 +67,7 @@ fn faults() -> String {
          owning service's list, a sentence for the agent, and retry advice.\n\n| code | meaning |\n|---|---|\n",
     );
     for (code, meaning) in CODES {
-        text.push_str(&format!("| `{code}` | {meaning} |\n"));
+        let _ = writeln!(text, "| `{code}` | {meaning} |");
     }
     text.push_str(
         "\n## egress-fetcher\n\n`{u}` is the URL without user info, query and fragment.\n\n",
@@ -74,10 +77,11 @@ fn faults() -> String {
     for code in EGRESS {
         let fault = code.fault(&url, dray_guard::ShownHost::First("{host}"));
         let retry = if fault.is_retryable() { "yes" } else { "no" };
-        text.push_str(&format!(
-            "| `{}` | `{}` | {retry} | {} |\n",
+        let _ = writeln!(
+            text,
+            "| `{}` | `{}` | {retry} | {} |",
             fault.detail, fault.code, fault.message
-        ));
+        );
     }
     text
 }

@@ -107,7 +107,7 @@ async fn text(world: &World, resolved: v1::ResolvedArguments) -> Result<String, 
     let bytes = match Content::try_from(content).map_err(|_| Fault::internal())? {
         Content::Inline(bytes) => bytes,
         Content::Claim(claim) => {
-            let deadline = world.deadline(Duration::from_secs(600));
+            let deadline = world.deadline(Duration::from_mins(10));
             let reader = world
                 .store()?
                 .read(world.tenant(), &claim, deadline)

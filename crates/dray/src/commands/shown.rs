@@ -33,7 +33,7 @@ fn hide_contents(value: &mut Value) {
             for (name, field) in fields.iter_mut() {
                 match field {
                     Value::String(text) if name == "inline" => {
-                        *field = json!({ "bytes": decoded_length(text) })
+                        *field = json!({ "bytes": decoded_length(text) });
                     }
                     other => hide_contents(other),
                 }

@@ -61,15 +61,15 @@ async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
         );
     }
     check(
-        after["note"] == "Crane 4 is back at noon.\n",
+        text_of(&after, "note") == "Crane 4 is back at noon.\n",
         "text is decoded",
     )?;
     check(
-        after["link"] == "https://files.example.org/prices.csv",
+        text_of(&after, "link") == "https://files.example.org/prices.csv",
         "url references are left alone",
     )?;
     check(
-        after["plain"] == arguments["plain"],
+        after.get("plain") == arguments.get("plain"),
         "ordinary text is not touched",
     )?;
     teller.fact("resolved", after);
@@ -376,6 +376,11 @@ fn untrue(claim: &str) -> Failure {
         dray_types::FaultCode::Internal,
         format!("The demo expected that {claim}."),
     ))
+}
+
+/// A text member of a JSON object; empty when there is none.
+fn text_of<'value>(object: &'value Value, name: &str) -> &'value str {
+    object.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// At most one terminal line of a value.
