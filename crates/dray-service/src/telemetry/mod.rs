@@ -17,9 +17,11 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use prometheus::{Encoder as _, TextEncoder};
-use tracing::Subscriber;
-use tracing_subscriber::filter::Targets;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 
 pub use catalogue::{Catalogue, Instrument, InstrumentGroup, metrics_reference};
 pub use redact::{Redacting, redact};
@@ -131,7 +133,7 @@ impl Telemetry {
         let spans = self
             .traces
             .as_ref()
-            .map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer(SCOPE)));
+            .map(|traces| span_layer(traces.tracer(SCOPE)));
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
             .with_writer(Redacting::new(writer));
@@ -173,6 +175,22 @@ impl Telemetry {
             tracing::warn!(%error, "some metrics were not sent");
         }
     }
+}
+
+/// Records spans. Those of the bus's work loop give log lines their fields, but are not recorded: the bus cannot tie
+/// them to the publisher's trace, and the handler's span (`router::span`), which is, tells the same.
+fn span_layer<S, T>(tracer: T) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    T: opentelemetry::trace::Tracer + Send + Sync + 'static,
+    T::Span: Send + Sync,
+{
+    let told_by_handler = |metadata: &Metadata<'_>| {
+        metadata.is_span() && metadata.target().starts_with("dray_bus::work")
+    };
+    tracing_opentelemetry::layer()
+        .with_tracer(tracer)
+        .with_filter(filter_fn(move |metadata| !told_by_handler(metadata)))
 }
 
 /// A meter that measures nothing.

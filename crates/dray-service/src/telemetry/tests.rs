@@ -154,6 +154,30 @@ fn the_metrics_page_lists_what_is_created() {
     assert!(!page.contains("## nothing"));
 }
 
+#[test]
+fn the_spans_of_the_work_loop_are_told_by_the_handlers_own() {
+    let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder()
+        .with_simple_exporter(exporter.clone())
+        .build();
+    let subscriber = tracing_subscriber::registry().with(span_layer(provider.tracer("test")));
+    tracing::subscriber::with_default(subscriber, || {
+        let _delivery = tracing::info_span!(target: "dray_bus::work::process", "process").entered();
+        let _handler = tracing::info_span!("work").entered();
+        tracing::info_span!(target: "dray_bus::call", "request").in_scope(|| ());
+    });
+    provider.force_flush().unwrap();
+    let spans = exporter.get_finished_spans().unwrap();
+    let [request, work] = spans.as_slice() else {
+        panic!("expected two spans, got {spans:?}");
+    };
+    assert_eq!(
+        (request.name.as_ref(), work.name.as_ref()),
+        ("request", "work")
+    );
+    assert_eq!(request.parent_span_id, work.span_context.span_id());
+}
+
 /// A collector that notes which exports came.
 async fn collector(
     seen: Arc<Mutex<Vec<&'static str>>>,
