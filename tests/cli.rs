@@ -81,6 +81,37 @@ fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
     check(&home.run(&["resolve", "--arguments", given]), 0, expected);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_dial_are_loaded_with_the_key_from_the_environment_or_a_file() {
+    let home = Home::new();
+    let dial = dray_testkit::dial::DialCore::start().await.unwrap();
+    dial.add_key("k-1", "mine");
+    dial.put("mine/a.txt", "hello", "text/plain");
+    let arguments = r#"{"a":"file:text::files/mine/a.txt"}"#;
+    let command = |key: Option<&str>| {
+        let mut command = home.dray(&["resolve", "--arguments", arguments]);
+        command.env("DIAL_URL", dial.url());
+        if let Some(key) = key {
+            command.env("DIAL_API_KEY", key);
+        }
+        command
+    };
+    check(
+        &command(Some("k-1")).output().unwrap(),
+        0,
+        r#"{"a":"hello"}"#,
+    );
+    assert_eq!(command(None).output().unwrap().status.code(), Some(1));
+    let file = home.0.path().join("key");
+    std::fs::write(&file, "k-1\n").unwrap();
+    let from_file = command(None)
+        .arg("--api-key-file")
+        .arg(&file)
+        .output()
+        .unwrap();
+    check(&from_file, 0, r#"{"a":"hello"}"#);
+}
+
 #[test]
 fn a_rejected_argument_is_a_fault_on_standard_error() {
     let home = Home::new();

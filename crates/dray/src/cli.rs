@@ -119,6 +119,10 @@ pub(crate) struct Resolve {
     /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
+    /// File that holds the API key for DIAL Core; without it the variable `DIAL_API_KEY` is used. The key goes to
+    /// the origin of `DIAL_URL` and nowhere else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
     /// Seconds to wait in all.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub(crate) timeout: u64,

@@ -43,7 +43,7 @@ impl Teller {
     }
 
     /// The same step for scripts.
-    fn fact(&self, step: &str, fact: Value) {
+    fn fact(&self, step: &str, fact: &Value) {
         if self.json {
             print_line(&serde_json::json!({ "step": step, "result": fact }).to_string());
         }

@@ -1,5 +1,6 @@
 //! How a command ends: exit codes, and faults as what happened, why, and what to do.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -98,18 +99,19 @@ impl Failure {
         } else {
             format!("{} ({})", fault.detail, fault.code)
         };
-        text.push_str(&format!("  why:  {reason}\n"));
+        let _ = writeln!(text, "  why:  {reason}");
         if !fault.advice.is_empty() {
-            text.push_str(&format!("  do:   {}\n", fault.advice));
+            let _ = writeln!(text, "  do:   {}", fault.advice);
         }
         if let Retry::After(delay) = fault.retry {
-            text.push_str(&format!(
-                "  retry: worth trying again after {} ms\n",
+            let _ = writeln!(
+                text,
+                "  retry: worth trying again after {} ms",
                 delay.as_millis()
-            ));
+            );
         }
         if !fault.trace_id.is_empty() {
-            text.push_str(&format!("  trace: {}\n", fault.trace_id));
+            let _ = writeln!(text, "  trace: {}", fault.trace_id);
         }
         text
     }

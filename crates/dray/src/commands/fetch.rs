@@ -72,7 +72,7 @@ async fn write(
     match content {
         Content::Claim(claim) => write_claim(global, world, claim, output).await,
         Content::Inline(bytes) => {
-            let mut sink = Sink::create(output).await?;
+            let mut sink = Sink::create(output)?;
             sink.write(bytes).await?;
             sink.finish().await
         }
@@ -93,7 +93,7 @@ pub(crate) async fn write_claim(
         .await
         .map_err(Fault::from)?;
     let bar = progress::bytes(Some(claim.artifact.size), global.json);
-    let mut sink = Sink::create(output).await?;
+    let mut sink = Sink::create(output)?;
     while let Some(bytes) = reader.next().await.map_err(Fault::from)? {
         sink.write(&bytes).await?;
         bar.inc(bytes.len() as u64);
@@ -113,7 +113,7 @@ enum Sink {
 }
 
 impl Sink {
-    async fn create(output: &Path) -> Result<Self, Failure> {
+    fn create(output: &Path) -> Result<Self, Failure> {
         if output == Path::new("-") {
             return Ok(Self::Stdout(tokio::io::stdout()));
         }
@@ -259,12 +259,12 @@ mod tests {
     async fn an_unfinished_file_never_appears() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("out");
-        let mut sink = Sink::create(&target).await.unwrap();
+        let mut sink = Sink::create(&target).unwrap();
         sink.write(b"half").await.unwrap();
         drop(sink);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        let mut sink = Sink::create(&target).await.unwrap();
+        let mut sink = Sink::create(&target).unwrap();
         sink.write(b"whole").await.unwrap();
         sink.finish().await.unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::Content;
 use dray_proto::v1;
+use dray_service::config::Environment;
 use dray_store::Label;
 use dray_types::{ByteSize, Fault, OperationId};
 
@@ -58,7 +59,7 @@ async fn answer(
             nested: resolve.nested,
             tool_timeout_ms: 0,
         }),
-        credentials: None,
+        credentials: credentials(resolve)?,
         tool: String::new(),
         presign: false,
     };
@@ -73,6 +74,22 @@ async fn answer(
         v1::resolve_reply::Outcome::Resolved(resolved) => text(world, resolved).await,
         v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection(invalid).into()),
     }
+}
+
+/// What DIAL Core is shown: the key from the file that was named, or the one in the environment.
+fn credentials(resolve: &Resolve) -> Result<Option<v1::DialCredentials>, Failure> {
+    let api_key = match &resolve.api_key_file {
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(Failure::local(format!("cannot read {}", file.display())))?,
+        None => match Environment::from_process().get("DIAL_API_KEY") {
+            Some(key) => key.to_owned(),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(v1::DialCredentials {
+        api_key: api_key.trim().to_owned(),
+        authorization: String::new(),
+    }))
 }
 
 /// Arguments for the request: inline while they are few, stored first when they are many.

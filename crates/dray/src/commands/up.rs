@@ -4,6 +4,7 @@ use crate::cli::{Global, Up};
 use crate::outcome::{Failure, note, print_line};
 use crate::world;
 use dray_service::host::Addresses;
+use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, Running};
 use serde_json::json;
 
@@ -26,7 +27,11 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     } else {
         up.only.join(", ")
     };
-    let announce = |running: &Running| announce(global, &names, running.addresses());
+    let announce = |running: &Running| {
+        let bus = running.config().section::<BusSection>("bus");
+        let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
+        announce(global, &names, running.addresses(), embedded);
+    };
     match dray_service::serve_with(host, announce).await {
         Ok(ExitStatus::Success) => Ok(()),
         Ok(_) => Err(Failure::Reported),
@@ -34,7 +39,7 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     }
 }
 
-fn announce(global: &Global, names: &str, addresses: Addresses) {
+fn announce(global: &Global, names: &str, addresses: Addresses, embedded: bool) {
     let shown = |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
     if global.json {
         let line = json!({
@@ -46,6 +51,11 @@ fn announce(global: &Global, names: &str, addresses: Addresses) {
         return;
     }
     note(&format!("running: {names}"));
+    if embedded {
+        note(
+            "the bus is inside this process: work and events end with it; name a server with --nats to keep them",
+        );
+    }
     if let Some(http) = shown(addresses.http) {
         note(&format!(
             "health and metrics: http://{http}/ready http://{http}/metrics"

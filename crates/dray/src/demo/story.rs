@@ -72,7 +72,7 @@ async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
         after.get("plain") == arguments.get("plain"),
         "ordinary text is not touched",
     )?;
-    teller.fact("resolved", after);
+    teller.fact("resolved", &after);
     Ok(())
 }
 
@@ -110,7 +110,7 @@ async fn claim(system: &System, teller: &Teller) -> Result<(), Failure> {
     );
     teller.fact(
         "claim",
-        json!({ "size": claim.artifact.size, "sha256": claim.artifact.sha256.to_hex() }),
+        &json!({ "size": claim.artifact.size, "sha256": claim.artifact.sha256.to_hex() }),
     );
     Ok(())
 }
@@ -130,7 +130,7 @@ async fn redirects(system: &System, teller: &Teller) -> Result<(), Failure> {
     );
     teller.fact(
         "redirects",
-        json!({ "followed": reply.redirect_count, "final_url": reply.final_url }),
+        &json!({ "followed": reply.redirect_count, "final_url": reply.final_url }),
     );
     Ok(())
 }
@@ -175,7 +175,7 @@ async fn refusals(system: &System, teller: &Teller) -> Result<(), Failure> {
         teller.line("audit", &audit_line(&audit));
         teller.fact(
             "refused",
-            json!({ "url": url, "code": fault.detail, "message": fault.message }),
+            &json!({ "url": url, "code": fault.detail, "message": fault.message }),
         );
     }
     let dialled = system.outside.dialled();
@@ -221,9 +221,10 @@ fn audit_line(audit: &v1::EgressAudit) -> String {
                 .iter()
                 .map(|answer| format!("{} is {}", answer.address, answer.class))
                 .collect();
-            match answers.is_empty() {
-                true => hop.host.clone(),
-                false => format!("{} [{}]", hop.host, answers.join(", ")),
+            if answers.is_empty() {
+                hop.host.clone()
+            } else {
+                format!("{} [{}]", hop.host, answers.join(", "))
             }
         })
         .collect();
@@ -282,7 +283,7 @@ async fn event(system: &System, teller: &Teller) -> Result<(), Failure> {
     teller.line("out", &format!("{}  {text}", observed.subject));
     teller.fact(
         "event",
-        json!({ "subject": observed.subject, "arguments": text }),
+        &json!({ "subject": observed.subject, "arguments": text }),
     );
     Ok(())
 }
