@@ -59,7 +59,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    #[expect(clippy::too_many_lines, reason = "a list: each instrument with its meaning")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "a list: each instrument with its meaning"
+    )]
     pub(crate) fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, meaning: &'static str| {
             meter.u64_counter(name).with_description(meaning).build()
