@@ -78,6 +78,11 @@ impl Health {
         );
     }
 
+    /// Whether the server has refused anything since start: no work is pulled then (16).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.shared.violations.load(Ordering::SeqCst) > 0
+    }
+
     fn violation(&self) -> Option<ProbeError> {
         let count = self.shared.violations.load(Ordering::SeqCst);
         (count > 0).then(|| ProbeError::Denied {

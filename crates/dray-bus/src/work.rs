@@ -129,6 +129,14 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
             measured = Some(Instant::now());
             measure(shop).await;
         }
+        if shop.bus.inner.health.is_refused() {
+            tracing::error!(durable = %shop.durable, "nothing is pulled: the server refused this identity");
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(PULL_WAIT) => {}
+            }
+            continue;
+        }
         let mut free = tokio::select! {
             () = stop.cancelled() => break,
             free = take(permits, puller.max_batch()) => free,

@@ -5,6 +5,8 @@
     reason = "a helper that cannot go on fails the test"
 )]
 
+#[path = "faults/identity.rs"]
+mod identity;
 #[path = "faults/limits.rs"]
 mod limits;
 #[path = "faults/outages.rs"]

@@ -26,6 +26,7 @@ on_both!(
     a_stop_lets_running_work_end,
     a_stop_gives_back_what_does_not_end,
     an_unprovisioned_worker_says_so,
+    a_worker_whose_identity_was_refused_pulls_nothing,
 );
 
 async fn work_is_done_once_told_once_and_acknowledged(world: World) {
@@ -292,4 +293,17 @@ async fn an_unprovisioned_worker_says_so(world: World) {
         .find::<v1::ToolCallRequested>(&world.meta("op").tenant, &OperationId::mint())
         .await;
     assert!(work.is_err());
+}
+
+async fn a_worker_whose_identity_was_refused_pulls_nothing(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let refused = world.another().await;
+    refused.inner.health.refused("dray.event.x".to_owned());
+    let script = Script::default();
+    let worker = Worker::start(&refused, settings(), script.clone());
+    submit(&world, "op", "works").await;
+    soon("the stop", worker.stop()).await;
+    assert_eq!(script.runs("op"), 0);
+    let state = world.backend().consumer(WORK, "file-resolver").await;
+    assert_eq!(state.unwrap().unwrap().pending, 1);
 }

@@ -1,0 +1,77 @@
+//! Who one is on the bus, and over what: TLS, client certificates, `NKey`s, the inbox of one's own.
+
+use dray_bus::{Bus, ConnectError, NatsOptions};
+use dray_testkit::nats::{NatsServer, Options};
+use dray_types::{Clock, Secret};
+
+use crate::rig::meter;
+
+/// The pair of the server's own documentation.
+const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+
+async fn enter(options: &NatsOptions) -> Result<Bus, ConnectError> {
+    Bus::connect(options, Clock::system(), &meter()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_an_identity_and_another_is_not() {
+    let server = Options::default()
+        .config(&format!(
+            "authorization {{ users: [ {{ nkey: {PUBLIC}, permissions: {{
+                publish: \"nothing.else\", subscribe: \"_INBOX_file-resolver.>\" }} }} ] }}"
+        ))
+        .start();
+    let with_key = |name: &str| NatsOptions {
+        nkey_seed: Secret::new(SEED),
+        ..NatsOptions::at(server.url()).named(name)
+    };
+    enter(&with_key("file-resolver")).await.unwrap();
+    let nobody = enter(&NatsOptions::at(server.url())).await.unwrap_err();
+    assert!(matches!(nobody, ConnectError::Connect(_)), "{nobody}");
+}
+
+/// A server that speaks TLS only, with a certificate of its own that nobody knows.
+fn tls_server(folder: &std::path::Path) -> NatsServer {
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let issued = rcgen::generate_simple_self_signed(names).unwrap();
+    std::fs::write(folder.join("cert.pem"), issued.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), issued.signing_key.serialize_pem()).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    Options::default()
+        .config(&format!(
+            "tls {{ cert_file: \"{}\", key_file: \"{}\" }}",
+            path("cert.pem"),
+            path("key.pem")
+        ))
+        .start()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_believed_only_with_a_known_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = tls_server(folder.path());
+    let known = NatsOptions {
+        require_tls: true,
+        ca_file: Some(folder.path().join("cert.pem")),
+        ..NatsOptions::at(server.url())
+    };
+    enter(&known).await.unwrap();
+    let stranger = NatsOptions {
+        require_tls: true,
+        ..NatsOptions::at(server.url())
+    };
+    let error = enter(&stranger).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Connect(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_refused_where_tls_is_required() {
+    let server = NatsServer::start();
+    let options = NatsOptions {
+        require_tls: true,
+        ..NatsOptions::at(server.url())
+    };
+    let error = enter(&options).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Connect(_)), "{error}");
+}
