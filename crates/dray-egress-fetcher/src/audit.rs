@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
+use dray_guard::Code;
 use dray_proto::v1;
 use dray_types::Clock;
 use tokio_util::task::TaskTracker;
 
+use crate::error::Phase;
 use crate::metrics::{InFlight, Metrics};
-use crate::record::Record;
+use crate::record::{End, Record};
 
 /// Longest wait for the stream's acknowledgement.
 pub const PUBLISH: Duration = Duration::from_secs(2);
@@ -64,11 +66,12 @@ impl Auditor {
             auditor: self.clone(),
             meta,
             record: Record::default(),
-            under_way: Some(self.inner.metrics.begin()),
+            told: false,
+            _under_way: self.inner.metrics.begin(),
         }
     }
 
-    /// Writes the line and the metrics.
+    /// Writes the line.
     fn note(&self, meta: &Meta, record: &Record) -> v1::EgressAudit {
         let inner = &self.inner;
         let event = event::event(
@@ -80,7 +83,6 @@ impl Auditor {
         );
         let audit = line::json(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
-        inner.metrics.ended(record);
         event
     }
 
@@ -110,24 +112,38 @@ pub struct Attempt {
     meta: Meta,
     /// The facts, kept up to date by the fetch.
     pub record: Record,
-    under_way: Option<InFlight>,
+    told: bool,
+    _under_way: InFlight,
 }
 
 impl Attempt {
     /// Writes the line, publishes the event, and waits at most `patience` for that. Returns whether it is known to be
     /// published; publishing goes on when the patience is over.
-    pub async fn finish(mut self, patience: Duration) -> bool {
-        let Some(publishing) = self.conclude() else {
+    ///
+    /// With `required`, a stored file whose event is not known to be published is one that could not be stored: that
+    /// is counted, and a further line and event say so.
+    pub async fn finish(mut self, patience: Duration, required: bool) -> bool {
+        let Some(publishing) = self.tell() else {
             return false;
         };
-        tokio::time::timeout(patience, publishing)
+        let published = tokio::time::timeout(patience, publishing)
             .await
-            .is_ok_and(|published| published.unwrap_or(false))
+            .is_ok_and(|published| published.unwrap_or(false));
+        if required && !published && self.record.end == Some(End::Stored) {
+            self.record.end = Some(End::Failed {
+                code: Code::SinkFailed,
+                phase: Phase::Sink,
+            });
+            drop(self.tell());
+        }
+        published
     }
 
-    /// Concludes once; the event is published by a task of the service, so that it outlives the caller.
-    fn conclude(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
-        self.under_way.take()?;
+    /// Writes the line; the event is published by a task of the service, so that it outlives the caller.
+    fn tell(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
+        self.told = true;
+        let phase = self.record.ended().unwrap_or(Phase::Policy);
+        self.record.end.get_or_insert(End::Cancelled { phase });
         let event = self.auditor.note(&self.meta, &self.record);
         // Outside a runtime only the line remains.
         let runtime = tokio::runtime::Handle::try_current().ok()?;
@@ -138,6 +154,9 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        drop(self.conclude());
+        if !self.told {
+            drop(self.tell());
+        }
+        self.auditor.inner.metrics.ended(&self.record);
     }
 }

@@ -100,6 +100,8 @@ async fn decode<S: Sink>(
     counts: &mut Counts,
 ) -> Result<(), Failure> {
     loop {
+        // Even a piece without output is work.
+        tokio::task::coop::consume_budget().await;
         let progress = decoder.step(input, room).map_err(undecodable)?;
         input = input.get(progress.read..).unwrap_or_default();
         let output = room.get(..progress.written).unwrap_or_default();
@@ -107,7 +109,6 @@ async fn decode<S: Sink>(
         if progress.written < room.len() {
             return Ok(());
         }
-        tokio::task::coop::consume_budget().await;
     }
 }
 
@@ -124,8 +125,8 @@ impl<S: Sink> Storing<'_, S> {
         if piece.is_empty() {
             return Ok(());
         }
-        counts.stored += piece.len() as u64;
-        if counts.stored > self.limit {
+        let size = piece.len() as u64;
+        if counts.stored + size > self.limit {
             return Err(Failure::new(Code::TooLarge, Phase::Body));
         }
         let wanted = SNIFFED.saturating_sub(self.start.len());
@@ -133,7 +134,9 @@ impl<S: Sink> Storing<'_, S> {
         self.budget
             .whole(self.sink.write(piece))
             .await?
-            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))
+            .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))?;
+        counts.stored += size;
+        Ok(())
     }
 }
 

@@ -47,10 +47,15 @@ pub enum DecodeError {
     /// Far more comes out than went in.
     #[error("the compressed stream expands more than {MAX_RATIO} times")]
     Bomb,
+    /// Members without end, each of which is work.
+    #[error("the compressed stream has more than {MOST_MEMBERS} members")]
+    Members,
 }
 
 /// Most output bytes per input byte, once [`RATIO_FREE`] bytes came out.
 const MAX_RATIO: u64 = 1000;
+/// Most gzip members of one body.
+const MOST_MEMBERS: u32 = 10_000;
 /// Output that is allowed whatever the ratio.
 const RATIO_FREE: u64 = 1 << 20;
 
@@ -71,6 +76,7 @@ pub struct Decoder {
     crc: Crc,
     consumed: u64,
     produced: u64,
+    members: u32,
 }
 
 #[derive(Debug)]
@@ -102,6 +108,7 @@ impl Decoder {
             crc: Crc::new(),
             consumed: 0,
             produced: 0,
+            members: 1,
         }
     }
 
@@ -177,7 +184,9 @@ impl Decoder {
                 used(read)
             }
             State::Between | State::Done if input.is_empty() => used(0),
+            State::Between if self.members >= MOST_MEMBERS => Err(DecodeError::Members),
             State::Between => {
+                self.members += 1;
                 self.state = State::Header(Header::default());
                 self.advance(input, output)
             }

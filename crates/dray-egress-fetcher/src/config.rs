@@ -1,6 +1,6 @@
 //! The typed configuration of the service (egress-security 20).
 //!
-//! Every variable of the specification is an alias of a field here ([`aliases`]). Values are checked when the
+//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). Values are checked when the
 //! configuration is loaded, and turned into what the fetcher works with by [`Config::compile`]. Read once: a change
 //! means a rollout.
 
@@ -10,9 +10,9 @@ mod compile;
 pub use compile::Compiled;
 
 use dray_service::config::{Alias, Problem, Section};
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, Period, RedactedUrl, Secret};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Section `egress-fetcher`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -54,8 +54,10 @@ pub struct Config {
     pub private_cidrs: Vec<String>,
     /// Addresses, networks or host names of what the product itself talks to, blocked like `extra_blocked_cidrs`.
     /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added by themselves.
+    #[serde(serialize_with = "redacted")]
     pub protected: Vec<String>,
     /// Address of the Kubernetes API, blocked likewise.
+    #[serde(serialize_with = "redacted_one")]
     pub kubernetes_api: Option<String>,
     /// File with further trust anchors in PEM form, in addition to the built-in web roots.
     pub ca_bundle: Option<String>,
@@ -137,6 +139,23 @@ impl Default for Config {
             max_queue: 256,
         }
     }
+}
+
+/// Names may be written as URLs, and those hold a password at times (S-5).
+fn redacted<S: Serializer>(items: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(items.iter().map(|item| show(item)))
+}
+
+#[expect(
+    clippy::ref_option,
+    reason = "the signature that the derived code calls"
+)]
+fn redacted_one<S: Serializer>(item: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    item.as_deref().map(show).serialize(serializer)
+}
+
+fn show(item: &str) -> String {
+    RedactedUrl::from_text(item).to_string()
 }
 
 impl Section for Config {

@@ -21,7 +21,7 @@ use crate::error::{Failure, Phase};
 use crate::head::{Framing, Plan};
 use crate::hop::Wire;
 use crate::limits::Limits;
-use crate::record::{End, Record};
+use crate::record::{End, Record, Tried};
 use crate::sink::{Sink, Stored};
 use crate::tls::Tls;
 
@@ -30,7 +30,7 @@ mod terms;
 
 pub use terms::{Denied, Fetched, Network, Request, Settings};
 
-/// Time that removing a partial file may take after a failure.
+/// Most time that removing a partial file may take after a failure.
 const DISCARD: Duration = Duration::from_secs(5);
 
 /// Fetches. One per process; shared by all fetches.
@@ -97,19 +97,22 @@ impl Fetcher {
         record: &mut Record,
     ) -> Result<Fetched, Denied> {
         let started = Instant::now();
+        record.begin();
         let fetching = AssertUnwindSafe(self.run(request, sink, record)).catch_unwind();
         let result = fetching
             .await
             .unwrap_or_else(|_| Err(Failure::new(Code::Internal, Phase::Body)));
-        record.times.total = started.elapsed();
+        record.ended();
         match result {
             Ok(fetched) => {
                 record.end = Some(End::Stored);
                 Ok(fetched)
             }
             Err(failure) => {
-                if tokio::time::timeout(DISCARD, sink.discard()).await.is_err() {
-                    tracing::warn!("a partial file was not removed in time");
+                // Never beyond the end of the fetch: a sink that is dropped cleans up by itself.
+                let end = (Instant::now() + DISCARD).min(started + self.total(request));
+                if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
+                    tracing::info!("a partial file is removed in the background");
                 }
                 Err(denied(request, record, &failure))
             }
@@ -126,13 +129,16 @@ impl Fetcher {
         record.admin_enabled = self.admin.enabled;
         record.app_enabled = request.app_policy.enabled;
         record.url = CanonicalUrl::parse(&request.url).ok();
+        if record.url.is_none() {
+            record.tried = Some(Tried::from_text(&request.url));
+        }
         if request.remaining.is_zero() {
             return Err(Failure::new(Code::DeadlineExpired, Phase::Policy));
         }
         let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
             .map_err(|code| Failure::new(code, Phase::Policy))?;
         let mut chain = Chain::start(&request.url, Arc::new(policy))
-            .map_err(|refused| refuse(record, &refused))?;
+            .map_err(|refused| refuse(record, &refused, Tried::from_text(&request.url)))?;
         let budget = Budget::starting_now(self.total(request));
         let _app = budget
             .whole(self.limits.app(&request.app))
@@ -165,12 +171,13 @@ impl Fetcher {
         let hop::Answered { plan, wire, places } = *answered;
         record.content_type.clone_from(&plan.labels.media_type);
         record.coding = plan.coding;
-        let started = Instant::now();
+        record.at(Phase::Body);
         let received = self.store(wire, &plan, limit, budget, sink, record).await;
-        record.times.body = started.elapsed();
+        record.at(Phase::Policy);
         drop(places);
         let (sniffed, stored) =
             received.inspect_err(|failure| self.blame(chain.current(), failure))?;
+        self.limits.breaker().succeeded(&target(chain.current()));
         record.length_verified =
             plan.framing != Framing::Close || plan.whole.is_some() || chain.current().https();
         record.sha256 = stored.sha256.to_hex();
@@ -249,8 +256,8 @@ fn target(url: &CanonicalUrl) -> String {
     format!("{}:{}", url.host(), url.port())
 }
 
-/// Notes a URL or redirect target that was refused without DNS.
-fn refuse(record: &mut Record, refused: &Refused) -> Failure {
+/// Notes a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be read.
+fn refuse(record: &mut Record, refused: &Refused, tried: Tried) -> Failure {
     let phase = match refused.code {
         Code::InvalidUrl
         | Code::UnsupportedScheme
@@ -260,6 +267,9 @@ fn refuse(record: &mut Record, refused: &Refused) -> Failure {
         _ => Phase::Policy,
     };
     record.enter(refused.hop, refused.target.as_ref());
+    if refused.target.is_none() {
+        record.hop().tried = Some(tried);
+    }
     Failure::new(refused.code, phase)
 }
 

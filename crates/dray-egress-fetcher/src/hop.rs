@@ -84,6 +84,9 @@ impl HopError {
     }
 
     fn in_body(error: hyper::Error) -> Self {
+        if caused_by_tls(&error) {
+            return Self::Tls(error);
+        }
         let kind = cause::<io::Error>(&error).map(io::Error::kind);
         match kind {
             Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {

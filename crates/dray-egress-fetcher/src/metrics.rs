@@ -89,7 +89,7 @@ impl Metrics {
                 }
                 ("deny", code.as_str())
             }
-            None => ("deny", "cancelled"),
+            Some(End::Cancelled { .. }) | None => ("deny", "cancelled"),
         };
         self.counters.fetches.add(
             1,

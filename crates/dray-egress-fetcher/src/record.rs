@@ -6,11 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Code, Judged};
+use tokio::time::Instant;
 
 use crate::body::Counts;
 use crate::coding::Coding;
 use crate::error::Phase;
 use crate::tls::Session;
+
+mod tried;
+
+pub use tried::Tried;
 
 /// One fetch so far.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +28,8 @@ pub struct Record {
     pub app_enabled: Option<bool>,
     /// The first URL, when it could be read.
     pub url: Option<CanonicalUrl>,
+    /// What the first URL looked like, when it could not be read.
+    pub tried: Option<Tried>,
     /// Every hop that was entered or refused.
     pub hops: Vec<Hop>,
     /// Redirects that were followed.
@@ -37,7 +44,7 @@ pub struct Record {
     pub sha256: String,
     /// Whether the sender stated the length, or the end was certain, and it matched.
     pub length_verified: bool,
-    /// How it ended; `None` while it has not, and for a fetch that was cancelled.
+    /// How it ended; `None` while it has not.
     pub end: Option<End>,
     /// Time by phase.
     pub times: Times,
@@ -45,6 +52,10 @@ pub struct Record {
     pub dns_errors: Vec<&'static str>,
     /// Connections whose peer was not the pinned address. Always none (T-2).
     pub pin_mismatches: u32,
+    /// When it began.
+    began: Option<Instant>,
+    /// What is under way, and since when.
+    under_way: Option<(Phase, Instant)>,
 }
 
 /// How a fetch ended.
@@ -56,6 +67,11 @@ pub enum End {
     Failed {
         /// Why.
         code: Code,
+        /// During what.
+        phase: Phase,
+    },
+    /// Nobody waited for it any more.
+    Cancelled {
         /// During what.
         phase: Phase,
     },
@@ -78,6 +94,19 @@ pub struct Times {
     pub body: Duration,
 }
 
+impl Times {
+    fn add(&mut self, phase: Phase, time: Duration) {
+        match phase {
+            Phase::Dns => self.dns += time,
+            Phase::Connect => self.connect += time,
+            Phase::Tls => self.tls += time,
+            Phase::Head => self.head += time,
+            Phase::Body => self.body += time,
+            Phase::Policy | Phase::Url | Phase::Sink | Phase::Total => {}
+        }
+    }
+}
+
 /// One request of the chain, or the attempt at one.
 #[derive(Clone, Debug, Default)]
 pub struct Hop {
@@ -85,11 +114,13 @@ pub struct Hop {
     pub index: u32,
     /// Where it goes; `None` for a target that could not be read.
     pub url: Option<CanonicalUrl>,
+    /// What that target looked like.
+    pub tried: Option<Tried>,
     /// CNAME targets of the answer.
     pub cnames: Vec<String>,
     /// Every address of the answer, with its class.
     pub answers: Vec<Judged>,
-    /// Address that was connected to.
+    /// Address that was connected to; when no connection came about, the first one that was tried.
     pub chosen: Option<SocketAddr>,
     /// The other end of the connection.
     pub peer: Option<SocketAddr>,
@@ -104,6 +135,33 @@ pub struct Hop {
 }
 
 impl Record {
+    /// The fetch begins.
+    pub(crate) fn begin(&mut self) {
+        let now = Instant::now();
+        self.began = Some(now);
+        self.under_way = Some((Phase::Policy, now));
+    }
+
+    /// Now `phase` is under way; the time of the one before is noted.
+    pub(crate) fn at(&mut self, phase: Phase) {
+        let now = Instant::now();
+        if let Some((before, since)) = self.under_way.replace((phase, now)) {
+            self.times.add(before, now - since);
+        }
+    }
+
+    /// The fetch ended, or was cancelled: notes the times that are still running. Returns the phase that was under
+    /// way; `None` when it had ended before.
+    pub(crate) fn ended(&mut self) -> Option<Phase> {
+        let now = Instant::now();
+        if let Some(began) = self.began.take() {
+            self.times.total = now - began;
+        }
+        let (phase, since) = self.under_way.take()?;
+        self.times.add(phase, now - since);
+        Some(phase)
+    }
+
     /// Begins a hop.
     pub(crate) fn enter(&mut self, index: u32, url: Option<&CanonicalUrl>) {
         self.hops.push(Hop {

@@ -57,7 +57,7 @@ impl Service for EgressFetcher {
             None => name_servers(Path::new(RESOLV_CONF))
                 .map_err(|error| StartError::with_source("there is no DNS server", error))?,
         };
-        let resolver = Hickory::new(&servers)
+        let resolver = Hickory::new(&servers, compiled.settings.dns)
             .map_err(|error| StartError::with_source("the resolver could not be made", error))?;
         let network = Network {
             resolver: Arc::new(resolver),
@@ -120,7 +120,7 @@ impl EgressFetcher {
             audit_key(config),
             config.private_cidrs.clone(),
         );
-        let surroundings = Surroundings::new(
+        let mut surroundings = Surroundings::new(
             compiled.judge,
             servers,
             compiled.protected_hosts,
@@ -185,7 +185,7 @@ impl EgressFetcher {
     /// Waits for the audit event, but not longer than the caller waits for the reply.
     async fn audit(&self, attempt: Attempt, until: Deadline) -> bool {
         let left = until.remaining(self.cx.clock.now_ms());
-        attempt.finish(PUBLISH.min(left)).await
+        attempt.finish(PUBLISH.min(left), self.audit_required).await
     }
 }
 

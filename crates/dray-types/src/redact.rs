@@ -85,11 +85,22 @@ fn is_invisible(character: char) -> bool {
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Cuts to `limit` characters and escapes what would not be seen.
+/// Escapes what would not be seen, and ends before the escaped form would have more than `limit` characters.
 fn escape(text: &str, limit: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(limit));
-    for character in text.chars().take(limit) {
-        if is_invisible(character) {
+    let mut room = limit;
+    for character in text.chars() {
+        let is_escaped = is_invisible(character);
+        let length = if is_escaped {
+            character.escape_unicode().len()
+        } else {
+            1
+        };
+        let Some(left) = room.checked_sub(length) else {
+            break;
+        };
+        room = left;
+        if is_escaped {
             shown.extend(character.escape_unicode());
         } else {
             shown.push(character);
@@ -166,6 +177,16 @@ mod tests {
             200
         );
         assert_eq!(RedactedUrl::from_text(&"x".repeat(999)).as_str().len(), 80);
+    }
+
+    #[test]
+    fn the_shown_form_is_as_short_as_promised_after_escaping() {
+        let hidden = "\u{202e}".repeat(300);
+        let parsed = RedactedUrl::from_text(&format!("http://h/{hidden}"));
+        assert_eq!(parsed.as_str().chars().count(), 9 + 23 * 8);
+        let other = RedactedUrl::from_text(&format!("abc{hidden}"));
+        assert_eq!(other.as_str().chars().count(), 3 + 9 * 8);
+        assert!(other.as_str().ends_with("\\u{202e}"), "no escape is cut");
     }
 
     #[test]

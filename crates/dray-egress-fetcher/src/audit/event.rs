@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
-use dray_guard::{CanonicalUrl, Class, TABLE_EDITION};
+use dray_guard::{CanonicalUrl, Class, Judged, TABLE_EDITION};
+use dray_proto::contract::Audit;
 use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
 use crate::coding::Coding;
-use crate::record::{End, Hop, Record};
+use crate::record::{End, Hop, Record, Tried};
+
+/// Most addresses that are told, over all hops.
+const MOST_ANSWERS: usize = 256;
+/// Most bytes of an event, well below what the stream takes.
+const MOST_BYTES: usize = 60 * 1024;
 
 /// The event of a fetch that ended, or was cancelled, at `now_ms`.
 pub(super) fn event(
@@ -21,35 +27,42 @@ pub(super) fn event(
     let (verdict, code, phase) = match record.end {
         Some(End::Stored) => ("allow", "", ""),
         Some(End::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
+        Some(End::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
         None => ("deny", "cancelled", ""),
     };
-    let url = record.url.as_ref();
+    let (url_scheme, url_host, url_port) = target(record.url.as_ref(), record.tried.as_ref());
     let last = record.hops.last();
-    let last_url = last.and_then(|hop| hop.url.as_ref());
-    v1::EgressAudit {
+    let mut event = v1::EgressAudit {
         event_id: uuid::Uuid::now_v7().to_string(),
         time_ms: now_ms,
         operation_id: meta.operation.to_string(),
         app_id: meta
             .app
             .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+            .map_or_else(String::new, ToString::to_string),
         trace_id: meta.trace.trace_id().unwrap_or_default().to_owned(),
         policy_digest: record.policy_digest.clone(),
         admin_enabled: record.admin_enabled,
         app_enabled: record.app_enabled,
-        url_scheme: url.map(|url| url.scheme().to_owned()).unwrap_or_default(),
-        url_host: url.map(|url| url.host().to_string()).unwrap_or_default(),
-        url_port: url.map(|url| u32::from(url.port())).unwrap_or_default(),
-        url_path_hash: url.map(|url| path_hash(key, url)).unwrap_or_default(),
+        url_scheme,
+        url_host,
+        url_port,
+        url_path_hash: record
+            .url
+            .as_ref()
+            .map_or_else(String::new, |url| path_hash(key, url)),
         verdict: verdict.to_owned(),
         code: code.to_owned(),
         phase: phase.to_owned(),
-        hops: record.hops.iter().map(hop).collect(),
+        hops: record
+            .hops
+            .iter()
+            .zip(answers(&record.hops))
+            .map(|(one, answers)| hop(one, &answers))
+            .collect(),
         redirect_count: record.redirect_count,
-        final_host: last_url
-            .map(|url| url.host().to_string())
+        final_host: last
+            .map(|hop| target(hop.url.as_ref(), hop.tried.as_ref()).1)
             .unwrap_or_default(),
         http_status: last
             .and_then(|hop| hop.status)
@@ -70,6 +83,72 @@ pub(super) fn event(
         private_cidrs: private_cidrs.to_vec(),
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
+    };
+    fit(&mut event);
+    event
+}
+
+/// Bytes on the wire.
+fn size<A: Audit>(event: &A) -> usize {
+    event.encoded_len()
+}
+
+/// Scheme, host and port of a URL, or of what looked like one.
+fn target(url: Option<&CanonicalUrl>, tried: Option<&Tried>) -> (String, String, u32) {
+    match (url, tried) {
+        (Some(url), _) => (
+            url.scheme().to_owned(),
+            url.host().to_string(),
+            u32::from(url.port()),
+        ),
+        (None, Some(tried)) => (
+            tried.scheme.clone(),
+            tried.host.clone(),
+            u32::from(tried.port),
+        ),
+        (None, None) => Default::default(),
+    }
+}
+
+/// The addresses of every hop that are told: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
+fn answers(hops: &[Hop]) -> Vec<Vec<&Judged>> {
+    let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
+    if all <= MOST_ANSWERS {
+        return hops
+            .iter()
+            .map(|hop| hop.answers.iter().collect())
+            .collect();
+    }
+    let mut told: Vec<Vec<&Judged>> = vec![Vec::new(); hops.len()];
+    let mut room = MOST_ANSWERS;
+    for is_blocked in [true, false] {
+        for (hop, told) in hops.iter().zip(&mut told) {
+            let wanted = hop
+                .answers
+                .iter()
+                .filter(|judged| judged.class.is_blocked() == is_blocked)
+                .take(room);
+            let before = told.len();
+            told.extend(wanted);
+            room -= told.len() - before;
+        }
+    }
+    told
+}
+
+/// Shortens what a hostile server or a long configuration can make long, so that the stream always takes the event.
+fn fit(event: &mut v1::EgressAudit) {
+    while size(event) > MOST_BYTES {
+        let longest = event
+            .hops
+            .iter_mut()
+            .max_by_key(|hop| hop.cname_chain.len())
+            .filter(|hop| !hop.cname_chain.is_empty());
+        match longest {
+            Some(hop) => drop(hop.cname_chain.pop()),
+            None if event.private_cidrs.is_empty() => return,
+            None => event.private_cidrs.truncate(event.private_cidrs.len() / 2),
+        }
     }
 }
 
@@ -77,16 +156,15 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn hop(hop: &Hop) -> v1::AuditHop {
-    let url = hop.url.as_ref();
+fn hop(hop: &Hop, answers: &[&Judged]) -> v1::AuditHop {
+    let (scheme, host, port) = target(hop.url.as_ref(), hop.tried.as_ref());
     v1::AuditHop {
         index: hop.index,
-        scheme: url.map(|url| url.scheme().to_owned()).unwrap_or_default(),
-        host: url.map(|url| url.host().to_string()).unwrap_or_default(),
-        port: url.map(|url| u32::from(url.port())).unwrap_or_default(),
+        scheme,
+        host,
+        port,
         cname_chain: hop.cnames.clone(),
-        answers: hop
-            .answers
+        answers: answers
             .iter()
             .map(|judged| v1::AuditAnswer {
                 address: judged.address.to_string(),
@@ -163,5 +241,63 @@ mod tests {
         );
         key[31] = 1;
         assert_ne!(path_hash(&key, &url), path_hash(&[0; 32], &url));
+    }
+
+    fn meta() -> Meta {
+        let deadline = dray_types::Deadline::after(0, Duration::from_secs(30));
+        Meta::new(dray_types::TenantId::new("acme").unwrap(), deadline)
+    }
+
+    #[test]
+    fn section_18_the_event_always_fits_and_blocked_addresses_come_first() {
+        let judged = |index: u8, class| Judged {
+            address: std::net::IpAddr::from([
+                0x26, 6, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, index,
+            ]),
+            class,
+        };
+        let hop = |index| Hop {
+            index,
+            cnames: vec!["x".repeat(1000); 16],
+            answers: (0..=254)
+                .map(|index| judged(index, Class::Public))
+                .chain([judged(255, Class::Blocked("loopback"))])
+                .collect(),
+            ..Hop::default()
+        };
+        let mut record = Record::default();
+        record.hops = (0..=10).map(hop).collect();
+        let ranges = vec!["fd12:3456::/32".to_owned(); 5000];
+        let event = event(&meta(), &record, 0, &[0; 32], &ranges);
+        assert!(size(&event) <= MOST_BYTES, "{}", size(&event));
+        let told: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
+        assert_eq!(told, MOST_ANSWERS);
+        for hop in &event.hops {
+            assert_eq!(hop.answers[0].class, "loopback");
+        }
+        assert!(!event.private_cidrs.is_empty());
+    }
+
+    #[test]
+    fn section_18_nothing_is_left_out_of_an_ordinary_event() {
+        let public = Judged {
+            address: std::net::IpAddr::from([8, 8, 8, 8]),
+            class: Class::Public,
+        };
+        let blocked = Judged {
+            class: Class::Blocked("loopback"),
+            ..public
+        };
+        let mut record = Record::default();
+        record.hops = vec![Hop {
+            cnames: vec!["cdn.example.net.".to_owned(); 8],
+            answers: vec![public, blocked],
+            ..Hop::default()
+        }];
+        let event = event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
+        let classes: Vec<_> = event.hops[0].answers.iter().map(|one| &one.class).collect();
+        assert_eq!(classes, ["public", "loopback"], "in order");
+        assert_eq!(event.hops[0].cname_chain.len(), 8);
+        assert_eq!(event.private_cidrs.len(), 1);
     }
 }

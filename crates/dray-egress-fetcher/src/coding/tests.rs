@@ -42,6 +42,20 @@ fn decode(coding: Coding, input: &[u8], piece: usize, room: usize) -> Result<Vec
     Ok(decoded)
 }
 
+#[test]
+fn b_5_the_number_of_members_is_bounded() {
+    let member = gzip(b"");
+    let most = MOST_MEMBERS as usize;
+    assert_eq!(
+        decode(Coding::Gzip, &member.repeat(most), 1 << 16, 4096),
+        Ok(Vec::new())
+    );
+    assert_eq!(
+        decode(Coding::Gzip, &member.repeat(most + 1), 1 << 16, 4096),
+        Err(DecodeError::Members)
+    );
+}
+
 fn check(coding: Coding, input: &[u8], expected: Result<&[u8], DecodeError>) {
     for (piece, room) in [(1, 1), (1, 4096), (7, 3), (4096, 1), (1 << 20, 1 << 16)] {
         assert_eq!(

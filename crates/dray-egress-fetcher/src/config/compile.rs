@@ -61,6 +61,13 @@ impl Checks {
         value.as_duration()
     }
 
+    /// An item that says nothing is a mistake: the restriction that it stands for would be missing.
+    fn not_blank(&mut self, field: &str, items: &[String]) {
+        if items.iter().any(|item| item.trim().is_empty()) {
+            self.0.push(Problem::new(field, "has an empty item"));
+        }
+    }
+
     fn count(&mut self, field: &str, value: u32) -> usize {
         let allowed: RangeInclusive<u32> = 1..=65_536;
         if !allowed.contains(&value) {
@@ -79,6 +86,14 @@ impl Config {
     pub fn compile(&self) -> Result<Compiled, Vec<Problem>> {
         let mut checks = Checks::default();
         let admin = self.admin(&mut checks);
+        for (field, items) in [
+            ("extra_blocked_cidrs", &self.extra_blocked_cidrs),
+            ("nat64_prefixes", &self.nat64_prefixes),
+            ("private_cidrs", &self.private_cidrs),
+            ("protected", &self.protected),
+        ] {
+            checks.not_blank(field, items);
+        }
         let (networks, protected_hosts) = self.protected();
         let judge = JudgeConfig {
             extra_blocked: checks.read(
@@ -177,6 +192,12 @@ impl Config {
                     .0
                     .push(Problem::new(field, "must be at least 1 byte"));
             }
+        }
+        if self.min_rate.as_u64() > 0 && self.min_rate_after == Period::default() {
+            checks.0.push(Problem::new(
+                "min_rate_after",
+                "must be more than 0, or no body is fast enough; set min_rate to 0 for no least rate",
+            ));
         }
         Settings {
             dns: checks.period("dns_timeout", self.dns_timeout, TOTAL_CEILING),

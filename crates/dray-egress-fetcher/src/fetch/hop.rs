@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use dray_guard::{CanonicalUrl, Chain, Code, Host, Judge, NextHop, Pinned, Refusal};
-use tokio::time::Instant;
 
 use super::{Fetcher, refuse, target};
 use crate::budget::Budget;
@@ -12,7 +11,7 @@ use crate::error::{Failure, Phase};
 use crate::head::{Judged, Plan, judge};
 use crate::hop::{Ask, Wire, send};
 use crate::limits::{HopPermit, Permit};
-use crate::record::Record;
+use crate::record::{Record, Tried};
 
 /// What a hop leads to.
 pub(super) enum Outcome {
@@ -49,9 +48,13 @@ impl Fetcher {
         record.enter(chain.hop(), Some(&url));
         let asked = self.ask(chain, &url, budget, record).await;
         let (parts, wire, places) = asked.inspect_err(|failure| self.blame(&url, failure))?;
-        self.limits.breaker().succeeded(&target(&url));
         record.hop().status = Some(parts.status.as_u16());
-        match judge(&parts, limit).map_err(|code| Failure::new(code, Phase::Head))? {
+        let judged = judge(&parts, limit);
+        // A body that follows has yet to show whether the target works.
+        if !matches!(judged, Ok(Judged::Body(_))) {
+            self.limits.breaker().succeeded(&target(&url));
+        }
+        match judged.map_err(|code| Failure::new(code, Phase::Head))? {
             Judged::Body(plan) => Ok(Outcome::Body(Box::new(Answered { plan, wire, places }))),
             Judged::Redirect(locations) => {
                 // The connection goes first: the body of a redirect is never read.
@@ -59,7 +62,9 @@ impl Fetcher {
                 let locations: Vec<&[u8]> = locations.iter().map(Vec::as_slice).collect();
                 let next = chain
                     .on_redirect(parts.status.as_u16(), &locations)
-                    .map_err(|refused| refuse(record, &refused))?;
+                    .map_err(|refused| {
+                        refuse(record, &refused, Tried::redirect(&url, &locations))
+                    })?;
                 record.redirect_count = chain.followed();
                 match next {
                     NextHop::Follow => Ok(Outcome::Redirected),
@@ -96,11 +101,11 @@ impl Fetcher {
             path_and_query: url.path_and_query(),
             user_agent: &self.settings.user_agent,
         };
-        let started = Instant::now();
+        record.at(Phase::Head);
         let sent = budget
             .within(Phase::Head, self.settings.head, send(connected.io, ask))
             .await;
-        record.times.head += started.elapsed();
+        record.at(Phase::Policy);
         let (parts, wire) =
             sent?.map_err(|error| Failure::new(error.code(), Phase::Head).because(error))?;
         Ok((parts, wire, (hop, connected.place)))
@@ -118,7 +123,7 @@ impl Fetcher {
         let judged = match url.host() {
             Host::Ip(ip) => judge.judge_literal(*ip, url.port(), chain.context()),
             Host::Name(name) => {
-                let started = Instant::now();
+                record.at(Phase::Dns);
                 let asked = budget
                     .within(
                         Phase::Dns,
@@ -126,7 +131,7 @@ impl Fetcher {
                         self.network.resolver.lookup(name, judge),
                     )
                     .await;
-                record.times.dns += started.elapsed();
+                record.at(Phase::Policy);
                 let answer = asked
                     .inspect_err(|_| record.dns_errors.push("timeout"))?
                     .map_err(|error| {
@@ -162,7 +167,9 @@ impl Fetcher {
         let place = budget
             .whole(self.limits.address(first.socket_addr().ip()))
             .await?;
-        let started = Instant::now();
+        // The address of the winner replaces it; without one this is what was tried first.
+        record.hop().chosen = Some(first.socket_addr());
+        record.at(Phase::Connect);
         let racing = race(
             self.network.dialer.as_ref(),
             pinned.addresses(),
@@ -172,7 +179,7 @@ impl Fetcher {
         let raced = budget
             .within(Phase::Connect, self.settings.connect, racing)
             .await;
-        record.times.connect += started.elapsed();
+        record.at(Phase::Policy);
         raced?.map_err(|error| Failure::new(Code::ConnectFailed, Phase::Connect).because(error))
     }
 
@@ -210,10 +217,10 @@ impl Fetcher {
                 place,
             });
         }
-        let started = Instant::now();
+        record.at(Phase::Tls);
         let shaking = self.tls.handshake(stream.io, url.host());
         let shaken = budget.within(Phase::Tls, self.settings.tls, shaking).await;
-        record.times.tls += started.elapsed();
+        record.at(Phase::Policy);
         let (io, session) =
             shaken?.map_err(|error| Failure::new(error.code(), Phase::Tls).because(error))?;
         record.hop().tls = Some(session);

@@ -3,19 +3,19 @@
 //! Counts per host and port, so that a closed port does not shut out the rest of a host. Only failures of a target
 //! that was allowed are told to it, so it reveals nothing about refused ones (I-8).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// Failures in a row that open the breaker.
-const FAILURES: u32 = 5;
+const FAILURES: usize = 5;
 /// Time within which they must happen.
 const WINDOW: Duration = Duration::from_mins(1);
 /// Time for which an open breaker refuses.
 const OPEN: Duration = Duration::from_secs(30);
-/// Entries that are kept; beyond, those that no longer matter are removed.
+/// Entries that are kept; beyond, those that no longer matter are removed, then the oldest.
 const ENTRIES: usize = 4096;
 
 /// Failures in a row, by host and port. Clones share them.
@@ -24,18 +24,43 @@ pub struct Breaker {
     hosts: Arc<Mutex<HashMap<String, Record>>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Record {
-    failures: u32,
-    first: Instant,
+    /// The last failures in a row, at most [`FAILURES`], oldest first.
+    failures: VecDeque<Instant>,
+    last: Instant,
     open_until: Option<Instant>,
 }
 
 impl Record {
+    fn new(now: Instant) -> Self {
+        Self {
+            failures: VecDeque::with_capacity(FAILURES),
+            last: now,
+            open_until: None,
+        }
+    }
+
     fn matters(&self, now: Instant) -> bool {
         match self.open_until {
             Some(until) => now < until,
-            None => now < self.first + WINDOW,
+            None => now < self.last + WINDOW,
+        }
+    }
+
+    fn failed(&mut self, now: Instant) {
+        self.last = now;
+        self.failures.push_back(now);
+        while self.failures.len() > FAILURES
+            || self
+                .failures
+                .front()
+                .is_some_and(|first| now >= *first + WINDOW)
+        {
+            self.failures.pop_front();
+        }
+        if self.failures.len() == FAILURES && self.open_until.is_none() {
+            self.open_until = Some(now + OPEN);
         }
     }
 }
@@ -54,25 +79,19 @@ impl Breaker {
     pub fn failed(&self, target: &str) {
         let now = Instant::now();
         let mut hosts = self.lock();
-        if hosts.len() >= ENTRIES {
-            hosts.retain(|_, record| record.matters(now));
+        if hosts.len() >= ENTRIES && !hosts.contains_key(target) {
+            make_room(&mut hosts, now);
         }
-        let fresh = Record {
-            failures: 0,
-            first: now,
-            open_until: None,
-        };
-        let record = hosts.entry(target.to_owned()).or_insert(fresh);
+        let record = hosts
+            .entry(target.to_owned())
+            .or_insert_with(|| Record::new(now));
         if !record.matters(now) {
-            *record = fresh;
+            *record = Record::new(now);
         }
-        record.failures += 1;
-        if record.failures >= FAILURES && record.open_until.is_none() {
-            record.open_until = Some(now + OPEN);
-        }
+        record.failed(now);
     }
 
-    /// A response came.
+    /// A response came, and its body to its end where it was wanted.
     pub fn succeeded(&self, target: &str) {
         self.lock().remove(target);
     }
@@ -88,6 +107,21 @@ impl Breaker {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Record>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets what no longer matters; when that is nothing, the oldest that is not open, or else the oldest.
+fn make_room(hosts: &mut HashMap<String, Record>, now: Instant) {
+    hosts.retain(|_, record| record.matters(now));
+    if hosts.len() < ENTRIES {
+        return;
+    }
+    let oldest = hosts
+        .iter()
+        .min_by_key(|(_, record)| (record.open_until.is_some(), record.last))
+        .map(|(target, _)| target.clone());
+    if let Some(oldest) = oldest {
+        hosts.remove(&oldest);
     }
 }
 
@@ -129,6 +163,36 @@ mod tests {
         advance(WINDOW).await;
         breaker.failed("a:80");
         assert!(!breaker.is_open("a:80"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_15_any_five_failures_within_a_minute_open_it() {
+        let breaker = Breaker::default();
+        let mut now = 0;
+        for at in [0, 50, 55, 58, 61, 62] {
+            assert!(!breaker.is_open("a:80"), "before {at} s");
+            advance(Duration::from_secs(at - now)).await;
+            now = at;
+            breaker.failed("a:80");
+        }
+        assert!(breaker.is_open("a:80"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_are_bounded_however_many_names_fail() {
+        let breaker = Breaker::default();
+        for _ in 0..FAILURES {
+            breaker.failed("dead:80");
+        }
+        for index in 0..ENTRIES + 10 {
+            advance(Duration::from_millis(1)).await;
+            breaker.failed(&format!("host-{index}:80"));
+        }
+        let hosts = breaker.lock();
+        assert_eq!(hosts.len(), ENTRIES);
+        assert!(hosts.contains_key("dead:80"), "what is open stays");
+        assert!(hosts.contains_key(&format!("host-{}:80", ENTRIES + 9)));
+        assert!(!hosts.contains_key("host-0:80"), "the oldest went");
     }
 
     #[tokio::test(start_paused = true)]

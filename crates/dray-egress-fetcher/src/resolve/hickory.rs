@@ -3,6 +3,7 @@
 //! Uses the server pool of hickory and not its resolver: the pool sends one question and returns the answer, without
 //! search list, hosts file, cache, special names or CNAME following (D-1, D-7, section 22).
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +25,6 @@ use super::{DnsError, Resolver};
 
 /// Largest UDP answer that is asked for (D-10).
 const PAYLOAD: u16 = 1232;
-/// Time for one question to one server, repetitions included.
-const QUESTION: Duration = Duration::from_millis(1500);
-/// Time for one question to all servers, shared between them.
-const ALL_SERVERS: Duration = Duration::from_millis(2400);
-/// Time for one family with its CNAME steps; below the DNS phase, so that one slow family cannot hide the other (D-3).
-const FAMILY: Duration = Duration::from_millis(2500);
 
 type Pool = NameServerPool<TokioRuntimeProvider>;
 
@@ -39,8 +34,27 @@ pub struct Hickory {
     servers: Vec<Pool>,
     /// The server that answered last.
     preferred: AtomicUsize,
-    /// Time for one question to one server.
-    patience: Duration,
+    times: Times,
+}
+
+/// How the time of the DNS phase is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    /// For one question to one server, repetitions included.
+    question: Duration,
+    /// For one family with its CNAME steps; below the DNS phase, so that one slow family cannot hide the other (D-3).
+    family: Duration,
+}
+
+impl Times {
+    /// A question to all servers has four fifths of the phase, shared between them; one server at most half of it.
+    fn new(phase: Duration, servers: u32) -> Option<Self> {
+        let share = (phase * 4 / 5).checked_div(servers)?;
+        Some(Self {
+            question: share.min(phase / 2),
+            family: phase * 5 / 6,
+        })
+    }
 }
 
 impl std::fmt::Debug for Hickory {
@@ -50,20 +64,19 @@ impl std::fmt::Debug for Hickory {
 }
 
 impl Hickory {
-    /// A resolver that asks these servers, at least one.
-    pub fn new(servers: &[SocketAddr]) -> Result<Self, DnsError> {
+    /// A resolver that asks these servers, at least one, and gives up shortly before `phase` is over.
+    pub fn new(servers: &[SocketAddr], phase: Duration) -> Result<Self, DnsError> {
         let count = u32::try_from(servers.len()).unwrap_or(u32::MAX);
-        let Some(share) = ALL_SERVERS.checked_div(count) else {
+        let Some(times) = Times::new(phase, count) else {
             return Err(DnsError::Failure("no DNS server is configured".to_owned()));
         };
-        let patience = share.min(QUESTION);
         Ok(Self {
             servers: servers
                 .iter()
-                .map(|server| pool(*server, patience))
+                .map(|server| pool(*server, times.question))
                 .collect::<Result<_, _>>()?,
             preferred: AtomicUsize::new(0),
-            patience,
+            times,
         })
     }
 
@@ -123,8 +136,11 @@ impl Hickory {
         let mut request = DnsRequestOptions::default();
         request.use_edns = true;
         request.edns_payload_len = PAYLOAD;
-        let answered =
-            tokio::time::timeout(self.patience, server.lookup(query.clone(), request).next()).await;
+        let answered = tokio::time::timeout(
+            self.times.question,
+            server.lookup(query.clone(), request).next(),
+        )
+        .await;
         match answered {
             Err(_) => Err(DnsError::Timeout),
             Ok(None) => Err(DnsError::Failure("no answer".to_owned())),
@@ -214,13 +230,15 @@ fn alias(response: &DnsResponse, owner: &Name) -> Option<Name> {
         })
 }
 
-/// The addresses that belong to `owner`; those of other names were not asked for (D-10).
+/// The different addresses that belong to `owner`; those of other names were not asked for (D-10).
 fn addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
+    let mut seen = HashSet::new();
     response
         .answers
         .iter()
         .filter(|record| record.name == *owner)
         .filter_map(|record| record.data.ip_addr())
+        .filter(|address| seen.insert(*address))
         .collect()
 }
 
@@ -234,7 +252,8 @@ impl Resolver for Hickory {
             let fqdn = Name::from_ascii(name.fqdn())
                 .map_err(|error| DnsError::Failure(error.to_string()))?;
             let family = async |kind| {
-                let asked = tokio::time::timeout(FAMILY, self.family(&fqdn, kind, judge)).await;
+                let asked =
+                    tokio::time::timeout(self.times.family, self.family(&fqdn, kind, judge)).await;
                 asked.unwrap_or(Err(DnsError::Timeout))
             };
             let (v4, v6) = tokio::join!(family(RecordType::A), family(RecordType::AAAA));
@@ -255,9 +274,14 @@ fn combine(
         addresses: Vec::new(),
     };
     let (mut missing, mut stopped, mut failures) = (false, false, Vec::new());
-    for family in [v4, v6] {
+    let mut longest = 0;
+    let mut families = [v4, v6];
+    // The chain that the judge must refuse comes first.
+    families.sort_by_key(|family| !family.as_ref().is_ok_and(|family| family.stopped));
+    for family in families {
         match family {
             Ok(family) => {
+                longest = longest.max(family.cnames.len());
                 missing |= family.missing;
                 stopped |= family.stopped;
                 answer.addresses.extend(family.addresses);
@@ -270,6 +294,10 @@ fn combine(
             Err(DnsError::NotFound) => missing = true,
             Err(failure) => failures.push(failure),
         }
+    }
+    // D-8 counts the chain of one family, and every alias was checked when it was followed.
+    if longest <= MOST_CNAMES {
+        answer.cnames.truncate(MOST_CNAMES);
     }
     // The judge refuses a bad alias whatever is behind it, so it must see it.
     if !answer.addresses.is_empty() || stopped {

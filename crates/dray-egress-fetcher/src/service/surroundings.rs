@@ -1,6 +1,7 @@
 //! What the judge must know of the machine and of the product's own parts (egress-security 8.4): own interface
 //! addresses, DNS servers, and the addresses of protected names. Read at start and every 60 s.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use crate::own;
 
 /// Between two looks.
 const AGAIN: Duration = Duration::from_mins(1);
+/// Longest wait for one name.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Makes judges that know the surroundings.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(super) struct Surroundings {
     base: JudgeConfig,
     hosts: Vec<String>,
     peers: Vec<String>,
+    /// The last known addresses by name: a name that cannot be looked up for a while stays protected.
+    known: HashMap<String, Vec<IpNet>>,
 }
 
 impl Surroundings {
@@ -36,11 +41,16 @@ impl Surroundings {
     ) -> Self {
         base.protected
             .extend(servers.into_iter().map(|ip| IpNet::from(ip.to_canonical())));
-        Self { base, hosts, peers }
+        Self {
+            base,
+            hosts,
+            peers,
+            known: HashMap::new(),
+        }
     }
 
-    /// Looks, and fails when anything cannot be learnt (I-4).
-    pub(super) async fn look(&self) -> Result<Judge, StartError> {
+    /// Looks, and fails when anything cannot be learnt (I-4) and was not known before.
+    pub(super) async fn look(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
         config.own_addresses = own::addresses(Path::new(own::PROC_NET)).map_err(|error| {
             StartError::with_source("the addresses of this machine cannot be read", error)
@@ -51,25 +61,24 @@ impl Surroundings {
             .retain(|address| !address.is_loopback());
         for host in &self.hosts {
             let name = host_of(host);
-            let found = look_up(name).await.map_err(|error| {
+            if let Err(error) = learn(&mut self.known, name).await {
                 let message = format!("the protected host {name} cannot be looked up");
-                StartError::with_source(message, error)
-            })?;
-            config.protected.extend(found);
+                return Err(StartError::with_source(message, error));
+            }
         }
         for peer in &self.peers {
             let name = host_of(peer);
-            match look_up(name).await {
-                Ok(found) => config.protected.extend(found),
+            if let Err(error) = learn(&mut self.known, name).await {
                 // One of several servers may be gone; those that are there are what we talk to.
-                Err(error) => tracing::warn!(name, %error, "a peer cannot be looked up"),
+                tracing::warn!(name, %error, "a peer cannot be looked up");
             }
         }
+        config.protected.extend(self.known.values().flatten());
         Ok(Judge::new(config))
     }
 
     /// Looks again and again until `stop`; what cannot be learnt stays as it was.
-    pub(super) async fn watch(self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
+    pub(super) async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(AGAIN))
             .await
@@ -83,9 +92,23 @@ impl Surroundings {
     }
 }
 
+/// Looks `name` up and keeps what was found; what was known before stays when nothing can be learnt.
+async fn learn(known: &mut HashMap<String, Vec<IpNet>>, name: &str) -> std::io::Result<()> {
+    match look_up(name).await {
+        Ok(found) => {
+            known.insert(name.to_owned(), found);
+        }
+        Err(error) if known.contains_key(name) => {
+            tracing::warn!(name, %error, "a name cannot be looked up; its last addresses stay protected");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 /// The addresses of a trusted, configured name, as the system resolves it.
 async fn look_up(name: &str) -> std::io::Result<Vec<IpNet>> {
-    let found = tokio::net::lookup_host((name, 0)).await?;
+    let found = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((name, 0))).await??;
     Ok(found
         .map(|address| IpNet::from(address.ip().to_canonical()))
         .collect())
@@ -132,7 +155,7 @@ mod tests {
             "nats://1.0.0.1:4222".to_owned(),
             "nats://no such host".to_owned(),
         ];
-        let surroundings = Surroundings::new(JudgeConfig::default(), servers, hosts, peers);
+        let mut surroundings = Surroundings::new(JudgeConfig::default(), servers, hosts, peers);
         let judge = surroundings.look().await.unwrap();
         for blocked in ["9.9.9.9", "8.8.4.4", "1.0.0.1", "127.0.0.1"] {
             assert!(
@@ -146,8 +169,27 @@ mod tests {
     #[tokio::test]
     async fn i_4_a_protected_name_that_cannot_be_looked_up_stops_the_start() {
         let hosts = vec!["no such host".to_owned()];
-        let surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
+        let mut surroundings =
+            Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
         assert!(surroundings.look().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn section_8_4_a_name_that_cannot_be_looked_up_any_more_stays_protected() {
+        let hosts = vec!["http://no such host:9000".to_owned(), "8.8.4.4".to_owned()];
+        let peers = vec!["nats://no such peer:4222".to_owned()];
+        let mut surroundings = Surroundings::new(JudgeConfig::default(), Vec::new(), hosts, peers);
+        for (name, network) in [
+            ("no such host", "203.0.112.1/32"),
+            ("no such peer", "1.0.0.1/32"),
+        ] {
+            let network = network.parse().unwrap();
+            surroundings.known.insert(name.to_owned(), vec![network]);
+        }
+        let judge = surroundings.look().await.unwrap();
+        for blocked in ["203.0.112.1", "1.0.0.1", "8.8.4.4"] {
+            assert!(judge.class(blocked.parse().unwrap()).is_blocked());
+        }
     }
 
     #[tokio::test(start_paused = true)]

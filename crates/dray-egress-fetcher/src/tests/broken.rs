@@ -146,6 +146,8 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
         (event.verdict.as_str(), event.code.as_str()),
         ("deny", "cancelled")
     );
+    assert_eq!(event.phase, "body");
+    assert!(event.duration_ms > 0 && event.duration_ms >= event.body_ms);
     assert!(event.wire_bytes > 0);
 }
 

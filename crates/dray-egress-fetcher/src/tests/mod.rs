@@ -2,11 +2,14 @@
 
 #[cfg(feature = "service")]
 mod audit;
+#[cfg(feature = "service")]
+mod audited;
 mod body;
 #[cfg(feature = "service")]
 mod broken;
 mod connection;
 mod deadline;
+mod endings;
 #[cfg(feature = "service")]
 mod house;
 mod load;

@@ -170,6 +170,31 @@ fn d_5_at_most_eight_are_kept_alternating_between_families() {
 
 // D-8
 #[test]
+fn d_10_answers_with_more_than_256_addresses_are_refused_after_judging_all() {
+    let check = |count: usize, last: &str, expected: Result<(), Code>| {
+        let mut answer = answer(&[last]);
+        let others = (1..count).map(|index| {
+            let [.., high, low] = index.to_be_bytes();
+            IpAddr::from([93, 184, high, low])
+        });
+        answer.addresses.splice(0..0, others);
+        let judge = Judge::new(JudgeConfig::default());
+        let found = judge.judge_answer(&answer, 80, HopContext::default());
+        if let Err(refusal) = &found {
+            assert_eq!(refusal.judged.len(), count);
+        }
+        assert_eq!(
+            found.map(drop).map_err(|refusal| refusal.code),
+            expected,
+            "{count} {last}"
+        );
+    };
+    check(256, "8.8.8.8", Ok(()));
+    check(257, "8.8.8.8", Err(Code::DnsFailure));
+    check(4000, "10.0.0.1", Err(Code::SsrfBlocked));
+}
+
+#[test]
 fn d_8_cname_chains_are_short_and_lead_to_names_that_may_be_fetched() {
     let check = |cnames: &[&str], expected: Result<(), Code>| {
         let config = JudgeConfig {

@@ -1,0 +1,201 @@
+//! Audit events in full, and the counters of what goes wrong, over calls through a host.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use dray_bus::Bus;
+use dray_proto::v1;
+use dray_service::{Context, Host, Running, Settings};
+use dray_testkit::http::{Responder, Script, Step};
+use dray_testkit::tls::Authority;
+use dray_types::{Fault, Sha256Digest};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::house::*;
+use super::world::*;
+use crate::service::EgressFetcher;
+
+const URL: &str = "http://files.example.org/";
+
+/// A host whose service has another bus, peers and settings than usual.
+struct Odd {
+    running: Running,
+    _folder: tempfile::TempDir,
+}
+
+async fn odd(world: &World, set: &[(&str, &str)], change: fn(Context) -> Context) -> Odd {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+    for (key, value) in set {
+        settings = settings.set(format!("egress-fetcher.{key}"), *value);
+    }
+    let network = world.network();
+    let running = Host::new(settings)
+        .with_start::<EgressFetcher, _, _>(move |config, cx| {
+            EgressFetcher::start_with(config, change(cx), network)
+        })
+        .start()
+        .await
+        .unwrap();
+    Odd {
+        running,
+        _folder: folder,
+    }
+}
+
+/// Audit events go to a bus without streams.
+fn deaf(cx: Context) -> Context {
+    let bus = Bus::in_process(cx.clock.clone(), &cx.meter);
+    Context { bus, ..cx }
+}
+
+impl Odd {
+    async fn call(&self, url: &str) -> Result<v1::FetchReply, Fault> {
+        let cx = self.running.context();
+        let called = cx.bus.call(&meta(&cx.clock), &asking(url)).await;
+        called.map_err(Into::into)
+    }
+
+    /// The value of the sample with this name and labels; 0 when there is none.
+    fn sample(&self, name: &str, labels: &str) -> u64 {
+        sample(&self.running.metrics().unwrap(), name, labels)
+    }
+}
+
+fn sample(metrics: &str, name: &str, labels: &str) -> u64 {
+    metrics
+        .lines()
+        .filter(|line| line.starts_with(&format!("dray_egress_{name}")) && line.contains(labels))
+        .find_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or_default()
+}
+
+#[tokio::test]
+async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure() {
+    let strict = odd(&hello(), &[("audit_required", "true")], deaf).await;
+    let fault = strict.call(URL).await.unwrap_err();
+    assert_eq!(fault.detail, "sink_failed");
+    assert_eq!(strict.sample("fetch_total{", "verdict=\"allow\""), 0);
+    // The caller tries again, as the fault allows.
+    let failed = strict.sample("fetch_total{", "code=\"sink_failed\"");
+    assert!(failed >= 1);
+    assert_eq!(strict.sample("sink_failures_total", ""), failed);
+    assert!(strict.sample("audit_failures_total", "") >= failed);
+    assert_eq!(strict.sample("inflight", ""), 0);
+}
+
+#[tokio::test]
+async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
+    let lax = odd(&hello(), &[], deaf).await;
+    assert!(lax.call(URL).await.is_ok());
+    assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
+    assert_eq!(lax.sample("audit_failures_total", ""), 1);
+    assert_eq!(lax.sample("sink_failures_total", ""), 0);
+}
+
+#[tokio::test]
+async fn s_4_what_the_process_itself_talks_to_cannot_be_fetched() {
+    let world = hello();
+    let house = odd(&world, &[], |cx| Context {
+        peers: vec![format!("nats://{PUBLIC}:4222")],
+        ..cx
+    })
+    .await;
+    let fault = house.call(URL).await.unwrap_err();
+    assert_eq!(fault.detail, "ssrf_blocked");
+    assert_eq!(world.dialled(), Vec::<String>::new());
+}
+
+/// A gzip body over TLS, late in every phase that can be late.
+fn late(authority: &Authority, world: &World) {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(b"hello").unwrap();
+    let body = encoder.finish().unwrap();
+    let pause = || Step::Pause(Duration::from_millis(20));
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let script = Script(vec![pause(), Step::send(head), pause(), Step::send(body)]);
+    let acceptor = authority.acceptor("files.example.org").unwrap();
+    world.peer(PUBLIC, 443, Peer::Tls(acceptor, Responder::always(script)));
+    world.slow("files.example.org", Duration::from_millis(20));
+    let said = answer("files.example.org", &["cdn.example.net."], &[PUBLIC]);
+    world.says("files.example.org", vec![Ok(said)]);
+}
+
+#[tokio::test]
+async fn section_18_the_event_tells_who_when_how_and_how_long() {
+    let authority = Authority::new().unwrap();
+    let mut bundle = tempfile::NamedTempFile::new().unwrap();
+    bundle.write_all(authority.pem().as_bytes()).unwrap();
+    let world = hello();
+    late(&authority, &world);
+    let path = bundle.path().to_str().unwrap();
+    let mut house = house(&world, &[("ca_bundle", path)]).await;
+    let before = house.running.context().clock.now_ms();
+    house
+        .call(&asking("https://files.example.org/a"))
+        .await
+        .unwrap();
+    let event = house.event().await;
+    let after = house.running.context().clock.now_ms();
+    assert!(uuid::Uuid::parse_str(&event.event_id).is_ok());
+    assert!((before..=after).contains(&event.time_ms));
+    assert!(!event.operation_id.is_empty());
+    assert_eq!(event.final_host, "files.example.org");
+    assert_eq!(event.coding, "gzip");
+    assert_eq!(event.sha256, Sha256Digest::of(b"hello").to_hex());
+    assert_eq!(event.stored_bytes, 5);
+    assert_eq!(event.fetcher_version, env!("CARGO_PKG_VERSION"));
+    for late in [event.dns_ms, event.head_ms, event.body_ms] {
+        assert!(late >= 19, "{event:?}");
+    }
+    let parts = [
+        event.dns_ms,
+        event.connect_ms,
+        event.tls_ms,
+        event.head_ms,
+        event.body_ms,
+    ];
+    assert!(event.duration_ms >= parts.iter().sum(), "{event:?}");
+    let hop = &event.hops[0];
+    assert_eq!(hop.cname_chain, ["cdn.example.net."]);
+    assert_eq!(hop.tls_version, "TLSv1.3");
+    assert_eq!(hop.certificate_sha256.len(), 64);
+    assert_eq!((hop.scheme.as_str(), hop.port), ("https", 443));
+    // Another fetch has other identifiers.
+    house
+        .call(&asking("https://files.example.org/a"))
+        .await
+        .unwrap();
+    let other = house.event().await;
+    assert_ne!(other.event_id, event.event_id);
+    assert_ne!(other.operation_id, event.operation_id);
+    assert_eq!(other.url_path_hash, event.url_path_hash);
+}
+
+#[tokio::test]
+async fn section_18_a_redirect_to_what_cannot_be_read_tells_what_was_tried() {
+    let world = hello();
+    world.serve(
+        PUBLIC,
+        Script::redirect(302, "http://2130706433/?key=hunter2"),
+    );
+    let mut house = house(&world, &[]).await;
+    for (url, first) in [
+        (URL, "files.example.org"),
+        ("http://2130706433/", "2130706433"),
+    ] {
+        house.call(&asking(url)).await.unwrap_err();
+        let event = house.event().await;
+        assert_eq!(event.code, "ambiguous_host");
+        assert_eq!((event.url_scheme.as_str(), event.url_port), ("http", 80));
+        assert_eq!(event.url_host, first);
+        let hop = event.hops.last().unwrap();
+        assert_eq!((hop.scheme.as_str(), hop.port), ("http", 80));
+        assert_eq!(hop.host, "2130706433");
+        assert!(!format!("{event:?}").contains("hunter2"), "S-5");
+    }
+}

@@ -1,0 +1,296 @@
+//! How fetches end: what the breaker, the sink and the record are told of it.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_guard::{Code, Host};
+use dray_testkit::http::{Script, Step};
+use dray_testkit::tls::Authority;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use super::world::*;
+use crate::error::Phase;
+use crate::fetch::Request;
+use crate::hop::{Ask, send};
+use crate::label::Labels;
+use crate::record::Record;
+use crate::sink::{Hashing, Sink, SinkError, Stored};
+use crate::tls::Tls;
+
+const URL: &str = "http://files.example.org/";
+
+#[tokio::test(start_paused = true)]
+async fn section_15_bodies_that_never_come_open_the_breaker() {
+    let fixture = Fixture::default();
+    fixture.world.serve(
+        PUBLIC,
+        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n").then(Step::Hold),
+    );
+    let fetcher = fixture.fetcher();
+    let mut fetches: Vec<_> = Vec::new();
+    for _ in 0..2 {
+        let requests = [request(URL), request(URL), request(URL)];
+        fetches = futures_util::future::join_all(
+            requests
+                .iter()
+                .map(async |request| run(&fetcher, request).await.end()),
+        )
+        .await;
+    }
+    assert_eq!(fetches, [("timeout", "body"); 3]);
+    assert_eq!(run(&fetcher, &request(URL)).await.code(), "overloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() {
+    let fixture = Fixture::default();
+    let fetcher = fixture.fetcher();
+    for answer in [
+        Script::ok("whole"),
+        Script::status(404),
+        Script::redirect(302, "http://10.0.0.1/"),
+    ] {
+        for dead in [true, true, true, true, false] {
+            if dead {
+                fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+            } else {
+                fixture.world.serve(PUBLIC, answer.clone());
+            }
+            let got = run(&fetcher, &request(URL)).await;
+            assert_ne!(got.code(), "overloaded");
+        }
+    }
+}
+
+/// A sink whose store hangs when it is to remove something.
+struct Stuck(Hashing<Vec<u8>>);
+
+impl Sink for Stuck {
+    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+        self.0.write(piece).await
+    }
+
+    async fn finish(&mut self, labels: &Labels) -> Result<Stored, SinkError> {
+        self.0.finish(labels).await
+    }
+
+    async fn discard(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fetcher = fixture.fetcher();
+    let hurried = Request {
+        tool_timeout: Some(Duration::from_secs(2)),
+        ..request(URL)
+    };
+    let started = Instant::now();
+    let mut sink = Stuck(Hashing::new(Vec::new()));
+    let mut record = Record::default();
+    let denied = fetcher.fetch(&hurried, &mut sink, &mut record).await;
+    assert_eq!(denied.unwrap_err().code, Code::Timeout);
+    assert_eq!(started.elapsed(), Duration::from_secs(2));
+    // With time left, removing has five seconds.
+    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    let started = Instant::now();
+    let denied = fetcher.fetch(&request(URL), &mut sink, &mut record).await;
+    assert_eq!(denied.unwrap_err().code, Code::ConnectFailed);
+    assert_eq!(started.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_18_what_was_tried_is_kept_when_a_url_cannot_be_read() {
+    let fixture = Fixture::default();
+    for (url, host, port) in [
+        ("http://2130706433/", "2130706433", 80),
+        ("http://0x7f.1:8080/?token=hunter2", "0x7f.1", 8080),
+        ("http://hunter2:hunter2@h.example/", "h.example", 80),
+    ] {
+        let got = fixture.fetch(url).await;
+        let first = got.record.tried.clone().unwrap();
+        assert_eq!((first.scheme.as_str(), first.host.as_str()), ("http", host));
+        assert_eq!(first.port, port);
+        assert_eq!(got.record.hops[0].tried, Some(first));
+        assert!(!format!("{:?}", got.record).contains("hunter2"), "S-5");
+        fixture.world.serve(PUBLIC, Script::redirect(302, url));
+        let got = fixture.fetch(URL).await;
+        assert!(got.record.tried.is_none());
+        let hop = got.record.hops.last().unwrap();
+        assert_eq!(hop.index, 1);
+        assert_eq!(hop.tried.as_ref().unwrap().host, host);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_18_a_fetch_that_is_dropped_tells_phase_and_times() {
+    let fixture = Fixture::default();
+    fixture
+        .world
+        .slow("files.example.org", Duration::from_secs(2));
+    fixture.world.peer(PUBLIC, 80, Peer::Mute);
+    let fetcher = fixture.fetcher();
+    let request = request(URL);
+    for (seconds, phase) in [(1, Phase::Dns), (5, Phase::Head)] {
+        let mut record = Record::default();
+        let mut sink = Hashing::new(Vec::new());
+        let time = Duration::from_secs(seconds);
+        let fetching = fetcher.fetch(&request, &mut sink, &mut record);
+        assert!(tokio::time::timeout(time, fetching).await.is_err());
+        assert_eq!(record.ended(), Some(phase));
+        assert_eq!(record.times.total, time);
+        assert_eq!(record.times.dns, Duration::from_secs(seconds.min(2)));
+        assert_eq!(
+            record.times.head,
+            Duration::from_secs(seconds.saturating_sub(2))
+        );
+        assert_eq!(record.ended(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_18_a_failed_connection_tells_what_was_dialled() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    let got = fixture.fetch(URL).await;
+    assert_eq!(got.code(), "connect_failed");
+    let hop = &got.record.hops[0];
+    assert_eq!(hop.chosen, Some(format!("{PUBLIC}:80").parse().unwrap()));
+    assert_eq!(hop.peer, None);
+}
+
+/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that nobody can decrypt.
+async fn garble(
+    far: DuplexStream,
+    acceptor: TlsAcceptor,
+    head: &str,
+    read: oneshot::Receiver<()>,
+) -> io::Result<DuplexStream> {
+    let mut tls = acceptor.accept(far).await?;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        tls.read_buf(&mut seen).await?;
+    }
+    tls.write_all(head.as_bytes()).await?;
+    tls.flush().await?;
+    read.await.map_err(io::Error::other)?;
+    let (mut raw, _) = tls.into_inner();
+    raw.write_all(b"\x17\x03\x03\x00\x20aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+        .await?;
+    Ok(raw)
+}
+
+#[tokio::test]
+async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
+    let authority = Authority::new().unwrap();
+    let tls = Tls::new(Some(&authority.pem())).unwrap();
+    let name = Host::Name(canonical("files.example.org"));
+    let agent = http::HeaderValue::from_static("test");
+    let ask = Ask {
+        host: "files.example.org",
+        path_and_query: "/",
+        user_agent: &agent,
+    };
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ] {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let acceptor = authority.acceptor("files.example.org").unwrap();
+        let (told, read) = oneshot::channel();
+        let (code, raw) = tokio::join!(
+            async {
+                let (io, _) = tls.handshake(Box::new(near), &name).await.unwrap();
+                let (_, mut wire) = send(io, ask).await.unwrap();
+                told.send(()).unwrap();
+                wire.next().await.unwrap_err().code()
+            },
+            garble(far, acceptor, head, read)
+        );
+        assert!(raw.is_ok());
+        assert_eq!(code, Code::TlsError);
+    }
+}
+
+/// A sink that takes nothing.
+struct Full;
+
+impl Sink for Full {
+    async fn write(&mut self, _piece: Bytes) -> Result<(), SinkError> {
+        Err(SinkError::new("no room"))
+    }
+
+    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+        Err(SinkError::new("no room"))
+    }
+
+    async fn discard(&mut self) {}
+}
+
+/// Notes the largest piece.
+#[derive(Default)]
+struct Largest(usize);
+
+impl Sink for Largest {
+    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+        self.0 = self.0.max(piece.len());
+        Ok(())
+    }
+
+    async fn finish(&mut self, _labels: &Labels) -> Result<Stored, SinkError> {
+        Err(SinkError::new("only the pieces matter"))
+    }
+
+    async fn discard(&mut self) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_1_bodies_come_in_pieces_of_at_most_64_kib() {
+    let body = vec![b'x'; 1 << 20];
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&body).unwrap();
+    let coded = encoder.finish().unwrap();
+    let gzip: &[(&str, &str)] = &[("Content-Encoding", "gzip")];
+    for script in [Script::ok(&body), Script::with_fields(gzip, &coded)] {
+        let fixture = Fixture::default();
+        fixture.world.serve(PUBLIC, script);
+        let mut sink = Largest::default();
+        let mut record = Record::default();
+        let fetched = fixture.fetcher();
+        let ended = fetched.fetch(&request(URL), &mut sink, &mut record).await;
+        assert_eq!(ended.unwrap_err().code, Code::SinkFailed);
+        assert_eq!(record.counts.stored, 1 << 20);
+        assert!((1..=64 * 1024).contains(&sink.0), "{}", sink.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_7_b_2_only_what_was_stored_is_counted_as_stored() {
+    let fixture = Fixture::default();
+    let mut record = Record::default();
+    let denied = fixture
+        .fetcher()
+        .fetch(&request(URL), &mut Full, &mut record)
+        .await
+        .unwrap_err();
+    assert_eq!(denied.code, Code::SinkFailed);
+    assert_eq!((record.counts.wire, record.counts.stored), (5, 0));
+    let small = Request {
+        size_limit: 4,
+        ..request(URL)
+    };
+    let coded = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    fixture.world.serve(PUBLIC, Script::raw(coded));
+    let got = run(&fixture.fetcher(), &small).await;
+    assert_eq!(got.code(), "too_large");
+    assert_eq!(got.record.counts.stored, 0);
+}
