@@ -112,7 +112,8 @@ impl Judge {
     ///
     /// # Errors
     /// `ssrf_blocked` when anything in the answer is blocked; `dns_failure` for a CNAME chain that is too long, or for
-    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` when there is no address; `connect_failed` when there is none of a family that is used here.
+    /// more than [`MOST_ADDRESSES`] addresses; `dns_not_found` when there is no address; `connect_failed` when there is
+    /// none of a family that is used here.
     pub fn judge_answer(
         &self,
         answer: &Answer,

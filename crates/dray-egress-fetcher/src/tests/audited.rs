@@ -1,6 +1,7 @@
 //! Audit events in full, and the counters of what goes wrong, over calls through a host.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::Bus;
@@ -14,6 +15,7 @@ use flate2::write::GzEncoder;
 
 use super::house::*;
 use super::world::*;
+use crate::config::Config;
 use crate::service::EgressFetcher;
 
 const URL: &str = "http://files.example.org/";
@@ -92,6 +94,34 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
     assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
     assert_eq!(lax.sample("audit_failures_total", ""), 1);
     assert_eq!(lax.sample("sink_failures_total", ""), 0);
+}
+
+#[tokio::test]
+async fn section_19_an_open_breaker_is_shown() {
+    let world = hello();
+    world.peer(PUBLIC, 80, Peer::Refuses);
+    let folder = tempfile::tempdir().unwrap();
+    let network = world.network();
+    let (tell, told) = std::sync::mpsc::channel();
+    let running = Host::new(Settings::embedded(folder.path()))
+        .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
+            let config = Config {
+                enabled: true,
+                ..config
+            };
+            let service = EgressFetcher::start_with(config, cx, network).await?;
+            tell.send(Arc::clone(service.fetcher())).unwrap();
+            Ok(service)
+        })
+        .start()
+        .await
+        .unwrap();
+    let fetcher = told.recv().unwrap();
+    for expected in [0, 0, 0, 0, 0, 1] {
+        let metrics = running.metrics().unwrap();
+        assert_eq!(sample(&metrics, "host_breaker_open", ""), expected);
+        run(&fetcher, &request(URL)).await.result.unwrap_err();
+    }
 }
 
 #[tokio::test]
