@@ -4,6 +4,7 @@ use std::path::Path;
 
 use dray_proto::v1;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::outcome::Failure;
 
@@ -31,7 +32,7 @@ fn parse(text: &str) -> Result<v1::AppPolicy, serde_json::Error> {
     let PolicyFile {
         enabled,
         host_allowlist,
-    } = serde_json::from_str(text)?;
+    } = serde_json::from_value(Value::Object(serde_json::from_str(text)?))?;
     Ok(v1::AppPolicy {
         enabled,
         host_allowlist: host_allowlist.map(|patterns| v1::HostAllowlist { patterns }),
