@@ -24,12 +24,7 @@ pub(super) fn event(
     key: &[u8; 32],
     private_cidrs: &[String],
 ) -> v1::EgressAudit {
-    let (verdict, code, phase) = match record.end {
-        Some(End::Stored) => ("allow", "", ""),
-        Some(End::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
-        Some(End::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
-        None => ("deny", "cancelled", ""),
-    };
+    let (verdict, code, phase) = outcome(record.end);
     let (url_scheme, url_host, url_port) = target(record.url.as_ref(), record.tried.as_ref());
     let last = record.hops.last();
     let mut event = v1::EgressAudit {
@@ -86,6 +81,16 @@ pub(super) fn event(
     };
     fit(&mut event);
     event
+}
+
+/// Verdict, code and phase.
+fn outcome(end: Option<End>) -> (&'static str, &'static str, &'static str) {
+    match end {
+        Some(End::Stored) => ("allow", "", ""),
+        Some(End::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
+        Some(End::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
+        None => ("deny", "cancelled", ""),
+    }
 }
 
 /// Bytes on the wire.

@@ -4,6 +4,8 @@ use dray_service::config::{ConfigError, Environment, Loader, Sources};
 
 use super::*;
 
+mod mistakes;
+
 fn load(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let environment: Environment = variables.iter().copied().collect();
     let sources = Sources {
@@ -306,37 +308,6 @@ fn s_5_the_effective_configuration_hides_user_info_of_protected_names() {
     let shown = serde_json::to_string(&config).unwrap();
     assert!(!shown.contains("hunter2"), "{shown}");
     assert!(shown.contains("nats://nats:4222") && shown.contains("https://api:6443"));
-}
-
-#[test]
-fn section_20_empty_items_do_not_pass_as_restrictions() {
-    for variable in ["EXTRA_BLOCKED_CIDRS", "PRIVATE_CIDRS", "NAT64_PREFIXES"] {
-        refuses(variable, &[r#"[""]"#, r#"["", ""]"#, r#"[" "]"#]);
-    }
-    refuses("EXTRA_BLOCKED_CIDRS", &[r#"["9.9.9.0/24",""]"#]);
-    refuses("EXTRA_BLOCKED_HOSTS", &[r#"[""]"#]);
-    refuses("HOST_ALLOWLIST", &[r#"["a.example.org",""]"#]);
-    let nobody = Config {
-        protected: vec![String::new()],
-        ..Config::default()
-    };
-    assert!(nobody.compile().is_err());
-}
-
-#[test]
-fn b_8_a_least_rate_needs_time_to_count() {
-    let config = |min_rate, min_rate_after| Config {
-        min_rate,
-        min_rate_after,
-        ..Config::default()
-    };
-    let problems = config(ByteSize::kib(1), Period::default()).validate();
-    assert_eq!(problems[0].field, "min_rate_after");
-    assert!(
-        config(ByteSize::default(), Period::default())
-            .validate()
-            .is_empty()
-    );
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Bounds: chains of aliases, numbers of addresses, time.
+
+use super::*;
+
+#[tokio::test]
+async fn d_8_the_chain_of_each_family_is_counted_by_itself() {
+    let server = Server::start().await.unwrap();
+    for (kind, letter, last) in [
+        (RecordType::A, 'a', "8.8.8.8"),
+        (RecordType::AAAA, 'b', "2606:4700::1111"),
+    ] {
+        let name = |index: usize| match index {
+            0 => NAME.to_owned(),
+            index => format!("{letter}{index}.example.net"),
+        };
+        for index in 0..6 {
+            let next = alias(&name(index), &name(index + 1));
+            server.set(&name(index), kind, Reply::Records(vec![next]));
+        }
+        server.set(
+            &name(6),
+            kind,
+            Reply::Records(vec![address(&name(6), ip(last))]),
+        );
+    }
+    let answer = lookup(&server, NAME).await.unwrap();
+    let judged = Judge::new(JudgeConfig::default()).judge_answer(
+        &answer,
+        80,
+        dray_guard::HopContext::default(),
+    );
+    assert_eq!(judged.unwrap().addresses().len(), 2);
+}
+
+#[tokio::test]
+async fn d_10_more_than_256_addresses_are_a_dns_failure() {
+    let server = Server::start().await.unwrap();
+    let check = async |count: usize, expected: Result<(), Code>| {
+        let many: Vec<_> = (0..count)
+            .map(|index| {
+                let [.., high, low] = index.to_be_bytes();
+                address(NAME, IpAddr::from([93, 184, high, low]))
+            })
+            .collect();
+        server.set(NAME, RecordType::A, Reply::Truncated(many));
+        let answer = lookup(&server, NAME).await.unwrap();
+        assert_eq!(answer.addresses.len(), count);
+        let judge = Judge::new(JudgeConfig::default());
+        let judged = judge.judge_answer(&answer, 80, dray_guard::HopContext::default());
+        assert_eq!(judged.map(drop).map_err(|refusal| refusal.code), expected);
+    };
+    check(256, Ok(())).await;
+    check(1500, Err(Code::DnsFailure)).await;
+}
+
+#[tokio::test]
+async fn section_14_the_resolver_uses_the_configured_time() {
+    let server = Server::start().await.unwrap();
+    for kind in [RecordType::A, RecordType::AAAA] {
+        server.set(NAME, kind, Reply::Silence);
+    }
+    let phase = std::time::Duration::from_millis(120);
+    let resolver = Hickory::new(&[server.address()], phase).unwrap();
+    let judge = Judge::new(JudgeConfig::default());
+    let found = tokio::time::timeout(phase * 10, resolver.lookup(&canonical(NAME), &judge)).await;
+    assert!(matches!(found, Ok(Err(DnsError::Timeout))), "{found:?}");
+}
