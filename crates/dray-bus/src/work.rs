@@ -8,6 +8,7 @@ mod envelope;
 pub(crate) mod job;
 mod process;
 mod supervise;
+mod verdicts;
 
 use std::sync::Arc;
 use std::time::Duration;

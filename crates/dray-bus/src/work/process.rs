@@ -14,6 +14,7 @@ use super::delivery::{Completed, Delivery, Failure, Recorded, WorkHandler};
 use super::envelope::is_schema;
 use super::job::{self, Job, Stuck};
 use super::supervise::{Ended, supervise};
+use super::verdicts::{expiry, last_fault, unknown};
 use super::{Envelope, Poison, RESULT_LIMIT, Shop};
 use crate::backend::{Ack, Pulled};
 use crate::backoff::work_delay;
@@ -365,28 +366,6 @@ async fn poisoned<H>(
     .await?;
     job::settle(pulled, Ack::Term).await;
     Ok("poison")
-}
-
-fn expiry() -> Fault {
-    Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
-        .detail("expired")
-        .advice("Try again, with more time if possible.")
-}
-
-fn unknown() -> Fault {
-    Fault::new(
-        FaultCode::Unavailable,
-        "It is not known whether the operation happened.",
-    )
-    .detail("unknown")
-    .advice("Check the result before doing it again.")
-}
-
-fn last_fault(record: &v1::LedgerRecord) -> Fault {
-    record
-        .last_error
-        .clone()
-        .map_or_else(Fault::internal, Fault::from)
 }
 
 fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {

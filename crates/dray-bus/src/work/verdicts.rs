@@ -1,0 +1,29 @@
+//! What is told of ends that no handler decided.
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode};
+
+/// The deadline passed first.
+pub(super) fn expiry() -> Fault {
+    Fault::new(FaultCode::Timeout, "The operation did not finish in time.")
+        .detail("expired")
+        .advice("Try again, with more time if possible.")
+}
+
+/// A visible send was cut off.
+pub(super) fn unknown() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "It is not known whether the operation happened.",
+    )
+    .detail("unknown")
+    .advice("Check the result before doing it again.")
+}
+
+/// What the last attempt met; a crash leaves nothing behind.
+pub(super) fn last_fault(record: &v1::LedgerRecord) -> Fault {
+    record
+        .last_error
+        .clone()
+        .map_or_else(Fault::internal, Fault::from)
+}
