@@ -115,6 +115,7 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     let (got, ()) = tokio::join!(run(&fetcher, &request), async {
+        // paused clock: while the connection is under way
         tokio::time::sleep(Duration::from_millis(500)).await;
         let own = vec![PUBLIC.parse().unwrap()];
         fetcher.set_judge(fetcher.judge().with_own_addresses(own));
