@@ -95,6 +95,42 @@ impl fmt::Display for Code {
 impl std::error::Error for Code {}
 
 impl Code {
+    /// Every reason, with one status for all others.
+    pub const ALL: [Self; 32] = [
+        Self::DisabledByAdmin,
+        Self::DisabledByApp,
+        Self::HostNotInAdminAllowlist,
+        Self::HostNotInAppAllowlist,
+        Self::PolicyInvalid,
+        Self::InvalidUrl,
+        Self::UnsupportedScheme,
+        Self::UrlCredentials,
+        Self::AmbiguousHost,
+        Self::PortNotAllowed,
+        Self::BlockedHost,
+        Self::SsrfBlocked,
+        Self::RedirectLimit,
+        Self::RedirectDowngrade,
+        Self::RedirectInvalid,
+        Self::TooLarge,
+        Self::Timeout,
+        Self::DeadlineExpired,
+        Self::DnsNotFound,
+        Self::DnsFailure,
+        Self::ConnectFailed,
+        Self::TlsError,
+        Self::ConnectionClosed,
+        Self::MalformedResponse,
+        Self::HttpStatus(503),
+        Self::UnexpectedPartial,
+        Self::Truncated,
+        Self::UnsupportedEncoding,
+        Self::DecodeError,
+        Self::Overloaded,
+        Self::SinkFailed,
+        Self::Internal,
+    ];
+
     /// The name used in logs, audit and metrics, and as the detail of the fault.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 
 use crate::metadata::Metadata;
 
-/// Where packages may come from.
-const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+/// How the source of a package from a registry begins; one from a repository begins with `git+`.
+const REGISTRY: &str = "registry+";
 
 /// Packages whose licence is not on the list, or whose origin is not the registry.
 pub(crate) fn breaches(metadata: &Metadata, deny_toml: &str) -> anyhow::Result<Vec<String>> {
@@ -25,7 +25,7 @@ pub(crate) fn breaches(metadata: &Metadata, deny_toml: &str) -> anyhow::Result<V
         if let Some(source) = package
             .source
             .as_deref()
-            .filter(|source| *source != REGISTRY)
+            .filter(|source| !source.starts_with(REGISTRY))
         {
             breaches.push(format!("{who} comes from {source}"));
         }

@@ -117,6 +117,8 @@ fn the_golden_file_holds_every_code() {
     };
     let seen: BTreeSet<i32> = ALL.into_iter().map(number).collect();
     assert_eq!(seen, (0..32).collect());
+    let listed: BTreeSet<i32> = Code::ALL.into_iter().map(number).collect();
+    assert_eq!(listed, seen);
     let names: BTreeSet<&str> = ALL.into_iter().map(Code::as_str).collect();
     assert_eq!(names.len(), 32);
 }

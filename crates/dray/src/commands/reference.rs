@@ -74,7 +74,7 @@ fn faults() -> String {
     );
     text.push_str("| detail | code | retry | sentence |\n|---|---|---|---|\n");
     let url = dray_guard::ShownUrl::from_text("{u}");
-    for code in EGRESS {
+    for code in Code::ALL {
         let fault = code.fault(&url, dray_guard::ShownHost::First("{host}"));
         let retry = if fault.is_retryable() { "yes" } else { "no" };
         let _ = writeln!(
@@ -85,42 +85,6 @@ fn faults() -> String {
     }
     text
 }
-
-/// Every reason of egress-fetcher; the status stands for all others.
-const EGRESS: [Code; 32] = [
-    Code::DisabledByAdmin,
-    Code::DisabledByApp,
-    Code::HostNotInAdminAllowlist,
-    Code::HostNotInAppAllowlist,
-    Code::PolicyInvalid,
-    Code::InvalidUrl,
-    Code::UnsupportedScheme,
-    Code::UrlCredentials,
-    Code::AmbiguousHost,
-    Code::PortNotAllowed,
-    Code::BlockedHost,
-    Code::SsrfBlocked,
-    Code::RedirectLimit,
-    Code::RedirectDowngrade,
-    Code::RedirectInvalid,
-    Code::TooLarge,
-    Code::Timeout,
-    Code::DeadlineExpired,
-    Code::DnsNotFound,
-    Code::DnsFailure,
-    Code::ConnectFailed,
-    Code::TlsError,
-    Code::ConnectionClosed,
-    Code::MalformedResponse,
-    Code::HttpStatus(503),
-    Code::UnexpectedPartial,
-    Code::Truncated,
-    Code::UnsupportedEncoding,
-    Code::DecodeError,
-    Code::Overloaded,
-    Code::SinkFailed,
-    Code::Internal,
-];
 
 const CODES: [(&str, &str); 9] = [
     (
