@@ -13,6 +13,7 @@ use dray_egress_fetcher::{EgressFetcher, Network};
 use dray_file_resolver::FileResolver;
 use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
 use dray_service::{Host, Running, Settings};
+use dray_testkit::dial::DialCore;
 use dray_testkit::files::FileServer;
 use dray_types::{Deadline, TenantId};
 use futures_util::future::BoxFuture;
@@ -24,21 +25,36 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub(crate) struct World {
     /// The services.
     pub(crate) running: Running,
+    /// A DIAL Core double with a file of [`World::DIAL_SIZE`] bytes.
+    _dial: DialCore,
     /// The server that files come from, for us and for the other side alike.
     pub(crate) server: FileServer,
     _folder: tempfile::TempDir,
 }
 
 impl World {
+    /// The key that opens the double's files.
+    pub(crate) const KEY: &str = "bench-key";
+    /// Bytes of the file in the double.
+    pub(crate) const DIAL_SIZE: usize = 10 << 20;
+
     /// Starts the services with an embedded bus and store.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let server = FileServer::start().await?;
+        let dial = DialCore::start().await?;
+        dial.add_key(Self::KEY, "bench");
+        dial.put(
+            "bench/file",
+            vec![0x5a; Self::DIAL_SIZE],
+            "application/octet-stream",
+        );
         let network = Loopback {
             server: server.address(),
         };
         let settings = Settings::embedded(folder.path())
             .set("limits.free_disk_percent", "0")
+            .set("file-resolver.dial_url", dial.url())
             .set("egress-fetcher.enabled", "true")
             .set("egress-fetcher.max_bytes_ceiling", "4GiB")
             .set("egress-fetcher.max_per_host", "64")
@@ -59,6 +75,7 @@ impl World {
             .context("the services did not start")?;
         running.ready().await;
         Ok(Self {
+            _dial: dial,
             running,
             server,
             _folder: folder,
