@@ -1,7 +1,6 @@
 //! (b) Fetching into the store against `curl -o` from the same server.
 
 use anyhow::Context as _;
-use dray_proto::v1;
 
 use crate::harness::{Aim, Comparison, Measured, side_by_side};
 use crate::say;
@@ -36,19 +35,8 @@ async fn compare(world: &World, size: u64, rounds: usize) -> anyhow::Result<Comp
         },
         || async {
             // Fresh content each time: an object that is there already would not be written again.
-            let request = v1::FetchRequest {
-                url: format!("{}?{}", World::url(size), world.server.fresh()),
-                size_limit_bytes: size,
-                ..v1::FetchRequest::default()
-            };
-            let reply = world
-                .running
-                .context()
-                .bus
-                .call(&world.meta(), &request)
-                .await?;
-            anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
-            Ok(())
+            let url = format!("{}?{}", World::url(size), world.server.fresh());
+            world.fetch(url, size).await
         },
     )
     .await?;

@@ -1,7 +1,6 @@
 //! (d) Peak memory while 1 GiB is fetched into the store. Runs in a process of its own, so that the peak is its own.
 
 use anyhow::Context as _;
-use dray_proto::v1;
 use dray_types::ByteSize;
 
 use crate::say;
@@ -24,9 +23,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 /// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
     let world = World::start().await?;
-    fetch(&world, 1 << 20).await?;
+    world.fetch(World::url(1 << 20), 1 << 20).await?;
     let idle = status("VmRSS:")?;
-    fetch(&world, size).await?;
+    world.fetch(World::url(size), size).await?;
     let peak = status("VmHWM:")?;
     let above = peak.saturating_sub(idle);
     say(&format!(
@@ -45,22 +44,6 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
         ByteSize::bytes(AIM)
     ));
     world.running.stop().await;
-    Ok(())
-}
-
-async fn fetch(world: &World, size: u64) -> anyhow::Result<()> {
-    let request = v1::FetchRequest {
-        url: World::url(size),
-        size_limit_bytes: size,
-        ..v1::FetchRequest::default()
-    };
-    let reply = world
-        .running
-        .context()
-        .bus
-        .call(&world.meta(), &request)
-        .await?;
-    anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
     Ok(())
 }
 

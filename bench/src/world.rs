@@ -12,6 +12,7 @@ use dray_egress_fetcher::resolve::{DnsError, Resolver};
 use dray_egress_fetcher::{EgressFetcher, Network};
 use dray_file_resolver::FileResolver;
 use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
+use dray_proto::v1;
 use dray_service::{Host, Running, Settings};
 use dray_testkit::dial::DialCore;
 use dray_testkit::files::FileServer;
@@ -86,6 +87,19 @@ impl World {
     pub(crate) fn meta(&self) -> Meta {
         let now = self.running.context().clock.now_ms();
         Meta::new(TenantId::default(), Deadline::after(now, PATIENCE))
+    }
+
+    /// Fetches `size` bytes into the store.
+    pub(crate) async fn fetch(&self, url: String, size: u64) -> anyhow::Result<()> {
+        let request = v1::FetchRequest {
+            url,
+            size_limit_bytes: size,
+            ..v1::FetchRequest::default()
+        };
+        let bus = &self.running.context().bus;
+        let reply = bus.call(&self.meta(), &request).await?;
+        anyhow::ensure!(reply.size == size, "{} of {size} bytes came", reply.size);
+        Ok(())
     }
 
     /// The URL under which the services know a file of this size.

@@ -33,7 +33,11 @@ impl FileServer {
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener));
-        Ok(Self { address, next: AtomicU64::new(1), _tasks: tasks })
+        Ok(Self {
+            address,
+            next: AtomicU64::new(1),
+            _tasks: tasks,
+        })
     }
 
     /// Where it listens.
@@ -64,7 +68,11 @@ async fn serve(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
         }
     }
     let text = String::from_utf8_lossy(&head);
-    let target = text.split(' ').nth(1).unwrap_or_default().trim_start_matches('/');
+    let target = text
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .trim_start_matches('/');
     let (size, query) = target.split_once('?').unwrap_or((target, ""));
     let size: u64 = size.parse().unwrap_or_default();
     let mark = query.parse().unwrap_or(0_u64).to_be_bytes();
@@ -72,11 +80,15 @@ async fn serve(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
     let marked = usize::try_from(size).unwrap_or(usize::MAX).min(mark.len());
-    stream.write_all(mark.get(..marked).unwrap_or_default()).await?;
+    stream
+        .write_all(mark.get(..marked).unwrap_or_default())
+        .await?;
     let mut left = size - marked as u64;
     while left > 0 {
         let count = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
-        stream.write_all(block.get(..count).unwrap_or_default()).await?;
+        stream
+            .write_all(block.get(..count).unwrap_or_default())
+            .await?;
         left -= count as u64;
     }
     stream.shutdown().await

@@ -17,10 +17,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// When there is still nothing; `what` says what was awaited.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 #[track_caller]
-pub fn eventually<T>(
-    what: &str,
-    look: impl AsyncFnMut() -> Option<T>,
-) -> impl Future<Output = T> {
+pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     let caller = Location::caller();
     async move {
         match within(PATIENCE, look).await {

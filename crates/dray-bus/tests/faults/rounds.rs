@@ -87,21 +87,32 @@ pub(crate) async fn server_faults_during_work(rounds: usize, each: usize) {
     worker.stop().await;
 }
 
+/// A worker that has been at work on `each` new operations for a random moment.
+async fn worker_under_load(
+    rig: &Rig,
+    sink: &Sink,
+    round: usize,
+    each: usize,
+) -> (Worker, BTreeSet<String>) {
+    let operations = names(&format!("round-{round}"), each);
+    for operation in &operations {
+        rig.submit(&rig.bus, operation).await;
+    }
+    let worker = Worker::start(&rig.server, sink).await;
+    tokio::time::timeout(some_millis(150), std::future::pending::<()>())
+        .await
+        .ok();
+    (worker, operations)
+}
+
 /// Workers are stopped in an orderly way at random moments under load; each stop keeps its budget.
 pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
     let rig = Rig::start(NatsServer::start()).await;
     let sink = Sink::taking(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
-        let operations = names(&format!("round-{round}"), each);
-        for operation in &operations {
-            rig.submit(&rig.bus, operation).await;
-        }
+        let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
         accepted.extend(operations);
-        let worker = Worker::start(&rig.server, &sink).await;
-        tokio::time::timeout(some_millis(150), std::future::pending::<()>())
-            .await
-            .ok();
         let begun = Instant::now();
         worker.stop().await;
         assert!(begun.elapsed() < Duration::from_secs(50));
@@ -117,15 +128,8 @@ pub(crate) async fn kills_under_load(rounds: usize, each: usize) {
     let sink = Sink::taking(Duration::from_millis(20));
     let mut accepted = BTreeSet::new();
     for round in 0..rounds {
-        let operations = names(&format!("round-{round}"), each);
-        for operation in &operations {
-            rig.submit(&rig.bus, operation).await;
-        }
+        let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
         accepted.extend(operations);
-        let worker = Worker::start(&rig.server, &sink).await;
-        tokio::time::timeout(some_millis(150), std::future::pending::<()>())
-            .await
-            .ok();
         worker.kill().await;
     }
     let worker = Worker::start(&rig.server, &sink).await;
