@@ -6,6 +6,7 @@ use crate::metadata::{Metadata, Package};
 const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-guard", &["dray-types"]),
+    ("dray-content", &["dray-types"]),
     ("dray-proto", &["dray-types"]),
     ("dray-bus", &["dray-types", "dray-proto"]),
     ("dray-store", &["dray-types", "dray-proto"]),
@@ -13,13 +14,73 @@ const EDGES: &[(&str, &[&str])] = &[
         "dray-service",
         &["dray-types", "dray-proto", "dray-bus", "dray-store"],
     ),
+    ("dray-sandbox", &["dray-types", "dray-content"]),
+    ("dray-sandbox-apptainer", BACKEND),
+    ("dray-sandbox-daytona", BACKEND),
+    ("dray-sandbox-docker", BACKEND),
+    ("dray-sandbox-e2b", BACKEND),
+    ("dray-sandbox-kubernetes", BACKEND),
+    ("dray-sandbox-modal", BACKEND),
+    ("dray-sandbox-ssh", BACKEND),
+    ("dray-platform", &["dray-types", "dray-content"]),
+    ("dray-platform-discord", PLATFORM),
+    ("dray-platform-email", PLATFORM),
+    ("dray-platform-matrix", PLATFORM),
+    ("dray-platform-slack", PLATFORM),
+    ("dray-platform-telegram", PLATFORM),
+    ("dray-platform-webhook", PLATFORM),
+    ("dray-platform-whatsapp", PLATFORM),
     ("dray-egress-fetcher", SERVICE),
     ("dray-file-resolver", SERVICE),
+    ("dray-sandbox-transfer", SANDBOX_TRANSFER),
+    ("dray-platform-delivery", PLATFORM_DELIVERY),
     ("dray-testkit", &["dray-types", "dray-proto"]),
     ("dray", EVERYTHING),
     ("dray-tests", EVERYTHING),
     ("dray-bench", EVERYTHING),
     ("xtask", &[]),
+];
+
+/// What one kind of sandbox is made of; another one is not among it.
+const BACKEND: &[&str] = &["dray-types", "dray-content", "dray-sandbox"];
+
+/// What one chat platform is made of; another one is not among it.
+const PLATFORM: &[&str] = &["dray-types", "dray-content", "dray-platform"];
+
+/// A service and all kinds of sandboxes; no platform is among it.
+const SANDBOX_TRANSFER: &[&str] = &[
+    "dray-types",
+    "dray-content",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-sandbox",
+    "dray-sandbox-apptainer",
+    "dray-sandbox-daytona",
+    "dray-sandbox-docker",
+    "dray-sandbox-e2b",
+    "dray-sandbox-kubernetes",
+    "dray-sandbox-modal",
+    "dray-sandbox-ssh",
+];
+
+/// A service and all platforms; no sandbox is among it.
+const PLATFORM_DELIVERY: &[&str] = &[
+    "dray-types",
+    "dray-content",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-platform",
+    "dray-platform-discord",
+    "dray-platform-email",
+    "dray-platform-matrix",
+    "dray-platform-slack",
+    "dray-platform-telegram",
+    "dray-platform-webhook",
+    "dray-platform-whatsapp",
 ];
 
 /// What a service is made of; another service is not among it.
@@ -42,6 +103,25 @@ const EVERYTHING: &[&str] = &[
     "dray-service",
     "dray-egress-fetcher",
     "dray-file-resolver",
+    "dray-content",
+    "dray-sandbox",
+    "dray-sandbox-apptainer",
+    "dray-sandbox-daytona",
+    "dray-sandbox-docker",
+    "dray-sandbox-e2b",
+    "dray-sandbox-kubernetes",
+    "dray-sandbox-modal",
+    "dray-sandbox-ssh",
+    "dray-sandbox-transfer",
+    "dray-platform",
+    "dray-platform-discord",
+    "dray-platform-email",
+    "dray-platform-matrix",
+    "dray-platform-slack",
+    "dray-platform-telegram",
+    "dray-platform-webhook",
+    "dray-platform-whatsapp",
+    "dray-platform-delivery",
     "dray-testkit",
     "dray",
 ];

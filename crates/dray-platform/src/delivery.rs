@@ -1,0 +1,178 @@
+//! What is to be delivered, where to, and what the platform said about it.
+
+use std::fmt;
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_content::kind::Detected;
+use dray_types::Sha256Digest;
+use futures_util::Stream;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind};
+
+/// Where a message goes. Written `platform[/account]:chat[#thread]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Target {
+    /// `telegram`, `discord`, `slack`, `whatsapp`, `matrix`, `email`, `webhook`, `cli`.
+    pub platform: String,
+    /// Which configured account sends; empty for the only one.
+    pub account: String,
+    /// Chat, channel, room, recipient or webhook name, in the platform's own spelling.
+    pub chat: String,
+    /// Thread or topic within the chat; empty for none.
+    pub thread: String,
+    /// Message to answer; empty for none.
+    pub reply_to: String,
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = || {
+            Error::new(
+                ErrorKind::NotFound,
+                "a target is written PLATFORM[/ACCOUNT]:CHAT[#THREAD], for instance telegram:12345",
+            )
+        };
+        let (head, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let (platform, account) = head.split_once('/').unwrap_or((head, ""));
+        // Matrix rooms and Slack channels may hold any of these; only the last `#` after a name divides.
+        let (chat, thread) = match rest.rsplit_once('#') {
+            Some((chat, thread)) if !chat.is_empty() => (chat, thread),
+            _ => (rest, ""),
+        };
+        let is_word = |word: &str| {
+            word.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        if platform.is_empty() || !is_word(platform) || (chat.is_empty() && platform != "cli") {
+            return Err(wrong());
+        }
+        Ok(Self {
+            platform: platform.to_owned(),
+            account: account.to_owned(),
+            chat: chat.to_owned(),
+            thread: thread.to_owned(),
+            reply_to: String::new(),
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.platform)?;
+        if !self.account.is_empty() {
+            write!(f, "/{}", self.account)?;
+        }
+        write!(f, ":{}", self.chat)?;
+        if !self.thread.is_empty() {
+            write!(f, "#{}", self.thread)?;
+        }
+        Ok(())
+    }
+}
+
+/// A stream of bytes from the store or to it.
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
+
+/// Stored bytes that can be opened again for another try. Length and digest are checked while reading: a stream
+/// ends without an error only after exactly the promised bytes.
+#[async_trait]
+pub trait Source: Debug + Send + Sync {
+    /// Opens it at the beginning.
+    async fn open(&self) -> Result<ByteStream, Error>;
+}
+
+/// One file to deliver.
+#[derive(Clone, Debug)]
+pub struct OutgoingFile {
+    /// Visible name, cleaned already.
+    pub name: String,
+    /// Exact bytes.
+    pub size: u64,
+    /// Digest of the bytes.
+    pub sha256: Sha256Digest,
+    /// What the bytes are.
+    pub detected: Detected,
+    /// The bytes.
+    pub source: Arc<dyn Source>,
+    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account, when there is one.
+    pub file_id: Option<String>,
+}
+
+/// Switches of a delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flags {
+    /// Audio as a voice message.
+    pub as_voice: bool,
+    /// Everything as a plain document: exact bytes.
+    pub as_document: bool,
+    /// Hidden until clicked, where the platform can.
+    pub spoiler: bool,
+}
+
+/// How a file travels on a platform: `photo`, `document`, `voice`, `attachment`, `image`, `text`, `link` …
+pub type Route = &'static str;
+
+/// One visible request: a text, one file, or an album.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// How.
+    pub route: String,
+    /// Indices of the files of the delivery that it shows.
+    pub files: Vec<usize>,
+    /// Caption or text.
+    pub text: String,
+    /// Whether what the user gets may differ from the bytes (a photo is recompressed).
+    pub lossy: bool,
+}
+
+/// A file of a delivery and what the platform confirmed of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// Index of the file in the delivery; `None` for text.
+    pub file: Option<usize>,
+    /// The platform's id of the visible message.
+    pub message_id: String,
+    /// The platform's id of the file, reusable as [`OutgoingFile::file_id`]; empty when it gave none.
+    pub file_id: String,
+    /// Bytes that the platform says it has, when it says so.
+    pub size: Option<u64>,
+    /// Route that was taken in the end, which may differ from the planned one.
+    pub route: String,
+    /// True when acceptance was confirmed but a later status may still correct it (WhatsApp).
+    pub provisional: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_they_are_written() {
+        for text in [
+            "telegram:-1001234",
+            "telegram/bot2:42#7",
+            "matrix:!room:example.org",
+            "slack:C012",
+            "email:a@example.org",
+            "cli:",
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        let target: Target = "matrix:#alias:example.org".parse().unwrap();
+        assert_eq!(
+            (target.chat.as_str(), target.thread.as_str()),
+            ("#alias:example.org", "")
+        );
+        for wrong in ["", "telegram", "telegram:", ":x", "Tele:1"] {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong:?}");
+        }
+    }
+}

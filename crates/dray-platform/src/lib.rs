@@ -1,0 +1,19 @@
+//! Files to people: the interface of a platform and everything that is the same for all of them.
+//!
+//! - [`platform`]: what a platform implements, for the way out and the way in.
+//! - [`delivery`], [`limits`], [`error`]: the words that all share.
+//!
+//! What it does not do: it knows no bus, no store and no sandbox.
+
+pub mod delivery;
+pub mod error;
+pub mod limits;
+pub mod platform;
+
+pub use delivery::{ByteStream, Confirmed, Flags, OutgoingFile, Source, Step, Target};
+pub use error::{Error, ErrorKind, Moment};
+pub use limits::Limits;
+pub use platform::{
+    Ambiguity, Deliver, Delivery, InboundAttachment, InboundMessage, Inbox, Platform, Progress,
+    Rates, Reconciled, Send, StatusUpdate, WebhookReply, WebhookRequest,
+};

@@ -1,0 +1,1 @@
+//! dray-sandbox-modal.

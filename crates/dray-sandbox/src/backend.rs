@@ -1,0 +1,173 @@
+//! The interface that every backend implements.
+//!
+//! A backend moves bytes and asks the sandbox; it decides nothing. What may be read, limits, digests before and
+//! after, temp names, retries, the next transport and receipts are the work of `transfer`, once for all.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+use crate::handle::{Address, Handle};
+use crate::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
+use crate::path::SandboxPath;
+
+/// A kind of sandbox: finds incarnations and opens them.
+#[async_trait]
+pub trait Backend: Debug + Send + Sync {
+    /// The word before the colon of an [`Address`].
+    fn name(&self) -> &'static str;
+
+    /// Finds the sandbox that an address means now and binds it to its incarnation.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SandboxGone`] when there is none, [`ErrorKind::InvalidName`] for a malformed name, and what
+    /// asking the provider fails with.
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error>;
+
+    /// Opens exactly this incarnation. Makes no more connections than it needs; the result may be kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
+}
+
+/// Whether the last part of a path is followed when it is a link. Links before it always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// A link at the end is reported as a link.
+    No,
+    /// Links are resolved inside the sandbox; loops are [`ErrorKind::Loop`].
+    Yes,
+}
+
+/// What to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// How.
+    pub transport: Transport,
+    /// The regular file, as `stat` with [`Follow::Yes`] just reported it. Read `real_path`; where the backend sees
+    /// an identity after opening, it must be the same one.
+    pub file: &'a Metadata,
+    /// Bytes to leave out at the beginning. Only where [`Sandbox::resumes`] says so; 0 otherwise.
+    pub offset: u64,
+}
+
+/// What to write: a new file of exactly `size` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// How.
+    pub transport: Transport,
+    /// Where. Created exclusively when `offset` is 0, never through a link; appended to when it is not.
+    pub path: &'a SandboxPath,
+    /// Bytes of the whole file.
+    pub size: u64,
+    /// Bytes that are there already from an interrupted write; the body begins after them. Only where
+    /// [`Sandbox::resumes`] says so; 0 otherwise.
+    pub offset: u64,
+    /// Mode bits, at most 0o777; never set-id.
+    pub mode: u32,
+}
+
+/// One opened incarnation. All methods may be called at once; each future may be dropped at any time, and then
+/// nothing keeps running in the sandbox for it.
+#[async_trait]
+pub trait Sandbox: Debug + Send + Sync {
+    /// Which one it is.
+    fn handle(&self) -> &Handle;
+
+    /// What it offers. Not cached here.
+    async fn probe(&self) -> Result<Probe, Error>;
+
+    /// What a path is.
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error>;
+
+    /// What lies in a directory, down to `depth` levels (1 is the directory itself), at most `limit` entries.
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error>;
+
+    /// Transports that can read or write this (resolved) path, best first. Paths that one transport cannot see,
+    /// like a tmpfs for an archive API, are the reason to ask by path.
+    fn transports(&self, path: &SandboxPath) -> Vec<Transport>;
+
+    /// Whether this transport can begin in the middle.
+    fn resumes(&self, _transport: Transport) -> bool {
+        false
+    }
+
+    /// Whether this transport holds up the sandbox until it has been read to its end, so that it must be drained
+    /// to a local disk at full speed (sandbox-transfer R-7).
+    fn must_drain(&self, _transport: Transport) -> bool {
+        false
+    }
+
+    /// Transfers that may run at the same time.
+    fn parallel(&self) -> usize {
+        2
+    }
+
+    /// The bytes of a regular file from `offset`. The body fails with [`ErrorKind::Truncated`] on a short end.
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error>;
+
+    /// Writes a new file. On failure the caller removes what may be left.
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;
+
+    /// Digest of a regular file, computed inside the sandbox.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] where nothing in the sandbox can compute one.
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error>;
+
+    /// Renames within one directory. Without `replace` the test for an existing target and the claim of its name are
+    /// one step. Returns whether readers never saw half a file.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Exists`] without `replace`, [`ErrorKind::ToolMissing`], [`ErrorKind::SandboxStopped`] or
+    /// [`ErrorKind::SandboxPaused`] where nothing can rename now.
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error>;
+
+    /// Makes a directory and its missing parents, mode 0755, owned by the sandbox user. Fine when it exists.
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error>;
+
+    /// Removes a file, or with `recursive` a directory and what is in it. A link is removed, not followed.
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error>;
+
+    /// A directory as a tar stream, made in the sandbox and to be read as hostile (sandbox-transfer 13).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] where nothing can make one; the caller then walks the directory.
+    async fn read_tree(&self, _path: &SandboxPath) -> Result<Body, Error> {
+        Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
+    }
+
+    /// Unpacks a plain tar of our own making (regular files and directories only) into an existing directory.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] where nothing can unpack; the caller then puts file by file.
+    async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::ToolMissing, "no tar stream here"))
+    }
+
+    /// Makes sure that the sandbox lives for `needed` more, extending its life where the provider allows
+    /// (sandbox-transfer R-11).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SandboxGone`] when it will end before.
+    async fn ensure_life(&self, _needed: Duration) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! The one closed list of what can go wrong with a file in a sandbox, whatever the backend (sandbox-transfer 1.3).
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+/// Kind of failure. A backend maps everything it meets to one of these and never adds its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ErrorKind {
+    /// The path or its parent is missing.
+    NotFound,
+    /// A directory where a file was wanted.
+    IsDirectory,
+    /// Something else where a directory was wanted.
+    NotDirectory,
+    /// FIFO, socket, device or pseudo file.
+    NotRegular,
+    /// The sandbox user may not read or write it.
+    PermissionDenied,
+    /// Read-only root or mount.
+    ReadOnly,
+    /// The resolved path leaves the permitted roots.
+    OutsideRoot,
+    /// Credential or system path, refused by policy.
+    DeniedPath,
+    /// Over a configured limit; [`Error::numbers`] has both.
+    TooLarge,
+    /// Disk or quota of the sandbox or of the host is full.
+    NoSpace,
+    /// The destination exists and the policy is to fail.
+    Exists,
+    /// Symlink loop, or too many links.
+    Loop,
+    /// NUL, empty, `.`, `..`, over 255 bytes, or not representable on this wire.
+    InvalidName,
+    /// Size or digest differs before and after.
+    ChangedDuringTransfer,
+    /// Bytes arrived, but digest or length is wrong while the source is stable.
+    Corrupted,
+    /// The stream ended cleanly but short.
+    Truncated,
+    /// A program that is needed is absent in the sandbox.
+    ToolMissing,
+    /// Deleted, expired, evicted, or replaced by another incarnation.
+    SandboxGone,
+    /// Exists, but is stopped.
+    SandboxStopped,
+    /// Exists, but is paused.
+    SandboxPaused,
+    /// Credential refused, or the host key changed.
+    Auth,
+    /// Too much at once; [`Error::retry_after`] tells when.
+    RateLimited,
+    /// Connect error, 5xx, channel dropped.
+    Unavailable,
+    /// No progress for the idle window, or the total passed.
+    Timeout,
+    /// An impossible answer.
+    Protocol,
+}
+
+/// What a failure says about trying again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// Never: the same request fails the same way.
+    Never,
+    /// After a back-off, at most this many times.
+    BackOff(u32),
+    /// Only over another transport.
+    OtherTransport,
+    /// Only after the handle was resolved anew.
+    Resolve,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the specification.
+    pub const ALL: [Self; 25] = [
+        Self::NotFound,
+        Self::IsDirectory,
+        Self::NotDirectory,
+        Self::NotRegular,
+        Self::PermissionDenied,
+        Self::ReadOnly,
+        Self::OutsideRoot,
+        Self::DeniedPath,
+        Self::TooLarge,
+        Self::NoSpace,
+        Self::Exists,
+        Self::Loop,
+        Self::InvalidName,
+        Self::ChangedDuringTransfer,
+        Self::Corrupted,
+        Self::Truncated,
+        Self::ToolMissing,
+        Self::SandboxGone,
+        Self::SandboxStopped,
+        Self::SandboxPaused,
+        Self::Auth,
+        Self::RateLimited,
+        Self::Unavailable,
+        Self::Timeout,
+        Self::Protocol,
+    ];
+
+    /// The name used on the wire, in receipts, logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::IsDirectory => "is_directory",
+            Self::NotDirectory => "not_directory",
+            Self::NotRegular => "not_regular",
+            Self::PermissionDenied => "permission_denied",
+            Self::ReadOnly => "read_only",
+            Self::OutsideRoot => "outside_root",
+            Self::DeniedPath => "denied_path",
+            Self::TooLarge => "too_large",
+            Self::NoSpace => "no_space",
+            Self::Exists => "exists",
+            Self::Loop => "loop",
+            Self::InvalidName => "invalid_name",
+            Self::ChangedDuringTransfer => "changed_during_transfer",
+            Self::Corrupted => "corrupted",
+            Self::Truncated => "truncated",
+            Self::ToolMissing => "tool_missing",
+            Self::SandboxGone => "sandbox_gone",
+            Self::SandboxStopped => "sandbox_stopped",
+            Self::SandboxPaused => "sandbox_paused",
+            Self::Auth => "auth",
+            Self::RateLimited => "rate_limited",
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+        }
+    }
+
+    /// One sentence for an agent or a user. No path, address or token is ever part of it.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::NotFound => "There is no such file in the sandbox.",
+            Self::IsDirectory => "This is a directory, not a file.",
+            Self::NotDirectory => "Part of this path is not a directory.",
+            Self::NotRegular => "This is not a regular file.",
+            Self::PermissionDenied => "The sandbox user may not access this path.",
+            Self::ReadOnly => "This part of the sandbox is read-only.",
+            Self::OutsideRoot => {
+                "This path is outside the folders that files may come from or go to."
+            }
+            Self::DeniedPath => "This path may hold credentials or system data and is not allowed.",
+            Self::TooLarge => "The file is larger than the limit.",
+            Self::NoSpace => "There is no space left for the file.",
+            Self::Exists => "A file of this name exists already.",
+            Self::Loop => "The path leads through a loop of links.",
+            Self::InvalidName => "This name cannot be used for a file here.",
+            Self::ChangedDuringTransfer => "The file changed while it was being read.",
+            Self::Corrupted => "The file arrived damaged.",
+            Self::Truncated => "The file arrived incomplete.",
+            Self::ToolMissing => "The sandbox lacks a program that this transfer needs.",
+            Self::SandboxGone => "The sandbox no longer exists.",
+            Self::SandboxStopped => "The sandbox is stopped.",
+            Self::SandboxPaused => "The sandbox is paused.",
+            Self::Auth => "The sandbox refused our credentials.",
+            Self::RateLimited => "The sandbox provider asks to wait.",
+            Self::Unavailable => "The sandbox cannot be reached right now.",
+            Self::Timeout => "The transfer made no progress in time.",
+            Self::Protocol => "The sandbox gave an answer that makes no sense.",
+        }
+    }
+
+    /// What to do with the same request (the column `retry` of sandbox-transfer 1.3).
+    pub const fn again(self) -> Again {
+        match self {
+            Self::ChangedDuringTransfer => Again::BackOff(3),
+            Self::Corrupted => Again::BackOff(2),
+            Self::Truncated | Self::RateLimited | Self::Unavailable | Self::Timeout => {
+                Again::BackOff(5)
+            }
+            Self::ToolMissing => Again::OtherTransport,
+            Self::SandboxGone | Self::SandboxStopped | Self::SandboxPaused => Again::Resolve,
+            Self::NotFound
+            | Self::IsDirectory
+            | Self::NotDirectory
+            | Self::NotRegular
+            | Self::PermissionDenied
+            | Self::ReadOnly
+            | Self::OutsideRoot
+            | Self::DeniedPath
+            | Self::TooLarge
+            | Self::NoSpace
+            | Self::Exists
+            | Self::Loop
+            | Self::InvalidName
+            | Self::Auth
+            | Self::Protocol => Again::Never,
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failure: its kind for programs and agents, its cause for the operator's log only.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    numbers: Option<(u64, u64)>,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// A failure of this kind. `context` is for the operator's log; it may hold what the sandbox said.
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self {
+            kind,
+            context: context.into(),
+            numbers: None,
+            retry_after: None,
+            source: None,
+        }
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Over a limit: bytes found and bytes allowed.
+    pub fn too_large(found: u64, allowed: u64) -> Self {
+        Self {
+            numbers: Some((found, allowed)),
+            ..Self::new(ErrorKind::TooLarge, "over the limit")
+        }
+    }
+
+    /// Adds when to come back.
+    #[must_use]
+    pub const fn with_retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+
+    /// Its kind.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What happened, for the operator's log. Never for an agent.
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// Bytes found and bytes allowed, with [`ErrorKind::TooLarge`].
+    pub const fn numbers(&self) -> Option<(u64, u64)> {
+        self.numbers
+    }
+
+    /// Delay that the provider asked for.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+/// For the operator's log.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.context)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}

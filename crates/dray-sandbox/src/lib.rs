@@ -1,0 +1,21 @@
+//! Files in sandboxes: the interface of a backend and everything that is the same for all of them.
+//!
+//! - [`backend`], [`exec`]: what a backend implements.
+//! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the words that all share.
+//!
+//! What it does not do: it knows no bus, no store and no chat platform.
+
+pub mod backend;
+pub mod body;
+pub mod error;
+pub mod exec;
+pub mod handle;
+pub mod metadata;
+pub mod path;
+
+pub use backend::{Backend, Follow, Read, Sandbox, Write};
+pub use body::Body;
+pub use error::{Again, Error, ErrorKind};
+pub use handle::{Address, Handle};
+pub use metadata::{Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, Transport};
+pub use path::SandboxPath;

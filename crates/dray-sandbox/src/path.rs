@@ -1,0 +1,188 @@
+//! Absolute paths inside a sandbox, as bytes.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
+/// Longest path, in bytes (`PATH_MAX` without its NUL).
+pub const LONGEST_PATH: usize = 4095;
+/// Longest name, in bytes (`NAME_MAX`).
+pub const LONGEST_NAME: usize = 255;
+
+/// An absolute path inside a sandbox: bytes without NUL, any newline and any encoding allowed
+/// (sandbox-transfer 1.2). It says nothing about links; only the sandbox can resolve those.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SandboxPath(Vec<u8>);
+
+impl SandboxPath {
+    /// Takes an absolute path. Repeated slashes and `.` are folded and `..` is applied lexically, clamped at the
+    /// root; a slash at the end is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] when it is empty, relative, holds NUL, or is too long in all or in one part.
+    pub fn new(path: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidName, why));
+        let path = path.as_ref();
+        if path.first() != Some(&b'/') {
+            return invalid("the path is not absolute");
+        }
+        if path.contains(&0) {
+            return invalid("the path holds NUL");
+        }
+        let mut parts: Vec<&[u8]> = Vec::new();
+        for part in path.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => {
+                    parts.pop();
+                }
+                part if part.len() > LONGEST_NAME => return invalid("a name is over 255 bytes"),
+                part => parts.push(part),
+            }
+        }
+        let mut folded = Vec::with_capacity(path.len());
+        for part in parts {
+            folded.push(b'/');
+            folded.extend_from_slice(part);
+        }
+        if folded.is_empty() {
+            folded.push(b'/');
+        }
+        if folded.len() > LONGEST_PATH {
+            return invalid("the path is too long");
+        }
+        Ok(Self(folded))
+    }
+
+    /// The root, `/`.
+    pub fn root() -> Self {
+        Self(b"/".to_vec())
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As UTF-8, for wires that carry only text.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] when it is not UTF-8; it is never re-encoded lossily.
+    pub fn to_text(&self) -> Result<&str, Error> {
+        str::from_utf8(&self.0)
+            .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))
+    }
+
+    /// Its last part; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        self.0
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .unwrap_or_default()
+    }
+
+    /// The directory it lies in; the root is its own.
+    #[must_use]
+    pub fn parent(&self) -> Self {
+        let cut = self.0.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        match self.0.get(..cut) {
+            Some(parent) if !parent.is_empty() => Self(parent.to_vec()),
+            _ => Self::root(),
+        }
+    }
+
+    /// A name inside this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for an empty name, `.`, `..`, a slash, NUL, or too much of it.
+    pub fn join(&self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
+            return Err(Error::new(ErrorKind::InvalidName, "not a file name"));
+        }
+        let mut path = self.0.clone();
+        path.push(b'/');
+        path.extend_from_slice(name);
+        Self::new(path)
+    }
+
+    /// Whether it is `ancestor` or lies beneath it.
+    pub fn is_beneath(&self, ancestor: &Self) -> bool {
+        match self.0.strip_prefix(ancestor.0.as_slice()) {
+            Some(rest) => ancestor.0.len() == 1 || rest.is_empty() || rest.first() == Some(&b'/'),
+            None => false,
+        }
+    }
+}
+
+/// Shown with what is not printable ASCII escaped; for logs.
+impl fmt::Display for SandboxPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for SandboxPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_folded_lexically_and_clamped_at_the_root() {
+        for (given, expected) in [
+            ("/a//b/./c/", "/a/b/c"),
+            ("/a/../../b", "/b"),
+            ("/", "/"),
+            ("/..", "/"),
+            ("/a\nb", "/a\\nb"),
+        ] {
+            assert_eq!(SandboxPath::new(given).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn what_no_file_can_be_called_is_refused() {
+        let long = format!("/{}", "x".repeat(256));
+        for given in ["", "a", "~/a", "/a\0b", long.as_str(), &"/x".repeat(2100)] {
+            assert_eq!(
+                SandboxPath::new(given).unwrap_err().kind(),
+                ErrorKind::InvalidName,
+                "{given:?}"
+            );
+        }
+        let root = SandboxPath::root();
+        for name in ["", ".", "..", "a/b"] {
+            assert!(root.join(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn beneath_means_whole_names() {
+        let work = SandboxPath::new("/work").unwrap();
+        let check = |path: &str, expected: bool| {
+            assert_eq!(SandboxPath::new(path).unwrap().is_beneath(&work), expected);
+        };
+        check("/work", true);
+        check("/work/a", true);
+        check("/workshop", false);
+        assert!(work.is_beneath(&SandboxPath::root()));
+        assert_eq!(work.join("a").unwrap().parent(), work);
+        assert_eq!(work.parent(), SandboxPath::root());
+        assert_eq!(work.name(), b"work");
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_survive_as_bytes_only() {
+        let path = SandboxPath::new(b"/w/\xff.bin").unwrap();
+        assert_eq!(path.name(), b"\xff.bin");
+        assert_eq!(path.to_text().unwrap_err().kind(), ErrorKind::InvalidName);
+    }
+}
