@@ -1,0 +1,73 @@
+//! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, told apart by brand.
+
+use super::bytes::{array, be32, find, index, is_at};
+use super::sniff::Found;
+use super::types::{Audio, Codec, Image, Kind, Video};
+
+/// Brands looked at beside the major one.
+const BRANDS_MAX: usize = 32;
+
+pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+    if !is_at(head, 4, b"ftyp") {
+        return is_old_quicktime(head).then_some(Found::of(Kind::Video(Video::Quicktime)));
+    }
+    let major = array::<4>(head, 8)?;
+    let end = index(be32(head, 0)?).min(head.len());
+    let compatible = head.get(16..end).unwrap_or_default().as_chunks::<4>().0;
+    let compatible = compatible
+        .get(..compatible.len().min(BRANDS_MAX))
+        .unwrap_or_default();
+    Some(Found::of(by_brand(major, compatible, head)))
+}
+
+fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> Kind {
+    match &major {
+        b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"hevm" | b"hevs" => {
+            Kind::Image(Image::Heic)
+        }
+        b"avif" | b"avis" => Kind::Image(Image::Avif),
+        // The general picture brand leaves the coding to the others.
+        b"mif1" | b"msf1"
+            if compatible
+                .iter()
+                .any(|brand| matches!(brand, b"avif" | b"avis")) =>
+        {
+            Kind::Image(Image::Avif)
+        }
+        b"mif1" | b"msf1" => Kind::Image(Image::Heic),
+        b"M4A " | b"M4B " | b"M4P " => Kind::Audio(Audio::M4a),
+        b"qt  " => Kind::Video(Video::Quicktime),
+        [b'3', b'g', ..] => Kind::Video(Video::ThreeGp),
+        b"crx " => Kind::Image(Image::Other),
+        _ if compatible.contains(b"M4A ") => Kind::Audio(Audio::M4a),
+        _ => Kind::Video(Video::Mp4(codec(head))),
+    }
+}
+
+/// Files from before `ftyp` begin with one of their boxes.
+fn is_old_quicktime(head: &[u8]) -> bool {
+    let known: [&[u8]; 4] = [b"moov", b"mdat", b"wide", b"pnot"];
+    let size = be32(head, 0);
+    // A size of 1 announces a 64-bit one.
+    size.is_some_and(|size| size == 1 || size >= 8) && known.iter().any(|kind| is_at(head, 4, kind))
+}
+
+/// Looks at the sample descriptions. A file has one per track; those of sound say nothing about pictures.
+fn codec(head: &[u8]) -> Codec {
+    let mut from = 0;
+    let mut found = Codec::Unknown;
+    while let Some(at) = find(head, from, b"stsd") {
+        match array::<4>(head, at + 16).as_ref() {
+            Some(b"avc1" | b"avc2" | b"avc3" | b"avc4") => return Codec::H264,
+            Some(
+                b"hvc1" | b"hev1" | b"av01" | b"vp08" | b"vp09" | b"mp4v" | b"dvh1" | b"dvhe"
+                | b"apch" | b"apcn",
+            ) => {
+                found = Codec::Other;
+            }
+            _ => {}
+        }
+        from = at + 4;
+    }
+    found
+}

@@ -1,0 +1,99 @@
+//! The root of a marked-up text: what decides that a browser would run its scripts.
+
+/// What a text is marked up as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// SVG.
+    Svg,
+    /// HTML or XHTML.
+    Html,
+    /// Any other XML.
+    Xml,
+}
+
+/// Elements that make browsers take a text for HTML (WHATWG MIME sniffing 7.1), and `svg`'s outer page.
+const HTML: [&str; 16] = [
+    "html", "head", "script", "iframe", "h1", "div", "font", "table", "a", "style", "title", "b",
+    "body", "br", "p", "meta",
+];
+
+/// The root of a text without byte order mark.
+pub(super) fn root(text: &str) -> Option<Root> {
+    let mut rest = text.trim_start();
+    let is_xml = begins(rest, "<?xml");
+    loop {
+        rest = if rest.starts_with("<?") {
+            after(rest, "?>")?
+        } else if rest.starts_with("<!--") {
+            // Browsers take a leading comment for HTML; a picture or data may have one as well.
+            after(rest, "-->")
+                .or(is_xml.then_some(""))
+                .unwrap_or_default()
+        } else if begins(rest, "<!doctype") {
+            match doctype(rest) {
+                Doctype::Html => return Some(Root::Html),
+                Doctype::Svg => return Some(Root::Svg),
+                Doctype::Other(rest) => rest,
+            }
+        } else {
+            break;
+        }
+        .trim_start();
+    }
+    element(rest).or(is_xml.then_some(Root::Xml))
+}
+
+/// What a document type says.
+enum Doctype<'text> {
+    Html,
+    Svg,
+    /// Nothing of interest; the text goes on here.
+    Other(&'text str),
+}
+
+fn doctype(text: &str) -> Doctype<'_> {
+    let name = text
+        .get("<!doctype".len()..)
+        .unwrap_or_default()
+        .trim_start();
+    if begins(name, "html") {
+        return Doctype::Html;
+    }
+    if begins(name, "svg") {
+        return Doctype::Svg;
+    }
+    // The internal subset may hold `>`.
+    let end = match (text.find('['), text.find('>')) {
+        (Some(open), Some(close)) if open < close => {
+            after(text, "]").and_then(|rest| after(rest, ">"))
+        }
+        _ => after(text, ">"),
+    };
+    Doctype::Other(end.unwrap_or_default())
+}
+
+/// What the first element makes of the text.
+fn element(text: &str) -> Option<Root> {
+    let inner = text.strip_prefix('<')?;
+    let name = inner
+        .split(|character: char| character.is_whitespace() || matches!(character, '>' | '/'))
+        .next()?;
+    let closed = name.len() < inner.len();
+    let local = name.rsplit(':').next().unwrap_or(name);
+    if local.eq_ignore_ascii_case("svg") {
+        return Some(Root::Svg);
+    }
+    let is_html = closed && HTML.iter().any(|known| local.eq_ignore_ascii_case(known));
+    is_html.then_some(Root::Html)
+}
+
+/// What follows the first `end`.
+fn after<'text>(text: &'text str, end: &str) -> Option<&'text str> {
+    text.split_once(end).map(|(_, rest)| rest)
+}
+
+/// Whether `text` begins with `word` in any case.
+fn begins(text: &str, word: &str) -> bool {
+    text.get(..word.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(word))
+}

@@ -1,0 +1,62 @@
+//! What a file is, by its bytes (platform-delivery 4).
+//!
+//! Bytes decide how a file travels; its name only chooses among kinds that share their bytes: the sorts of text, old
+//! Office documents. A name that claims something else is told ([`Detected::disagrees`]), and nothing more.
+
+mod bytes;
+mod claim;
+mod ebml;
+mod image;
+mod iso;
+mod markup;
+mod ogg;
+mod riff;
+mod sniff;
+#[cfg(test)]
+mod tests;
+mod text;
+mod types;
+mod zip;
+
+pub use claim::media_type_of_name;
+pub use types::{Archive, Audio, Codec, Document, Executable, Image, Kind, Video};
+
+/// How much of the start of a file [`detect`] wants to see. Less works, and finds less.
+pub const HEAD: usize = 64 * 1024;
+
+/// What a file was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detected {
+    /// The kind.
+    pub kind: Kind,
+    /// Its media type, such as `image/png`.
+    pub media_type: &'static str,
+    /// The usual extension, without a dot; nothing where the kind has none.
+    pub extension: Option<&'static str>,
+    /// Width and height in pixels, where the head tells.
+    pub dimensions: Option<(u32, u32)>,
+    /// The name's extension stands for something else.
+    pub disagrees: bool,
+}
+
+/// Finds out what a file is.
+///
+/// `head` is its start, up to [`HEAD`] bytes; `name` how it is called; `size` how many bytes it has in all, which
+/// tells whether `head` is everything.
+pub fn detect(head: &[u8], name: &str, size: u64) -> Detected {
+    let extension = crate::name::extension(name);
+    let whole = u64::try_from(head.len()).is_ok_and(|length| length >= size);
+    let found = if size == 0 {
+        sniff::Found::of(Kind::Empty)
+    } else {
+        sniff::sniff(head, &extension, whole)
+    };
+    let media_type = found.media_type.unwrap_or_else(|| found.kind.media_type());
+    Detected {
+        kind: found.kind,
+        media_type,
+        extension: found.extension.or_else(|| found.kind.extension()),
+        dimensions: found.dimensions,
+        disagrees: claim::disagrees(found.kind, &extension),
+    }
+}

@@ -1,0 +1,39 @@
+//! RIFF: WebP, WAV, AVI.
+
+use super::bytes::{array, is_at, le16, le24, le32};
+use super::sniff::Found;
+use super::types::{Audio, Image, Kind, Video};
+
+pub(super) fn sniff(head: &[u8]) -> Option<Found> {
+    if !head.starts_with(b"RIFF") {
+        return None;
+    }
+    match &array::<4>(head, 8)? {
+        b"WEBP" => Some(webp(head)),
+        b"WAVE" => Some(Found::of(Kind::Audio(Audio::Wav))),
+        b"AVI " => Some(Found::of(Kind::Video(Video::Avi))),
+        _ => None,
+    }
+}
+
+/// WebP in its three forms: extended, lossless, lossy.
+fn webp(head: &[u8]) -> Found {
+    let animated = is_at(head, 12, b"VP8X") && head.get(20).is_some_and(|flags| flags & 2 != 0);
+    let dimensions = match array::<4>(head, 12).as_ref() {
+        Some(b"VP8X") => le24(head, 24)
+            .zip(le24(head, 27))
+            .map(|(width, height)| (width + 1, height + 1)),
+        Some(b"VP8L") => {
+            le32(head, 21).map(|bits| ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
+        }
+        Some(b"VP8 ") => le16(head, 26)
+            .zip(le16(head, 28))
+            .map(|(width, height)| (u32::from(width & 0x3FFF), u32::from(height & 0x3FFF))),
+        _ => None,
+    };
+    let dimensions = dimensions.filter(|(width, height)| *width > 0 && *height > 0);
+    Found {
+        dimensions,
+        ..Found::of(Kind::Image(Image::Webp { animated }))
+    }
+}

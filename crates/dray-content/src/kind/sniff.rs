@@ -1,0 +1,252 @@
+//! The order in which kinds are tried: containers by their magic, then text, then the long tail.
+
+use infer::MatcherType;
+
+use super::bytes::{be32, find, is_at, le32};
+use super::types::{Archive, Audio, Document, Executable, Image, Kind, Video};
+use super::{ebml, image, iso, ogg, riff, text, zip};
+
+/// What was found, with what the kind alone does not say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) media_type: Option<&'static str>,
+    pub(super) extension: Option<&'static str>,
+    pub(super) dimensions: Option<(u32, u32)>,
+}
+
+impl Found {
+    /// A kind that says everything.
+    pub(super) const fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            media_type: None,
+            extension: None,
+            dimensions: None,
+        }
+    }
+
+    /// A kind of which there are several media types.
+    pub(super) const fn typed(
+        kind: Kind,
+        media_type: &'static str,
+        extension: &'static str,
+    ) -> Self {
+        Self {
+            kind,
+            media_type: Some(media_type),
+            extension: Some(extension),
+            dimensions: None,
+        }
+    }
+}
+
+/// Magic numbers at the start that need no second look.
+const MAGIC: &[(&[u8], Kind)] = &[
+    (b"%PDF-", Kind::Document(Document::Pdf)),
+    (b"{\\rtf", Kind::Document(Document::Rtf)),
+    (b"fLaC", Kind::Audio(Audio::Flac)),
+    (b"#!AMR", Kind::Audio(Audio::Amr)),
+    (b"MThd\0\0\0\x06", Kind::Audio(Audio::Midi)),
+    (b"BZh", Kind::Archive(Archive::Bzip2)),
+    (b"\xFD7zXZ\0", Kind::Archive(Archive::Xz)),
+    (b"\x28\xB5\x2F\xFD", Kind::Archive(Archive::Zstd)),
+    (b"7z\xBC\xAF\x27\x1C", Kind::Archive(Archive::SevenZip)),
+    (b"Rar!\x1A\x07", Kind::Archive(Archive::Rar)),
+    (b"\x7FELF", Kind::Executable(Executable::Elf)),
+    (b"\xFE\xED\xFA\xCE", Kind::Executable(Executable::MachO)),
+    (b"\xFE\xED\xFA\xCF", Kind::Executable(Executable::MachO)),
+    (b"\xCE\xFA\xED\xFE", Kind::Executable(Executable::MachO)),
+    (b"\xCF\xFA\xED\xFE", Kind::Executable(Executable::MachO)),
+    (b"\0asm", Kind::Executable(Executable::Other)),
+    (b"dex\n0", Kind::Executable(Executable::Other)),
+];
+
+/// The compound file of old Office.
+const COMPOUND: &[u8] = b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1";
+
+/// Finds out what a file with bytes is. `extension` is in lower case; `whole` when `head` is all of the file.
+pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Found {
+    if let Some(found) = structured(head, extension) {
+        return found;
+    }
+    if let Some((_, kind)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return magic(*kind, head);
+    }
+    if let Some(found) = text::sniff(head, extension, whole) {
+        return found;
+    }
+    if let Some(kind) = binary(head) {
+        return Found::of(kind);
+    }
+    tail(head)
+}
+
+/// Formats whose start must be read to know them.
+fn structured(head: &[u8], extension: &str) -> Option<Found> {
+    image::sniff(head)
+        .or_else(|| riff::sniff(head))
+        .or_else(|| iso::sniff(head))
+        .or_else(|| ebml::sniff(head))
+        .or_else(|| ogg::sniff(head))
+        .or_else(|| zip::sniff(head, extension))
+        .or_else(|| compressed(head, extension))
+        .or_else(|| compound(head, extension))
+        .or_else(|| is_at(head, 257, b"ustar").then_some(Found::of(Kind::Archive(Archive::Tar))))
+}
+
+/// gzip; a compressed SVG is one still.
+fn compressed(head: &[u8], extension: &str) -> Option<Found> {
+    head.starts_with(b"\x1F\x8B\x08").then(|| match extension {
+        "svgz" => Found::typed(Kind::Document(Document::Svg), "image/svg+xml", "svgz"),
+        _ => Found::of(Kind::Archive(Archive::Gzip)),
+    })
+}
+
+/// The compound file tells its program only deep inside; the name must do.
+fn compound(head: &[u8], extension: &str) -> Option<Found> {
+    head.starts_with(COMPOUND).then(|| match extension {
+        "doc" | "dot" => Found::of(Kind::Document(Document::Doc)),
+        "xls" | "xlt" => Found::of(Kind::Document(Document::Xls)),
+        "ppt" | "pps" | "pot" => Found::of(Kind::Document(Document::Ppt)),
+        "msi" | "msp" => Found::typed(
+            Kind::Executable(Executable::Other),
+            "application/x-msi",
+            "msi",
+        ),
+        "msg" => Found::typed(
+            Kind::Document(Document::Other),
+            "application/vnd.ms-outlook",
+            "msg",
+        ),
+        _ => Found {
+            extension: None,
+            ..Found::typed(
+                Kind::Document(Document::Other),
+                "application/x-ole-storage",
+                "",
+            )
+        },
+    })
+}
+
+/// Magic of few characters is believed only when what follows is not text.
+fn magic(kind: Kind, head: &[u8]) -> Found {
+    let bzip2_level = head.get(3).is_some_and(u8::is_ascii_digit);
+    match kind {
+        Kind::Archive(Archive::Bzip2) if !bzip2_level => {
+            text::sniff(head, "", false).unwrap_or(Found::of(Kind::Binary))
+        }
+        Kind::Executable(Executable::Other) if head.starts_with(b"\0asm") => {
+            Found::typed(kind, "application/wasm", "wasm")
+        }
+        Kind::Executable(Executable::Other) => {
+            Found::typed(kind, "application/vnd.android.dex", "dex")
+        }
+        kind => Found::of(kind),
+    }
+}
+
+/// Formats whose magic is so short that text could begin with it; text was ruled out before.
+fn binary(head: &[u8]) -> Option<Kind> {
+    if head.starts_with(b"MZ") {
+        return Some(Kind::Executable(Executable::Pe));
+    }
+    if head.starts_with(b"\xCA\xFE\xBA\xBE") {
+        // Both fat binaries and classes begin so; no binary has as many architectures as the oldest class has version.
+        let fat = be32(head, 4).is_some_and(|count| count < 45);
+        return Some(Kind::Executable(if fat {
+            Executable::MachO
+        } else {
+            Executable::Other
+        }));
+    }
+    if head.starts_with(b"FORM") && (is_at(head, 8, b"AIFF") || is_at(head, 8, b"AIFC")) {
+        return Some(Kind::Audio(Audio::Aiff));
+    }
+    if head.starts_with(b"ID3") || mpeg_frames(head) {
+        return Some(Kind::Audio(Audio::Mp3));
+    }
+    if matches!(head, [0xFF, 0xF0 | 0xF1 | 0xF8 | 0xF9, ..]) {
+        return Some(Kind::Audio(Audio::Aac));
+    }
+    None
+}
+
+/// Whether the head begins with a frame of MPEG audio layer III or II that another one follows, when it is long
+/// enough to show it.
+fn mpeg_frames(head: &[u8]) -> bool {
+    let Some(length) = mpeg_frame(head) else {
+        return false;
+    };
+    head.get(length..)
+        .is_none_or(|next| next.len() < 4 || mpeg_frame(next).is_some())
+}
+
+/// The length in bytes of the MPEG audio frame at the start.
+fn mpeg_frame(head: &[u8]) -> Option<usize> {
+    const V1_L3: [usize; 15] = [
+        0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320,
+    ];
+    const V1_L2: [usize; 15] = [
+        0, 32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
+    ];
+    const V2: [usize; 15] = [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
+    let [0xFF, second, third, _, ..] = *head else {
+        return None;
+    };
+    let (version, layer) = (second >> 3 & 3, second >> 1 & 3);
+    if second & 0xE0 != 0xE0 || version == 1 || !matches!(layer, 1 | 2) {
+        return None;
+    }
+    let rates = match (version, layer) {
+        (3, 1) => V1_L3,
+        (3, _) => V1_L2,
+        _ => V2,
+    };
+    let kilobits = rates
+        .get(usize::from(third >> 4))
+        .copied()
+        .filter(|rate| *rate > 0)?;
+    let base = [44_100, 48_000, 32_000]
+        .get(usize::from(third >> 2 & 3))
+        .copied()?;
+    let rate = match version {
+        3 => base,
+        2 => base / 2,
+        _ => base / 4,
+    };
+    let slots = if version != 3 && layer == 1 { 72 } else { 144 };
+    Some(slots * kilobits * 1000 / rate + usize::from(third >> 1 & 1))
+}
+
+/// What a library knows of formats that nobody routes specially.
+fn tail(head: &[u8]) -> Found {
+    // A Windows program whose old header is all that was seen.
+    if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::index(at), b"PE\0\0")) {
+        return Found::of(Kind::Executable(Executable::Pe));
+    }
+    let Some(known) = infer::get(head) else {
+        return Found::of(Kind::Binary);
+    };
+    let kind = match known.matcher_type() {
+        MatcherType::Image => Kind::Image(Image::Other),
+        MatcherType::Video => Kind::Video(Video::Other),
+        MatcherType::Audio => Kind::Audio(Audio::Other),
+        MatcherType::Archive => Kind::Archive(Archive::Other),
+        MatcherType::Book | MatcherType::Doc => Kind::Document(Document::Other),
+        MatcherType::App | MatcherType::Font | MatcherType::Text | MatcherType::Custom => {
+            Kind::Binary
+        }
+    };
+    Found::typed(kind, known.mime_type(), known.extension())
+}
+
+/// Where `needle` stands in the first `within` bytes.
+pub(super) fn early(head: &[u8], needle: &[u8], within: usize) -> Option<usize> {
+    find(
+        head.get(..within.min(head.len())).unwrap_or(head),
+        0,
+        needle,
+    )
+}

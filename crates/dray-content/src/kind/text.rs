@@ -1,0 +1,97 @@
+//! Text: valid UTF-8 without NUL in its first 8 KiB; which sort, the name says.
+
+use super::markup::{self, Root};
+use super::sniff::Found;
+use super::types::{Document, Executable, Kind};
+
+/// How much is looked at.
+const LOOK: usize = 8 * 1024;
+
+/// Sorts of text by extension: what people call it, and its media type.
+const SORTS: &[(&[&str], &str, &str)] = &[
+    (&["txt", "text", "log"], "text/plain", "txt"),
+    (&["md", "markdown"], "text/markdown", "md"),
+    (&["csv"], "text/csv", "csv"),
+    (&["tsv"], "text/tab-separated-values", "tsv"),
+    (
+        &["json", "jsonl", "ndjson", "ipynb"],
+        "application/json",
+        "json",
+    ),
+    (&["geojson"], "application/geo+json", "geojson"),
+    (&["xml", "xsd", "xsl"], "application/xml", "xml"),
+    (&["gpx"], "application/gpx+xml", "gpx"),
+    (&["kml"], "application/vnd.google-earth.kml+xml", "kml"),
+    (&["yaml", "yml"], "application/yaml", "yaml"),
+    (&["toml"], "application/toml", "toml"),
+    (&["css"], "text/css", "css"),
+    (&["js", "mjs", "cjs"], "text/javascript", "js"),
+    (&["py"], "text/x-python", "py"),
+    (&["rs"], "text/x-rust", "rs"),
+    (&["c", "h"], "text/x-c", "c"),
+    (&["cpp", "cc", "hpp"], "text/x-c++", "cpp"),
+    (&["java"], "text/x-java", "java"),
+    (&["go"], "text/x-go", "go"),
+    (&["ts", "tsx", "jsx"], "text/x-typescript", "ts"),
+    (&["sh", "bash"], "text/x-shellscript", "sh"),
+    (&["sql"], "application/sql", "sql"),
+    (&["diff", "patch"], "text/x-diff", "diff"),
+    (&["tex"], "text/x-tex", "tex"),
+    (&["ics"], "text/calendar", "ics"),
+    (&["vcf"], "text/vcard", "vcf"),
+    (&["srt"], "application/x-subrip", "srt"),
+    (&["vtt"], "text/vtt", "vtt"),
+    (&["eml"], "message/rfc822", "eml"),
+    (&["pem", "crt", "key"], "application/x-pem-file", "pem"),
+];
+
+/// Text, or nothing when it is not. `whole` when `head` is all of the file.
+pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<Found> {
+    let text = as_text(head, whole)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match (markup::root(text), extension) {
+        (Some(Root::Svg), _) | (_, "svg") => return Some(Found::of(Kind::Document(Document::Svg))),
+        (Some(Root::Html), _) | (_, "html" | "htm" | "xhtml" | "shtml") => {
+            return Some(Found::of(Kind::Document(Document::Html)));
+        }
+        (Some(Root::Xml), _) if sort(extension).is_none() => {
+            return Some(Found::typed(Kind::Text, "application/xml", "xml"));
+        }
+        _ => {}
+    }
+    let interpreter = text
+        .strip_prefix("#!")
+        .map(|rest| rest.trim_start_matches([' ', '\t']));
+    if interpreter.is_some_and(|path| path.starts_with('/')) {
+        return Some(Found::of(Kind::Executable(Executable::Script)));
+    }
+    Some(match sort(extension) {
+        Some((media_type, extension)) => Found::typed(Kind::Text, media_type, extension),
+        None => Found::of(Kind::Text),
+    })
+}
+
+/// The media type and usual extension of a sort of text.
+pub(super) fn sort(extension: &str) -> Option<(&'static str, &'static str)> {
+    let row = SORTS
+        .iter()
+        .find(|(extensions, _, _)| extensions.contains(&extension))?;
+    Some((row.1, row.2))
+}
+
+/// The start of a text. A character may be cut at the end of what is looked at, not at the end of the file.
+fn as_text(head: &[u8], whole: bool) -> Option<&str> {
+    let seen = head.get(..LOOK.min(head.len()))?;
+    if seen.is_empty() || seen.contains(&0) {
+        return None;
+    }
+    match str::from_utf8(seen) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() && !(whole && seen.len() == head.len()) => {
+            str::from_utf8(seen.get(..error.valid_up_to())?)
+                .ok()
+                .filter(|text| !text.is_empty())
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! Reading context lines back: ours, and the older wordings that histories still hold (platform-delivery 11.9).
+
+/// One file that a history tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<'text> {
+    /// The name as the line shows it.
+    pub name: &'text str,
+    /// The size as the line shows it; older wordings have none.
+    pub size: Option<&'text str>,
+    /// What became of the file.
+    pub outcome: Outcome<'text>,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'text> {
+    /// It is at this path.
+    At(&'text str),
+    /// It is at this path, and its text stands in the message as well.
+    Inlined(&'text str),
+    /// It is not there, for this reason.
+    NotAvailable(&'text str),
+}
+
+/// What stands between a path and the rest of an older wording.
+const AFTER_PATH: [&str; 3] = [
+    ". Its text is not inlined",
+    ". Ask the user",
+    ". Its content",
+];
+
+/// Reads one line. Gives nothing for any other text.
+pub fn read(line: &str) -> Option<Line<'_>> {
+    let inner = line.trim().strip_prefix('[')?.strip_suffix(']')?;
+    if let Some(rest) = inner.strip_prefix("User uploaded: ") {
+        return ours(rest);
+    }
+    if let Some(rest) = inner.strip_prefix("The user sent a text document: '") {
+        return inlined(rest);
+    }
+    let rest = inner.strip_prefix("The user sent a document: '")?;
+    let (name, rest) = split_any(
+        rest,
+        &[
+            "'. It is saved at: ",
+            "'. The file is saved at: ",
+            "'. The file is also saved at: ",
+        ],
+    )?;
+    let path = AFTER_PATH
+        .iter()
+        .find_map(|end| rest.split_once(end))
+        .map_or(rest, |(path, _)| path);
+    older(name, Outcome::At(path.trim_end_matches('.')))
+}
+
+/// Every line of a message that tells of a file, in order.
+pub fn read_all(message: &str) -> impl Iterator<Item = Line<'_>> {
+    message.lines().filter_map(read)
+}
+
+/// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`. A name may hold either separator itself, a size
+/// may not hold a bracket: the last reading whose size looks like one is the right one.
+fn ours(rest: &str) -> Option<Line<'_>> {
+    let separators = [") at ", ") — not available: "];
+    let mut best: Option<(usize, Line<'_>)> = None;
+    for (kind, separator) in separators.iter().enumerate() {
+        for (at, _) in rest.match_indices(separator) {
+            let (Some(head), Some(tail)) = (rest.get(..at), rest.get(at + separator.len()..))
+            else {
+                continue;
+            };
+            let Some((name, size)) = head.rsplit_once(" (") else {
+                continue;
+            };
+            let earlier = best.as_ref().is_none_or(|(found, _)| at < *found);
+            if name.is_empty() || tail.is_empty() || !is_size(size) || !earlier {
+                continue;
+            }
+            let outcome = if kind == 0 {
+                Outcome::At(tail)
+            } else {
+                Outcome::NotAvailable(tail)
+            };
+            best = Some((
+                at,
+                Line {
+                    name,
+                    size: Some(size),
+                    outcome,
+                },
+            ));
+            break;
+        }
+    }
+    best.map(|(_, line)| line)
+}
+
+/// `42 KB`, `2.0 MB`, `17 B` or `unknown size`.
+fn is_size(text: &str) -> bool {
+    if text == "unknown size" {
+        return true;
+    }
+    let Some((number, unit)) = text.split_once(' ') else {
+        return false;
+    };
+    matches!(unit, "B" | "KB" | "MB" | "GB")
+        && !number.is_empty()
+        && number
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// `NAME'. Its content has been included below. The file is also saved at: PATH`.
+fn inlined(rest: &str) -> Option<Line<'_>> {
+    let (name, path) =
+        rest.split_once("'. Its content has been included below. The file is also saved at: ")?;
+    older(name, Outcome::Inlined(path))
+}
+
+/// A line without a size.
+fn older<'text>(name: &'text str, outcome: Outcome<'text>) -> Option<Line<'text>> {
+    let (Outcome::At(path) | Outcome::Inlined(path) | Outcome::NotAvailable(path)) = outcome;
+    (!name.is_empty() && !path.is_empty()).then_some(Line {
+        name,
+        size: None,
+        outcome,
+    })
+}
+
+/// Splits at the first of several separators that is there.
+fn split_any<'text>(text: &'text str, separators: &[&str]) -> Option<(&'text str, &'text str)> {
+    separators
+        .iter()
+        .find_map(|separator| text.split_once(separator))
+}

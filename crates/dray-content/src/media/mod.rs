@@ -1,0 +1,1 @@
+//! MEDIA tags.
