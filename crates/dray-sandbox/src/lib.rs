@@ -2,11 +2,14 @@
 //!
 //! - [`backend`], [`exec`]: what a backend implements.
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the words that all share.
+//! - `conformance` (feature of the same name): the suite that every backend passes.
 //!
 //! What it does not do: it knows no bus, no store and no chat platform.
 
 pub mod backend;
 pub mod body;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod error;
 pub mod exec;
 pub mod handle;

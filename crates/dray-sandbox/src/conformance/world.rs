@@ -1,0 +1,152 @@
+//! What a case works with.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use rand::rngs::StdRng;
+use rand::{RngCore as _, SeedableRng as _};
+
+use crate::backend::{Follow, Read, Sandbox, Write};
+use crate::body::Body;
+use crate::conformance::{Fixture, Stop, Traits};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{Metadata, Transport};
+use crate::path::SandboxPath;
+
+/// Sandbox and directory of one case.
+#[derive(Debug)]
+pub struct World<'f> {
+    /// Who made the sandbox.
+    pub fixture: &'f dyn Fixture,
+    /// The sandbox, opened for this case.
+    pub sandbox: Arc<dyn Sandbox>,
+    /// The directory of this case, without links in it; empty.
+    pub directory: SandboxPath,
+    /// What may be asked.
+    pub traits: Traits,
+}
+
+impl<'f> World<'f> {
+    /// Resolves and opens the sandbox and makes the directory.
+    ///
+    /// # Errors
+    ///
+    /// When the backend fails at that.
+    pub async fn open(fixture: &'f dyn Fixture, case: &str) -> Result<Self, Stop> {
+        let backend = fixture.backend();
+        let handle = backend.resolve(&fixture.address()).await?;
+        let sandbox = backend.open(&handle).await?;
+        let workspace = sandbox.stat(&fixture.workspace(), Follow::Yes).await?;
+        let directory = workspace.real_path.join(case)?;
+        sandbox.make_directory(&directory).await?;
+        Ok(Self {
+            fixture,
+            sandbox,
+            directory,
+            traits: fixture.traits(),
+        })
+    }
+
+    /// A path in the directory of the case.
+    pub(super) fn path(&self, name: impl AsRef<[u8]>) -> Result<SandboxPath, Stop> {
+        Ok(self.directory.join(name)?)
+    }
+
+    /// Runs a script in the directory; skips the case when nothing can be run there.
+    pub(super) async fn sh(&self, script: &str) -> Result<String, Stop> {
+        const DONE: &str = "<<done>>";
+        let whole = format!("set -e\n{script}\nprintf %s '{DONE}'");
+        let Some(output) = self.fixture.sh(&self.directory, &whole).await else {
+            return Err(Stop::Skip("nothing runs a script in this sandbox"));
+        };
+        match output.strip_suffix(DONE) {
+            Some(output) => Ok(output.to_owned()),
+            None => Err(Stop::fail(format_args!(
+                "the script failed: {script}: {output}"
+            ))),
+        }
+    }
+
+    /// Skips the case unless the sandbox has this trait.
+    pub(super) fn needs(&self, has: impl Fn(&Traits) -> bool) -> Result<(), Stop> {
+        if has(&self.traits) {
+            return Ok(());
+        }
+        Err(Stop::Skip("not a trait of this sandbox"))
+    }
+
+    /// Writes a new file of the directory by the best transport.
+    pub(super) async fn put(
+        &self,
+        name: impl AsRef<[u8]>,
+        bytes: &[u8],
+    ) -> Result<SandboxPath, Stop> {
+        let path = self.path(name)?;
+        self.write(&path, bytes).await?;
+        Ok(path)
+    }
+
+    /// The best transport for a path.
+    pub(super) fn best(&self, path: &SandboxPath) -> Result<Transport, Error> {
+        self.sandbox
+            .transports(path)
+            .first()
+            .copied()
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no transport is offered"))
+    }
+
+    /// Writes a new file by the best transport.
+    pub(super) async fn write(&self, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
+        let write = new_file(self.best(path)?, path, bytes.len() as u64);
+        self.sandbox.write(write, pieces(bytes)).await
+    }
+
+    /// Looks where a path leads and reads that by the best transport.
+    pub(super) async fn read(&self, path: &SandboxPath) -> Result<Vec<u8>, Error> {
+        let file = self.sandbox.stat(path, Follow::Yes).await?;
+        self.read_by(self.best(&file.real_path)?, &file).await
+    }
+
+    /// Reads what was looked at by this transport.
+    pub(super) async fn read_by(
+        &self,
+        transport: Transport,
+        file: &Metadata,
+    ) -> Result<Vec<u8>, Error> {
+        let read = Read {
+            transport,
+            file,
+            offset: 0,
+        };
+        let body = self.sandbox.read(read).await?;
+        body.read_all(32 << 20).await
+    }
+}
+
+/// A new file of this size, mode 0644.
+pub(super) const fn new_file(transport: Transport, path: &SandboxPath, size: u64) -> Write<'_> {
+    Write {
+        transport,
+        path,
+        size,
+        offset: 0,
+        mode: 0o644,
+    }
+}
+
+/// Bytes in pieces of 64 KiB.
+pub(super) fn pieces(bytes: &[u8]) -> Body {
+    let pieces: Vec<_> = bytes
+        .chunks(64 * 1024)
+        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .collect();
+    Body::new(stream::iter(pieces))
+}
+
+/// Bytes without a pattern, the same in every run.
+pub(super) fn random(size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    StdRng::seed_from_u64(size as u64).fill_bytes(&mut bytes);
+    bytes
+}
