@@ -1,8 +1,10 @@
 //! The universal way: whatever can run a command can move files (sandbox-transfer 11).
 
 mod channel;
+mod files;
 
 pub use channel::{Arguments, Channel, Exec, Exit, Running};
+pub use files::ExecFiles;
 
 /// One argument for a POSIX shell: single-quoted, `'` as `'\''`.
 pub fn quote(argument: &[u8]) -> Vec<u8> {

@@ -87,3 +87,14 @@ pub trait Exec: Debug + Send + Sync {
     /// For [`Arguments::Shell`] channels `argv` is quoted by the implementation with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error>;
 }
+
+#[async_trait]
+impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
+    fn channel(&self) -> Channel {
+        self.as_ref().channel()
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        self.as_ref().run(argv, stdin).await
+    }
+}
