@@ -12,9 +12,12 @@ use prost_build::{Config, Service, ServiceGenerator};
 use crate::step;
 
 /// Which area of the bus answers a protobuf service.
-const AREAS: [(&str, &str); 3] = [
+const AREAS: [(&str, &str); 6] = [
+    ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("Files", "file"),
+    ("Sandboxes", "sandbox"),
+    ("Sessions", "session"),
     ("ToolCalls", "file"),
 ];
 

@@ -38,6 +38,11 @@ impl LedgerKey {
         Self::new(W::AREA, W::VERB, &tenant.token(), operation)
     }
 
+    /// The key of exactly this message's work, in the area that it travels in.
+    pub fn of_message<W: Work>(work: &W, tenant: &TenantId, operation: &OperationId) -> Self {
+        Self::new(&work.area(), W::VERB, &tenant.token(), operation)
+    }
+
     pub(crate) fn new(area: &str, verb: &str, tenant: &str, operation: &OperationId) -> Self {
         Self(format!(
             "{area}.{verb}.{tenant}.{}",

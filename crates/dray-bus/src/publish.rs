@@ -47,8 +47,8 @@ impl Bus {
         meta: &Meta,
         work: &W,
     ) -> Result<Published, PublishError> {
-        let subject = work_subject::<W>(&meta.tenant);
-        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &work_step::<W>(), 0);
+        let subject = work_subject(work, &meta.tenant);
+        let id = ids::message_id(&meta.tenant.token(), &meta.operation, &work_step(work), 0);
         self.publish_encoded(
             WORK,
             meta,

@@ -4,11 +4,11 @@
 //! may never come (F-9). The sweeper reads every piece of work with a durable of its own, lets go of what has
 //! ended, and dead-letters what has not ended a minute after its deadline.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use dray_proto::Work;
 use dray_proto::v1::{self, TerminalState};
-use dray_proto::{Work, contract::work_step};
 use dray_types::{Deadline, Fault, FaultCode, OperationId};
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,7 @@ type Reject = fn(&[u8], &OperationId, &Fault) -> Option<Recorded>;
 #[derive(Debug)]
 pub struct Sweeper {
     bus: Bus,
-    rejections: HashMap<String, Reject>,
+    rejections: Vec<Known>,
     exhausted: BTreeSet<u64>,
     service_version: String,
 }
@@ -63,18 +63,26 @@ impl Sweeper {
     pub fn new(bus: Bus) -> Self {
         Self {
             bus,
-            rejections: HashMap::new(),
+            rejections: Vec::new(),
             exhausted: BTreeSet::new(),
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
         .knowing::<v1::ToolCallRequested>()
+        .knowing::<v1::PlaceUpload>()
+        .knowing::<v1::SendFileRequested>()
+        .knowing::<v1::DeliverFiles>()
+        .knowing::<v1::ReceiveMessage>()
     }
 
     /// Teaches it the rejection event of another kind of work. What it does not know is told with
     /// `WorkDeadLettered`.
     #[must_use]
     pub fn knowing<W: Work>(mut self) -> Self {
-        self.rejections.insert(work_step::<W>(), reject::<W>);
+        self.rejections.push(Known {
+            serves: W::serves,
+            verb: W::VERB,
+            reject: reject::<W>,
+        });
         self
     }
 
@@ -254,13 +262,24 @@ impl Sweeper {
 
     fn rejection(&self, pulled: &Pulled, envelope: &Envelope, fault: &Fault) -> v1::RecordedEvent {
         self.rejections
-            .get(&envelope.step())
-            .and_then(|reject| reject(&pulled.message.payload, &envelope.meta.operation, fault))
+            .iter()
+            .find(|known| (known.serves)(&envelope.area) && known.verb == envelope.verb)
+            .and_then(|known| {
+                (known.reject)(&pulled.message.payload, &envelope.meta.operation, fault)
+            })
             .map_or_else(
                 || dead::unreadable_event(&pulled.message, Some(envelope), fault),
                 |event| event.addressed(&envelope.meta, envelope.redrives),
             )
     }
+}
+
+/// A kind of work whose rejection event is known.
+#[derive(Debug)]
+struct Known {
+    serves: fn(&str) -> bool,
+    verb: &'static str,
+    reject: Reject,
 }
 
 enum Verdict {

@@ -28,6 +28,14 @@ pub const AUDIT: &str = "DRAY_AUDIT";
 pub const ADVISORY: &str = "DRAY_ADVISORY";
 /// Stream behind the ledger bucket.
 pub const LEDGER: &str = "KV_dray_ledger";
+/// Stream of which sandbox and which chat belong to a session.
+pub const SESSIONS: &str = "KV_dray_sessions";
+/// Stream of the uploads of each session.
+pub const UPLOADS: &str = "KV_dray_uploads";
+/// Stream of what became of each delivery.
+pub const DELIVERIES: &str = "KV_dray_deliveries";
+/// Stream of what platforms taught: limits, file ids, places in their feeds.
+pub const PLATFORM: &str = "KV_dray_platform";
 /// Durable with which the sweeper reads work.
 pub const SWEEPER_WORK: &str = "sweeper-work";
 /// Durable with which the sweeper reads advisories.

@@ -2,6 +2,8 @@
 //!
 //! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`.
 
+use std::borrow::Cow;
+
 use prost::{Message, Name};
 
 use dray_types::{Fault, OperationId, TenantId};
@@ -28,6 +30,16 @@ pub trait Work: Message + Name + Default + 'static {
     const VERB: &'static str;
     /// The event that tells of every end that is not success.
     type Rejected: Event;
+
+    /// Area of this very message. Differs from [`Work::AREA`] where each platform has a queue of its own.
+    fn area(&self) -> Cow<'static, str> {
+        Cow::Borrowed(Self::AREA)
+    }
+
+    /// Whether messages of this kind travel in `area`.
+    fn serves(area: &str) -> bool {
+        area == Self::AREA
+    }
 
     /// The event for an end that is not success.
     fn rejected(
@@ -60,8 +72,13 @@ pub fn call_subject<C: Call>() -> String {
 }
 
 /// `dray.work.<area>.v1.<verb>.<tenant>`
-pub fn work_subject<W: Work>(tenant: &TenantId) -> String {
-    format!("dray.work.{}.v1.{}.{}", W::AREA, W::VERB, tenant.token())
+pub fn work_subject<W: Work>(work: &W, tenant: &TenantId) -> String {
+    format!(
+        "dray.work.{}.v1.{}.{}",
+        work.area(),
+        W::VERB,
+        tenant.token()
+    )
 }
 
 /// `dray.dead.<area>.v1.<verb>.<tenant>`
@@ -88,8 +105,8 @@ pub fn schema<M: Name>() -> String {
 }
 
 /// Step of work within an operation, unique per stream and message kind: `toolcall.resolve`.
-pub fn work_step<W: Work>() -> String {
-    format!("{}.{}", W::AREA, W::VERB)
+pub fn work_step<W: Work>(work: &W) -> String {
+    format!("{}.{}", work.area(), W::VERB)
 }
 
 /// Step of an event within an operation: `toolcall.resolved`.
@@ -124,6 +141,142 @@ impl Work for v1::ToolCallRequested {
     }
 }
 
+impl Work for v1::PlaceUpload {
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "place";
+    type Rejected = v1::UploadRefused;
+
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> v1::UploadRefused {
+        v1::UploadRefused {
+            operation_id: operation.to_string(),
+            session: self.session.clone(),
+            state: state.into(),
+            fault: Some(fault.clone().into()),
+            context_line: String::new(),
+        }
+    }
+}
+
+impl Event for v1::UploadPlaced {
+    const AREA: &'static str = "sandbox";
+    const PAST: &'static str = "placed";
+}
+
+impl Event for v1::UploadRefused {
+    const AREA: &'static str = "sandbox";
+    const PAST: &'static str = "refused";
+}
+
+impl Work for v1::SendFileRequested {
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "send";
+    type Rejected = v1::DeliveryRejected;
+
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> v1::DeliveryRejected {
+        v1::DeliveryRejected {
+            operation_id: operation.to_string(),
+            session: self.session.clone(),
+            state: state.into(),
+            fault: Some(fault.clone().into()),
+            report: None,
+        }
+    }
+}
+
+/// Begin of the areas of platforms: `delivery-telegram`.
+const PLATFORM_AREA: &str = "delivery-";
+
+impl Work for v1::DeliverFiles {
+    const AREA: &'static str = "delivery-platform";
+    const VERB: &'static str = "send";
+    type Rejected = v1::DeliveryRejected;
+
+    fn area(&self) -> Cow<'static, str> {
+        let platform = self.target.as_ref().map_or("", |target| &target.platform);
+        Cow::Owned(format!("{PLATFORM_AREA}{platform}"))
+    }
+
+    fn serves(area: &str) -> bool {
+        area.starts_with(PLATFORM_AREA)
+    }
+
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> v1::DeliveryRejected {
+        v1::DeliveryRejected {
+            operation_id: operation.to_string(),
+            session: self.session.clone(),
+            state: state.into(),
+            fault: Some(fault.clone().into()),
+            report: None,
+        }
+    }
+}
+
+impl Event for v1::DeliveryDone {
+    const AREA: &'static str = "delivery";
+    const PAST: &'static str = "delivered";
+}
+
+impl Event for v1::DeliveryRejected {
+    const AREA: &'static str = "delivery";
+    const PAST: &'static str = "rejected";
+}
+
+impl Event for v1::DeliveryProgressed {
+    const AREA: &'static str = "delivery";
+    const PAST: &'static str = "progressed";
+}
+
+impl Audit for v1::DeliveryAudit {
+    const AREA: &'static str = "delivery";
+    const PAST: &'static str = "recorded";
+}
+
+impl Work for v1::ReceiveMessage {
+    const AREA: &'static str = "inbound";
+    const VERB: &'static str = "receive";
+    type Rejected = v1::MessageRefused;
+
+    fn rejected(
+        &self,
+        operation: &OperationId,
+        state: v1::TerminalState,
+        fault: &Fault,
+    ) -> v1::MessageRefused {
+        v1::MessageRefused {
+            operation_id: operation.to_string(),
+            chat: self.chat.clone(),
+            message_id: self.message_id.clone(),
+            state: state.into(),
+            fault: Some(fault.clone().into()),
+        }
+    }
+}
+
+impl Event for v1::MessageReceived {
+    const AREA: &'static str = "inbound";
+    const PAST: &'static str = "received";
+}
+
+impl Event for v1::MessageRefused {
+    const AREA: &'static str = "inbound";
+    const PAST: &'static str = "refused";
+}
+
 impl Event for v1::ToolCallResolved {
     const AREA: &'static str = "toolcall";
     const PAST: &'static str = "resolved";
@@ -152,9 +305,22 @@ mod tests {
             "dray.file.v1.submit"
         );
         assert_eq!(
-            work_subject::<v1::ToolCallRequested>(&acme),
+            work_subject(&v1::ToolCallRequested::default(), &acme),
             "dray.work.toolcall.v1.resolve.acme"
         );
+        let deliver = v1::DeliverFiles {
+            target: Some(v1::ChatTarget {
+                platform: "slack".to_owned(),
+                ..v1::ChatTarget::default()
+            }),
+            ..v1::DeliverFiles::default()
+        };
+        assert_eq!(
+            work_subject(&deliver, &acme),
+            "dray.work.delivery-slack.v1.send.acme"
+        );
+        assert!(v1::DeliverFiles::serves("delivery-slack"));
+        assert!(!v1::DeliverFiles::serves("delivery"));
         assert_eq!(
             event_subject::<v1::ToolCallRejected>(&acme),
             "dray.event.toolcall.v1.rejected.acme"

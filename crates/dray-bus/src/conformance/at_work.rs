@@ -76,7 +76,7 @@ pub(super) fn foreign(
     work: &v1::ToolCallRequested,
     redrives: u32,
 ) -> crate::backend::Outgoing {
-    let subject = work_subject::<v1::ToolCallRequested>(&meta.tenant);
+    let subject = work_subject(&v1::ToolCallRequested::default(), &meta.tenant);
     let id = message_id(&meta.operation, "toolcall.resolve", redrives);
     let mut message = outgoing(&subject, &id, work.encode_to_vec());
     for (name, value) in meta.headers(&schema::<v1::ToolCallRequested>()).iter() {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ADVISORY, AUDIT, ConsumerSpec, DEAD, Discard, EVENT, LEDGER, Retention, SWEEPER_ADVISORY,
-    SWEEPER_WORK, StreamSpec, Topology, WORK,
+    ADVISORY, AUDIT, ConsumerSpec, DEAD, DELIVERIES, Discard, EVENT, LEDGER, PLATFORM, Retention,
+    SESSIONS, SWEEPER_ADVISORY, SWEEPER_WORK, StreamSpec, Topology, UPLOADS, WORK,
 };
 
 const MINUTE: u64 = 60;
@@ -28,7 +28,7 @@ struct Row(
 ///
 /// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
 /// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAMS: [Row; 6] = [
+const STREAMS: [Row; 10] = [
     Row(
         WORK,
         &["dray.work.>"],
@@ -36,7 +36,7 @@ const STREAMS: [Row; 6] = [
         6 * HOUR,
         30 * MINUTE,
         256 * KIB,
-        20,
+        18,
     ),
     Row(
         EVENT,
@@ -45,7 +45,7 @@ const STREAMS: [Row; 6] = [
         72 * HOUR,
         30 * MINUTE,
         256 * KIB,
-        20,
+        16,
     ),
     Row(
         DEAD,
@@ -54,7 +54,7 @@ const STREAMS: [Row; 6] = [
         14 * DAY,
         24 * HOUR,
         512 * KIB,
-        10,
+        8,
     ),
     Row(
         AUDIT,
@@ -86,12 +86,48 @@ const STREAMS: [Row; 6] = [
         256 * KIB,
         8,
     ),
+    Row(
+        SESSIONS,
+        &["$KV.dray_sessions.>"],
+        Discard::New,
+        90 * DAY,
+        2 * MINUTE,
+        64 * KIB,
+        2,
+    ),
+    Row(
+        UPLOADS,
+        &["$KV.dray_uploads.>"],
+        Discard::New,
+        14 * DAY,
+        2 * MINUTE,
+        256 * KIB,
+        2,
+    ),
+    Row(
+        DELIVERIES,
+        &["$KV.dray_deliveries.>"],
+        Discard::New,
+        14 * DAY,
+        2 * MINUTE,
+        256 * KIB,
+        4,
+    ),
+    Row(
+        PLATFORM,
+        &["$KV.dray_platform.>"],
+        Discard::New,
+        30 * DAY,
+        2 * MINUTE,
+        64 * KIB,
+        1,
+    ),
 ];
 
 /// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
 type Line = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
 
-const CONSUMERS: [Line; 3] = [
+const CONSUMERS: [Line; 14] = [
     (
         WORK,
         "file-resolver",
@@ -101,14 +137,65 @@ const CONSUMERS: [Line; 3] = [
         32,
         20,
     ),
+    (
+        WORK,
+        "sandbox-transfer",
+        "dray.work.sandbox.>",
+        30,
+        128,
+        16,
+        20,
+    ),
+    (
+        WORK,
+        "platform-delivery",
+        "dray.work.delivery.>",
+        60,
+        64,
+        8,
+        20,
+    ),
+    platform(
+        "platform-delivery-telegram",
+        "dray.work.delivery-telegram.>",
+    ),
+    platform("platform-delivery-discord", "dray.work.delivery-discord.>"),
+    platform("platform-delivery-slack", "dray.work.delivery-slack.>"),
+    platform(
+        "platform-delivery-whatsapp",
+        "dray.work.delivery-whatsapp.>",
+    ),
+    platform("platform-delivery-matrix", "dray.work.delivery-matrix.>"),
+    platform("platform-delivery-email", "dray.work.delivery-email.>"),
+    platform("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
+    platform("platform-delivery-cli", "dray.work.delivery-cli.>"),
+    (WORK, INBOUND, "dray.work.inbound.>", 60, 64, 8, 20),
     (WORK, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
     (ADVISORY, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
 ];
 
+/// One platform's queue of deliveries.
+const fn platform(durable: &'static str, filter: &'static str) -> Line {
+    (WORK, durable, filter, 60, 64, 8, 20)
+}
+
+/// Consumer of what users send.
+const INBOUND: &str = "inbound";
+
 /// Streams that each service reads or writes, as its permissions allow it to look at them (18).
-const USES: [(&str, &[&str]); 3] = [
+const USES: [(&str, &[&str]); 5] = [
     ("file-resolver", &[WORK, EVENT, DEAD, LEDGER]),
     ("egress-fetcher", &[EVENT, AUDIT, LEDGER]),
+    (
+        "sandbox-transfer",
+        &[WORK, EVENT, DEAD, LEDGER, SESSIONS, UPLOADS],
+    ),
+    (
+        "platform-delivery",
+        &[
+            WORK, EVENT, DEAD, AUDIT, LEDGER, SESSIONS, DELIVERIES, PLATFORM,
+        ],
+    ),
     ("sweeper", &[WORK, EVENT, DEAD, ADVISORY, LEDGER]),
 ];
 
@@ -139,6 +226,8 @@ impl Topology {
             .retain(|spec| streams.contains(&spec.name.as_str()));
         topology.consumers.retain(|spec| {
             spec.durable == service
+                || (service == "platform-delivery"
+                    && (spec.durable == INBOUND || spec.durable.starts_with("platform-delivery-")))
                 || (service == "sweeper" && spec.durable.starts_with("sweeper-"))
         });
         topology

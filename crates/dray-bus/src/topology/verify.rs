@@ -32,10 +32,30 @@ impl fmt::Display for Mismatch {
 pub fn call_subjects() -> Vec<String> {
     use dray_proto::{contract::call_subject, v1};
     let mut subjects = vec![
+        call_subject::<v1::BindSessionRequest>(),
+        call_subject::<v1::ShowSessionRequest>(),
+        call_subject::<v1::UnbindSessionRequest>(),
+        call_subject::<v1::FindSessionRequest>(),
+        call_subject::<v1::ProbeSandboxRequest>(),
+        call_subject::<v1::StatSandboxRequest>(),
+        call_subject::<v1::ListSandboxRequest>(),
+        call_subject::<v1::GetSandboxFileRequest>(),
+        call_subject::<v1::PutSandboxFileRequest>(),
+        call_subject::<v1::RemoveSandboxPathRequest>(),
+        call_subject::<v1::GetSandboxTreeRequest>(),
+        call_subject::<v1::PutSandboxTreeRequest>(),
+        call_subject::<v1::SettleUploadsRequest>(),
+        call_subject::<v1::SendFileRequested>(),
+        call_subject::<v1::DeliveryOutcomeRequest>(),
+        call_subject::<v1::ListReceiptsRequest>(),
+        call_subject::<v1::ResendRequest>(),
+        call_subject::<v1::SendTextRequested>(),
+        call_subject::<v1::PrepareUploadRequest>(),
+        call_subject::<v1::FinishUploadRequest>(),
         call_subject::<v1::FetchRequest>(),
+        call_subject::<v1::ResolveRequest>(),
         call_subject::<v1::ToolCallRequested>(),
         call_subject::<v1::ToolCallOutcomeRequest>(),
-        call_subject::<v1::ResolveRequest>(),
     ];
     let areas: std::collections::BTreeSet<_> = subjects
         .iter()

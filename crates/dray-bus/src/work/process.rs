@@ -72,7 +72,8 @@ async fn deliver<W: Work, H: WorkHandler<W>>(
         Err(poison) => return poisoned(shop, pulled, None, &poison).await,
     };
     if !is_schema(message.headers.get(headers::SCHEMA), &W::full_name())
-        || (envelope.area.as_str(), envelope.verb.as_str()) != (W::AREA, W::VERB)
+        || !W::serves(&envelope.area)
+        || envelope.verb != W::VERB
     {
         return poisoned(shop, pulled, Some(&envelope), &Poison::Schema).await;
     }

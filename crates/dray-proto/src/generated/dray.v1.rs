@@ -404,6 +404,1453 @@ impl TerminalState {
         }
     }
 }
+/// Where messages to and from a user go.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChatTarget {
+    /// `telegram`, `discord`, `slack`, `whatsapp`, `matrix`, `email`, `webhook` or `cli`.
+    #[prost(string, tag = "1")]
+    pub platform: ::prost::alloc::string::String,
+    /// Which configured account; empty for the only one.
+    #[prost(string, tag = "2")]
+    pub account: ::prost::alloc::string::String,
+    /// Chat, channel, room or recipient, in the platform's own spelling.
+    #[prost(string, tag = "3")]
+    pub chat: ::prost::alloc::string::String,
+    /// Thread or topic; empty for none.
+    #[prost(string, tag = "4")]
+    pub thread: ::prost::alloc::string::String,
+    /// Message to answer; empty for none.
+    #[prost(string, tag = "5")]
+    pub reply_to: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ChatTarget {
+const NAME: &'static str = "ChatTarget";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ChatTarget".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ChatTarget".into() }}
+/// One incarnation of one sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxHandle {
+    /// Name of the backend: `local`, `docker`, `ssh`, `kubernetes`, `apptainer`, `modal`, `e2b`, `daytona`, `exec`.
+    #[prost(string, tag = "1")]
+    pub backend: ::prost::alloc::string::String,
+    /// What a person calls it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What tells this incarnation from every other; opaque.
+    #[prost(string, tag = "3")]
+    pub incarnation: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SandboxHandle {
+const NAME: &'static str = "SandboxHandle";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxHandle".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxHandle".into() }}
+/// What belongs to a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Session {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Its sandbox; absent while there is none.
+    #[prost(message, optional, tag = "2")]
+    pub sandbox: ::core::option::Option<SandboxHandle>,
+    /// Its chat; absent while there is none.
+    #[prost(message, optional, tag = "3")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// Working directory of the agent in the sandbox, an absolute path; relative paths begin here.
+    #[prost(bytes = "vec", tag = "4")]
+    pub working_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Directory that files of the user go to, an absolute path; `<working directory>/uploads` when empty.
+    #[prost(bytes = "vec", tag = "5")]
+    pub uploads_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Further directories that files may come from, absolute paths.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub roots: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Unix milliseconds of the last change.
+    #[prost(uint64, tag = "7")]
+    pub changed_at_ms: u64,
+}
+impl ::prost::Name for Session {
+const NAME: &'static str = "Session";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.Session".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Session".into() }}
+/// What to bind.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BindSessionRequest {
+    /// Session id: 1 to 128 characters.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Sandbox as a person writes it, `docker:web`; empty leaves the bound one as it is.
+    #[prost(string, tag = "2")]
+    pub sandbox: ::prost::alloc::string::String,
+    /// Chat; absent leaves the bound one as it is.
+    #[prost(message, optional, tag = "3")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// Working directory in the sandbox; empty means the sandbox's own.
+    #[prost(bytes = "vec", tag = "4")]
+    pub working_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Directory for files of the user; empty means `uploads` in the working directory.
+    #[prost(bytes = "vec", tag = "5")]
+    pub uploads_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Further directories that files may come from.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub roots: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+}
+impl ::prost::Name for BindSessionRequest {
+const NAME: &'static str = "BindSessionRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.BindSessionRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BindSessionRequest".into() }}
+/// Which session to show.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowSessionRequest {
+    /// Session id.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ShowSessionRequest {
+const NAME: &'static str = "ShowSessionRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ShowSessionRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ShowSessionRequest".into() }}
+/// What to forget.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnbindSessionRequest {
+    /// Session id.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Whether only the sandbox is forgotten.
+    #[prost(bool, tag = "2")]
+    pub sandbox_only: bool,
+}
+impl ::prost::Name for UnbindSessionRequest {
+const NAME: &'static str = "UnbindSessionRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UnbindSessionRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UnbindSessionRequest".into() }}
+/// Answer to `Unbind`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnbindSessionReply {
+    /// Whether there was something to forget.
+    #[prost(bool, tag = "1")]
+    pub found: bool,
+}
+impl ::prost::Name for UnbindSessionReply {
+const NAME: &'static str = "UnbindSessionReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UnbindSessionReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UnbindSessionReply".into() }}
+/// Which session a chat belongs to.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FindSessionRequest {
+    /// The chat; `reply_to` is ignored, a session bound to the whole chat also takes its threads.
+    #[prost(message, optional, tag = "1")]
+    pub chat: ::core::option::Option<ChatTarget>,
+}
+impl ::prost::Name for FindSessionRequest {
+const NAME: &'static str = "FindSessionRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FindSessionRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FindSessionRequest".into() }}
+impl crate::contract::Call for BindSessionRequest {
+    type Reply = Session;
+    const AREA: &'static str = "session";
+    const VERB: &'static str = "bind";
+    const GRPC_PATH: &'static str = "/dray.v1.Sessions/Bind";
+}
+impl crate::contract::Call for ShowSessionRequest {
+    type Reply = Session;
+    const AREA: &'static str = "session";
+    const VERB: &'static str = "show";
+    const GRPC_PATH: &'static str = "/dray.v1.Sessions/Show";
+}
+impl crate::contract::Call for UnbindSessionRequest {
+    type Reply = UnbindSessionReply;
+    const AREA: &'static str = "session";
+    const VERB: &'static str = "unbind";
+    const GRPC_PATH: &'static str = "/dray.v1.Sessions/Unbind";
+}
+impl crate::contract::Call for FindSessionRequest {
+    type Reply = Session;
+    const AREA: &'static str = "session";
+    const VERB: &'static str = "find";
+    const GRPC_PATH: &'static str = "/dray.v1.Sessions/Find";
+}
+/// Which sandbox: exactly one of the two.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxRef {
+    #[prost(oneof = "sandbox_ref::Sandbox", tags = "1, 2")]
+    pub sandbox: ::core::option::Option<sandbox_ref::Sandbox>,
+}
+/// Nested message and enum types in `SandboxRef`.
+pub mod sandbox_ref {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Sandbox {
+        /// The sandbox of this session, as bound.
+        #[prost(string, tag = "1")]
+        Session(::prost::alloc::string::String),
+        /// A sandbox as a person writes it, `docker:web`; for operators and the command line.
+        #[prost(string, tag = "2")]
+        Address(::prost::alloc::string::String),
+    }
+}
+impl ::prost::Name for SandboxRef {
+const NAME: &'static str = "SandboxRef";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxRef".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxRef".into() }}
+/// What to probe.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProbeSandboxRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+}
+impl ::prost::Name for ProbeSandboxRequest {
+const NAME: &'static str = "ProbeSandboxRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ProbeSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ProbeSandboxRequest".into() }}
+/// What a sandbox offers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxProbe {
+    /// Which incarnation answered.
+    #[prost(message, optional, tag = "1")]
+    pub handle: ::core::option::Option<SandboxHandle>,
+    /// Home of the sandbox user.
+    #[prost(bytes = "vec", tag = "2")]
+    pub home: ::prost::alloc::vec::Vec<u8>,
+    /// Its working directory.
+    #[prost(bytes = "vec", tag = "3")]
+    pub working_directory: ::prost::alloc::vec::Vec<u8>,
+    /// Its user id.
+    #[prost(uint32, tag = "4")]
+    pub uid: u32,
+    /// Its group id.
+    #[prost(uint32, tag = "5")]
+    pub gid: u32,
+    /// Bytes free in the working directory; absent when unknown.
+    #[prost(uint64, optional, tag = "6")]
+    pub free: ::core::option::Option<u64>,
+    /// Transports, best first.
+    #[prost(string, repeated, tag = "7")]
+    pub transports: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Programs found that transfers use.
+    #[prost(string, repeated, tag = "8")]
+    pub tools: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Milliseconds of life left; absent when there is no end.
+    #[prost(uint64, optional, tag = "9")]
+    pub life_ms: ::core::option::Option<u64>,
+}
+impl ::prost::Name for SandboxProbe {
+const NAME: &'static str = "SandboxProbe";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxProbe".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxProbe".into() }}
+/// Which path.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatSandboxRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// Absolute, `~/…`, or relative to the session's working directory; bytes without NUL.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Whether a link at the end is followed.
+    #[prost(bool, tag = "3")]
+    pub follow: bool,
+}
+impl ::prost::Name for StatSandboxRequest {
+const NAME: &'static str = "StatSandboxRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.StatSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.StatSandboxRequest".into() }}
+/// What a path is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxEntry {
+    /// As asked for.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// After links were resolved inside the sandbox.
+    #[prost(bytes = "vec", tag = "2")]
+    pub real_path: ::prost::alloc::vec::Vec<u8>,
+    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `chardev`, `blockdev` or `other`.
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// Bytes.
+    #[prost(uint64, tag = "4")]
+    pub size: u64,
+    /// The 12 low mode bits.
+    #[prost(uint32, tag = "5")]
+    pub mode: u32,
+    /// Owner; absent when unknown.
+    #[prost(uint32, optional, tag = "6")]
+    pub uid: ::core::option::Option<u32>,
+    /// Group; absent when unknown.
+    #[prost(uint32, optional, tag = "7")]
+    pub gid: ::core::option::Option<u32>,
+    /// Modification time, nanoseconds since the epoch; absent when unknown or out of range.
+    #[prost(int64, optional, tag = "8")]
+    pub mtime_ns: ::core::option::Option<i64>,
+    /// Target of a link that was not followed.
+    #[prost(bytes = "vec", optional, tag = "9")]
+    pub link_target: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+    /// SHA-256, 32 bytes; empty when unknown.
+    #[prost(bytes = "vec", tag = "10")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for SandboxEntry {
+const NAME: &'static str = "SandboxEntry";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxEntry".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxEntry".into() }}
+/// Which directory.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListSandboxRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The directory, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Levels below it; 0 means 1.
+    #[prost(uint32, tag = "3")]
+    pub depth: u32,
+    /// Most entries; 0 means 1000, at most 10000, and never more than fit a message.
+    #[prost(uint32, tag = "4")]
+    pub limit: u32,
+}
+impl ::prost::Name for ListSandboxRequest {
+const NAME: &'static str = "ListSandboxRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListSandboxRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListSandboxRequest".into() }}
+/// What a directory holds.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListSandboxReply {
+    /// In the order of their paths; links are named, not followed.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::prost::alloc::vec::Vec<SandboxEntry>,
+    /// Whether a limit cut it.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListSandboxReply {
+const NAME: &'static str = "ListSandboxReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListSandboxReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListSandboxReply".into() }}
+/// Which file to copy out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetSandboxFileRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The file, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Most bytes; 0 means the operator's limit, which is also the most.
+    #[prost(uint64, tag = "3")]
+    pub max_bytes: u64,
+}
+impl ::prost::Name for GetSandboxFileRequest {
+const NAME: &'static str = "GetSandboxFileRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.GetSandboxFileRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.GetSandboxFileRequest".into() }}
+/// A file that was copied out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxFile {
+    /// What it was in the sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub entry: ::core::option::Option<SandboxEntry>,
+    /// Where it is now. Its name is the visible one, its media type follows from the bytes.
+    #[prost(message, optional, tag = "2")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Proof of the transfer.
+    #[prost(message, optional, tag = "3")]
+    pub receipt: ::core::option::Option<TransferReceipt>,
+    /// `warn` when its content looks like a secret and policy lets it pass; empty otherwise.
+    #[prost(string, tag = "4")]
+    pub content_warning: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SandboxFile {
+const NAME: &'static str = "SandboxFile";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxFile".into() }}
+/// Proof of one transfer, whether it went well or not (sandbox-transfer R-14).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransferReceipt {
+    /// Id of the transfer: the operation id.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Which incarnation.
+    #[prost(message, optional, tag = "2")]
+    pub handle: ::core::option::Option<SandboxHandle>,
+    /// `get`, `put`, `get_tree` or `put_tree`.
+    #[prost(string, tag = "3")]
+    pub operation: ::prost::alloc::string::String,
+    /// Transport that brought it: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`.
+    #[prost(string, tag = "4")]
+    pub transport: ::prost::alloc::string::String,
+    /// Tries in all.
+    #[prost(uint32, tag = "5")]
+    pub attempts: u32,
+    /// Transports that were given up, each as `transport:reason`.
+    #[prost(string, repeated, tag = "6")]
+    pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Bytes of the file.
+    #[prost(uint64, tag = "7")]
+    pub bytes: u64,
+    /// SHA-256 of the file, 32 bytes; empty when it failed before.
+    #[prost(bytes = "vec", tag = "8")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// `sha256`, `sha256_after`, `weak` or `size_mtime`.
+    #[prost(string, tag = "9")]
+    pub integrity: ::prost::alloc::string::String,
+    /// Whether readers never saw half a file; puts only.
+    #[prost(bool, tag = "10")]
+    pub atomic: bool,
+    /// Whether a broken transfer was continued rather than begun anew.
+    #[prost(bool, tag = "11")]
+    pub resumed: bool,
+    /// Milliseconds from the first step to the last.
+    #[prost(uint64, tag = "12")]
+    pub milliseconds: u64,
+    /// Kind of the failure; empty when it went well.
+    #[prost(string, tag = "13")]
+    pub error: ::prost::alloc::string::String,
+    /// Final path in the sandbox; puts only.
+    #[prost(bytes = "vec", tag = "14")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for TransferReceipt {
+const NAME: &'static str = "TransferReceipt";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TransferReceipt".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TransferReceipt".into() }}
+/// Which file to copy in, and where.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutSandboxFileRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The stored file.
+    #[prost(message, optional, tag = "2")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Made when missing.
+    #[prost(bytes = "vec", tag = "3")]
+    pub directory: ::prost::alloc::vec::Vec<u8>,
+    /// File name; empty means that of the artifact. It is cleaned first.
+    #[prost(bytes = "vec", tag = "4")]
+    pub name: ::prost::alloc::vec::Vec<u8>,
+    /// `rename` (default), `fail` or `overwrite`.
+    #[prost(string, tag = "5")]
+    pub collision: ::prost::alloc::string::String,
+    /// Mode bits; 0 means 0644.
+    #[prost(uint32, tag = "6")]
+    pub mode: u32,
+}
+impl ::prost::Name for PutSandboxFileRequest {
+const NAME: &'static str = "PutSandboxFileRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxFileRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PutSandboxFileRequest".into() }}
+/// A file that is in its place.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlacedFile {
+    /// Final path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// SHA-256, 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Whether another name had to be taken.
+    #[prost(bool, tag = "4")]
+    pub renamed: bool,
+    /// Whether the very same file was there already.
+    #[prost(bool, tag = "5")]
+    pub existed: bool,
+    /// Proof of the transfer.
+    #[prost(message, optional, tag = "6")]
+    pub receipt: ::core::option::Option<TransferReceipt>,
+}
+impl ::prost::Name for PlacedFile {
+const NAME: &'static str = "PlacedFile";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlacedFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlacedFile".into() }}
+/// What to remove.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveSandboxPathRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The path, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Whether a directory goes with what is in it.
+    #[prost(bool, tag = "3")]
+    pub recursive: bool,
+}
+impl ::prost::Name for RemoveSandboxPathRequest {
+const NAME: &'static str = "RemoveSandboxPathRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.RemoveSandboxPathRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RemoveSandboxPathRequest".into() }}
+/// Answer to `Remove`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveSandboxPathReply {
+}
+impl ::prost::Name for RemoveSandboxPathReply {
+const NAME: &'static str = "RemoveSandboxPathReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.RemoveSandboxPathReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RemoveSandboxPathReply".into() }}
+/// Which directory to copy out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetSandboxTreeRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The directory, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// `zip` (default) or `tar`.
+    #[prost(string, tag = "3")]
+    pub format: ::prost::alloc::string::String,
+    /// Most bytes of all files together; 0 means the operator's limit, which is also the most.
+    #[prost(uint64, tag = "4")]
+    pub max_bytes: u64,
+}
+impl ::prost::Name for GetSandboxTreeRequest {
+const NAME: &'static str = "GetSandboxTreeRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.GetSandboxTreeRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.GetSandboxTreeRequest".into() }}
+/// A directory that was copied out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxTree {
+    /// Where it is now, named `<directory>.zip` or `.tar`.
+    #[prost(message, optional, tag = "1")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Files in it.
+    #[prost(uint32, tag = "2")]
+    pub files: u32,
+    /// What was left out, each as `reason: name`, at most 100; the archive holds them all in `_skipped.txt`.
+    #[prost(string, repeated, tag = "3")]
+    pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Proof of the transfer.
+    #[prost(message, optional, tag = "4")]
+    pub receipt: ::core::option::Option<TransferReceipt>,
+}
+impl ::prost::Name for SandboxTree {
+const NAME: &'static str = "SandboxTree";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxTree".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxTree".into() }}
+/// Which tar to unpack, and where.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutSandboxTreeRequest {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The stored tar; uncompressed.
+    #[prost(message, optional, tag = "2")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Existing directory, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "3")]
+    pub directory: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for PutSandboxTreeRequest {
+const NAME: &'static str = "PutSandboxTreeRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxTreeRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PutSandboxTreeRequest".into() }}
+/// Answer to `PutTree`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutSandboxTreeReply {
+    /// Files written.
+    #[prost(uint32, tag = "1")]
+    pub files: u32,
+    /// What was left out, each as `reason: name`, at most 100.
+    #[prost(string, repeated, tag = "2")]
+    pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Proof of the transfer.
+    #[prost(message, optional, tag = "3")]
+    pub receipt: ::core::option::Option<TransferReceipt>,
+}
+impl ::prost::Name for PutSandboxTreeReply {
+const NAME: &'static str = "PutSandboxTreeReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxTreeReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PutSandboxTreeReply".into() }}
+/// Work `dray.work.sandbox.v1.place.<tenant>`: put one upload of a user into the session's sandbox. When no sandbox is
+/// bound yet, or it cannot be reached, the upload waits in the session's list until `Settle`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlaceUpload {
+    /// Session whose sandbox gets it.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// The stored file.
+    #[prost(message, optional, tag = "2")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Name as the user sent it; cleaned before use.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// Chat it came from; the same bytes from the same chat are placed once.
+    #[prost(message, optional, tag = "4")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// The platform's id of the message that brought it; empty for uploads over HTTP.
+    #[prost(string, tag = "5")]
+    pub message_id: ::prost::alloc::string::String,
+    /// Position among the attachments of that message.
+    #[prost(uint32, tag = "6")]
+    pub position: u32,
+    /// Why the file could not be had; then there is no claim, and only the agent is told.
+    #[prost(string, tag = "7")]
+    pub unavailable: ::prost::alloc::string::String,
+    /// Bytes as claimed by the platform when there is no claim.
+    #[prost(uint64, tag = "8")]
+    pub claimed_size: u64,
+}
+impl ::prost::Name for PlaceUpload {
+const NAME: &'static str = "PlaceUpload";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlaceUpload".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlaceUpload".into() }}
+/// Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UploadPlaced {
+    /// Operation the event belongs to.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// What became of it.
+    #[prost(message, optional, tag = "2")]
+    pub upload: ::core::option::Option<Upload>,
+}
+impl ::prost::Name for UploadPlaced {
+const NAME: &'static str = "UploadPlaced";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UploadPlaced".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UploadPlaced".into() }}
+/// Event `dray.event.sandbox.v1.refused.<tenant>`: an upload cannot be placed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UploadRefused {
+    /// Operation the event belongs to.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// How the work ended.
+    #[prost(enumeration = "TerminalState", tag = "3")]
+    pub state: i32,
+    /// What went wrong.
+    #[prost(message, optional, tag = "4")]
+    pub fault: ::core::option::Option<Fault>,
+    /// The line that tells the agent.
+    #[prost(string, tag = "5")]
+    pub context_line: ::prost::alloc::string::String,
+}
+impl ::prost::Name for UploadRefused {
+const NAME: &'static str = "UploadRefused";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UploadRefused".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UploadRefused".into() }}
+/// One upload of a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Upload {
+    /// Operation that brought it.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// `waiting`, `placed` or `failed`.
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// Cleaned name.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// The stored file; absent when it could not be had.
+    #[prost(message, optional, tag = "5")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Path in the sandbox once placed.
+    #[prost(bytes = "vec", tag = "6")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// The line that the agent sees: `\[User uploaded: …\]`.
+    #[prost(string, tag = "7")]
+    pub context_line: ::prost::alloc::string::String,
+    /// Chat it came from.
+    #[prost(message, optional, tag = "8")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// The platform's id of the message that brought it.
+    #[prost(string, tag = "9")]
+    pub message_id: ::prost::alloc::string::String,
+    /// Position among the attachments of that message.
+    #[prost(uint32, tag = "10")]
+    pub position: u32,
+    /// Why it is not there; empty unless it failed.
+    #[prost(string, tag = "11")]
+    pub reason: ::prost::alloc::string::String,
+    /// Proof of the transfer.
+    #[prost(message, optional, tag = "12")]
+    pub receipt: ::core::option::Option<TransferReceipt>,
+}
+impl ::prost::Name for Upload {
+const NAME: &'static str = "Upload";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.Upload".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Upload".into() }}
+/// All uploads of a session, as the bucket `dray_uploads` keeps them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UploadList {
+    /// In the order they came.
+    #[prost(message, repeated, tag = "1")]
+    pub uploads: ::prost::alloc::vec::Vec<Upload>,
+}
+impl ::prost::Name for UploadList {
+const NAME: &'static str = "UploadList";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UploadList".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UploadList".into() }}
+/// Which session is about to run a tool.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SettleUploadsRequest {
+    /// Session id.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Whether uploads that were told of before are told again.
+    #[prost(bool, tag = "2")]
+    pub all: bool,
+}
+impl ::prost::Name for SettleUploadsRequest {
+const NAME: &'static str = "SettleUploadsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsRequest".into() }}
+/// Uploads of a session, each told once unless `all` was asked.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SettleUploadsReply {
+    /// In the order they came.
+    #[prost(message, repeated, tag = "1")]
+    pub uploads: ::prost::alloc::vec::Vec<Upload>,
+    /// Whether some still wait, because there is no sandbox or it cannot be reached.
+    #[prost(bool, tag = "2")]
+    pub waiting: bool,
+}
+impl ::prost::Name for SettleUploadsReply {
+const NAME: &'static str = "SettleUploadsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsReply".into() }}
+impl crate::contract::Call for ProbeSandboxRequest {
+    type Reply = SandboxProbe;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "probe";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Probe";
+}
+impl crate::contract::Call for StatSandboxRequest {
+    type Reply = SandboxEntry;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "stat";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Stat";
+}
+impl crate::contract::Call for ListSandboxRequest {
+    type Reply = ListSandboxReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "list";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/List";
+}
+impl crate::contract::Call for GetSandboxFileRequest {
+    type Reply = SandboxFile;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "get";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Get";
+}
+impl crate::contract::Call for PutSandboxFileRequest {
+    type Reply = PlacedFile;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "put";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Put";
+}
+impl crate::contract::Call for RemoveSandboxPathRequest {
+    type Reply = RemoveSandboxPathReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "remove";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Remove";
+}
+impl crate::contract::Call for GetSandboxTreeRequest {
+    type Reply = SandboxTree;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "get-tree";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/GetTree";
+}
+impl crate::contract::Call for PutSandboxTreeRequest {
+    type Reply = PutSandboxTreeReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "put-tree";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/PutTree";
+}
+impl crate::contract::Call for SettleUploadsRequest {
+    type Reply = SettleUploadsReply;
+    const AREA: &'static str = "sandbox";
+    const VERB: &'static str = "settle";
+    const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/Settle";
+}
+/// Switches of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryFlags {
+    /// Audio as a voice message.
+    #[prost(bool, tag = "1")]
+    pub as_voice: bool,
+    /// Everything as a plain document: exact bytes.
+    #[prost(bool, tag = "2")]
+    pub as_document: bool,
+    /// Hidden until clicked, where the platform can.
+    #[prost(bool, tag = "3")]
+    pub spoiler: bool,
+}
+impl ::prost::Name for DeliveryFlags {
+const NAME: &'static str = "DeliveryFlags";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryFlags".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryFlags".into() }}
+/// Work `dray.work.delivery.v1.send.<tenant>`: check, copy out of the sandbox, and hand to the platform's queue.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SendFileRequested {
+    /// Session; its sandbox and chat are used.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Files and directories in the sandbox, written as in `StatSandboxRequest`; for deliveries of what is stored already
+    /// this is empty and `claims` is not.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// What to say with them; empty for nothing.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// Switches.
+    #[prost(message, optional, tag = "4")]
+    pub flags: ::core::option::Option<DeliveryFlags>,
+    /// Files that are stored already, delivered after those of `paths`.
+    #[prost(message, repeated, tag = "5")]
+    pub claims: ::prost::alloc::vec::Vec<Claim>,
+    /// Another chat than the session's; refused unless policy lists it. For operators and the command line.
+    #[prost(message, optional, tag = "6")]
+    pub target: ::core::option::Option<ChatTarget>,
+    /// Another sandbox than the session's, `docker:web`; for operators and the command line.
+    #[prost(string, tag = "7")]
+    pub sandbox: ::prost::alloc::string::String,
+    /// Turn of the agent; `MEDIA:` tags of the same turn do not send these paths again. Empty for none.
+    #[prost(string, tag = "8")]
+    pub turn: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SendFileRequested {
+const NAME: &'static str = "SendFileRequested";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendFileRequested".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendFileRequested".into() }}
+/// Answer to `SendFile` and `Resend`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryAccepted {
+    /// Id of the delivery: the operation id.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Whether the stream had it already.
+    #[prost(bool, tag = "2")]
+    pub duplicate: bool,
+}
+impl ::prost::Name for DeliveryAccepted {
+const NAME: &'static str = "DeliveryAccepted";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAccepted".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAccepted".into() }}
+/// Work `dray.work.delivery-<platform>.v1.send.<tenant>`: everything is in the store, now the platform gets it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliverFiles {
+    /// Id of the delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Session; empty for none.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Where to.
+    #[prost(message, optional, tag = "3")]
+    pub target: ::core::option::Option<ChatTarget>,
+    /// What to say with them.
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
+    /// Switches.
+    #[prost(message, optional, tag = "5")]
+    pub flags: ::core::option::Option<DeliveryFlags>,
+    /// The files, in order. Those that failed before are among them, with their state.
+    #[prost(message, repeated, tag = "6")]
+    pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
+    /// Turn of the agent.
+    #[prost(string, tag = "7")]
+    pub turn: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeliverFiles {
+const NAME: &'static str = "DeliverFiles";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliverFiles".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliverFiles".into() }}
+/// Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended; its files tell how.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliveryDone {
+    /// The report.
+    #[prost(message, optional, tag = "1")]
+    pub report: ::core::option::Option<DeliveryReport>,
+}
+impl ::prost::Name for DeliveryDone {
+const NAME: &'static str = "DeliveryDone";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryDone".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryDone".into() }}
+/// Event `dray.event.delivery.v1.rejected.<tenant>`: a delivery ended without any of its files being shown.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliveryRejected {
+    /// Operation the event belongs to.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// How the work ended.
+    #[prost(enumeration = "TerminalState", tag = "3")]
+    pub state: i32,
+    /// What went wrong.
+    #[prost(message, optional, tag = "4")]
+    pub fault: ::core::option::Option<Fault>,
+    /// The report.
+    #[prost(message, optional, tag = "5")]
+    pub report: ::core::option::Option<DeliveryReport>,
+}
+impl ::prost::Name for DeliveryRejected {
+const NAME: &'static str = "DeliveryRejected";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryRejected".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryRejected".into() }}
+/// Event `dray.event.delivery.v1.progressed.<tenant>`: news of a delivery under way.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryProgressed {
+    /// Id of the delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// `checking`, `fetching`, `stored`, `sending`, `waiting` or `sent`.
+    #[prost(string, tag = "3")]
+    pub stage: ::prost::alloc::string::String,
+    /// Visible name of the file; empty when it is about all.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// Bytes so far.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    /// Bytes in all; 0 when unknown.
+    #[prost(uint64, tag = "6")]
+    pub total: u64,
+}
+impl ::prost::Name for DeliveryProgressed {
+const NAME: &'static str = "DeliveryProgressed";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryProgressed".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryProgressed".into() }}
+/// What happened to one file (platform-delivery 1).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveredFile {
+    /// Path as asked for; empty for what came from the store.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// Visible name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Bytes.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// Media type by bytes.
+    #[prost(string, tag = "4")]
+    pub media_type: ::prost::alloc::string::String,
+    /// SHA-256, 32 bytes; empty when it never arrived.
+    #[prost(bytes = "vec", tag = "5")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// `queued`, `sending`, `delivered`, `delivered_as_link`, `copied`, `rejected`, `failed` or `unknown`.
+    #[prost(string, tag = "6")]
+    pub state: ::prost::alloc::string::String,
+    /// How it travelled: `photo`, `document`, `attachment`, `link` …
+    #[prost(string, tag = "7")]
+    pub route: ::prost::alloc::string::String,
+    /// The platform's id of the visible message.
+    #[prost(string, tag = "8")]
+    pub platform_message_id: ::prost::alloc::string::String,
+    /// The platform's id of the file.
+    #[prost(string, tag = "9")]
+    pub platform_file_id: ::prost::alloc::string::String,
+    /// Unix milliseconds at which a link ends; 0 for none.
+    #[prost(uint64, tag = "10")]
+    pub url_expires_at_ms: u64,
+    /// Kind of the failure; empty for none.
+    #[prost(string, tag = "11")]
+    pub error_kind: ::prost::alloc::string::String,
+    /// Sentence on the failure; empty for none.
+    #[prost(string, tag = "12")]
+    pub error_message: ::prost::alloc::string::String,
+    /// The platform's own code; empty for none.
+    #[prost(string, tag = "13")]
+    pub platform_code: ::prost::alloc::string::String,
+    /// Whether what the user sees may differ from the bytes.
+    #[prost(bool, tag = "14")]
+    pub lossy: bool,
+    /// Where it is stored; absent when it never arrived.
+    #[prost(message, optional, tag = "15")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Proof of the copy out of the sandbox.
+    #[prost(message, optional, tag = "16")]
+    pub transfer: ::core::option::Option<TransferReceipt>,
+    /// Visible requests that were made for it.
+    #[prost(uint32, tag = "17")]
+    pub attempts: u32,
+}
+impl ::prost::Name for DeliveredFile {
+const NAME: &'static str = "DeliveredFile";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveredFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveredFile".into() }}
+/// What became of a delivery, also the record of the bucket `dray_deliveries`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliveryReport {
+    /// Id of the delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Session; empty for none.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Where to.
+    #[prost(message, optional, tag = "3")]
+    pub target: ::core::option::Option<ChatTarget>,
+    /// The files, in the order asked.
+    #[prost(message, repeated, tag = "4")]
+    pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
+    /// Whether every file was shown.
+    #[prost(bool, tag = "5")]
+    pub success: bool,
+    /// Whether it ended.
+    #[prost(bool, tag = "6")]
+    pub finished: bool,
+    /// Unix milliseconds of its begin.
+    #[prost(uint64, tag = "7")]
+    pub begun_at_ms: u64,
+    /// Unix milliseconds of its end; 0 while it runs.
+    #[prost(uint64, tag = "8")]
+    pub ended_at_ms: u64,
+    /// The result of the tool, as the agent sees it: JSON of platform-delivery 2.3. Empty while it runs.
+    #[prost(string, tag = "9")]
+    pub result_json: ::prost::alloc::string::String,
+    /// What to tell the user about what failed; empty for nothing.
+    #[prost(string, tag = "10")]
+    pub notice: ::prost::alloc::string::String,
+    /// Steps that make it up, for resuming; empty for callers.
+    #[prost(message, repeated, tag = "11")]
+    pub steps: ::prost::alloc::vec::Vec<DeliveryStep>,
+    /// Turn of the agent.
+    #[prost(string, tag = "12")]
+    pub turn: ::prost::alloc::string::String,
+    /// What was said with the files.
+    #[prost(string, tag = "13")]
+    pub message: ::prost::alloc::string::String,
+    /// Switches.
+    #[prost(message, optional, tag = "14")]
+    pub flags: ::core::option::Option<DeliveryFlags>,
+}
+impl ::prost::Name for DeliveryReport {
+const NAME: &'static str = "DeliveryReport";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryReport".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryReport".into() }}
+/// One visible request of a delivery, as its record keeps it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliveryStep {
+    /// How.
+    #[prost(string, tag = "1")]
+    pub route: ::prost::alloc::string::String,
+    /// Indices of the files.
+    #[prost(uint32, repeated, tag = "2")]
+    pub files: ::prost::alloc::vec::Vec<u32>,
+    /// Text or caption.
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
+    /// Whether what the user sees may differ from the bytes.
+    #[prost(bool, tag = "4")]
+    pub lossy: bool,
+    /// `ready`, `sending`, `done`, `unknown` or `failed`.
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+    /// What the platform gave before anything was visible.
+    #[prost(string, tag = "6")]
+    pub prepared: ::prost::alloc::string::String,
+    /// Unix milliseconds of the first visible try; 0 before.
+    #[prost(uint64, tag = "7")]
+    pub sending_since_ms: u64,
+    /// Fingerprint of the request, 32 bytes of SHA-256.
+    #[prost(bytes = "vec", tag = "8")]
+    pub fingerprint: ::prost::alloc::vec::Vec<u8>,
+    /// Visible tries.
+    #[prost(uint32, tag = "9")]
+    pub attempts: u32,
+    /// What the platform confirmed.
+    #[prost(message, repeated, tag = "10")]
+    pub confirmed: ::prost::alloc::vec::Vec<StepConfirmation>,
+    /// Kind of the last failure.
+    #[prost(string, tag = "11")]
+    pub error_kind: ::prost::alloc::string::String,
+    /// The platform's code of the last failure.
+    #[prost(string, tag = "12")]
+    pub platform_code: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeliveryStep {
+const NAME: &'static str = "DeliveryStep";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryStep".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryStep".into() }}
+/// What the platform confirmed of a step.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepConfirmation {
+    /// Index of the file; absent for text.
+    #[prost(uint32, optional, tag = "1")]
+    pub file: ::core::option::Option<u32>,
+    /// The platform's id of the message.
+    #[prost(string, tag = "2")]
+    pub message_id: ::prost::alloc::string::String,
+    /// The platform's id of the file.
+    #[prost(string, tag = "3")]
+    pub file_id: ::prost::alloc::string::String,
+    /// Bytes as the platform tells; 0 when it does not.
+    #[prost(uint64, tag = "4")]
+    pub size: u64,
+    /// Route that was taken.
+    #[prost(string, tag = "5")]
+    pub route: ::prost::alloc::string::String,
+    /// Whether later news may correct it.
+    #[prost(bool, tag = "6")]
+    pub provisional: bool,
+}
+impl ::prost::Name for StepConfirmation {
+const NAME: &'static str = "StepConfirmation";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.StepConfirmation".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.StepConfirmation".into() }}
+/// Which delivery.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryOutcomeRequest {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Milliseconds to wait for its end, at most 30000; 0 answers at once.
+    #[prost(uint64, tag = "2")]
+    pub wait_ms: u64,
+}
+impl ::prost::Name for DeliveryOutcomeRequest {
+const NAME: &'static str = "DeliveryOutcomeRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryOutcomeRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryOutcomeRequest".into() }}
+/// Which receipts.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListReceiptsRequest {
+    /// Only of this session; empty for all.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Only unfinished, failed, rejected or unknown ones.
+    #[prost(bool, tag = "2")]
+    pub open_only: bool,
+    /// Most of them; 0 means 50, at most 500.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+impl ::prost::Name for ListReceiptsRequest {
+const NAME: &'static str = "ListReceiptsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListReceiptsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListReceiptsRequest".into() }}
+/// Receipts, newest first.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListReceiptsReply {
+    /// Reports without steps.
+    #[prost(message, repeated, tag = "1")]
+    pub reports: ::prost::alloc::vec::Vec<DeliveryReport>,
+    /// Whether there are more.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListReceiptsReply {
+const NAME: &'static str = "ListReceiptsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListReceiptsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListReceiptsReply".into() }}
+/// What to deliver once more.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResendRequest {
+    /// Id of the earlier delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Also what was delivered already.
+    #[prost(bool, tag = "2")]
+    pub all: bool,
+}
+impl ::prost::Name for ResendRequest {
+const NAME: &'static str = "ResendRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResendRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResendRequest".into() }}
+/// An agent's final text.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SendTextRequested {
+    /// Session.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// The text with its tags.
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+    /// Turn of the agent: what its tool sent is not sent again.
+    #[prost(string, tag = "3")]
+    pub turn: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SendTextRequested {
+const NAME: &'static str = "SendTextRequested";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextRequested".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendTextRequested".into() }}
+/// What is left of the text, and what was sent.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SendTextReply {
+    /// The text to show; empty when nothing is left.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// The delivery of the files; empty when there was none.
+    #[prost(string, tag = "2")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Names that were tagged but do not exist or are not allowed.
+    #[prost(string, repeated, tag = "3")]
+    pub notices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for SendTextReply {
+const NAME: &'static str = "SendTextReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendTextReply".into() }}
+/// What a user is going to upload.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PrepareUploadRequest {
+    /// Session.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Name of the file.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Exact bytes.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// SHA-256, 32 bytes; empty when unknown.
+    #[prost(bytes = "vec", tag = "4")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Declared media type; empty when unknown.
+    #[prost(string, tag = "5")]
+    pub media_type: ::prost::alloc::string::String,
+}
+impl ::prost::Name for PrepareUploadRequest {
+const NAME: &'static str = "PrepareUploadRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PrepareUploadRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PrepareUploadRequest".into() }}
+/// Where to put it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PrepareUploadReply {
+    /// Id of the upload, for `FinishUpload`.
+    #[prost(string, tag = "1")]
+    pub upload_id: ::prost::alloc::string::String,
+    /// PUT the bytes here.
+    #[prost(message, optional, tag = "2")]
+    pub url: ::core::option::Option<PresignedUrl>,
+    /// Headers that the PUT must carry.
+    #[prost(message, repeated, tag = "3")]
+    pub headers: ::prost::alloc::vec::Vec<Header>,
+}
+impl ::prost::Name for PrepareUploadReply {
+const NAME: &'static str = "PrepareUploadReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.PrepareUploadReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PrepareUploadReply".into() }}
+/// An upload whose PUT is done.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FinishUploadRequest {
+    /// From `PrepareUpload`.
+    #[prost(string, tag = "1")]
+    pub upload_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FinishUploadRequest {
+const NAME: &'static str = "FinishUploadRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FinishUploadRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FinishUploadRequest".into() }}
+/// An upload that was taken.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FinishUploadReply {
+    /// The stored file.
+    #[prost(message, optional, tag = "1")]
+    pub claim: ::core::option::Option<Claim>,
+    /// Operation that puts it into the sandbox; `Settle` of the session tells what became of it.
+    #[prost(string, tag = "2")]
+    pub operation_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FinishUploadReply {
+const NAME: &'static str = "FinishUploadReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FinishUploadReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FinishUploadReply".into() }}
+/// Event `dray.event.delivery.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the
+/// sandbox, and `Settle` tells of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MessageReceived {
+    /// Operation the event belongs to.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Session that the chat belongs to; empty when none is bound.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Where it was written.
+    #[prost(message, optional, tag = "3")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// The platform's id of the message.
+    #[prost(string, tag = "4")]
+    pub message_id: ::prost::alloc::string::String,
+    /// Who wrote it, in the platform's spelling.
+    #[prost(string, tag = "5")]
+    pub sender: ::prost::alloc::string::String,
+    /// Its text.
+    #[prost(string, tag = "6")]
+    pub text: ::prost::alloc::string::String,
+    /// Operations that place its files, in order.
+    #[prost(string, repeated, tag = "7")]
+    pub uploads: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for MessageReceived {
+const NAME: &'static str = "MessageReceived";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.MessageReceived".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.MessageReceived".into() }}
+/// Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and put them on their way.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReceiveMessage {
+    /// Where it was written.
+    #[prost(message, optional, tag = "1")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// The platform's id of the message.
+    #[prost(string, tag = "2")]
+    pub message_id: ::prost::alloc::string::String,
+    /// Who wrote it.
+    #[prost(string, tag = "3")]
+    pub sender: ::prost::alloc::string::String,
+    /// Its text.
+    #[prost(string, tag = "4")]
+    pub text: ::prost::alloc::string::String,
+    /// What is attached.
+    #[prost(message, repeated, tag = "5")]
+    pub attachments: ::prost::alloc::vec::Vec<ReceivedAttachment>,
+}
+impl ::prost::Name for ReceiveMessage {
+const NAME: &'static str = "ReceiveMessage";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReceiveMessage".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReceiveMessage".into() }}
+/// An attachment before it was fetched.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReceivedAttachment {
+    /// The platform's id.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Name as sent.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Bytes as claimed; 0 when not told.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// Media type as claimed.
+    #[prost(string, tag = "4")]
+    pub media_type: ::prost::alloc::string::String,
+    /// What the platform's client needs to fetch it; holds no token.
+    #[prost(string, tag = "5")]
+    pub reference: ::prost::alloc::string::String,
+    /// As the user sent it: `photo`, `voice`, `document` …
+    #[prost(string, tag = "6")]
+    pub kind: ::prost::alloc::string::String,
+    /// Why it cannot be fetched; empty otherwise.
+    #[prost(string, tag = "7")]
+    pub unavailable: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ReceivedAttachment {
+const NAME: &'static str = "ReceivedAttachment";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReceivedAttachment".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReceivedAttachment".into() }}
+/// Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be taken.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MessageRefused {
+    /// Operation the event belongs to.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    /// Where it was written.
+    #[prost(message, optional, tag = "2")]
+    pub chat: ::core::option::Option<ChatTarget>,
+    /// The platform's id of the message.
+    #[prost(string, tag = "3")]
+    pub message_id: ::prost::alloc::string::String,
+    /// How the work ended.
+    #[prost(enumeration = "TerminalState", tag = "4")]
+    pub state: i32,
+    /// What went wrong.
+    #[prost(message, optional, tag = "5")]
+    pub fault: ::core::option::Option<Fault>,
+}
+impl ::prost::Name for MessageRefused {
+const NAME: &'static str = "MessageRefused";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.MessageRefused".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.MessageRefused".into() }}
+/// Audit `dray.audit.delivery.v1.recorded.<tenant>`: one line per delivered or refused file; no content, no path beyond
+/// the base name.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeliveryAudit {
+    /// Id of the delivery, or of the upload.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// `out` or `in`.
+    #[prost(string, tag = "2")]
+    pub direction: ::prost::alloc::string::String,
+    /// Platform.
+    #[prost(string, tag = "3")]
+    pub platform: ::prost::alloc::string::String,
+    /// Session.
+    #[prost(string, tag = "4")]
+    pub session: ::prost::alloc::string::String,
+    /// Base name.
+    #[prost(string, tag = "5")]
+    pub name: ::prost::alloc::string::String,
+    /// Bytes.
+    #[prost(uint64, tag = "6")]
+    pub size: u64,
+    /// SHA-256, 32 bytes.
+    #[prost(bytes = "vec", tag = "7")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Route.
+    #[prost(string, tag = "8")]
+    pub route: ::prost::alloc::string::String,
+    /// State.
+    #[prost(string, tag = "9")]
+    pub state: ::prost::alloc::string::String,
+    /// Kind of the failure; empty for none.
+    #[prost(string, tag = "10")]
+    pub error_kind: ::prost::alloc::string::String,
+    /// The platform's id of the message.
+    #[prost(string, tag = "11")]
+    pub platform_message_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeliveryAudit {
+const NAME: &'static str = "DeliveryAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAudit".into() }}
+impl crate::contract::Call for SendFileRequested {
+    type Reply = DeliveryAccepted;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "send-file";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/SendFile";
+}
+impl crate::contract::Call for DeliveryOutcomeRequest {
+    type Reply = DeliveryReport;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "outcome";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/Outcome";
+}
+impl crate::contract::Call for ListReceiptsRequest {
+    type Reply = ListReceiptsReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "receipts";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/Receipts";
+}
+impl crate::contract::Call for ResendRequest {
+    type Reply = DeliveryAccepted;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "resend";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/Resend";
+}
+impl crate::contract::Call for SendTextRequested {
+    type Reply = SendTextReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "send-text";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/SendText";
+}
+impl crate::contract::Call for PrepareUploadRequest {
+    type Reply = PrepareUploadReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "prepare-upload";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/PrepareUpload";
+}
+impl crate::contract::Call for FinishUploadRequest {
+    type Reply = FinishUploadReply;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "finish-upload";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/FinishUpload";
+}
 /// What to fetch. There is no way to say method, headers, body, credentials, proxy or address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchRequest {

@@ -31,13 +31,16 @@ pub(crate) trait Pulling: Send + Sync {
 }
 
 pub(super) struct Consumer<W, H> {
+    /// Its own consumer; that of the service when there is none.
+    durable: Option<&'static str>,
     handler: Arc<H>,
     work: PhantomData<fn() -> W>,
 }
 
 impl<W, H> Consumer<W, H> {
-    pub(super) fn new(handler: H) -> Self {
+    pub(super) fn new(durable: Option<&'static str>, handler: H) -> Self {
         Self {
+            durable,
             handler: Arc::new(handler),
             work: PhantomData,
         }
@@ -54,7 +57,7 @@ where
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn Pulling> {
         Box::new(Bound {
             service,
-            name,
+            name: self.durable.unwrap_or(name),
             handler: Arc::clone(&self.handler),
             work: PhantomData,
         })
@@ -109,7 +112,7 @@ where
 {
     async fn handle(&self, mut delivery: Delivery<W>) -> Result<Completed, Failure> {
         // Without the tenant, which would make a span name per tenant.
-        let subject = format!("dray.work.{}.v1.{}", W::AREA, W::VERB);
+        let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
         let again = delivery.delivered > 1 || delivery.redrives > 0;
         let span = span::for_work(self.name, &subject, &delivery, again);
         delivery.meta.trace = span::context_of(&span, &delivery.meta.trace);

@@ -110,8 +110,8 @@ impl<S: Send + Sync + 'static> Router<S> {
         self
     }
 
-    /// Consumes work. The durable consumer has the service's name and is provisioned, not created here; it has one
-    /// filter, so a service consumes one kind of work.
+    /// Consumes work from the durable consumer that has the service's name. It is provisioned, not created here, and has
+    /// one filter; further kinds of work come from further consumers, see [`Router::consume_as`].
     ///
     /// The handler's outcome is final for this attempt: the bus records it in the ledger before the message is
     /// acknowledged (messaging-reliability 6.2).
@@ -123,7 +123,20 @@ impl<S: Send + Sync + 'static> Router<S> {
         F: Future<Output = Result<Completed, Failure>> + Send + 'static,
     {
         self.consumers
-            .push(Arc::new(consume::Consumer::new(handler)));
+            .push(Arc::new(consume::Consumer::new(None, handler)));
+        self
+    }
+
+    /// Consumes work from the durable consumer `durable`, as [`Router::consume`] does.
+    #[must_use]
+    pub fn consume_as<W, H, F>(mut self, durable: &'static str, handler: H) -> Self
+    where
+        W: Work,
+        H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Completed, Failure>> + Send + 'static,
+    {
+        self.consumers
+            .push(Arc::new(consume::Consumer::new(Some(durable), handler)));
         self
     }
 
