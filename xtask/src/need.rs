@@ -63,6 +63,18 @@ pub(crate) const TEST: &[Need] = &[
         package: "kubernetes-client",
         reason: "deploy/kubernetes is rendered before it is checked",
     },
+    Need {
+        program: "ssh",
+        probes: &[&["ssh", "-V"]],
+        package: "openssh-client",
+        reason: "files go into and out of sandboxes over it",
+    },
+    Need {
+        program: "sshd",
+        probes: &[&["test", "-x", "/usr/sbin/sshd"]],
+        package: "openssh-server",
+        reason: "the SSH backend is tested against the real server",
+    },
 ];
 
 /// For `cargo xtask bench`.

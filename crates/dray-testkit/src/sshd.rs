@@ -1,0 +1,404 @@
+//! A real OpenSSH server on loopback, with keys, configuration and a home directory of its own.
+//!
+//! It lets in the user that runs the tests, can be killed, restarted on the same port and given another host key, and
+//! ends by its process id when dropped, together with the connections it serves.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "only tests call it, and it fails the test"
+)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a server may take to be ready or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How the server offers SFTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sftp {
+    /// Inside the server; no shell is involved.
+    #[default]
+    Internal,
+    /// By a program that the login shell starts, so that what start files print gets in its way.
+    Program,
+    /// Not at all.
+    None,
+}
+
+/// What a server is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    sftp: Sftp,
+    forced: bool,
+    start_file: String,
+    lines: String,
+}
+
+impl Options {
+    /// How SFTP is offered.
+    #[must_use]
+    pub fn sftp(mut self, sftp: Sftp) -> Self {
+        self.sftp = sftp;
+        self
+    }
+
+    /// Gives SFTP to everybody, whatever they ask for: there is no shell.
+    #[must_use]
+    pub fn without_shell(mut self) -> Self {
+        self.forced = true;
+        self
+    }
+
+    /// What `.bashrc` in the home directory holds; bash reads it for every command that comes over SSH.
+    #[must_use]
+    pub fn start_file(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.start_file);
+        self
+    }
+
+    /// Adds a line to the server's configuration, for instance `MaxSessions 2`.
+    #[must_use]
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push_str(line);
+        self.lines.push('\n');
+        self
+    }
+
+    /// Starts the server and waits until it takes connections.
+    pub fn start(&self) -> Sshd {
+        Sshd::start(self)
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Sshd {
+    child: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Sshd {
+    /// Starts a server and waits until it takes connections.
+    pub fn start(options: &Options) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the server");
+        let path = folder.path();
+        for key in ["host", "user", "stranger"] {
+            make_key(&path.join(key));
+        }
+        fs::create_dir(path.join("home")).expect("a home directory");
+        fs::write(path.join("home/.bashrc"), &options.start_file).expect("a start file");
+        fs::copy(path.join("user.pub"), path.join("authorized_keys")).expect("an authorized key");
+        make_separation_folder();
+        // Another process may take the port before the server does; then there is another one.
+        for _ in 0..5 {
+            let port = free_port();
+            fs::write(path.join("sshd_config"), config(options, path, port)).expect("a config");
+            if let Some(child) = spawn_ready(path, port) {
+                return Self {
+                    child,
+                    port,
+                    folder,
+                };
+            }
+        }
+        panic!("sshd does not start; its log: {}", log(path));
+    }
+
+    /// Port on loopback.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The user that is let in: who runs the tests.
+    pub fn user(&self) -> String {
+        let output = Command::new("id").arg("-un").output().expect("id");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Private key of the user that is let in.
+    pub fn key(&self) -> PathBuf {
+        self.folder.path().join("user")
+    }
+
+    /// A private key that nobody knows.
+    pub fn strange_key(&self) -> PathBuf {
+        self.folder.path().join("stranger")
+    }
+
+    /// Home directory of the shells and start of SFTP.
+    pub fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        log(self.folder.path())
+    }
+
+    /// Process ids of what the server has started: connections, shells and commands.
+    pub fn processes(&self) -> Vec<u32> {
+        descendants(self.child.id())
+    }
+
+    /// Ends every connection and what runs in it (SIGKILL); the server goes on.
+    pub fn cut(&self) {
+        for process in self.processes() {
+            kill(process);
+        }
+    }
+
+    /// Kills the server and all connections and waits until it is gone.
+    pub fn kill9(&mut self) {
+        let processes = self.processes();
+        kill(self.child.id());
+        for process in processes {
+            kill(process);
+        }
+        drop(self.child.wait());
+    }
+
+    /// Starts it again on the same port, after ending it if it still runs.
+    pub fn restart(&mut self) {
+        self.kill9();
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(child) = spawn_ready(self.folder.path(), self.port) {
+                self.child = child;
+                return;
+            }
+        }
+        panic!("sshd does not come back; its log: {}", self.log());
+    }
+
+    /// Starts it again on the same port with another host key, as if the machine had been replaced.
+    pub fn change_host_key(&mut self) {
+        let key = self.folder.path().join("host");
+        for old in [key.clone(), key.with_extension("pub")] {
+            fs::remove_file(old).expect("the old key");
+        }
+        make_key(&key);
+        self.restart();
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+fn config(options: &Options, folder: &Path, port: u16) -> String {
+    let at = folder.display();
+    let sftp = match options.sftp {
+        Sftp::Internal => format!("Subsystem sftp internal-sftp -d {at}/home\n"),
+        Sftp::Program => "Subsystem sftp /usr/lib/openssh/sftp-server\n".to_owned(),
+        Sftp::None => String::new(),
+    };
+    let mut text = format!(
+        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {at}/host\nAuthorizedKeysFile {at}/authorized_keys\n\
+         StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
+         KbdInteractiveAuthentication no\nUseDNS no\nMaxStartups 100\nLogLevel VERBOSE\nPrintMotd no\n\
+         SetEnv HOME={at}/home\n{sftp}"
+    );
+    if options.forced {
+        let _ = writeln!(text, "ForceCommand internal-sftp -d {at}/home");
+    }
+    text.push_str(&options.lines);
+    text
+}
+
+/// Starts the server; nothing when it ends instead of taking connections.
+fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
+    let mut child = match Command::new("/usr/sbin/sshd")
+        .args(["-D", "-f"])
+        .arg(folder.join("sshd_config"))
+        .arg("-E")
+        .arg(folder.join("log"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+    {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            panic!("install Debian package `openssh-server`")
+        }
+        Err(error) => panic!("sshd does not start: {error}"),
+    };
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return None;
+        }
+        // Whose port it is shows in whether the server still runs at the next look.
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() && log(folder).contains("listening") {
+            return Some(child);
+        }
+        std::thread::sleep(LOOK);
+    }
+    kill(child.id());
+    drop(child.wait());
+    None
+}
+
+fn make_key(path: &Path) {
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    assert!(
+        made.is_ok_and(|status| status.success()),
+        "install Debian package `openssh-client`"
+    );
+}
+
+/// The empty folder that a server started by root insists on.
+fn make_separation_folder() {
+    if rustix::process::geteuid().is_root() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create("/run/sshd")
+            .expect("/run/sshd");
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port()
+}
+
+fn log(folder: &Path) -> String {
+    fs::read(folder.join("log"))
+        .map(|log| String::from_utf8_lossy(&log).into_owned())
+        .unwrap_or_default()
+}
+
+/// All that descends from a process, itself left out.
+fn descendants(process: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let status = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (_, after) = status.rsplit_once(") ")?;
+            Some((id, after.split(' ').nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = vec![process];
+    let mut looked = 0;
+    while let Some(&parent) = found.get(looked) {
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, of)| *of == parent)
+                .map(|(id, _)| *id),
+        );
+        looked += 1;
+    }
+    found.split_off(1)
+}
+
+fn kill(process: u32) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    if let Some(process) = process {
+        // It may be gone already, which is what is wanted.
+        let _ = kill_process(process, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logs in and runs a command.
+    fn run(server: &Sshd, key: &Path, command: &str) -> std::process::Output {
+        Command::new("ssh")
+            .args([
+                "-F",
+                "none",
+                "-T",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "IdentitiesOnly=yes",
+            ])
+            .args([
+                "-o",
+                "GlobalKnownHostsFile=/dev/null",
+                "-o",
+                "StrictHostKeyChecking=accept-new",
+            ])
+            .arg("-o")
+            .arg(format!(
+                "UserKnownHostsFile={}/known",
+                server.folder.path().display()
+            ))
+            .arg("-i")
+            .arg(key)
+            .args(["-p", &server.port().to_string()])
+            .arg(format!("{}@127.0.0.1", server.user()))
+            .arg(command)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    #[test]
+    fn it_lets_in_its_user_and_nobody_else() {
+        let server = Options::default().start();
+        let output = run(&server, &server.key(), "echo $HOME");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout).trim(),
+            server.home().to_str().unwrap(),
+            "{output:?}"
+        );
+        let refused = run(&server, &server.strange_key(), "true");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"));
+    }
+
+    #[test]
+    fn start_files_and_forced_sftp_take_effect() {
+        let noisy = Options::default().start_file("echo hello from rc").start();
+        let output = run(&noisy, &noisy.key(), "true");
+        assert_eq!(output.stdout, b"hello from rc\n");
+        let forced = Options::default().without_shell().start();
+        let output = run(&forced, &forced.key(), "echo from-a-shell");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("sftp connections only"), "{text}");
+    }
+
+    #[test]
+    fn it_comes_back_on_the_same_port_with_another_key() {
+        let mut server = Options::default().start();
+        let port = server.port();
+        assert!(run(&server, &server.key(), "true").status.success());
+        server.restart();
+        assert!(run(&server, &server.key(), "true").status.success());
+        server.change_host_key();
+        assert_eq!(server.port(), port);
+        let refused = run(&server, &server.key(), "true");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            text.contains("REMOTE HOST IDENTIFICATION HAS CHANGED"),
+            "{text}"
+        );
+    }
+}
