@@ -49,6 +49,21 @@ pub(crate) const TEST: &[Need] = &[
         reason: "services are ended as an operator ends them",
     },
     Need {
+        program: "dockerd",
+        probes: &[
+            &["dockerd", "--version"],
+            &["/usr/sbin/dockerd", "--version"],
+        ],
+        package: "docker.io",
+        reason: "files are moved in and out of containers of a real engine",
+    },
+    Need {
+        program: "busybox (static)",
+        probes: &[&["sh", "-c", "/bin/busybox true && ! ldd /bin/busybox"]],
+        package: "busybox-static",
+        reason: "images are made of it, since none can be pulled",
+    },
+    Need {
         program: "docker compose",
         probes: &[
             &["docker", "compose", "version"],

@@ -2,6 +2,7 @@
 
 pub mod dial;
 pub mod dns;
+pub mod docker;
 pub mod files;
 pub mod http;
 pub mod nats;

@@ -1,0 +1,265 @@
+//! A real Docker Engine for tests, private to them: its own data, socket and containerd, no network, no images but
+//! those made here.
+//!
+//! [`Engine::shared`] is one engine for every test process of the machine: the first starts it, and it ends by itself
+//! a few seconds after the last is gone, however that one ended. [`Engine::start`] is one for a single test, which may
+//! kill it. Both need root and the Debian packages `docker.io` and `busybox-static`.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "only tests call it, and it fails the test"
+)]
+
+use std::fs::File;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+mod api;
+mod container;
+mod image;
+
+pub use container::{Container, ContainerOptions, Output, Volume};
+pub use image::{BUSYBOX, SHELL_LESS};
+
+/// How long an engine may take to be ready or to end.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+/// Seconds without a test process after which the shared engine ends.
+const GRACE: &str = "10";
+/// Changes when what stands in a shared engine does.
+const GENERATION: u32 = 1;
+
+/// Runs the engine for as long as somebody holds a lock on `users`, then ends it and removes what it left.
+/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace.
+const SUPERVISOR: &str = r#"
+dir=$1 start=$2 users=$3 grace=$4
+dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
+  --pidfile "$dir/pid" -H "unix://$dir/sock" --shutdown-timeout 5 \
+  --bridge none --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false \
+  --exec-opt native.cgroupdriver=cgroupfs >"$dir/log" 2>&1 </dev/null &
+engine=$!
+exec 8>>"$start" 9>>"$users"
+while :; do
+  flock -x 9
+  flock -u 9
+  sleep "$grace"
+  flock -x 8
+  flock -x -n 9 && break
+  flock -u 8
+done
+contained=$(cat "$dir/exec/containerd/containerd.pid" 2>/dev/null)
+kill "$engine" 2>/dev/null
+tries=0
+while kill -0 "$engine" 2>/dev/null; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 300 ] || kill -9 "$engine"
+  sleep 0.05
+done
+wait "$engine" 2>/dev/null
+# What an engine leaves that did not end in peace.
+for process in /proc/[0-9]*; do
+  case "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in
+    *"/containerd-shim-runc-v2 "*" $dir/exec/containerd/containerd.sock "*) kill -9 "${process#/proc/}" ;;
+  esac
+done
+kill -9 $contained $(cat "$dir"/exec/containerd/daemon/io.containerd.runtime.v2.task/moby/*/init.pid) 2>/dev/null
+cut -d' ' -f2 /proc/self/mounts | sort -r | while read -r mounted; do
+  case $mounted in "$dir"/*) umount -l "$mounted" ;; esac
+done
+rm -rf "$dir"
+"#;
+
+/// An engine that answers on its socket.
+#[derive(Debug)]
+pub struct Engine {
+    folder: PathBuf,
+    /// Nobody else may end the engine while it is locked.
+    users: Option<File>,
+    /// Only for an engine of one's own.
+    own: Option<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    supervisor: Child,
+    base: tempfile::TempDir,
+}
+
+impl Engine {
+    /// The engine of all test processes, started by the first. Containers and volumes of other tests live in it too.
+    pub fn shared() -> Self {
+        let user = rustix::process::getuid().as_raw();
+        let base = std::env::temp_dir().join(format!("dray-docker-{user}-{GENERATION}"));
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&base)
+            .expect("a folder for the engine");
+        let users = lock_file(&base, "users");
+        users.lock_shared().expect("a lock on the engine");
+        let start = lock_file(&base, "start");
+        start.lock().expect("a lock on the start of the engine");
+        let current = base.join("current");
+        if let Ok(name) = std::fs::read_to_string(&current) {
+            let folder = base.join(name);
+            if answers(&folder) {
+                return Self {
+                    folder,
+                    users: Some(users),
+                    own: None,
+                };
+            }
+        }
+        let name = format!("{}", std::process::id());
+        let folder = base.join(&name);
+        // Its pipes lead nowhere and it ends with its last user, which need not be this process.
+        let mut supervisor = supervise(&base, &folder, GRACE);
+        let engine = Self {
+            folder,
+            users: Some(users),
+            own: None,
+        };
+        engine.wait_until_ready(&mut supervisor);
+        engine.import();
+        std::fs::write(&current, name).expect("the name of the engine");
+        engine
+    }
+
+    /// An engine for one test. Ends when it is dropped.
+    pub fn start() -> Self {
+        let base = tempfile::tempdir().expect("a folder for the engine");
+        let users = lock_file(base.path(), "users");
+        users.lock_shared().expect("a lock on the engine");
+        let folder = base.path().join("engine");
+        let mut supervisor = supervise(base.path(), &folder, "0");
+        let mut engine = Self {
+            folder,
+            users: Some(users),
+            own: None,
+        };
+        engine.wait_until_ready(&mut supervisor);
+        engine.own = Some(Own { supervisor, base });
+        engine.import();
+        engine
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("sock")
+    }
+
+    /// What it has written to its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Kills it (SIGKILL), so that every connection breaks. Only for an engine of one's own.
+    pub fn kill9(&self) {
+        let own = self.own.as_ref();
+        own.expect("an engine of one's own, since others use the shared one");
+        let pid = std::fs::read_to_string(self.folder.join("pid")).expect("the engine's pid");
+        let pid = pid.trim().parse().ok();
+        let pid = pid.and_then(rustix::process::Pid::from_raw);
+        let pid = pid.expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+        let until = Instant::now() + PATIENCE;
+        while answers(&self.folder) {
+            assert!(Instant::now() < until, "the engine does not end");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Runs a container of [`BUSYBOX`] that sleeps.
+    pub fn container(&self, options: ContainerOptions) -> Container {
+        Container::run(self.socket(), options)
+    }
+
+    /// A volume in memory that holds at most so many bytes.
+    pub fn small_volume(&self, bytes: u64) -> Volume {
+        Volume::create(self.socket(), bytes)
+    }
+
+    fn wait_until_ready(&self, supervisor: &mut Child) {
+        let until = Instant::now() + PATIENCE;
+        while !answers(&self.folder) {
+            let exited = supervisor.try_wait().expect("the engine's exit status");
+            let failed = self.log().contains("failed to start daemon");
+            assert!(
+                exited.is_none() && !failed && Instant::now() < until,
+                "dockerd is not ready (exit: {exited:?}); its log: {}",
+                self.log()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn import(&self) {
+        image::import(&self.socket(), BUSYBOX, &image::busybox());
+        image::import(&self.socket(), SHELL_LESS, &image::shell_less());
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.users.take());
+        if let Some(mut own) = self.own.take() {
+            drop(own.supervisor.wait());
+            drop(own.base);
+        }
+    }
+}
+
+fn answers(folder: &Path) -> bool {
+    api::call(&folder.join("sock"), "GET", "/_ping", "", &[])
+        .is_ok_and(|answer| answer.status == 200)
+}
+
+fn lock_file(base: &Path, name: &str) -> File {
+    File::options()
+        .create(true)
+        .append(true)
+        .open(base.join(name))
+        .expect("a lock file of the engine")
+}
+
+fn supervise(base: &Path, folder: &Path, grace: &str) -> Child {
+    assert!(
+        rustix::process::getuid().is_root(),
+        "a Docker Engine of one's own needs root"
+    );
+    if !["/usr/sbin/dockerd", "/usr/bin/dockerd"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+    {
+        panic!("install Debian package `docker.io`");
+    }
+    std::fs::create_dir_all(folder).expect("a folder for the engine");
+    std::fs::write(folder.join("daemon.json"), "{}").expect("the engine's configuration file");
+    Command::new("sh")
+        .args(["-c", SUPERVISOR, "sh"])
+        .arg(folder)
+        .arg(base.join("start"))
+        .arg(base.join("users"))
+        .arg(grace)
+        // runc and containerd are looked up there; not everybody has all of them.
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
+        .env_remove("DOCKER_HOST")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // An interrupt at the terminal must not end it before it has cleaned up.
+        .process_group(0)
+        .spawn()
+        .expect("sh starts")
+}
+
+#[cfg(test)]
+mod tests;

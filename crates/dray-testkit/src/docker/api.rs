@@ -1,0 +1,93 @@
+//! As much of the engine's HTTP as fixtures need: one blocking request per connection.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest silence of the engine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).expect("the engine answers in JSON")
+    }
+
+    /// One text of a JSON object.
+    pub(super) fn text(&self, key: &str) -> String {
+        let json = self.json();
+        let text = json.get(key).and_then(serde_json::Value::as_str);
+        text.expect("the engine tells").to_owned()
+    }
+}
+
+/// HTTP/1.0, so that the answer ends with the connection and is never chunked.
+pub(super) fn call(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    media_type: &str,
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {target} HTTP/1.0\r\nHost: docker\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n"
+    )?;
+    stream.write_all(body)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    parse(&answer).ok_or_else(|| io::Error::other("not an answer of HTTP"))
+}
+
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let (head, rest) = answer.split_at_checked(end)?;
+    let status = str::from_utf8(head).ok()?.split(' ').nth(1)?.parse().ok()?;
+    let body = rest.get(4..)?.to_vec();
+    Some(Answer { status, body })
+}
+
+/// A request that must succeed.
+pub(super) fn expect(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    json: &serde_json::Value,
+) -> Answer {
+    let body = if json.is_null() {
+        Vec::new()
+    } else {
+        json.to_string().into_bytes()
+    };
+    let answer = call(socket, method, target, "application/json", &body);
+    let answer = answer.expect("the engine answers");
+    assert!(
+        (200..400).contains(&answer.status),
+        "{method} {target}: {} {}",
+        answer.status,
+        String::from_utf8_lossy(&answer.body)
+    );
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_status_and_what_follows_the_empty_line() {
+        let answer = parse(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{\"Id\":\"x\"}").unwrap();
+        assert_eq!((answer.status, answer.text("Id").as_str()), (201, "x"));
+        assert!(parse(b"HTTP/1.1 200 OK\r\n").is_none());
+    }
+}

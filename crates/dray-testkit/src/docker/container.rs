@@ -1,0 +1,254 @@
+//! Containers that sleep, and volumes.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::{BUSYBOX, SHELL_LESS, api};
+
+/// What a container is made with.
+#[derive(Clone, Debug, Default)]
+pub struct ContainerOptions {
+    /// Its name; a random one when empty.
+    pub name: String,
+    /// User, as `docker run --user` takes it; root when empty.
+    pub user: String,
+    /// Working directory; `/workspace` when empty.
+    pub working_directory: String,
+    /// Environment, `NAME=value`.
+    pub environment: Vec<String>,
+    /// Mount points of memory file systems with their options, which may be empty.
+    pub tmpfs: Vec<(String, String)>,
+    /// Volumes or host folders, as `docker run --volume` takes them: `source:/target[:ro]`.
+    pub volumes: Vec<String>,
+    /// Whether its root is read-only.
+    pub read_only: bool,
+    /// Whether it holds nothing but the program that runs.
+    pub shell_less: bool,
+    /// Whether it is only made, not started.
+    pub created_only: bool,
+}
+
+/// A container without network. Removed when dropped.
+#[derive(Debug)]
+pub struct Container {
+    socket: PathBuf,
+    id: String,
+    name: String,
+}
+
+/// How a command in a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Exit status.
+    pub status: i64,
+    /// What it wrote on standard output.
+    pub stdout: Vec<u8>,
+    /// What it wrote on standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Container {
+    pub(super) fn run(socket: PathBuf, options: ContainerOptions) -> Self {
+        let (image, program) = if options.shell_less {
+            (SHELL_LESS, "/app/sleep")
+        } else {
+            (BUSYBOX, "/bin/sleep")
+        };
+        let name = if options.name.is_empty() {
+            unique("box")
+        } else {
+            options.name
+        };
+        let directory = if options.working_directory.is_empty() {
+            "/workspace".to_owned()
+        } else {
+            options.working_directory
+        };
+        let tmpfs: serde_json::Map<String, Value> = options
+            .tmpfs
+            .into_iter()
+            .map(|(path, how)| (path, Value::String(how)))
+            .collect();
+        let made = api::expect(
+            &socket,
+            "POST",
+            &format!("/containers/create?name={name}"),
+            &json!({
+                "Image": image,
+                "Cmd": [program, "1000000"],
+                "User": options.user,
+                "WorkingDir": directory,
+                "Env": options.environment,
+                // Process 1 ignores what it does not handle.
+                "StopSignal": "SIGKILL",
+                "NetworkDisabled": true,
+                "HostConfig": {
+                    "NetworkMode": "none",
+                    "ReadonlyRootfs": options.read_only,
+                    "Tmpfs": tmpfs,
+                    "Binds": options.volumes,
+                },
+            }),
+        );
+        let container = Self {
+            id: made.text("Id"),
+            socket,
+            name,
+        };
+        if !options.created_only {
+            container.start();
+        }
+        container
+    }
+
+    /// Its full id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts it (again).
+    pub fn start(&self) {
+        self.post("start");
+    }
+
+    /// Stops it; its files stay.
+    pub fn stop(&self) {
+        self.post("stop?t=0");
+    }
+
+    /// Halts its processes.
+    pub fn pause(&self) {
+        self.post("pause");
+    }
+
+    /// Lets them go on.
+    pub fn unpause(&self) {
+        self.post("unpause");
+    }
+
+    /// Gives it another name.
+    pub fn rename(&mut self, name: &str) {
+        self.post(&format!("rename?name={name}"));
+        name.clone_into(&mut self.name);
+    }
+
+    /// Removes it, running or not.
+    pub fn remove(&self) {
+        let target = format!("/containers/{}?force=1&v=1", self.id);
+        api::expect(&self.socket, "DELETE", &target, &Value::Null);
+    }
+
+    /// Runs a shell script as root and gives what it wrote.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn sh(&self, script: &str) -> Vec<u8> {
+        let output = self.exec("0", &["sh", "-ec", script]);
+        assert_eq!(
+            output.status,
+            0,
+            "{script}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout
+    }
+
+    /// Runs a command as this user.
+    pub fn exec(&self, user: &str, command: &[&str]) -> Output {
+        let made = api::expect(
+            &self.socket,
+            "POST",
+            &format!("/containers/{}/exec", self.id),
+            &json!({"User": user, "AttachStdout": true, "AttachStderr": true, "Cmd": command}),
+        );
+        let id = made.text("Id");
+        let target = format!("/exec/{id}/start");
+        let ran = api::expect(&self.socket, "POST", &target, &json!({"Tty": false}));
+        let (stdout, stderr) = frames(&ran.body);
+        let target = format!("/exec/{id}/json");
+        let ended = api::expect(&self.socket, "GET", &target, &Value::Null).json();
+        let status = ended.get("ExitCode").and_then(Value::as_i64);
+        Output {
+            status: status.expect("it has ended when its output has"),
+            stdout,
+            stderr,
+        }
+    }
+
+    fn post(&self, what: &str) {
+        let target = format!("/containers/{}/{what}", self.id);
+        api::expect(&self.socket, "POST", &target, &Value::Null);
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let target = format!("/containers/{}?force=1&v=1", self.id);
+        // The test may have removed it, or killed the engine.
+        drop(api::call(&self.socket, "DELETE", &target, "", &[]));
+    }
+}
+
+/// Takes the streams apart that the engine sends as one.
+fn frames(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    while let Some(([stream, _, _, _, length @ ..], rest)) = bytes.split_first_chunk::<8>() {
+        let length = usize::try_from(u32::from_be_bytes(*length)).expect("it fits");
+        let (data, rest) = rest.split_at_checked(length).expect("a whole frame");
+        if *stream == 2 {
+            stderr.extend_from_slice(data);
+        } else {
+            stdout.extend_from_slice(data);
+        }
+        bytes = rest;
+    }
+    (stdout, stderr)
+}
+
+/// A volume in memory. Removed when dropped; drop the containers that use it first.
+#[derive(Debug)]
+pub struct Volume {
+    socket: PathBuf,
+    name: String,
+}
+
+impl Volume {
+    pub(super) fn create(socket: PathBuf, bytes: u64) -> Self {
+        let name = unique("volume");
+        let options =
+            json!({"type": "tmpfs", "device": "tmpfs", "o": format!("size={bytes},mode=1777")});
+        api::expect(
+            &socket,
+            "POST",
+            "/volumes/create",
+            &json!({"Name": name, "Driver": "local", "DriverOpts": options}),
+        );
+        Self { socket, name }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let target = format!("/volumes/{}?force=1", self.name);
+        drop(api::call(&self.socket, "DELETE", &target, "", &[]));
+    }
+}
+
+/// Unlike every other name on this machine.
+fn unique(what: &str) -> String {
+    let folder = tempfile::Builder::new().prefix(what).tempdir();
+    let folder = folder.expect("a folder with a name of its own");
+    let name = folder.path().file_name().expect("a folder has a name");
+    format!("{}-{}", name.to_string_lossy(), std::process::id())
+}

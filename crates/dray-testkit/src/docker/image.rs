@@ -1,0 +1,109 @@
+//! Images made of one static program, since none can be pulled.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::api;
+
+/// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent`.
+pub const BUSYBOX: &str = "dray-busybox:1";
+/// One program that sleeps and nothing else: no shell, no users.
+pub const SHELL_LESS: &str = "dray-shell-less:1";
+
+const PROGRAM: &str = "/bin/busybox";
+
+/// Loads a root file system as an image.
+pub(super) fn import(socket: &Path, image: &str, tar: &[u8]) {
+    let (name, tag) = image.split_once(':').expect("a name and a tag");
+    let target = format!("/images/create?fromSrc=-&repo={name}&tag={tag}");
+    let answer = api::call(socket, "POST", &target, "application/x-tar", tar);
+    let answer = answer.expect("the engine answers");
+    let said = String::from_utf8_lossy(&answer.body);
+    assert!(answer.status == 200 && !said.contains("error"), "{said}");
+}
+
+pub(super) fn busybox() -> Vec<u8> {
+    let mut tar = Tar::default();
+    for folder in [
+        "bin", "dev", "etc", "home", "proc", "root", "sys", "usr", "usr/bin",
+    ] {
+        tar.add(folder, b'5', 0o755, 0, b"", "");
+    }
+    tar.add("tmp", b'5', 0o1777, 0, b"", "");
+    for folder in ["home/agent", "workspace"] {
+        tar.add(folder, b'5', 0o755, 1000, b"", "");
+    }
+    tar.add(
+        "etc/passwd",
+        b'0',
+        0o644,
+        0,
+        b"root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n",
+        "",
+    );
+    let groups = b"root:x:0:\nagent:x:1000:\n";
+    tar.add("etc/group", b'0', 0o644, 0, groups, "");
+    tar.add("bin/busybox", b'0', 0o755, 0, &program(), "");
+    for applet in applets() {
+        if applet != "busybox" {
+            tar.add(&format!("bin/{applet}"), b'2', 0o777, 0, b"", "busybox");
+        }
+    }
+    tar.finish()
+}
+
+pub(super) fn shell_less() -> Vec<u8> {
+    let mut tar = Tar::default();
+    for folder in ["app", "dev", "proc", "sys", "tmp", "workspace"] {
+        tar.add(folder, b'5', 0o755, 0, b"", "");
+    }
+    tar.add("app/sleep", b'0', 0o755, 0, &program(), "");
+    tar.finish()
+}
+
+fn program() -> Vec<u8> {
+    std::fs::read(PROGRAM).expect("Debian package `busybox-static` is installed")
+}
+
+fn applets() -> Vec<String> {
+    let list = Command::new(PROGRAM).arg("--list").output();
+    let list = list.expect("BusyBox names its applets").stdout;
+    let list = String::from_utf8(list).expect("names of applets are text");
+    list.lines().map(str::to_owned).collect()
+}
+
+/// Writes the old tar format; all names here are short.
+#[derive(Default)]
+struct Tar(Vec<u8>);
+
+impl Tar {
+    fn add(&mut self, name: &str, kind: u8, mode: u32, owner: u32, data: &[u8], link: &str) {
+        let mut header = [0_u8; 512];
+        let mut put = |at: usize, bytes: &[u8]| {
+            let place = header.get_mut(at..at + bytes.len());
+            place.expect("it fits").copy_from_slice(bytes);
+        };
+        put(0, name.as_bytes());
+        put(100, format!("{mode:07o}").as_bytes());
+        put(108, format!("{owner:07o}").as_bytes());
+        put(116, format!("{owner:07o}").as_bytes());
+        put(124, format!("{:011o}", data.len()).as_bytes());
+        put(136, b"14000000000");
+        put(148, b"        ");
+        put(156, &[kind]);
+        put(157, link.as_bytes());
+        put(257, b"ustar\x0000");
+        let sum: u32 = header.iter().copied().map(u32::from).sum();
+        let sum = format!("{sum:06o}\0 ");
+        let place = header.get_mut(148..156);
+        place.expect("it fits").copy_from_slice(sum.as_bytes());
+        self.0.extend_from_slice(&header);
+        self.0.extend_from_slice(data);
+        self.0.resize(self.0.len().next_multiple_of(512), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.0.resize(self.0.len() + 1024, 0);
+        self.0
+    }
+}

@@ -1,0 +1,82 @@
+use super::*;
+
+fn alive(pid: &str) -> bool {
+    Path::new("/proc").join(pid).exists()
+}
+
+#[test]
+fn a_container_runs_commands_and_keeps_the_streams_apart() {
+    let engine = Engine::shared();
+    let container = engine.container(ContainerOptions {
+        user: "agent".into(),
+        ..ContainerOptions::default()
+    });
+    let output = container.exec("", &["sh", "-c", "id -u; pwd; echo no >&2; exit 3"]);
+    assert_eq!(
+        output,
+        Output {
+            status: 3,
+            stdout: b"1000\n/workspace\n".to_vec(),
+            stderr: b"no\n".to_vec(),
+        }
+    );
+}
+
+#[test]
+fn the_shared_engine_is_one_and_the_same() {
+    let (one, other) = (Engine::shared(), Engine::shared());
+    assert_eq!(one.socket(), other.socket());
+    drop(one);
+    assert!(answers(&other.folder));
+}
+
+#[test]
+fn an_engine_of_ones_own_leaves_nothing_behind() {
+    let engine = Engine::start();
+    let container = engine.container(ContainerOptions::default());
+    let host_pid = std::fs::read_to_string(engine.folder.join("pid")).unwrap();
+    let host_pid = host_pid.trim().to_owned();
+    let folder = engine.folder.clone();
+    drop(engine);
+    assert!(!alive(&host_pid) && !folder.exists());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(folder.to_str().unwrap()), "{mounts}");
+    drop(container);
+}
+
+#[test]
+fn a_killed_engine_leaves_no_process_either() {
+    let engine = Engine::start();
+    let container = engine.container(ContainerOptions::default());
+    let folder = engine.folder.to_str().unwrap().to_owned();
+    engine.kill9();
+    drop(engine);
+    let left: Vec<String> = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).into_owned())
+        .filter(|line| line.contains(&folder) || line.contains(container.id()))
+        .collect();
+    assert_eq!(left, [] as [String; 0]);
+    drop(container);
+}
+
+#[test]
+fn a_small_volume_is_full_soon() {
+    let engine = Engine::shared();
+    let volume = engine.small_volume(65_536);
+    let container = engine.container(ContainerOptions {
+        volumes: vec![format!("{}:/small", volume.name())],
+        ..ContainerOptions::default()
+    });
+    let output = container.exec(
+        "",
+        &["sh", "-c", "dd if=/dev/zero of=/small/x bs=1k count=100"],
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status != 0 && said.contains("No space left"),
+        "{output:?}"
+    );
+}
