@@ -146,7 +146,7 @@ pub struct Confirmed {
     pub size: Option<u64>,
     /// Route that was taken in the end, which may differ from the planned one.
     pub route: String,
-    /// True when acceptance was confirmed but a later status may still correct it (WhatsApp).
+    /// True when acceptance was confirmed but a later status may still correct it (`WhatsApp`).
     pub provisional: bool,
 }
 

@@ -1,12 +1,14 @@
 //! Files to people: the interface of a platform and everything that is the same for all of them.
 //!
 //! - [`platform`]: what a platform implements, for the way out and the way in.
+//! - [`http`]: requests to the endpoints of platforms.
 //! - [`delivery`], [`limits`], [`error`]: the words that all share.
 //!
 //! What it does not do: it knows no bus, no store and no sandbox.
 
 pub mod delivery;
 pub mod error;
+pub mod http;
 pub mod limits;
 pub mod platform;
 

@@ -7,6 +7,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
+    ("dray-http", &["dray-types"]),
     ("dray-proto", &["dray-types"]),
     ("dray-bus", &["dray-types", "dray-proto"]),
     ("dray-store", &["dray-types", "dray-proto"]),
@@ -22,7 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-sandbox-kubernetes", BACKEND),
     ("dray-sandbox-modal", BACKEND),
     ("dray-sandbox-ssh", BACKEND),
-    ("dray-platform", &["dray-types", "dray-content"]),
+    ("dray-platform", &["dray-types", "dray-content", "dray-http"]),
     ("dray-platform-discord", PLATFORM),
     ("dray-platform-email", PLATFORM),
     ("dray-platform-matrix", PLATFORM),
@@ -42,10 +43,10 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// What one kind of sandbox is made of; another one is not among it.
-const BACKEND: &[&str] = &["dray-types", "dray-content", "dray-sandbox"];
+const BACKEND: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-sandbox"];
 
 /// What one chat platform is made of; another one is not among it.
-const PLATFORM: &[&str] = &["dray-types", "dray-content", "dray-platform"];
+const PLATFORM: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-platform"];
 
 /// A service and all kinds of sandboxes; no platform is among it.
 const SANDBOX_TRANSFER: &[&str] = &[
@@ -104,6 +105,7 @@ const EVERYTHING: &[&str] = &[
     "dray-egress-fetcher",
     "dray-file-resolver",
     "dray-content",
+    "dray-http",
     "dray-sandbox",
     "dray-sandbox-apptainer",
     "dray-sandbox-daytona",
@@ -137,7 +139,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     // Trusted endpoints only; nothing that dials what others chose may have it.
     (
         "reqwest",
-        &["dray-file-resolver", "dray-tests", "dray-bench"],
+        &["dray-file-resolver", "dray-http", "dray-tests", "dray-bench"],
     ),
 ];
 

@@ -1,0 +1,125 @@
+//! An answer on its way in.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Failure};
+use crate::{ByteStream, Cause};
+
+/// Longest JSON or text answer, in bytes.
+const LONGEST: usize = 4 << 20;
+
+/// The head of an answer, with its body still to come.
+pub struct Answer {
+    response: reqwest::Response,
+    idle: Duration,
+}
+
+impl Answer {
+    pub(crate) const fn new(response: reqwest::Response, idle: Duration) -> Self {
+        Self { response, idle }
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// Whether the status is 2xx.
+    pub fn is_success(&self) -> bool {
+        self.response.status().is_success()
+    }
+
+    /// A header; `None` when it is absent or not printable ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// `Retry-After` in seconds, when it is a number; at most a week.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds: f64 = self.header("retry-after")?.trim().parse().ok()?;
+        (seconds.is_finite() && seconds >= 0.0)
+            .then(|| Duration::from_secs_f64(seconds.min(604_800.0)))
+    }
+
+    /// `Content-Length`, when it is told.
+    pub fn length(&self) -> Option<u64> {
+        self.header("content-length")?.parse().ok()
+    }
+
+    /// The next piece of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Broken`] and [`Failure::Idle`].
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        match tokio::time::timeout(self.idle, self.response.chunk()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(error)) => Err(Error::after(Failure::Broken(error.without_url().into()))),
+            Err(_) => Err(Error::after(Failure::Idle(self.idle))),
+        }
+    }
+
+    /// All of the body, when it has at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::TooLong`], and those of [`Answer::chunk`].
+    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, Error> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.chunk().await? {
+            all.extend_from_slice(&piece);
+            if all.len() > limit {
+                return Err(Error::after(Failure::TooLong(limit)));
+            }
+        }
+        Ok(all.into())
+    }
+
+    /// The body as text of at most 4 MiB, lossily decoded.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Answer::bytes`].
+    pub async fn text(self) -> Result<String, Error> {
+        let bytes = self.bytes(LONGEST).await?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The body as JSON of at most 4 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Malformed`], and those of [`Answer::bytes`].
+    pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        let bytes = self.bytes(LONGEST).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Error::after(Failure::Malformed(error.to_string())))
+    }
+
+    /// The body as it comes.
+    pub fn into_stream(self) -> ByteStream {
+        stream::unfold(Some(self), |state| async move {
+            let mut answer = state?;
+            match answer.chunk().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some(answer))),
+                Ok(None) => None,
+                Err(error) => Some((Err(Cause::from(error)), None)),
+            }
+        })
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}

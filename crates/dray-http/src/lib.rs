@@ -1,0 +1,34 @@
+//! An HTTP client for endpoints that configuration names: chat platforms and sandbox providers.
+//!
+//! - [`Client`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
+//! - [`Request`]: bodies with an exact length, streamed, multipart included.
+//! - [`Answer`]: a bounded answer or a stream.
+//! - [`Error`]: what failed, and whether the peer may have got the whole request.
+//!
+//! What it does not do: it never dials what an agent, a user or a document chose (the egress-fetcher does), follows
+//! no redirect and tries nothing twice.
+
+mod answer;
+mod client;
+mod error;
+mod multipart;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::Stream;
+
+pub use answer::Answer;
+pub use client::{Client, Limits};
+pub use error::{Error, Failure, Sent};
+pub use multipart::Multipart;
+pub use request::Request;
+
+/// Cause of a failing body.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Bytes on their way.
+pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Cause>> + Send>>;

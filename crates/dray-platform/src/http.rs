@@ -1,0 +1,92 @@
+//! Between platforms and [`dray_http`]: streams of stored bytes, and failures of requests.
+
+use dray_http::{Failure, Sent};
+use futures_util::StreamExt as _;
+
+use crate::delivery::ByteStream;
+use crate::error::{Error, ErrorKind};
+
+/// The stream as a request body. Its failure comes back as [`ErrorKind::Source`].
+pub fn body(stream: ByteStream) -> dray_http::ByteStream {
+    stream
+        .map(|piece| piece.map_err(|error| Box::new(error).into()))
+        .boxed()
+}
+
+/// The body of an answer as a stream.
+pub fn stream(answer: dray_http::Answer) -> ByteStream {
+    answer
+        .into_stream()
+        .map(|piece| {
+            piece.map_err(|cause| {
+                Error::new(ErrorKind::Transient, "the download broke").caused_by(cause)
+            })
+        })
+        .boxed()
+}
+
+/// A request that got no usable answer: worth another try, and ambiguous when all of it may have arrived.
+impl From<dray_http::Error> for Error {
+    fn from(error: dray_http::Error) -> Self {
+        let kind = match &error.failure {
+            Failure::Connect(_) | Failure::Broken(_) | Failure::Idle(_) => ErrorKind::Transient,
+            Failure::Body(_) => ErrorKind::Source,
+            Failure::TooLong(_) | Failure::Malformed(_) => ErrorKind::Unknown,
+            Failure::Options(_) | Failure::Request(_) => ErrorKind::BadFormat,
+        };
+        let sent = error.sent;
+        let failed = Self::new(kind, error.to_string()).caused_by(error);
+        match sent {
+            Sent::Incomplete => failed,
+            Sent::Complete => failed.ambiguous(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::error::Moment;
+
+    #[test]
+    fn what_may_have_arrived_is_ambiguous() {
+        let check = |failure, sent, kind, moment| {
+            let error = Error::from(dray_http::Error { failure, sent });
+            assert_eq!((error.kind(), error.moment()), (kind, moment));
+        };
+        check(
+            Failure::Connect("refused".into()),
+            Sent::Incomplete,
+            ErrorKind::Transient,
+            Moment::NotSent,
+        );
+        check(
+            Failure::Broken("reset".into()),
+            Sent::Complete,
+            ErrorKind::Transient,
+            Moment::Ambiguous,
+        );
+        check(
+            Failure::Malformed("html".to_owned()),
+            Sent::Complete,
+            ErrorKind::Unknown,
+            Moment::Ambiguous,
+        );
+        check(
+            Failure::Body("disk".into()),
+            Sent::Incomplete,
+            ErrorKind::Source,
+            Moment::NotSent,
+        );
+    }
+
+    #[tokio::test]
+    async fn a_failing_source_fails_the_body() {
+        let failing: ByteStream =
+            stream::iter([Err(Error::new(ErrorKind::Source, "gone"))]).boxed();
+        let cause = body(failing).next().await.unwrap().unwrap_err();
+        assert!(cause.to_string().contains("gone"));
+    }
+}
