@@ -2,6 +2,7 @@
 //!
 //! - [`backend`], [`exec`]: what a backend implements.
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the words that all share.
+//! - [`policy`], [`transfer`], [`receipt`]: what may move, moving it safely, and the proof.
 //! - `conformance` (feature of the same name): the suite that every backend passes.
 //!
 //! What it does not do: it knows no bus, no store and no chat platform.
@@ -12,9 +13,14 @@ pub mod body;
 pub mod conformance;
 pub mod error;
 pub mod exec;
+#[cfg(any(test, feature = "conformance"))]
+pub mod fake;
 pub mod handle;
 pub mod metadata;
 pub mod path;
+pub mod policy;
+pub mod receipt;
+pub mod transfer;
 
 pub use backend::{Backend, Follow, Read, Sandbox, Write};
 pub use body::Body;
@@ -22,3 +28,6 @@ pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};
 pub use metadata::{Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, Transport};
 pub use path::SandboxPath;
+pub use policy::{Places, Policy, PolicyOptions};
+pub use receipt::Receipt;
+pub use transfer::Engine;

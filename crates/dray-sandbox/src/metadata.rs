@@ -1,6 +1,7 @@
 //! What is known about a path in a sandbox (sandbox-transfer 1.2).
 
 use dray_types::Sha256Digest;
+use serde::{Deserialize, Serialize};
 
 use crate::path::SandboxPath;
 
@@ -130,7 +131,8 @@ pub struct Probe {
 }
 
 /// A way for bytes to travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// A descriptor on this host.
     Direct,
@@ -161,7 +163,8 @@ impl Transport {
 }
 
 /// How sure a receipt is that what arrived is what was there (sandbox-transfer 12).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Integrity {
     /// Size and times only, compared before and after.
     SizeMtime,

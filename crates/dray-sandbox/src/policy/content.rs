@@ -1,0 +1,255 @@
+//! Secrets in the content of files: private keys, and tokens that can be told by their form.
+
+/// Files of more bytes than this are not scanned.
+pub const SCANNED: u64 = 1 << 20;
+
+/// Bytes of one word that are held while it is looked at; longer ones are looked at in overlapping pieces.
+const WORD: usize = 512;
+/// What two such pieces share: more than the longest token that must be complete.
+const OVERLAP: usize = 128;
+/// Bytes of a label between `-----BEGIN ` and `-----`.
+const LABEL: usize = 48;
+const BEGIN: &[u8] = b"-----BEGIN ";
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Finding {
+    /// A private key in PEM, OpenSSH, PGP or `PuTTY` form.
+    PrivateKey,
+    /// A token; who gives out such ones.
+    Token(&'static str),
+}
+
+/// What to do with a scanned file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let it pass.
+    Pass,
+    /// Let it pass and say what was found.
+    Warn(Finding),
+    /// Refuse it.
+    Block(Finding),
+}
+
+/// Whether a file that begins like this is a private key.
+pub fn is_private_key(head: &[u8]) -> bool {
+    let head = head
+        .strip_prefix(b"\xef\xbb\xbf")
+        .unwrap_or(head)
+        .trim_ascii_start();
+    if head.starts_with(b"PuTTY-User-Key-File-") {
+        return true;
+    }
+    let Some(rest) = head.strip_prefix(BEGIN) else {
+        return false;
+    };
+    rest.windows(5)
+        .take(LABEL)
+        .position(|dashes| dashes == b"-----")
+        .and_then(|end| rest.get(..end))
+        .is_some_and(is_key_label)
+}
+
+fn is_key_label(label: &[u8]) -> bool {
+    label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")
+}
+
+/// Looks at a text as it passes by, in pieces of any size, with less than 1 KiB of memory.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    word: Vec<u8>,
+    begin: Begin,
+    binary: bool,
+    found: Option<Finding>,
+}
+
+impl Scanner {
+    /// A new one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks at the next bytes.
+    pub fn push(&mut self, piece: &[u8]) {
+        if self.found.is_some() {
+            return;
+        }
+        for byte in piece {
+            match *byte {
+                // Text in UTF-16 has a NUL beside every ASCII character.
+                0 => {}
+                1..=6 | 14..=26 | 28..=31 => self.binary = true,
+                byte => self.see(byte),
+            }
+        }
+    }
+
+    /// What was found; nothing in what is not text.
+    pub fn finish(mut self) -> Option<Finding> {
+        self.end_word();
+        self.found.filter(|_| !self.binary)
+    }
+
+    fn see(&mut self, byte: u8) {
+        if self.begin.is_key(byte) {
+            self.found = Some(Finding::PrivateKey);
+        }
+        if !is_word(byte) {
+            self.end_word();
+            return;
+        }
+        if self.word.len() == WORD {
+            self.look();
+            self.word.drain(..WORD - OVERLAP);
+        }
+        self.word.push(byte);
+    }
+
+    fn end_word(&mut self) {
+        self.look();
+        self.word.clear();
+    }
+
+    fn look(&mut self) {
+        if self.found.is_none() {
+            self.found = token(&self.word).map(Finding::Token);
+        }
+    }
+}
+
+/// Recognises the first line of a key.
+#[derive(Debug, Default)]
+struct Begin {
+    matched: usize,
+    label: Vec<u8>,
+}
+
+impl Begin {
+    /// Whether this byte ends the label of a private key.
+    fn is_key(&mut self, byte: u8) -> bool {
+        if self.matched == BEGIN.len() {
+            return self.label(byte);
+        }
+        if BEGIN.get(self.matched) == Some(&byte) {
+            self.matched += 1;
+        } else {
+            // More dashes than five are still five before what follows.
+            self.matched = match (byte, self.matched) {
+                (b'-', 5) => 5,
+                (b'-', _) => 1,
+                _ => 0,
+            };
+        }
+        false
+    }
+
+    fn label(&mut self, byte: u8) -> bool {
+        if byte != b'-' && byte != b'\n' && self.label.len() < LABEL {
+            self.label.push(byte);
+            return false;
+        }
+        let key = byte == b'-' && is_key_label(&self.label);
+        self.label.clear();
+        self.matched = usize::from(byte == b'-');
+        key
+    }
+}
+
+/// The form of a token: how it begins, what it is made of, and how much of that there is at least.
+struct Form {
+    issuer: &'static str,
+    prefix: &'static [u8],
+    alphabet: fn(u8) -> bool,
+    rest: usize,
+}
+
+const fn form(
+    issuer: &'static str,
+    prefix: &'static [u8],
+    alphabet: fn(u8) -> bool,
+    rest: usize,
+) -> Form {
+    Form {
+        issuer,
+        prefix,
+        alphabet,
+        rest,
+    }
+}
+
+const FORMS: [Form; 23] = [
+    form("AWS", b"AKIA", is_upper_or_digit, 16),
+    form("AWS", b"ASIA", is_upper_or_digit, 16),
+    form("Anthropic", b"sk-ant-", is_word, 32),
+    form("GitHub", b"ghp_", is_alphanumeric, 36),
+    form("GitHub", b"gho_", is_alphanumeric, 36),
+    form("GitHub", b"ghu_", is_alphanumeric, 36),
+    form("GitHub", b"ghs_", is_alphanumeric, 36),
+    form("GitHub", b"ghr_", is_alphanumeric, 36),
+    form("GitHub", b"github_pat_", is_word, 40),
+    form("GitLab", b"glpat-", is_word, 20),
+    form("Google", b"AIza", is_word, 35),
+    form("Hugging Face", b"hf_", is_alphanumeric, 34),
+    form("npm", b"npm_", is_alphanumeric, 36),
+    form("OpenAI", b"sk-proj-", is_word, 40),
+    form("OpenAI", b"sk-", is_alphanumeric, 40),
+    form("PyPI", b"pypi-AgE", is_word, 50),
+    form("SendGrid", b"SG.", is_word, 60),
+    form("Slack", b"xapp-", is_word, 20),
+    form("Slack", b"xoxa-", is_word, 20),
+    form("Slack", b"xoxb-", is_word, 20),
+    form("Slack", b"xoxp-", is_word, 20),
+    form("Slack", b"xoxr-", is_word, 20),
+    form("Stripe", b"sk_live_", is_alphanumeric, 20),
+];
+
+/// Who gave out the token in this word.
+fn token(word: &[u8]) -> Option<&'static str> {
+    let mut before = None;
+    for (at, byte) in word.iter().enumerate() {
+        let begins = !before.is_some_and(|byte| is_alphanumeric(byte) || byte == b'_');
+        before = Some(*byte);
+        if !begins {
+            continue;
+        }
+        let rest = word.get(at..).unwrap_or_default();
+        let known = FORMS.iter().find(|form| is_token(rest, form));
+        if let Some(form) = known {
+            return Some(form.issuer);
+        }
+        if is_telegram(rest) {
+            return Some("Telegram");
+        }
+    }
+    None
+}
+
+fn is_token(text: &[u8], form: &Form) -> bool {
+    text.strip_prefix(form.prefix).is_some_and(|rest| {
+        rest.iter()
+            .take(form.rest)
+            .filter(|byte| (form.alphabet)(**byte))
+            .count()
+            == form.rest
+    })
+}
+
+/// Eight to ten digits, a colon, and 35 more of which the first two are always `AA`.
+fn is_telegram(text: &[u8]) -> bool {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = text.get(digits..).unwrap_or_default();
+    let secret = |rest: &[u8]| rest.iter().take(33).filter(|byte| is_word(**byte)).count() == 33;
+    (8..=10).contains(&digits) && rest.strip_prefix(b":AA").is_some_and(secret)
+}
+
+const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':')
+}
+
+const fn is_alphanumeric(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+}
+
+const fn is_upper_or_digit(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}

@@ -1,0 +1,452 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::metadata::Probe;
+
+fn path(text: &str) -> SandboxPath {
+    SandboxPath::new(text).unwrap()
+}
+
+fn probe(home: &str, working_directory: &str) -> Probe {
+    Probe {
+        home: path(home),
+        working_directory: path(working_directory),
+        uid: 1000,
+        gid: 1000,
+        free: None,
+        transports: Vec::new(),
+        tools: Vec::new(),
+        life_ms: None,
+    }
+}
+
+fn bind(options: &PolicyOptions) -> Policy {
+    options
+        .bind(&Places::from(&probe("/home/u", "/srv/app")))
+        .unwrap()
+}
+
+fn kind(policy: &Policy, text: &str) -> Option<ErrorKind> {
+    policy
+        .check(&path(text), Way::Out)
+        .err()
+        .map(|refusal| refusal.kind)
+}
+
+#[track_caller]
+fn check(policy: &Policy, expected: Option<ErrorKind>, paths: &[&str]) {
+    for text in paths {
+        assert_eq!(kind(policy, text), expected, "{text}");
+    }
+}
+
+const DENIED: Option<ErrorKind> = Some(ErrorKind::DeniedPath);
+const OUTSIDE: Option<ErrorKind> = Some(ErrorKind::OutsideRoot);
+
+#[test]
+fn by_default_files_come_from_the_places_of_a_session() {
+    let policy = bind(&PolicyOptions::default());
+    check(
+        &policy,
+        None,
+        &[
+            "/srv/app/report.pdf",
+            "/home/u/plot.png",
+            "/tmp/x",
+            "/workspace/a/b",
+            "/mnt/data/z.csv",
+            "/srv/app/.env.example",
+            "/home/u/id_rsa.pub",
+            "/home/u/work/.config/theme.json",
+        ],
+    );
+    check(
+        &policy,
+        OUTSIDE,
+        &["/", "/srv/other/x", "/home/v/x", "/tmpx/y", "/opt/x"],
+    );
+}
+
+#[test]
+fn system_directories_are_refused_whatever_the_roots() {
+    let policy = Policy::beneath([SandboxPath::root()]);
+    check(
+        &policy,
+        DENIED,
+        &[
+            "/etc/shadow",
+            "/proc/self/environ",
+            "/sys/x",
+            "/dev/zero",
+            "/root/x",
+            "/boot/vmlinuz",
+            "/var/log/syslog",
+            "/var/lib/x",
+            "/var/run/docker.sock",
+            "/run/secrets/token",
+            "/etc",
+        ],
+    );
+    check(
+        &policy,
+        None,
+        &["/etcetera/x", "/var/www/x", "/srv/etc/x", "/rooted"],
+    );
+}
+
+#[test]
+fn a_home_that_is_root_may_be_used_but_not_its_credentials() {
+    let options = PolicyOptions::default();
+    let policy = options
+        .bind(&Places::from(&probe("/root", "/root/work")))
+        .unwrap();
+    check(&policy, None, &["/root/report.csv", "/root/work/a"]);
+    check(
+        &policy,
+        DENIED,
+        &["/root/.ssh/id_ed25519", "/root/.netrc", "/root/.aws/config"],
+    );
+}
+
+#[test]
+fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() {
+    let known = bind(&PolicyOptions::default());
+    check(
+        &known,
+        DENIED,
+        &[
+            "/home/u/.ssh/config",
+            "/home/u/.config/gh/hosts.yml",
+            "/home/u/Library/Keychains/login",
+            "/home/u/.git-credentials",
+            "/home/u/.pgpass",
+        ],
+    );
+    check(
+        &known,
+        None,
+        &["/home/u/Library/Fonts/a", "/workspace/.docker/compose.yml"],
+    );
+    let unknown = Policy::beneath([path("/data"), path("/srv")]);
+    check(
+        &unknown,
+        DENIED,
+        &["/data/.ssh/id", "/data/x/.kube/config", "/srv/a/.npmrc"],
+    );
+    check(&unknown, None, &["/srv/app/report.pdf"]);
+}
+
+#[test]
+fn state_of_agent_programs_is_refused_wherever_it_is() {
+    let policy = bind(&PolicyOptions::default());
+    check(
+        &policy,
+        DENIED,
+        &[
+            "/workspace/.hermes/auth.json",
+            "/workspace/.hermes/sessions/1.json",
+            "/workspace/.dray/state.db-wal",
+            "/home/u/.hermes/auth/google_oauth.json",
+        ],
+    );
+    check(
+        &policy,
+        None,
+        &["/workspace/.hermes/documents/a.pdf", "/workspace/auth.json"],
+    );
+}
+
+#[test]
+fn names_of_secrets_do_not_leave_but_may_come_in() {
+    let policy = bind(&PolicyOptions::default());
+    let names = [
+        "/tmp/.env",
+        "/tmp/p/.env.production",
+        "/tmp/.ENV",
+        "/tmp/.envrc",
+        "/tmp/id_rsa",
+        "/tmp/credentials.json",
+        "/tmp/.netrc",
+        "/tmp/kubeconfig",
+    ];
+    check(&policy, DENIED, &names);
+    for name in names {
+        assert_eq!(policy.check(&path(name), Way::In), Ok(()), "{name}");
+    }
+    assert!(
+        policy
+            .check(&path("/home/u/.ssh/authorized_keys"), Way::In)
+            .is_err()
+    );
+}
+
+#[test]
+fn an_operator_lifts_and_adds_entries() {
+    let options = PolicyOptions {
+        roots: vec!["/".to_owned()],
+        allow: vec![
+            ".env.test".to_owned(),
+            "/var/log/app".to_owned(),
+            "~/.config/app".to_owned(),
+        ],
+        deny: vec!["/tmp/private".to_owned(), "secret.txt".to_owned()],
+        ..PolicyOptions::default()
+    };
+    let policy = bind(&options);
+    check(
+        &policy,
+        None,
+        &[
+            "/tmp/.env.test",
+            "/var/log/app/x.log",
+            "/home/u/.config/app/theme",
+        ],
+    );
+    check(
+        &policy,
+        DENIED,
+        &[
+            "/var/log/syslog",
+            "/tmp/.env",
+            "/tmp/private/a",
+            "/a/SECRET.txt",
+            "/home/u/.config/gh/x",
+        ],
+    );
+}
+
+#[test]
+fn without_a_root_nothing_is_allowed_and_none_is_implied_to_be_all() {
+    let none = PolicyOptions {
+        roots: Vec::new(),
+        ..PolicyOptions::default()
+    };
+    check(&bind(&none), OUTSIDE, &["/tmp/x", "/"]);
+    let places = Places::from(&probe("/", "/"));
+    assert_eq!(places.home, None);
+    let policy = PolicyOptions::default().bind(&places).unwrap();
+    check(&policy, OUTSIDE, &["/x", "/srv/x"]);
+    check(&policy, None, &["/tmp/x"]);
+}
+
+#[test]
+fn a_refusal_names_its_rule_and_how_to_lift_it() {
+    let policy = bind(&PolicyOptions::default());
+    let refusal = policy.check(&path("/etc/shadow"), Way::Out).unwrap_err();
+    assert_eq!(refusal.rule, "system directory /etc");
+    let error = Error::from(refusal);
+    assert_eq!(error.kind(), ErrorKind::DeniedPath);
+    assert!(error.context().contains("`allow`"), "{error}");
+    assert!(!error.kind().sentence().contains("shadow"));
+    let outside = policy.check(&path("/opt/x"), Way::Out).unwrap_err();
+    assert!(outside.to_string().contains("`roots`"), "{outside}");
+}
+
+#[test]
+fn options_that_can_never_be_right_are_named() {
+    assert_eq!(PolicyOptions::default().problem(), None);
+    for wrong in ["work", "..", ""] {
+        let options = PolicyOptions {
+            roots: vec![wrong.to_owned()],
+            ..PolicyOptions::default()
+        };
+        assert!(options.problem().is_some(), "{wrong:?}");
+    }
+    let options = PolicyOptions {
+        allow: vec!["a/b".to_owned()],
+        ..PolicyOptions::default()
+    };
+    assert!(options.problem().unwrap().contains("`a/b`"));
+}
+
+#[test]
+fn paths_are_read_as_their_writer_means_them() {
+    let places = Places::from(&probe("/home/u", "/srv/app"));
+    for (raw, expected) in [
+        ("/a//b/", "/a/b"),
+        ("~", "/home/u"),
+        ("~/x y", "/home/u/x y"),
+        ("out/plot.png", "/srv/app/out/plot.png"),
+        ("./a", "/srv/app/a"),
+        ("../b", "/srv/b"),
+        ("~$draft.docx", "/srv/app/~$draft.docx"),
+        ("a\nb", "/srv/app/a\nb"),
+    ] {
+        assert_eq!(expand(raw, &places).unwrap(), path(expected), "{raw}");
+    }
+    for wrong in [&b""[..], b"a\0b"] {
+        let error = expand(wrong, &places).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName);
+    }
+    let homeless = Places {
+        home: None,
+        ..places
+    };
+    assert!(expand("~/x", &homeless).is_err());
+}
+
+#[test]
+fn key_files_are_told_by_their_first_bytes() {
+    let policy = bind(&PolicyOptions::default());
+    let key = b"-----BEGIN RSA PRIVATE KEY-----\nMII";
+    let refused = |name: &str, head: &[u8]| policy.check_head(&path(name), head).is_err();
+    assert!(refused("/tmp/server.pem", key));
+    assert!(refused(
+        "/tmp/SERVER.KEY",
+        b"\xef\xbb\xbf\n-----BEGIN PRIVATE KEY-----"
+    ));
+    assert!(refused(
+        "/tmp/a.key",
+        b"-----BEGIN OPENSSH PRIVATE KEY-----"
+    ));
+    assert!(refused("/tmp/a.key", b"PuTTY-User-Key-File-3: ssh-ed25519"));
+    assert!(!refused("/tmp/ca.pem", b"-----BEGIN CERTIFICATE-----\nMII"));
+    assert!(!refused("/tmp/slides.key", b"PK\x03\x04"));
+    assert!(!refused("/tmp/notes.txt", key));
+    let lifted = PolicyOptions {
+        allow: vec!["server.pem".to_owned()],
+        ..PolicyOptions::default()
+    };
+    assert!(
+        bind(&lifted)
+            .check_head(&path("/tmp/server.pem"), key)
+            .is_ok()
+    );
+}
+
+fn scan(text: &[u8]) -> Option<Finding> {
+    let mut scanner = Scanner::new();
+    scanner.push(text);
+    scanner.finish()
+}
+
+fn secrets() -> Vec<(Vec<u8>, Finding)> {
+    let long = "a1B2c3D4e5".repeat(8);
+    let token = |prefix: &str, issuer| {
+        (
+            format!("{prefix}{long}").into_bytes(),
+            Finding::Token(issuer),
+        )
+    };
+    vec![
+        (b"AKIAABCDEFGHIJ234567".to_vec(), Finding::Token("AWS")),
+        token("ghp_", "GitHub"),
+        token("github_pat_", "GitHub"),
+        token("glpat-", "GitLab"),
+        token("AIza", "Google"),
+        token("sk-ant-api03-", "Anthropic"),
+        token("sk-", "OpenAI"),
+        token("xoxb-", "Slack"),
+        token("12345678:AA", "Telegram"),
+        (
+            b"-----BEGIN EC PRIVATE KEY-----".to_vec(),
+            Finding::PrivateKey,
+        ),
+        (
+            b"-----BEGIN PGP PRIVATE KEY BLOCK-----".to_vec(),
+            Finding::PrivateKey,
+        ),
+    ]
+}
+
+#[test]
+fn tokens_and_keys_are_found_in_text() {
+    for (secret, finding) in secrets() {
+        for around in [
+            ("", ""),
+            ("x = \"", "\"\n"),
+            ("token:", " end"),
+            ("----", "\n"),
+        ] {
+            let text = [around.0.as_bytes(), &secret, around.1.as_bytes()].concat();
+            assert_eq!(scan(&text), Some(finding), "{}", text.escape_ascii());
+        }
+    }
+    let utf16: Vec<u8> = b"ghp_"
+        .iter()
+        .chain(&[b'x'; 40])
+        .flat_map(|byte| [*byte, 0])
+        .collect();
+    assert_eq!(scan(&utf16), Some(Finding::Token("GitHub")));
+}
+
+#[test]
+fn what_only_resembles_a_secret_passes() {
+    for text in [
+        "task-list sk-short ghp_short AKIAshort",
+        "xghp_0123456789012345678901234567890123456789",
+        "-----BEGIN CERTIFICATE-----",
+        "-----BEGIN PUBLIC KEY-----",
+        "PRIVATE KEY",
+        "12:30:45 2026-01-01T10:00:00",
+        "",
+    ] {
+        assert_eq!(scan(text.as_bytes()), None, "{text}");
+    }
+    let mut binary = b"\x01\x02".to_vec();
+    binary.extend_from_slice(b"-----BEGIN PRIVATE KEY-----");
+    assert_eq!(scan(&binary), None);
+}
+
+#[test]
+fn the_policy_decides_what_a_finding_means() {
+    let file = path("/tmp/a.txt");
+    let finding = Some(Finding::PrivateKey);
+    let judged = |content, allow: &[&str]| {
+        let allow = allow.iter().map(|name| (*name).to_owned()).collect();
+        bind(&PolicyOptions {
+            content,
+            allow,
+            ..PolicyOptions::default()
+        })
+        .judge(&file, finding)
+    };
+    assert_eq!(judged(ContentAction::Ignore, &[]), Verdict::Pass);
+    assert_eq!(
+        judged(ContentAction::Warn, &[]),
+        Verdict::Warn(Finding::PrivateKey)
+    );
+    assert_eq!(
+        judged(ContentAction::Block, &[]),
+        Verdict::Block(Finding::PrivateKey)
+    );
+    assert_eq!(judged(ContentAction::Block, &["a.txt"]), Verdict::Pass);
+    let policy = bind(&PolicyOptions::default());
+    assert_eq!(policy.judge(&file, None), Verdict::Pass);
+}
+
+proptest! {
+    #[test]
+    fn a_scan_does_not_depend_on_where_the_pieces_end(
+        before in "[ -~\n]{0,1200}",
+        which in 0_usize..11,
+        after in "[ -~\n]{0,40}",
+        cuts in proptest::collection::vec(1_usize..200, 1..40),
+    ) {
+        let (secret, _) = secrets().swap_remove(which);
+        let text = [before.as_bytes(), b" ", &secret, b" ", after.as_bytes()].concat();
+        let mut scanner = Scanner::new();
+        let mut rest = text.as_slice();
+        for cut in cuts.iter().cycle() {
+            let (piece, later) = rest.split_at((*cut).min(rest.len()));
+            scanner.push(piece);
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let found = scanner.finish();
+        prop_assert_eq!(found, scan(&text));
+        prop_assert!(found.is_some());
+    }
+
+    #[test]
+    fn no_path_escapes_its_root(raw in "[./a-c~]{1,30}") {
+        let places = Places::from(&probe("/home/u", "/srv/app"));
+        let policy = Policy::beneath([path("/srv/app")]);
+        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, Way::Out).is_ok() {
+            prop_assert!(expanded.as_bytes().starts_with(b"/srv/app"));
+            prop_assert!(!expanded.to_text().unwrap().split('/').any(|part| part == ".."));
+        }
+    }
+}

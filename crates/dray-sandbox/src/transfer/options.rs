@@ -1,0 +1,96 @@
+//! What a caller decides about transfers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::policy::Policy;
+
+/// How an engine works, whatever it moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Longest time without a byte before a stream is given up. Default 30 s.
+    pub idle: Duration,
+    /// Longest time for an answer that is no stream, such as `stat`. Default 60 s.
+    pub answer: Duration,
+    /// First pause before a retry; it doubles each time, up to 30 s, and what is waited is random between nothing and
+    /// that. Default 1 s.
+    pub backoff: Duration,
+    /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
+    /// (sandbox-transfer 12).
+    pub digest_before_up_to: u64,
+    /// Existing directory for what must be drained at once. Files there have no name. Default `/tmp`.
+    pub spool_dir: PathBuf,
+    /// Most bytes that one transfer keeps in the spool directory. Default 16 GiB.
+    pub spool_limit: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30),
+            answer: Duration::from_mins(1),
+            backoff: Duration::from_secs(1),
+            digest_before_up_to: 1 << 30,
+            spool_dir: PathBuf::from("/tmp"),
+            spool_limit: 16 << 30,
+        }
+    }
+}
+
+/// What may be read.
+#[derive(Clone, Copy, Debug)]
+pub struct GetOptions<'a> {
+    /// From where.
+    pub policy: &'a Policy,
+    /// How much at most, in bytes.
+    pub max_bytes: u64,
+}
+
+/// What is written, where and how.
+#[derive(Clone, Copy, Debug)]
+pub struct PutOptions<'a> {
+    /// To where.
+    pub policy: &'a Policy,
+    /// What happens when the name is taken by another file.
+    pub collision: Collision,
+    /// Mode bits; set-id and sticky are never set. Usually 0o644.
+    pub mode: u32,
+    /// Names this operation in temp names, so that no two operations share one: ASCII letters and digits, at most 40.
+    pub operation: &'a str,
+    /// Counts who works on the operation, so that a late predecessor never writes our temp file.
+    pub epoch: u64,
+}
+
+/// What happens when a name is taken. The very same file there already is no collision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Collision {
+    /// `report_2.csv`, `report_3.csv`, …
+    #[default]
+    Rename,
+    /// [`ErrorKind::Exists`](crate::ErrorKind::Exists).
+    Fail,
+    /// The other file is replaced.
+    Overwrite,
+}
+
+impl Collision {
+    /// The name used on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rename => "rename",
+            Self::Fail => "fail",
+            Self::Overwrite => "overwrite",
+        }
+    }
+}
+
+/// How much of a directory is listed.
+#[derive(Clone, Copy, Debug)]
+pub struct ListOptions<'a> {
+    /// Of which directories.
+    pub policy: &'a Policy,
+    /// Levels; 1 is the directory itself.
+    pub depth: u32,
+    /// Most entries.
+    pub limit: usize,
+}
