@@ -1429,6 +1429,24 @@ pub struct DeliveryReport {
     /// Switches.
     #[prost(message, optional, tag = "14")]
     pub flags: ::core::option::Option<DeliveryFlags>,
+    /// Tenant, for going on after a wait; empty for callers.
+    #[prost(string, tag = "15")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
+    #[prost(uint64, tag = "16")]
+    pub due_at_ms: u64,
+    /// What it waits for: `rate_limited`, `window_closed` or `queue`; empty for nothing.
+    #[prost(string, tag = "17")]
+    pub waiting: ::prost::alloc::string::String,
+    /// How often it was put back to wait.
+    #[prost(uint32, tag = "18")]
+    pub rounds: u32,
+    /// Unix milliseconds after which it is given up.
+    #[prost(uint64, tag = "19")]
+    pub deadline_ms: u64,
+    /// W3C trace parent of the request, so that what follows a wait is still part of its trace; empty for callers.
+    #[prost(string, tag = "20")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 impl ::prost::Name for DeliveryReport {
 const NAME: &'static str = "DeliveryReport";
@@ -1473,6 +1491,9 @@ pub struct DeliveryStep {
     /// The platform's code of the last failure.
     #[prost(string, tag = "12")]
     pub platform_code: ::prost::alloc::string::String,
+    /// Answers that were lost.
+    #[prost(uint32, tag = "13")]
+    pub lost: u32,
 }
 impl ::prost::Name for DeliveryStep {
 const NAME: &'static str = "DeliveryStep";
@@ -1662,7 +1683,7 @@ impl ::prost::Name for FinishUploadReply {
 const NAME: &'static str = "FinishUploadReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FinishUploadReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FinishUploadReply".into() }}
-/// Event `dray.event.delivery.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the
+/// Event `dray.event.inbound.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the
 /// sandbox, and `Settle` tells of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MessageReceived {
