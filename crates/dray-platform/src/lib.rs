@@ -3,9 +3,12 @@
 //! - [`platform`]: what a platform implements, for the way out and the way in.
 //! - [`http`]: requests to the endpoints of platforms.
 //! - [`delivery`], [`limits`], [`error`]: the words that all share.
+//! - `conformance` (feature `conformance`): the suite that every platform passes.
 //!
 //! What it does not do: it knows no bus, no store and no sandbox.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod delivery;
 pub mod error;
 pub mod http;

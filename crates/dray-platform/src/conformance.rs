@@ -1,0 +1,238 @@
+//! The conformance suite: what every platform does alike, asked of each (platform-delivery 17).
+//!
+//! A platform writes a [`Fixture`] for itself and its double and calls [`run_all`]. Every case writes into a chat of
+//! its own. A case that a platform cannot be asked, for instance because its wire has no rate limits, is reported as
+//! skipped, and the platform's test says which ones it expects, so that nothing is left out silently.
+
+mod bytes;
+mod faults;
+mod order;
+mod places;
+mod report;
+pub mod sample;
+mod text;
+mod watch;
+mod world;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_content::caption::Unit;
+use dray_types::Sha256Digest;
+use futures_util::future::BoxFuture;
+
+pub use report::{Failures, Report, Stop};
+pub use world::World;
+
+use crate::delivery::Target;
+use crate::platform::Platform;
+
+/// A platform and the double that it talks to.
+#[async_trait]
+pub trait Fixture: Debug + Send + Sync {
+    /// The platform under test. The double's limit for plain documents is best above 24 MiB.
+    fn platform(&self) -> Arc<dyn Platform>;
+
+    /// A chat in which nothing was written yet.
+    async fn chat(&self) -> Target;
+
+    /// What a user of that chat sees now, oldest first: one entry per visible message, those of an album each.
+    async fn seen(&self, target: &Target) -> Vec<Seen>;
+
+    /// Makes this happen once. `false` when the wire has no such thing; the case is skipped then.
+    async fn script(&self, fault: Fault) -> bool;
+
+    /// A chat that does not exist. `None` when every address is as good as any other.
+    fn nowhere(&self) -> Option<Target>;
+
+    /// The same platform with credentials that the double refuses. `None` when it has no credentials.
+    fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
+
+    /// The same platform, told of a loopback port where nobody listens. `None` when it needs no network.
+    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>>;
+
+    /// Bytes that the double has read from all its connections until now.
+    fn received(&self) -> u64;
+
+    /// Tokens and keys that no error may show.
+    fn secrets(&self) -> Vec<String>;
+
+    /// What this platform does in its own way.
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+}
+
+/// What the double is told to do, once. "The next visible request" is the one that makes a message appear; "the next
+/// upload" the one that carries the bytes of a file, where that is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next visible request is refused: too much at once, come back after this time (whole seconds).
+    RateLimit(Duration),
+    /// The next visible request is read to its end and answered with a failure of the server. Nothing appears.
+    FailAfterBody,
+    /// The next visible request is carried out, and the connection closed without an answer.
+    LoseAnswer,
+    /// The connection of the next upload is closed after the first bytes of the body.
+    CloseDuringBody,
+    /// The next upload is refused as too large for the chat, whatever its size.
+    TooLarge,
+    /// The next visible request with a file is answered with success, but the answer shows no file.
+    ForgetFiles,
+    /// The next visible request is answered with success and a body that is cut, or is not of the wire.
+    Gibberish,
+}
+
+/// A message as a user sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// What [`crate::Confirmed::message_id`] must be for it.
+    pub message_id: String,
+    /// Text, or caption of the files.
+    pub text: String,
+    /// Its files in order.
+    pub files: Vec<SeenFile>,
+    /// Thread or topic; empty for none.
+    pub thread: String,
+    /// The message it answers; empty for none.
+    pub reply_to: String,
+}
+
+/// A file as a user sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenFile {
+    /// Its name; `None` where the platform shows none (a photo).
+    pub name: Option<String>,
+    /// Bytes that came.
+    pub size: u64,
+    /// Their digest.
+    pub sha256: Sha256Digest,
+}
+
+/// What is asked of a platform. The default is what most do.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about a platform"
+)]
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// What the limits of text are counted in.
+    pub unit: Unit,
+    /// Files without bytes are delivered; otherwise they are refused as `empty` before anything is sent.
+    pub empty_files: bool,
+    /// A failure of the server after the whole request leaves open whether it was carried out. False where such an
+    /// answer is a refusal by the protocol (SMTP).
+    pub failures_are_ambiguous: bool,
+    /// [`Target::thread`] is a place of its own that the double shows in [`Seen::thread`]; the value is one that the
+    /// double knows in every chat.
+    pub thread: Option<&'static str>,
+    /// [`Target::reply_to`] is shown in [`Seen::reply_to`].
+    pub replies: bool,
+    /// Texts go to people, and mass mentions in them would call these. False where programs read them.
+    pub people: bool,
+}
+
+impl Default for Traits {
+    fn default() -> Self {
+        Self {
+            unit: Unit::Chars,
+            empty_files: false,
+            failures_are_ambiguous: true,
+            thread: None,
+            replies: true,
+            people: true,
+        }
+    }
+}
+
+/// One case.
+pub type Case = for<'a> fn(&'a World<'a>) -> BoxFuture<'a, Result<(), Stop>>;
+
+macro_rules! cases {
+    ($($module:ident :: $name:ident,)*) => {
+        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+    };
+}
+
+/// Every case by its name, in the order in which [`run_all`] asks them.
+pub const CASES: &[(&str, Case)] = cases![
+    bytes::every_kind_arrives_byte_for_byte,
+    bytes::every_kind_arrives_as_a_document,
+    bytes::a_voice_message_arrives,
+    bytes::one_byte_and_odd_sizes_arrive,
+    bytes::what_the_platform_confirms_is_what_came,
+    bytes::a_known_file_id_saves_the_upload,
+    bytes::an_empty_file_is_explained_or_delivered,
+    bytes::names_arrive_and_break_nothing,
+    bytes::a_large_file_is_not_held_in_memory,
+    bytes::the_bytes_on_the_way_are_told,
+    text::a_text_alone_arrives,
+    text::a_short_text_comes_with_the_file_or_before_it,
+    text::a_long_text_comes_whole_and_before_the_file,
+    text::a_text_of_exactly_the_limit_arrives,
+    text::text_is_shown_as_it_was_written,
+    text::mass_mentions_call_nobody,
+    order::every_file_is_planned_once,
+    order::files_of_a_kind_keep_their_order,
+    order::more_pictures_than_one_message_takes_arrive,
+    order::what_is_too_large_is_left_out_and_the_rest_arrives,
+    order::two_deliveries_are_shown_twice,
+    places::a_thread_is_kept,
+    places::a_reply_is_kept,
+    places::a_chat_that_does_not_exist_is_not_found,
+    places::wrong_credentials_are_told,
+    places::nobody_there_is_passing_and_nothing_was_sent,
+    faults::a_rate_limit_is_told_exactly,
+    faults::a_failure_after_the_body_is_ambiguous,
+    faults::a_lost_answer_is_ambiguous_and_never_shown_twice,
+    faults::a_connection_closed_in_the_body_sent_nothing,
+    faults::a_refusal_for_size_is_told,
+    faults::a_success_without_the_file_is_no_delivery,
+    faults::an_answer_that_cannot_be_read_is_no_delivery,
+    faults::bytes_that_cannot_be_read_show_nothing,
+    faults::bytes_that_end_early_show_nothing,
+];
+
+/// Failure detection: no case may wait for ever.
+const LONGEST_CASE: Duration = Duration::from_mins(2);
+
+/// Asks every case.
+///
+/// # Errors
+///
+/// All cases that failed, by name, with the place and the reason.
+pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
+    run(fixture, CASES).await
+}
+
+/// Asks some cases.
+///
+/// # Errors
+///
+/// As [`run_all`].
+pub async fn run(
+    fixture: &dyn Fixture,
+    cases: &[(&'static str, Case)],
+) -> Result<Report, Failures> {
+    let mut report = Report::default();
+    let mut failures = Failures::default();
+    for (name, case) in cases {
+        let asked = async {
+            let world = World::open(fixture).await;
+            case(&world).await
+        };
+        match tokio::time::timeout(LONGEST_CASE, asked).await {
+            Ok(Ok(())) => report.passed.push(name),
+            Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
+            Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),
+            Err(_) => failures.0.push((name, "it never ended".to_owned())),
+        }
+    }
+    if failures.0.is_empty() {
+        Ok(report)
+    } else {
+        Err(failures)
+    }
+}

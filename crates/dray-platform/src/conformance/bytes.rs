@@ -1,0 +1,234 @@
+//! Bytes out, the same bytes at the user's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::{Either, select};
+
+use super::report::{equal, holds, refused};
+use super::watch::{Counter, Metered};
+use super::{Stop, World, sample};
+use crate::delivery::{Flags, OutgoingFile, Source};
+use crate::error::{ErrorKind, Moment};
+use crate::platform::Delivery;
+
+/// Memory that one upload may take, whatever its size (R-18).
+const MEMORY: u64 = 16 << 20;
+
+/// A size at which an upload in memory shows.
+const LARGE: u64 = 48 << 20;
+
+async fn alone(world: &World<'_>, file: OutgoingFile, flags: Flags) -> Result<(), Stop> {
+    let world = world.anew().await;
+    let name = file.name.clone();
+    let delivery = Delivery {
+        flags,
+        ..world.delivery("", vec![file])
+    };
+    world
+        .arrives(&delivery)
+        .await
+        .map(|_| ())
+        .map_err(|stop| about(&name, stop))
+}
+
+/// Says which file it was.
+fn about(name: &str, stop: Stop) -> Stop {
+    match stop {
+        Stop::Fail(why) => Stop::Fail(format!("{name:?}: {why}")),
+        skip @ Stop::Skip(_) => skip,
+    }
+}
+
+pub(super) async fn every_kind_arrives_byte_for_byte(world: &World<'_>) -> Result<(), Stop> {
+    for file in sample::every_kind() {
+        alone(world, file, Flags::default()).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn every_kind_arrives_as_a_document(world: &World<'_>) -> Result<(), Stop> {
+    let flags = Flags {
+        as_document: true,
+        ..Flags::default()
+    };
+    for file in sample::every_kind() {
+        let delivery = Delivery {
+            flags,
+            ..world.delivery("", vec![file.clone()])
+        };
+        for step in world.plan(&delivery).await? {
+            holds(
+                !step.lossy,
+                format_args!(
+                    "{} as a document is promised to be exact: {step:?}",
+                    file.name
+                ),
+            )?;
+        }
+        alone(world, file, flags).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_voice_message_arrives(world: &World<'_>) -> Result<(), Stop> {
+    let flags = Flags {
+        as_voice: true,
+        ..Flags::default()
+    };
+    for file in [
+        sample::opus("speech.ogg"),
+        sample::mp3("song.mp3"),
+        sample::png("picture.png", 64, 64, 1),
+    ] {
+        alone(world, file, flags).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn one_byte_and_odd_sizes_arrive(world: &World<'_>) -> Result<(), Stop> {
+    for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
+        alone(world, sample::binary("data.bin", size), Flags::default()).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn what_the_platform_confirms_is_what_came(world: &World<'_>) -> Result<(), Stop> {
+    let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
+    for confirmed in world.arrives(&delivery).await? {
+        equal("confirmed file", confirmed.file, Some(0))?;
+        holds(!confirmed.route.is_empty(), "the route is told")?;
+        if let Some(size) = confirmed.size {
+            equal("confirmed bytes", size, 70_000)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_known_file_id_saves_the_upload(world: &World<'_>) -> Result<(), Stop> {
+    let delivery = world.delivery("", vec![sample::binary("data.bin", 70_000)]);
+    let confirmed = world.arrives(&delivery).await?;
+    let id = confirmed.into_iter().map(|file| file.file_id).next();
+    let Some(id) = id.filter(|id| !id.is_empty()) else {
+        return Err(Stop::Skip("this platform gives no file ids"));
+    };
+    let world = world.anew().await;
+    let (mut again, read) = metered(sample::binary("data.bin", 70_000));
+    again.file_id = Some(id);
+    world.arrives(&world.delivery("", vec![again])).await?;
+    equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
+
+    let world = world.anew().await;
+    let mut stale = sample::binary("data.bin", 70_000);
+    stale.file_id = Some("nobody-knows-this".to_owned());
+    let delivery = world.delivery("", vec![stale]);
+    let step = world.only_step(&delivery).await?;
+    let result = world.attempt(&delivery, &step, &world.key()).await?;
+    refused(result, ErrorKind::StaleFileId, Moment::NotSent)?;
+    world.nothing_is_seen().await
+}
+
+pub(super) async fn an_empty_file_is_explained_or_delivered(world: &World<'_>) -> Result<(), Stop> {
+    let delivery = world.delivery("", vec![sample::file("empty.txt", "")]);
+    if world.traits.empty_files {
+        return world.arrives(&delivery).await.map(|_| ());
+    }
+    let before = world.fixture.received();
+    let step = world.only_step(&delivery).await?;
+    let result = world.attempt(&delivery, &step, &world.key()).await?;
+    refused(result, ErrorKind::Empty, Moment::NotSent)?;
+    equal("bytes that left", world.fixture.received() - before, 0)?;
+    world.nothing_is_seen().await
+}
+
+pub(super) async fn names_arrive_and_break_nothing(world: &World<'_>) -> Result<(), Stop> {
+    for name in [
+        "plain.bin",
+        "два слова.bin",
+        "报告 📄.bin",
+        "a;b=c, d'e&f%41.bin",
+        "quo\"ted.bin",
+        "back\\slash.bin",
+        "line\r\nContent-Type: text/html\r\n\r\nbreak.bin",
+        "no-extension",
+    ] {
+        let world = world.anew().await;
+        let delivery = world.delivery("", vec![sample::binary(name, 300)]);
+        world
+            .arrives(&delivery)
+            .await
+            .map_err(|stop| about(name, stop))?;
+        for shown in world
+            .seen_files()
+            .await
+            .into_iter()
+            .filter_map(|file| file.name)
+        {
+            holds(
+                !shown.contains(['\r', '\n']),
+                format_args!("{shown:?} has more than one line"),
+            )?;
+            // How these are written inside quotes differs; that they break nothing was asked above.
+            if !name.contains(['"', '\\', '\n', '%']) {
+                equal("name", shown.as_str(), name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn metered(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
+    let read = Arc::<AtomicU64>::default();
+    let source: Arc<dyn Source> = Arc::new(Metered {
+        inner: Arc::clone(&file.source),
+        read: Arc::clone(&read),
+    });
+    file.source = source;
+    (file, read)
+}
+
+pub(super) async fn a_large_file_is_not_held_in_memory(world: &World<'_>) -> Result<(), Stop> {
+    let size = LARGE.min(world.limits().await?.of("document"));
+    if size <= MEMORY + (MEMORY / 4) {
+        return Err(Stop::Skip("this platform takes no file that large"));
+    }
+    let size = usize::try_from(size).map_err(Stop::fail)?;
+    let (file, read) = metered(sample::binary("large.bin", size));
+    let delivery = world.delivery("", vec![file]);
+    let before = world.fixture.received();
+    let most = AtomicU64::new(0);
+    let watching = std::pin::pin!(async {
+        loop {
+            let gone = world.fixture.received() - before;
+            let held = read.load(Ordering::SeqCst).saturating_sub(gone);
+            most.fetch_max(held, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+        }
+    });
+    let sending = std::pin::pin!(world.arrives(&delivery));
+    match select(sending, watching).await {
+        Either::Left((result, _)) => result.map(|_| ())?,
+        Either::Right(((), _)) => {}
+    }
+    let most = most.load(Ordering::SeqCst);
+    holds(
+        most <= MEMORY,
+        format_args!("{most} bytes of {size} were read and had not arrived"),
+    )
+}
+
+pub(super) async fn the_bytes_on_the_way_are_told(world: &World<'_>) -> Result<(), Stop> {
+    const SIZE: usize = 900_000;
+    let delivery = world.delivery("", vec![sample::binary("data.bin", SIZE)]);
+    let step = world.only_step(&delivery).await?;
+    let counter = Counter::default();
+    world
+        .counted(&delivery, &step, &world.key(), &counter)
+        .await??;
+    let total = usize::try_from(counter.total()).map_err(Stop::fail)?;
+    // What is around the bytes may be counted too, and so may their encoding for mail.
+    holds(
+        (SIZE..SIZE * 3 / 2).contains(&total),
+        format_args!("{total} bytes were told for {SIZE}"),
+    )
+}

@@ -1,0 +1,117 @@
+//! Several files.
+
+use super::report::{equal, holds};
+use super::{SeenFile, Stop, World, sample};
+use crate::delivery::OutgoingFile;
+
+/// The digests of those files of `seen` that are among `files`, in the order seen.
+fn order_of(seen: &[SeenFile], files: &[OutgoingFile]) -> Vec<String> {
+    seen.iter()
+        .filter(|seen| files.iter().any(|file| file.sha256 == seen.sha256))
+        .map(|seen| seen.sha256.to_hex())
+        .collect()
+}
+
+fn digests(files: &[OutgoingFile]) -> Vec<String> {
+    files.iter().map(|file| file.sha256.to_hex()).collect()
+}
+
+fn pictures(count: u64) -> Vec<OutgoingFile> {
+    (0..count)
+        .map(|number| sample::png(&format!("{number}.png"), 64, 64, number))
+        .collect()
+}
+
+fn documents(count: usize) -> Vec<OutgoingFile> {
+    (0..count)
+        .map(|number| sample::binary(&format!("{number}.bin"), 100 + number))
+        .collect()
+}
+
+pub(super) async fn every_file_is_planned_once(world: &World<'_>) -> Result<(), Stop> {
+    let limits = world.limits().await?;
+    for message in ["", "words"] {
+        let mut files = sample::every_kind();
+        files.extend(sample::every_kind());
+        let count = files.len();
+        let delivery = world.delivery(message, files);
+        let steps = world.platform.plan(&delivery, &limits);
+        let mut planned: Vec<usize> = steps.iter().flat_map(|step| step.files.clone()).collect();
+        planned.sort_unstable();
+        equal("files", planned, (0..count).collect::<Vec<_>>())?;
+        for step in &steps {
+            holds(
+                step.files.len() <= limits.per_message,
+                format_args!("too many files in {step:?}"),
+            )?;
+        }
+        let texts = steps.iter().filter(|step| !step.text.is_empty()).count();
+        equal("texts", texts, usize::from(!message.is_empty()))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn files_of_a_kind_keep_their_order(world: &World<'_>) -> Result<(), Stop> {
+    let (pictures, documents) = (pictures(3), documents(3));
+    let songs = vec![
+        sample::mp3("b.mp3"),
+        sample::file(
+            "a.mp3",
+            b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64second".as_slice(),
+        ),
+    ];
+    let mut files = Vec::new();
+    for index in 0..3 {
+        files.extend(documents.get(index).cloned());
+        files.extend(pictures.get(index).cloned());
+        files.extend(songs.get(index).cloned());
+    }
+    world.arrives(&world.delivery("words", files)).await?;
+    let seen = world.seen_files().await;
+    for group in [&pictures, &documents, &songs] {
+        equal("order", order_of(&seen, group), digests(group))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn more_pictures_than_one_message_takes_arrive(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    for count in [2, 10, 11, 23] {
+        let world = world.anew().await;
+        let pictures = pictures(count);
+        let delivery = world.delivery("words", pictures.clone());
+        world.arrives(&delivery).await?;
+        let seen = world.seen_files().await;
+        equal("order", order_of(&seen, &pictures), digests(&pictures))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    let limits = world.limits().await?.at_most(1000);
+    let files = vec![
+        sample::binary("small.bin", 1000),
+        sample::binary("large.bin", 1001),
+        sample::png("small.png", 64, 64, 1),
+    ];
+    let delivery = world.delivery("words", files.clone());
+    let steps = world.platform.plan(&delivery, &limits);
+    let mut planned: Vec<usize> = steps.iter().flat_map(|step| step.files.clone()).collect();
+    planned.sort_unstable();
+    equal("files", planned, vec![0, 2])?;
+    for step in &steps {
+        world.attempt(&delivery, step, &world.key()).await??;
+    }
+    let seen = world.seen_files().await;
+    equal("files seen", order_of(&seen, &files).len(), 2)
+}
+
+pub(super) async fn two_deliveries_are_shown_twice(world: &World<'_>) -> Result<(), Stop> {
+    let delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
+    world.deliver(&delivery).await?;
+    world.deliver(&delivery).await?;
+    equal("files seen", world.seen_files().await.len(), 2)
+}

@@ -1,0 +1,94 @@
+//! Where messages go, and who may write there.
+
+use super::report::{equal, holds, refused};
+use super::{Stop, World, sample};
+use crate::delivery::Target;
+use crate::error::{ErrorKind, Moment};
+
+pub(super) async fn a_thread_is_kept(world: &World<'_>) -> Result<(), Stop> {
+    let Some(thread) = world.traits.thread else {
+        return Err(Stop::Skip("this platform has no threads"));
+    };
+    let mut delivery = world.delivery("words", vec![sample::binary("data.bin", 100)]);
+    thread.clone_into(&mut delivery.target.thread);
+    world.arrives(&delivery).await?;
+    for message in world.seen().await {
+        equal("thread", message.thread.as_str(), thread)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_reply_is_kept(world: &World<'_>) -> Result<(), Stop> {
+    if !world.traits.replies {
+        return Err(Stop::Skip("this platform has no replies"));
+    }
+    world.deliver(&world.delivery("first", Vec::new())).await?;
+    let Some(first) = world.seen().await.into_iter().next() else {
+        return Err(Stop::fail("nothing is seen"));
+    };
+    let mut delivery = world.delivery("", vec![sample::binary("data.bin", 100)]);
+    delivery.target.reply_to.clone_from(&first.message_id);
+    world.arrives(&delivery).await?;
+    let answers = world.seen().await.split_off(1);
+    holds(!answers.is_empty(), "the answer is seen")?;
+    for message in answers {
+        equal(
+            "reply",
+            message.reply_to.as_str(),
+            first.message_id.as_str(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Sends a text and a file there, which must both be refused in this way.
+async fn refuses(world: &World<'_>, target: &Target, kind: ErrorKind) -> Result<(), Stop> {
+    for (message, files) in [
+        ("words", Vec::new()),
+        ("", vec![sample::binary("data.bin", 100)]),
+    ] {
+        let mut delivery = world.delivery(message, files);
+        delivery.target = target.clone();
+        let limits = match world.platform.limits(target).await {
+            Ok(limits) => limits,
+            Err(error) => {
+                refused(Err::<(), _>(error), kind, Moment::NotSent)?;
+                continue;
+            }
+        };
+        let steps = world.platform.plan(&delivery, &limits);
+        let Some(step) = steps.first() else {
+            return Err(Stop::fail("no step"));
+        };
+        let result = world.attempt(&delivery, step, &world.key()).await?;
+        refused(result, kind, Moment::NotSent)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_chat_that_does_not_exist_is_not_found(world: &World<'_>) -> Result<(), Stop> {
+    let Some(nowhere) = world.fixture.nowhere() else {
+        return Err(Stop::Skip("every address is as good as another"));
+    };
+    refuses(world, &nowhere, ErrorKind::NotFound).await
+}
+
+pub(super) async fn wrong_credentials_are_told(world: &World<'_>) -> Result<(), Stop> {
+    let Some(platform) = world.fixture.with_wrong_credentials() else {
+        return Err(Stop::Skip("this platform has no credentials"));
+    };
+    let other = world.with(platform, world.target.clone());
+    refuses(&other, &world.target, ErrorKind::Auth).await?;
+    world.nothing_is_seen().await
+}
+
+pub(super) async fn nobody_there_is_passing_and_nothing_was_sent(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    let Some(platform) = world.fixture.with_nobody_there() else {
+        return Err(Stop::Skip("this platform needs no network"));
+    };
+    let other = world.with(platform, world.target.clone());
+    refuses(&other, &world.target, ErrorKind::Transient).await?;
+    world.nothing_is_seen().await
+}

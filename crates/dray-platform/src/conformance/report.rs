@@ -1,0 +1,124 @@
+//! What came out.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::Location;
+
+use crate::error::{Error, ErrorKind, Moment};
+
+/// Why a case ended early.
+#[derive(Debug)]
+pub enum Stop {
+    /// It cannot be asked of this platform.
+    Skip(&'static str),
+    /// The platform did something else than it must.
+    Fail(String),
+}
+
+impl Stop {
+    /// A failure at the caller's line.
+    #[track_caller]
+    pub fn fail(why: impl fmt::Display) -> Self {
+        let place = Location::caller();
+        Self::Fail(format!("{}:{}: {why}", place.file(), place.line()))
+    }
+}
+
+impl From<Error> for Stop {
+    #[track_caller]
+    fn from(error: Error) -> Self {
+        Self::fail(format_args!("unexpected error {}", chain(&error)))
+    }
+}
+
+/// An error with its causes.
+pub(super) fn chain(error: &Error) -> String {
+    let mut text = format!("{:?} {error}", error.moment());
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+/// Fails unless `result` is an error of this kind and moment; gives it back.
+#[track_caller]
+pub(super) fn refused<T>(
+    result: Result<T, Error>,
+    kind: ErrorKind,
+    moment: Moment,
+) -> Result<Error, Stop> {
+    match result {
+        Ok(_) => Err(Stop::fail(format_args!(
+            "no error, wanted {moment:?} {kind}"
+        ))),
+        Err(error) if error.kind() == kind && error.moment() == moment => Ok(error),
+        Err(error) => Err(Stop::fail(format_args!(
+            "{}, wanted {moment:?} {kind}",
+            chain(&error)
+        ))),
+    }
+}
+
+/// Fails unless both are equal.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers compare what they have just made"
+)]
+#[track_caller]
+pub(super) fn equal<T: PartialEq + fmt::Debug>(
+    what: &str,
+    found: T,
+    wanted: T,
+) -> Result<(), Stop> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Stop::fail(format_args!(
+        "{what}: found {found:?}, wanted {wanted:?}"
+    )))
+}
+
+/// Fails unless it holds.
+#[track_caller]
+pub(super) fn holds(condition: bool, why: impl fmt::Display) -> Result<(), Stop> {
+    if condition {
+        Ok(())
+    } else {
+        Err(Stop::fail(why))
+    }
+}
+
+/// What was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Cases that passed.
+    pub passed: Vec<&'static str>,
+    /// Cases that could not be asked.
+    pub skipped: Vec<&'static str>,
+}
+
+/// Cases that failed, with the reason.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Failures(pub Vec<(&'static str, String)>);
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} cases failed:", self.0.len())?;
+        for (name, why) in &self.0 {
+            writeln!(f, "  {name}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Readable where a test unwraps it.
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl StdError for Failures {}

@@ -1,0 +1,205 @@
+//! Files of every kind, as small as their formats allow, and ways in which reading one goes wrong.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_content::kind::{HEAD, detect};
+use dray_types::Sha256Digest;
+use futures_util::{StreamExt as _, stream};
+
+use crate::delivery::{ByteStream, OutgoingFile, Source};
+use crate::error::{Error, ErrorKind};
+
+/// Bytes per piece of a stream.
+const PIECE: usize = 64 * 1024;
+
+/// Bytes in memory.
+#[derive(Clone, Debug)]
+pub struct Memory(pub Bytes);
+
+#[async_trait]
+impl Source for Memory {
+    async fn open(&self) -> Result<ByteStream, Error> {
+        Ok(pieces(self.0.clone()))
+    }
+}
+
+fn pieces(bytes: Bytes) -> ByteStream {
+    stream::unfold(bytes, |mut rest| async move {
+        let piece = rest.split_to(rest.len().min(PIECE));
+        (!piece.is_empty()).then_some((Ok(piece), rest))
+    })
+    .boxed()
+}
+
+/// Bytes of which only the first so many can be read; then reading fails, or just ends.
+#[derive(Clone, Debug)]
+struct Broken {
+    bytes: Bytes,
+    fails: bool,
+}
+
+#[async_trait]
+impl Source for Broken {
+    async fn open(&self) -> Result<ByteStream, Error> {
+        let end = self
+            .fails
+            .then(|| Err(Error::new(ErrorKind::Source, "the stored bytes are gone")));
+        Ok(pieces(self.bytes.clone()).chain(stream::iter(end)).boxed())
+    }
+}
+
+/// A file of these bytes.
+pub fn file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
+    let bytes = bytes.into();
+    let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
+    OutgoingFile {
+        name: name.to_owned(),
+        size,
+        sha256: Sha256Digest::of(&bytes),
+        detected: detect(head, name, size),
+        source: Arc::new(Memory(bytes)),
+        file_id: None,
+    }
+}
+
+/// A binary file of this size whose bytes tell where they belong.
+pub fn binary(name: &str, size: usize) -> OutgoingFile {
+    file(name, patterned(size))
+}
+
+/// Bytes in which no piece looks like another.
+pub fn patterned(size: usize) -> Vec<u8> {
+    let numbers = (0_u64..).flat_map(|number| {
+        (number ^ 0x9E37_79B9_7F4A_7C15)
+            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
+            .to_le_bytes()
+    });
+    [0, 0xFF, 0xFE]
+        .into_iter()
+        .chain(numbers)
+        .take(size)
+        .collect()
+}
+
+/// A file of which only the first `readable` bytes can be read; then reading fails.
+pub fn failing(name: &str, size: usize, readable: usize) -> OutgoingFile {
+    broken(name, size, readable, true)
+}
+
+/// A file whose stream ends without an error after `readable` of its `size` bytes.
+pub fn short(name: &str, size: usize, readable: usize) -> OutgoingFile {
+    broken(name, size, readable, false)
+}
+
+fn broken(name: &str, size: usize, readable: usize, fails: bool) -> OutgoingFile {
+    let bytes = patterned(size);
+    let readable = Bytes::copy_from_slice(bytes.get(..readable).unwrap_or_default());
+    OutgoingFile {
+        source: Arc::new(Broken {
+            bytes: readable,
+            fails,
+        }),
+        ..file(name, bytes)
+    }
+}
+
+/// A PNG of this width and height; `salt` makes it another file.
+pub fn png(name: &str, width: u32, height: u32, salt: u64) -> OutgoingFile {
+    let mut bytes = b"\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR".to_vec();
+    bytes.extend(width.to_be_bytes());
+    bytes.extend(height.to_be_bytes());
+    bytes.extend(b"\x08\x02\0\0\0");
+    bytes.extend(salt.to_le_bytes());
+    file(name, bytes)
+}
+
+/// A JPEG of 640 × 480; `salt` makes it another file.
+pub fn jpeg(name: &str, salt: u64) -> OutgoingFile {
+    let mut bytes = b"\xFF\xD8\xFF\xE0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0".to_vec();
+    bytes.extend(b"\xFF\xC0\0\x11\x08\x01\xE0\x02\x80\x03\x01\x22\0\x02\x11\x01\x03\x11\x01");
+    bytes.extend(salt.to_le_bytes());
+    bytes.extend(b"\xFF\xD9");
+    file(name, bytes)
+}
+
+/// An animated GIF.
+pub fn gif(name: &str) -> OutgoingFile {
+    let mut bytes = b"GIF89a\x10\0\x10\0\0\0\0\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0".to_vec();
+    bytes.extend(b"\x2C\0\0\0\0\x10\0\x10\0\0\x02\x02\x44\x01\0\x3B");
+    file(name, bytes)
+}
+
+/// A still WebP.
+pub fn webp(name: &str) -> OutgoingFile {
+    let mut bytes = b"RIFF\x1A\0\0\0WEBPVP8X\x0A\0\0\0\0\0\0\0".to_vec();
+    bytes.extend(b"\x7F\x02\0\xDF\x01\0");
+    file(name, bytes)
+}
+
+/// An MP4 with H.264.
+pub fn mp4(name: &str) -> OutgoingFile {
+    let mut bytes = b"\0\0\0\x18ftypisom\0\0\0\0isomavc1".to_vec();
+    bytes.extend(b"\0\0\0\x20stsd\0\0\0\0\0\0\0\x01\0\0\0\x10avc1\0\0\0\0\0\0\0\0");
+    file(name, bytes)
+}
+
+/// An MP3.
+pub fn mp3(name: &str) -> OutgoingFile {
+    file(
+        name,
+        b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64\0\0\0\0".as_slice(),
+    )
+}
+
+/// MPEG-4 audio.
+pub fn m4a(name: &str) -> OutgoingFile {
+    file(name, b"\0\0\0\x14ftypM4A \0\0\0\0isom".as_slice())
+}
+
+/// Opus in Ogg, one channel.
+pub fn opus(name: &str) -> OutgoingFile {
+    let mut bytes = b"OggS\0\x02\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\x01\x13".to_vec();
+    bytes.extend(b"OpusHead\x01\x01\0\0\x80\xBB\0\0\0\0\0");
+    file(name, bytes)
+}
+
+/// One file of every kind that platforms treat in a way of its own.
+pub fn every_kind() -> Vec<OutgoingFile> {
+    vec![
+        png("picture.png", 640, 480, 1),
+        jpeg("photo.jpg", 1),
+        png("banner.png", 9_000, 90, 1),
+        gif("moving.gif"),
+        webp("still.webp"),
+        mp4("film.mp4"),
+        file(
+            "film.mkv",
+            b"\x1A\x45\xDF\xA3\x8B\x42\x82\x88matroska".as_slice(),
+        ),
+        mp3("song.mp3"),
+        m4a("song.m4a"),
+        opus("speech.ogg"),
+        file(
+            "sound.wav",
+            b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0".as_slice(),
+        ),
+        file("report.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".as_slice()),
+        file(
+            "bundle.zip",
+            b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(),
+        ),
+        file("drawing.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
+        file("page.html", "<!doctype html><title>t</title>"),
+        file("notes.md", "# Notes\n\nNothing yet.\n"),
+        file("table.csv", "a,b\n1,2\n"),
+        file("no-extension", "just text\n"),
+        file(
+            "program.png",
+            b"\x7FELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".as_slice(),
+        ),
+        binary("data.bin", 100_000),
+    ]
+}

@@ -1,0 +1,48 @@
+//! What can be watched while a file is on its way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+
+use crate::delivery::{ByteStream, Source};
+use crate::error::Error;
+use crate::platform::Progress;
+
+/// Counts what a platform says has left.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn total(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Progress for Counter {
+    fn sent(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::SeqCst);
+    }
+}
+
+/// A source that counts what was read of it.
+#[derive(Debug)]
+pub(super) struct Metered {
+    pub(super) inner: Arc<dyn Source>,
+    pub(super) read: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Source for Metered {
+    async fn open(&self) -> Result<ByteStream, Error> {
+        let read = Arc::clone(&self.read);
+        let counted = self.inner.open().await?.inspect(move |piece| {
+            if let Ok(piece) = piece {
+                let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                read.fetch_add(length, Ordering::SeqCst);
+            }
+        });
+        Ok(counted.boxed())
+    }
+}

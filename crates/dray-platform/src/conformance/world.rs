@@ -1,0 +1,231 @@
+//! What a case works with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dray_types::Sha256Digest;
+
+use super::report::{chain, equal, holds};
+use super::watch::Counter;
+use super::{Fault, Fixture, Seen, SeenFile, Stop, Traits};
+use crate::delivery::{Confirmed, Flags, OutgoingFile, Step, Target};
+use crate::error::{Error, Moment};
+use crate::limits::Limits;
+use crate::platform::{Delivery, Platform, Send};
+
+/// Ways tried for one step when the platform refuses it as it is.
+const WAYS: usize = 4;
+
+/// Platform and chat of one case.
+#[derive(Debug)]
+pub struct World<'f> {
+    /// Who made the platform.
+    pub fixture: &'f dyn Fixture,
+    /// The platform under test.
+    pub platform: Arc<dyn Platform>,
+    /// The chat of this case; nothing was written there before it.
+    pub target: Target,
+    /// What may be asked.
+    pub traits: Traits,
+    keys: AtomicU64,
+}
+
+impl<'f> World<'f> {
+    /// Takes a new chat.
+    pub async fn open(fixture: &'f dyn Fixture) -> Self {
+        Self {
+            fixture,
+            platform: fixture.platform(),
+            target: fixture.chat().await,
+            traits: fixture.traits(),
+            keys: AtomicU64::new(0),
+        }
+    }
+
+    /// The same in another new chat.
+    pub(super) async fn anew(&self) -> Self {
+        Self::open(self.fixture).await
+    }
+
+    /// The same with another platform and chat.
+    pub(super) fn with(&self, platform: Arc<dyn Platform>, target: Target) -> Self {
+        Self {
+            fixture: self.fixture,
+            platform,
+            target,
+            traits: self.traits,
+            keys: AtomicU64::new(0),
+        }
+    }
+
+    /// A delivery to the chat.
+    pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> Delivery {
+        Delivery {
+            target: self.target.clone(),
+            message: message.to_owned(),
+            files,
+            flags: Flags::default(),
+        }
+    }
+
+    /// The limits of the chat.
+    pub(super) async fn limits(&self) -> Result<Limits, Stop> {
+        Ok(self.platform.limits(&self.target).await?)
+    }
+
+    /// The steps of a delivery by the limits of the chat.
+    pub(super) async fn plan(&self, delivery: &Delivery) -> Result<Vec<Step>, Stop> {
+        Ok(self.platform.plan(delivery, &self.limits().await?))
+    }
+
+    /// The only step of a delivery.
+    pub(super) async fn only_step(&self, delivery: &Delivery) -> Result<Step, Stop> {
+        let mut steps = self.plan(delivery).await?;
+        equal("steps", steps.len(), 1)?;
+        steps.pop().ok_or_else(|| Stop::fail("no step"))
+    }
+
+    /// A key that no other step has.
+    pub(super) fn key(&self) -> String {
+        let number = self.keys.fetch_add(1, Ordering::SeqCst);
+        let seed = format!("{} {number}", self.target);
+        let mut key = Sha256Digest::of(seed.as_bytes()).to_hex();
+        key.truncate(22);
+        key
+    }
+
+    /// Makes a fault happen, or skips the case.
+    pub(super) async fn script(&self, fault: Fault) -> Result<(), Stop> {
+        if self.fixture.script(fault).await {
+            return Ok(());
+        }
+        Err(Stop::Skip("the wire of this platform has no such thing"))
+    }
+
+    /// One try of one step: what is prepared, then what is seen. Fails the case when an error shows a secret.
+    pub(super) async fn attempt(
+        &self,
+        delivery: &Delivery,
+        step: &Step,
+        key: &str,
+    ) -> Result<Result<Vec<Confirmed>, Error>, Stop> {
+        self.counted(delivery, step, key, &Counter::default()).await
+    }
+
+    /// As [`Self::attempt`], and what left is counted.
+    pub(super) async fn counted(
+        &self,
+        delivery: &Delivery,
+        step: &Step,
+        key: &str,
+        counter: &Counter,
+    ) -> Result<Result<Vec<Confirmed>, Error>, Stop> {
+        let send = |prepared| Send {
+            delivery,
+            step,
+            prepared,
+            key,
+        };
+        let result = match self.platform.prepare(send(""), counter).await {
+            Ok(prepared) => self.platform.send(send(&prepared), counter).await,
+            Err(error) => {
+                equal(
+                    "nothing that is prepared is seen",
+                    error.moment(),
+                    Moment::NotSent,
+                )?;
+                Err(error)
+            }
+        };
+        if let Err(error) = &result {
+            let shown = format!("{error} {error:?} {}", chain(error));
+            for secret in self.fixture.secrets() {
+                holds(
+                    !shown.contains(&secret),
+                    format_args!("an error shows a secret: {shown}"),
+                )?;
+            }
+        }
+        Ok(result)
+    }
+
+    /// Plans and sends everything, other ways included, and checks that each file was confirmed once.
+    pub(super) async fn deliver(
+        &self,
+        delivery: &Delivery,
+    ) -> Result<Vec<(Step, Vec<Confirmed>)>, Stop> {
+        let mut done = Vec::new();
+        for step in self.plan(delivery).await? {
+            let confirmed = self.one(delivery, &step).await?;
+            done.push((step, confirmed));
+        }
+        for index in 0..delivery.files.len() {
+            let times = done
+                .iter()
+                .flat_map(|(_, confirmed)| confirmed)
+                .filter(|confirmed| confirmed.file == Some(index))
+                .count();
+            equal("confirmations of a file", times, 1)?;
+        }
+        Ok(done)
+    }
+
+    async fn one(&self, delivery: &Delivery, step: &Step) -> Result<Vec<Confirmed>, Stop> {
+        let mut step = step.clone();
+        let key = self.key();
+        for _ in 0..WAYS {
+            match self.attempt(delivery, &step, &key).await? {
+                Ok(confirmed) => return Ok(confirmed),
+                Err(error) => match self.platform.fallback(delivery, &step, &error) {
+                    Some(other) if error.moment() == Moment::NotSent => step = other,
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+        Err(Stop::fail(format_args!("no way led anywhere: {step:?}")))
+    }
+
+    /// What the user of the chat sees.
+    pub(super) async fn seen(&self) -> Vec<Seen> {
+        self.fixture.seen(&self.target).await
+    }
+
+    /// The files that the user of the chat sees, in order.
+    pub(super) async fn seen_files(&self) -> Vec<SeenFile> {
+        let seen = self.seen().await;
+        seen.into_iter().flat_map(|message| message.files).collect()
+    }
+
+    /// Delivers, and checks that the user sees exactly these files, each with its bytes.
+    pub(super) async fn arrives(&self, delivery: &Delivery) -> Result<Vec<Confirmed>, Stop> {
+        let done = self.deliver(delivery).await?;
+        let confirmed: Vec<Confirmed> = done.into_iter().flat_map(|(_, all)| all).collect();
+        let mut found: Vec<_> = self.seen_files().await.iter().map(bytes_of_seen).collect();
+        let mut wanted: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
+        found.sort();
+        wanted.sort();
+        equal("files seen", found, wanted)?;
+        let seen = self.seen().await;
+        for confirmed in &confirmed {
+            holds(
+                seen.iter()
+                    .any(|message| message.message_id == confirmed.message_id),
+                format_args!("nobody sees the confirmed {confirmed:?}; seen: {seen:?}"),
+            )?;
+        }
+        Ok(confirmed)
+    }
+
+    /// Fails when anything is to be seen in the chat.
+    pub(super) async fn nothing_is_seen(&self) -> Result<(), Stop> {
+        equal("messages seen", self.seen().await, Vec::new())
+    }
+}
+
+fn bytes_of_seen(file: &SeenFile) -> (String, u64) {
+    (file.sha256.to_hex(), file.size)
+}
+
+fn bytes_of_file(file: &OutgoingFile) -> (String, u64) {
+    (file.sha256.to_hex(), file.size)
+}
