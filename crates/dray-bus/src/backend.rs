@@ -95,6 +95,17 @@ pub(crate) struct KeyEntry {
     pub(crate) time_ms: u64,
 }
 
+impl From<Stored> for KeyEntry {
+    fn from(stored: Stored) -> Self {
+        Self {
+            deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
+            value: stored.payload,
+            revision: stored.sequence,
+            time_ms: stored.time_ms,
+        }
+    }
+}
+
 /// Where a cursor over a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -212,6 +223,25 @@ impl Backend {
 
     pub(crate) async fn key_get(&self, bucket: &str, key: &str) -> Result<Option<KeyEntry>> {
         each!(self, inner => inner.key_get(bucket, key).await)
+    }
+
+    /// The first key below `prefix` (all when empty) whose last change is at or after `from`.
+    pub(crate) async fn key_next(
+        &self,
+        bucket: &str,
+        prefix: &str,
+        from: u64,
+    ) -> Result<Option<(String, KeyEntry)>> {
+        let root = format!("$KV.{bucket}.");
+        let filter = match prefix {
+            "" => format!("{root}>"),
+            prefix => format!("{root}{prefix}.>"),
+        };
+        let found = each!(self, inner => inner.key_next(bucket, &filter, from).await)?;
+        Ok(found.map(|stored| {
+            let key = stored.subject.strip_prefix(&root).unwrap_or_default();
+            (key.to_owned(), stored.into())
+        }))
     }
 
     /// Writes a key whose last revision is `expected` (0: there is none) and gives the new one.

@@ -1,5 +1,5 @@
-//! Keys with compare-and-set. There is no listing and no watching: services may not create the consumers that
-//! those need (messaging-reliability A-4).
+//! Keys with compare-and-set. Listing reads entry after entry by its place in the bucket: services may not create
+//! the consumers that watching needs (messaging-reliability A-4).
 
 use bytes::Bytes;
 
@@ -22,6 +22,28 @@ pub struct Entry {
     pub revision: u64,
     /// Unix milliseconds at which the server took it.
     pub time_ms: u64,
+}
+
+/// A key and its last change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// What it holds now; nothing when it was deleted.
+    pub value: Option<Bytes>,
+    /// Revision of the change. Every later change of any key has a higher one.
+    pub revision: u64,
+    /// Unix milliseconds at which the server took it.
+    pub time_ms: u64,
+}
+
+/// Keys of one prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Keys and their values, longest unchanged first.
+    pub entries: Vec<(String, Entry)>,
+    /// Whether there are more.
+    pub truncated: bool,
 }
 
 /// Why a key was not read or written.
@@ -122,6 +144,59 @@ impl KeyValue {
     pub async fn delete(&self, key: &str, revision: u64) -> Result<(), KeyError> {
         check(key)?;
         self.put(key, None, revision).await.map(|_| ())
+    }
+
+    /// The first key, in the order of their last changes, that begins with `prefix` and was changed at revision
+    /// `from` or later; `None` when there is none. An empty prefix takes all, any other one stands for whole parts:
+    /// `a` takes `a.b` and not `ab`. One request of the server's.
+    ///
+    /// # Errors
+    /// An invalid prefix, or the bus.
+    pub async fn next(&self, prefix: &str, from: u64) -> Result<Option<Change>, KeyError> {
+        if !prefix.is_empty() {
+            check(prefix)?;
+        }
+        let found = self
+            .bus
+            .inner
+            .backend
+            .key_next(&self.bucket, prefix, from.max(1))
+            .await
+            .map_err(KeyError::Transport)?;
+        Ok(found.map(|(key, entry)| Change {
+            key,
+            value: (!entry.deleted).then_some(entry.value),
+            revision: entry.revision,
+            time_ms: entry.time_ms,
+        }))
+    }
+
+    /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. One request for each key, deleted ones
+    /// included: for what is few or asked seldom. A key that changes meanwhile may come twice, with its newest value
+    /// last.
+    ///
+    /// # Errors
+    /// An invalid prefix, or the bus.
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Listing, KeyError> {
+        let mut listing = Listing::default();
+        let mut from = 1;
+        while let Some(change) = self.next(prefix, from).await? {
+            from = change.revision + 1;
+            let Some(value) = change.value else {
+                continue;
+            };
+            if listing.entries.len() >= limit {
+                listing.truncated = true;
+                break;
+            }
+            let entry = Entry {
+                value,
+                revision: change.revision,
+                time_ms: change.time_ms,
+            };
+            listing.entries.push((change.key, entry));
+        }
+        Ok(listing)
     }
 
     async fn put(&self, key: &str, value: Option<Bytes>, expected: u64) -> Result<u64, KeyError> {

@@ -46,7 +46,7 @@ pub use error::{
 };
 pub use events::{EventFilter, EventStream, Observed};
 pub use headers::Headers;
-pub use key_value::{KeyError, KeyValue};
+pub use key_value::{Change, KeyError, KeyValue, Listing};
 pub use ledger::{Ledger, LedgerError, LedgerKey};
 pub use meta::{InvalidEnvelope, Meta};
 pub use options::NatsOptions;

@@ -22,7 +22,7 @@ use self::faults::Faults;
 #[cfg(test)]
 pub(crate) use self::faults::{Fault, Plan};
 use self::log::Log;
-use super::{Acknowledged, KV_DELETE, KV_OPERATION, KeyEntry, Outgoing, Start, Stored};
+use super::{Acknowledged, KeyEntry, Outgoing, Start, Stored};
 use crate::error::TransportError;
 use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 
@@ -177,14 +177,19 @@ impl Local {
         let subject = format!("$KV.{bucket}.{key}");
         let read = || {
             self.with_log(&format!("KV_{bucket}"), |log, _| {
-                log.last_on(&subject).map(|stored| KeyEntry {
-                    deleted: stored.headers.get(KV_OPERATION) == Some(KV_DELETE),
-                    value: stored.payload,
-                    revision: stored.sequence,
-                    time_ms: stored.time_ms,
-                })
+                log.last_on(&subject).map(KeyEntry::from)
             })
         };
+        self.faults.step(read).await
+    }
+
+    pub(crate) async fn key_next(
+        &self,
+        bucket: &str,
+        filter: &str,
+        from: u64,
+    ) -> Result<Option<Stored>, TransportError> {
+        let read = || self.with_log(&format!("KV_{bucket}"), |log, _| log.next(filter, from));
         self.faults.step(read).await
     }
 

@@ -11,6 +11,8 @@ on_both!(
     a_deleted_key_is_gone_and_can_be_created_again,
     an_unknown_bucket_is_an_error,
     keys_of_one_bucket_do_not_touch,
+    keys_of_a_prefix_are_listed_without_those_deleted,
+    changes_come_in_order_from_a_revision_on,
 );
 
 async fn bucket(world: &World) -> crate::KeyValue {
@@ -84,4 +86,51 @@ async fn keys_of_one_bucket_do_not_touch(world: World) {
     keys.create("a.b", "2".into()).await.unwrap();
     keys.update("a", "3".into(), first).await.unwrap();
     assert_eq!(keys.get("a.b").await.unwrap().unwrap().value, "2");
+}
+
+async fn keys_of_a_prefix_are_listed_without_those_deleted(world: World) {
+    let keys = bucket(&world).await;
+    let names = |listing: &crate::Listing| {
+        let names: Vec<_> = listing.entries.iter().map(|(key, _)| key.clone()).collect();
+        (names.join(" "), listing.truncated)
+    };
+    assert_eq!(keys.list("a", 9).await.unwrap(), crate::Listing::default());
+    let first = keys.create("a.1", "one".into()).await.unwrap();
+    keys.create("ab.1", "other".into()).await.unwrap();
+    let second = keys.create("a.2", "two".into()).await.unwrap();
+    keys.create("a.b.3", "three".into()).await.unwrap();
+    keys.update("a.1", "four".into(), first).await.unwrap();
+    let listing = keys.list("a", 9).await.unwrap();
+    assert_eq!(names(&listing), ("a.2 a.b.3 a.1".to_owned(), false));
+    assert_eq!(listing.entries[2].1.value, "four");
+    keys.delete("a.2", second).await.unwrap();
+    assert_eq!(
+        names(&keys.list("a", 1).await.unwrap()),
+        ("a.b.3".to_owned(), true)
+    );
+    assert_eq!(
+        names(&keys.list("a", 2).await.unwrap()),
+        ("a.b.3 a.1".to_owned(), false)
+    );
+    assert_eq!(keys.list("", 9).await.unwrap().entries.len(), 3);
+    assert!(matches!(
+        keys.list("a.*", 9).await,
+        Err(KeyError::InvalidKey(_))
+    ));
+}
+
+async fn changes_come_in_order_from_a_revision_on(world: World) {
+    let keys = bucket(&world).await;
+    assert_eq!(keys.next("", 0).await.unwrap(), None);
+    let first = keys.create("a.1", "one".into()).await.unwrap();
+    let second = keys.create("b.1", "two".into()).await.unwrap();
+    let change = keys.next("", 0).await.unwrap().unwrap();
+    assert_eq!((change.key.as_str(), change.revision), ("a.1", first));
+    assert_eq!(change.value.as_deref(), Some(&b"one"[..]));
+    let change = keys.next("", first + 1).await.unwrap().unwrap();
+    assert_eq!((change.key.as_str(), change.revision), ("b.1", second));
+    keys.delete("a.1", first).await.unwrap();
+    let change = keys.next("a", first + 1).await.unwrap().unwrap();
+    assert_eq!((change.key.as_str(), change.value), ("a.1", None));
+    assert_eq!(keys.next("a", change.revision + 1).await.unwrap(), None);
 }

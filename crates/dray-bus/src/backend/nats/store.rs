@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
-use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind};
+use async_nats::jetstream::stream::{DirectGetError, DirectGetErrorKind, RawMessageErrorKind};
 use async_nats::jetstream::{ErrorCode, message::StreamMessage};
 use async_nats::{RequestError, StatusCode, jetstream};
 
-use super::super::{Acknowledged, KV_DELETE, KV_OPERATION, KeyEntry, Outgoing, Stored};
+use super::super::{Acknowledged, KeyEntry, Outgoing, Stored};
 use super::{Nats, headers_of, millis, to_nats};
 use crate::error::TransportError;
 
@@ -118,28 +118,48 @@ impl Nats {
             .await
             .map_err(TransportError::other)?;
         let subject = format!("$KV.{bucket}.{key}");
-        match handle.direct_get_last_for_subject(subject).await {
-            Ok(message) => {
-                let message = stored(message);
-                Ok(Some(KeyEntry {
-                    deleted: message.headers.get(KV_OPERATION) == Some(KV_DELETE),
-                    value: message.payload,
-                    revision: message.sequence,
-                    time_ms: message.time_ms,
-                }))
-            }
-            Err(error) => match error.kind() {
-                DirectGetErrorKind::NotFound => Ok(None),
-                DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut),
-                DirectGetErrorKind::ErrorResponse(StatusCode::NO_RESPONDERS, _) => {
-                    Err(TransportError::NotProvisioned(name))
-                }
-                DirectGetErrorKind::InvalidSubject
-                | DirectGetErrorKind::Request
-                | DirectGetErrorKind::ErrorResponse(..)
-                | DirectGetErrorKind::Other => Err(TransportError::other(error)),
-            },
+        let found = direct(handle.direct_get_last_for_subject(subject).await, &name)?;
+        Ok(found.map(KeyEntry::from))
+    }
+
+    pub(crate) async fn key_next(
+        &self,
+        bucket: &str,
+        filter: &str,
+        from: u64,
+    ) -> Result<Option<Stored>, TransportError> {
+        let name = format!("KV_{bucket}");
+        let handle = self
+            .context
+            .get_stream_no_info(&name)
+            .await
+            .map_err(TransportError::other)?;
+        direct(
+            handle.direct_get_next_for_subject(filter, Some(from)).await,
+            &name,
+        )
+    }
+}
+
+/// What a direct read of a stream brought.
+fn direct(
+    answer: Result<StreamMessage, DirectGetError>,
+    stream: &str,
+) -> Result<Option<Stored>, TransportError> {
+    let error = match answer {
+        Ok(message) => return Ok(Some(stored(message))),
+        Err(error) => error,
+    };
+    match error.kind() {
+        DirectGetErrorKind::NotFound => Ok(None),
+        DirectGetErrorKind::TimedOut => Err(TransportError::TimedOut),
+        DirectGetErrorKind::ErrorResponse(StatusCode::NO_RESPONDERS, _) => {
+            Err(TransportError::NotProvisioned(stream.to_owned()))
         }
+        DirectGetErrorKind::InvalidSubject
+        | DirectGetErrorKind::Request
+        | DirectGetErrorKind::ErrorResponse(..)
+        | DirectGetErrorKind::Other => Err(TransportError::other(error)),
     }
 }
 
