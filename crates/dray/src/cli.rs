@@ -1,10 +1,14 @@
 //! What can be typed. The help texts here are the reference; `docs/cli.md` is generated from them.
 
+mod transfer;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use dray_types::ByteSize;
+
+pub(crate) use transfer::{Deliver, Receipts, Resend, Sandbox, Send, Session, Way};
 
 /// Exit codes, shown at the end of `--help`.
 const AFTER_HELP: &str = "\
@@ -65,6 +69,20 @@ pub(crate) enum Command {
     Resolve(Resolve),
     /// Fetches one outside URL under the operator's policy.
     Fetch(Fetch),
+    /// Sends files of a sandbox to a person and waits for the platform's proof.
+    Send(Send),
+    /// Sends files of this machine to a person and waits for the platform's proof.
+    Deliver(Deliver),
+    /// Tells what happened to files that were sent, one line for each.
+    Receipts(Receipts),
+    /// Sends once more what was not delivered, as a new delivery.
+    Resend(Resend),
+    /// Moves files in and out of a sandbox and looks into it.
+    #[command(subcommand)]
+    Sandbox(Sandbox),
+    /// Says which sandbox and which chat belong to a session.
+    #[command(subcommand)]
+    Session(Session),
     /// Puts, gets and links stored files.
     #[command(subcommand)]
     Artifact(Artifact),

@@ -3,16 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use dray_store::Label;
-use dray_types::{Artifact as Stored, Claim, Fault, FaultCode, OperationId, Sha256Digest};
+use dray_types::{Artifact as Stored, Claim, Fault, FaultCode, Sha256Digest};
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::cli::{Artifact, Global};
 use crate::commands::fetch::write_claim;
+use crate::commands::upload;
 use crate::outcome::{Failure, print_line};
-use crate::progress;
 use crate::world::World;
 
 /// Puts, gets or links.
@@ -45,51 +43,13 @@ pub(crate) async fn run(global: &Global, artifact: &Artifact) -> Result<(), Fail
     outcome
 }
 
-/// Bytes per read.
-const CHUNK: usize = 256 * 1024;
-
 async fn put(global: &Global, world: &World, file: &Path, label: Label) -> Result<(), Failure> {
-    let unreadable = || format!("cannot read {}", file.display());
-    let (mut input, total): (Box<dyn AsyncRead + Send + Unpin>, _) = if file == Path::new("-") {
-        (Box::new(tokio::io::stdin()), None)
+    let claim = if file == Path::new("-") {
+        upload::stream(global, world, tokio::io::stdin(), None, label).await?
     } else {
-        let file = tokio::fs::File::open(file)
-            .await
-            .map_err(Failure::local(unreadable()))?;
-        let metadata = file
-            .metadata()
-            .await
-            .map_err(Failure::local(unreadable()))?;
-        if metadata.is_dir() {
-            return Err(Failure::Usage(format!(
-                "{}: is a folder; name a file",
-                unreadable()
-            )));
-        }
-        (Box::new(file), Some(metadata.len()))
+        let (input, size) = upload::open(file).await?;
+        upload::stream(global, world, input, Some(size), label).await?
     };
-    let bar = progress::bytes(total, global.json);
-    let mut writer = world
-        .store()?
-        .writer(world.tenant(), &OperationId::mint(), 1);
-    let mut buffer = BytesMut::new();
-    loop {
-        buffer.reserve(CHUNK);
-        let count = input
-            .read_buf(&mut buffer)
-            .await
-            .map_err(Failure::local(unreadable()))?;
-        if count == 0 {
-            break;
-        }
-        bar.inc(count as u64);
-        writer
-            .write(buffer.split().freeze())
-            .await
-            .map_err(Fault::from)?;
-    }
-    let claim = writer.finish(label).await.map_err(Fault::from)?;
-    bar.finish_and_clear();
     let Stored {
         sha256,
         size,

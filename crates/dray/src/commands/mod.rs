@@ -2,13 +2,18 @@
 
 pub(crate) mod artifact;
 pub(crate) mod config;
+pub(crate) mod deliver;
 pub(crate) mod dlq;
 pub(crate) mod events;
 pub(crate) mod fetch;
 pub(crate) mod healthcheck;
 mod policy;
+pub(crate) mod receipts;
 pub(crate) mod reference;
 pub(crate) mod resolve;
+pub(crate) mod sandbox;
+pub(crate) mod session;
 mod shown;
 pub(crate) mod topology;
 pub(crate) mod up;
+mod upload;

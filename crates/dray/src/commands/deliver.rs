@@ -1,0 +1,257 @@
+//! `dray send`, `dray deliver`, `dray resend`: files to people, and the wait for proof.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_bus::{EventFilter, EventStream, Meta};
+use dray_content::name;
+use dray_platform::Target;
+use dray_proto::v1;
+use dray_types::{Claim, Fault, FaultCode, OperationId};
+use indicatif::ProgressBar;
+use prost::Message as _;
+
+use crate::cli::{Deliver, Global, Resend, Send, Way};
+use crate::commands::{receipts, sandbox, upload};
+use crate::outcome::{Failure, note, print_line};
+use crate::progress;
+use crate::world::World;
+
+/// The services that a delivery needs.
+const SERVICES: [&str; 2] = ["platform-delivery", sandbox::SERVICE];
+/// How long one question after the outcome waits.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Sends files of a sandbox.
+pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
+    if send.from.is_none() && send.way.session.is_none() {
+        return Err(Failure::Usage(
+            "say which sandbox the files are in: --from docker:NAME, or --session ID".to_owned(),
+        ));
+    }
+    let mut request = request(&send.way)?;
+    request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
+    request.sandbox = send.from.clone().unwrap_or_default();
+    let world = World::open(global, &SERVICES).await?;
+    let outcome = submit(global, &world, &send.way, request).await;
+    world.close().await;
+    outcome
+}
+
+/// Sends files of this machine.
+pub(crate) async fn deliver(global: &Global, deliver: &Deliver) -> Result<(), Failure> {
+    let request = request(&deliver.way)?;
+    let world = World::open(global, &SERVICES).await?;
+    let outcome = store_and_submit(global, &world, deliver, request).await;
+    world.close().await;
+    outcome
+}
+
+async fn store_and_submit(
+    global: &Global,
+    world: &World,
+    deliver: &Deliver,
+    mut request: v1::SendFileRequested,
+) -> Result<(), Failure> {
+    for file in &deliver.files {
+        let claim: Claim = upload::file(global, world, file, None).await?;
+        request.claims.push(claim.into());
+    }
+    submit(global, world, &deliver.way, request).await
+}
+
+/// Sends once more what was not delivered.
+pub(crate) async fn resend(global: &Global, resend: &Resend) -> Result<(), Failure> {
+    let world = World::open(global, &SERVICES).await?;
+    let meta = world.meta(Duration::from_secs(resend.timeout));
+    let request = v1::ResendRequest {
+        delivery_id: resend.delivery.clone(),
+        all: resend.all,
+    };
+    let accepted = world.bus.call(&meta, &request).await.map_err(Fault::from);
+    let outcome = match accepted {
+        Ok(accepted) => wait(global, &world, &accepted.delivery_id, resend.timeout).await,
+        Err(fault) => Err(fault.into()),
+    };
+    world.close().await;
+    outcome
+}
+
+/// What the options say, without files.
+fn request(way: &Way) -> Result<v1::SendFileRequested, Failure> {
+    let target = match (&way.to, &way.session) {
+        (Some(to), _) => Some(target(to)?),
+        (None, Some(_)) => None,
+        (None, None) => Some(target("cli:")?),
+    };
+    Ok(v1::SendFileRequested {
+        session: way.session.clone().unwrap_or_default(),
+        message: way.message.clone(),
+        flags: Some(v1::DeliveryFlags {
+            as_voice: way.as_voice,
+            as_document: way.as_document,
+            spoiler: way.spoiler,
+        }),
+        target,
+        ..v1::SendFileRequested::default()
+    })
+}
+
+/// A chat as it was typed. `cli:` is the directory that the command was called in.
+pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, Failure> {
+    let target: Target = text
+        .parse()
+        .map_err(|error: dray_platform::Error| Failure::Usage(error.context().to_owned()))?;
+    let chat = if target.platform == "cli" {
+        let folder =
+            std::env::current_dir().map_err(Failure::local("cannot find the current directory"))?;
+        let folder = folder.join(Path::new(&target.chat));
+        folder
+            .to_str()
+            .ok_or_else(|| Failure::Usage("the current directory has no UTF-8 name".to_owned()))?
+            .to_owned()
+    } else {
+        target.chat
+    };
+    Ok(v1::ChatTarget {
+        platform: target.platform,
+        account: target.account,
+        chat,
+        thread: target.thread,
+        reply_to: target.reply_to,
+    })
+}
+
+async fn submit(
+    global: &Global,
+    world: &World,
+    way: &Way,
+    request: v1::SendFileRequested,
+) -> Result<(), Failure> {
+    let mut meta = world.meta(Duration::from_secs(way.timeout));
+    if let Some(id) = &way.delivery_id {
+        let id = OperationId::new(id)
+            .map_err(|error| Failure::Usage(format!("--delivery-id: {error}")))?;
+        meta = meta.with_operation(id);
+    }
+    let accepted = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+    if accepted.duplicate {
+        note("This delivery was asked for before; waiting for its end.");
+    }
+    wait(global, world, &accepted.delivery_id, way.timeout).await
+}
+
+/// Follows a delivery to its end and tells what became of it.
+async fn wait(
+    global: &Global,
+    world: &World,
+    delivery_id: &str,
+    timeout: u64,
+) -> Result<(), Failure> {
+    let bar = progress::waiting("on its way", global.json);
+    let report = {
+        let follow = follow(world, delivery_id, &bar);
+        let end = ended(world, delivery_id, Duration::from_secs(timeout));
+        tokio::select! {
+            report = end => report,
+            () = follow => unreachable_end(),
+            _ = tokio::signal::ctrl_c() => Err(interrupted(delivery_id)),
+        }
+    };
+    bar.finish_and_clear();
+    let report = report?;
+    if global.json {
+        print_line(&report.result_json);
+    } else {
+        for line in receipts::lines(&report) {
+            print_line(&line);
+        }
+    }
+    if report.success {
+        Ok(())
+    } else {
+        if !report.notice.is_empty() && !global.json {
+            note(&report.notice);
+        }
+        Err(Failure::Reported)
+    }
+}
+
+/// Following never ends by itself.
+fn unreachable_end() -> Result<v1::DeliveryReport, Failure> {
+    Err(Fault::internal().into())
+}
+
+fn interrupted(delivery_id: &str) -> Failure {
+    Fault::new(FaultCode::Timeout, "Interrupted; the delivery goes on where services run.")
+        .detail("interrupted")
+        .advice(format!("Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."))
+        .into()
+}
+
+/// Asks until the delivery ended.
+async fn ended(
+    world: &World,
+    delivery_id: &str,
+    time: Duration,
+) -> Result<v1::DeliveryReport, Failure> {
+    let end = world.deadline(time);
+    loop {
+        let meta: Meta = world.meta(LOOK * 2);
+        let request = v1::DeliveryOutcomeRequest {
+            delivery_id: delivery_id.to_owned(),
+            wait_ms: u64::try_from(LOOK.as_millis()).unwrap_or(u64::MAX),
+        };
+        let report = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+        if report.finished {
+            return Ok(report);
+        }
+        if end.has_passed(world.clock.now_ms()) {
+            return Err(
+                Fault::new(FaultCode::Timeout, "The delivery has not ended yet.")
+                    .detail("still_running")
+                    .advice(format!(
+                        "It goes on where services run; look at `dray receipts {delivery_id}`."
+                    ))
+                    .into(),
+            );
+        }
+    }
+}
+
+/// Draws the progress of a delivery until it is dropped.
+async fn follow(world: &World, delivery_id: &str, bar: &ProgressBar) {
+    let filter = EventFilter::of::<v1::DeliveryProgressed>();
+    if let Ok(mut events) = world.bus.events(filter).await {
+        while let Some(news) = next(&mut events).await {
+            if news.delivery_id == delivery_id {
+                bar.set_message(told(&news));
+            }
+        }
+    }
+    // Nothing to draw; the end is told all the same.
+    std::future::pending().await
+}
+
+async fn next(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
+    loop {
+        let event = events.next().await.ok()?;
+        if let Ok(news) = v1::DeliveryProgressed::decode(event.payload.clone()) {
+            return Some(news);
+        }
+    }
+}
+
+fn told(news: &v1::DeliveryProgressed) -> String {
+    let name = name::shown(&news.name, 60);
+    if news.total > 0 {
+        format!(
+            "{} {name} {} of {}",
+            news.stage,
+            dray_content::size::human(news.bytes),
+            dray_content::size::human(news.total)
+        )
+    } else {
+        format!("{} {name}", news.stage)
+    }
+}

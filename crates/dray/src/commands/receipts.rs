@@ -1,0 +1,237 @@
+//! `dray receipts`: one line for each file tells what happened to it.
+
+use std::time::Duration;
+
+use dray_content::name;
+use dray_content::size::human;
+use dray_platform::Target;
+use dray_proto::v1;
+use dray_types::Fault;
+use serde_json::{Value, json};
+
+use crate::cli::{Global, Receipts};
+use crate::commands::{sandbox, shown};
+use crate::outcome::{Failure, note, print_line};
+use crate::world::World;
+
+/// Time for a look.
+const SHORT: Duration = Duration::from_secs(30);
+
+/// Prints receipts, newest delivery first.
+pub(crate) async fn run(global: &Global, receipts: &Receipts) -> Result<(), Failure> {
+    let world = World::open_bus(global).await?;
+    let outcome = reports(&world, receipts).await;
+    world.close().await;
+    let (reports, truncated) = outcome?;
+    for report in &reports {
+        if global.json {
+            print_line(&document(report).to_string());
+        } else {
+            for line in lines(report) {
+                print_line(&line);
+            }
+        }
+    }
+    if truncated {
+        note("There are more; raise --limit to see them.");
+    }
+    Ok(())
+}
+
+async fn reports(
+    world: &World,
+    receipts: &Receipts,
+) -> Result<(Vec<v1::DeliveryReport>, bool), Failure> {
+    let meta = world.meta(SHORT);
+    if let Some(delivery_id) = &receipts.delivery {
+        let request = v1::DeliveryOutcomeRequest {
+            delivery_id: delivery_id.clone(),
+            wait_ms: 0,
+        };
+        let report = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+        return Ok((vec![report], false));
+    }
+    let request = v1::ListReceiptsRequest {
+        session: receipts.session.clone(),
+        open_only: receipts.open,
+        limit: receipts.limit,
+    };
+    let reply = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+    Ok((reply.reports, reply.truncated))
+}
+
+/// One line for each file: when, which delivery, what state, what, where to, how, and why not.
+pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
+    let time = shown::time(report.begun_at_ms);
+    let target = report.target.clone().map(target_text).unwrap_or_default();
+    report
+        .files
+        .iter()
+        .map(|file| {
+            let sha256 = sandbox::hex(&file.sha256);
+            let mut line = format!(
+                "{time}  {}  {:<17}  {}  {}  sha256:{}  -> {target}",
+                report.delivery_id,
+                file.state,
+                name::shown(&file.name, 80),
+                human(file.size),
+                sha256.get(..16).unwrap_or("-"),
+            );
+            for part in remarks(file) {
+                line.push_str("  ");
+                line.push_str(&part);
+            }
+            line
+        })
+        .collect()
+}
+
+/// What else is worth knowing of a file.
+fn remarks(file: &v1::DeliveredFile) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !file.route.is_empty() {
+        parts.push(format!("as {}", file.route));
+    }
+    if !file.platform_message_id.is_empty() {
+        parts.push(format!(
+            "message {}",
+            name::shown(&file.platform_message_id, 120)
+        ));
+    }
+    if file.url_expires_at_ms > 0 {
+        parts.push(format!("until {}", shown::time(file.url_expires_at_ms)));
+    }
+    if file.lossy {
+        parts.push("recompressed by the platform".to_owned());
+    }
+    if let Some(transfer) = &file.transfer {
+        parts.push(format!(
+            "via {} ({})",
+            transfer.transport, transfer.integrity
+        ));
+    }
+    if !file.error_kind.is_empty() {
+        let code = if file.platform_code.is_empty() {
+            String::new()
+        } else {
+            format!(" [{}]", name::shown(&file.platform_code, 60))
+        };
+        parts.push(format!("{}{code}: {}", file.error_kind, file.error_message));
+    }
+    parts
+}
+
+/// A chat as it is typed.
+pub(crate) fn target_text(target: v1::ChatTarget) -> String {
+    let v1::ChatTarget {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    } = target;
+    let target = Target {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    };
+    name::shown(target.to_string(), 200)
+}
+
+fn document(report: &v1::DeliveryReport) -> Value {
+    let files: Vec<_> = report
+        .files
+        .iter()
+        .map(|file| {
+            json!({
+                "path": sandbox::plain(&file.path),
+                "name": file.name,
+                "size": file.size,
+                "mime": file.media_type,
+                "sha256": sandbox::hex(&file.sha256),
+                "state": file.state,
+                "route": file.route,
+                "platform_message_id": file.platform_message_id,
+                "url_expires_at_ms": file.url_expires_at_ms,
+                "lossy": file.lossy,
+                "attempts": file.attempts,
+                "error_kind": file.error_kind,
+                "error_message": file.error_message,
+                "platform_code": file.platform_code,
+                "transfer": file.transfer.as_ref().map(sandbox::receipt_json),
+            })
+        })
+        .collect();
+    json!({
+        "delivery_id": report.delivery_id,
+        "session": report.session,
+        "target": report.target.clone().map(target_text),
+        "success": report.success,
+        "finished": report.finished,
+        "begun_at_ms": report.begun_at_ms,
+        "ended_at_ms": report.ended_at_ms,
+        "files": files,
+        "notice": report.notice,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(change: impl FnOnce(&mut v1::DeliveredFile)) -> v1::DeliveryReport {
+        let mut file = v1::DeliveredFile {
+            name: "report.pdf".to_owned(),
+            size: 43_008,
+            sha256: vec![0xab; 32],
+            state: "delivered".to_owned(),
+            route: "document".to_owned(),
+            platform_message_id: "77".to_owned(),
+            ..v1::DeliveredFile::default()
+        };
+        change(&mut file);
+        v1::DeliveryReport {
+            delivery_id: "d1".to_owned(),
+            target: Some(v1::ChatTarget {
+                platform: "telegram".to_owned(),
+                chat: "42".to_owned(),
+                ..v1::ChatTarget::default()
+            }),
+            files: vec![file],
+            begun_at_ms: 1_700_000_000_000,
+            ..v1::DeliveryReport::default()
+        }
+    }
+
+    #[test]
+    fn one_line_tells_what_happened() {
+        assert_eq!(
+            lines(&report(|_| {})),
+            [
+                "2023-11-14T22:13:20Z  d1  delivered          report.pdf  42 KB  sha256:abababababababab  -> telegram:42  \
+              as document  message 77"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failure_names_its_kind_and_the_code_of_the_platform() {
+        let failed = report(|file| {
+            file.state = "rejected".to_owned();
+            file.name = "a\u{1b}[31m.pdf".to_owned();
+            file.platform_message_id = String::new();
+            file.error_kind = "too_large".to_owned();
+            file.error_message = "The file is too large for this chat.".to_owned();
+            file.platform_code = "40005".to_owned();
+        });
+        let line = lines(&failed).concat();
+        assert!(line.contains("rejected"), "{line}");
+        assert!(
+            line.ends_with("too_large [40005]: The file is too large for this chat."),
+            "{line}"
+        );
+        assert!(!line.contains('\u{1b}'), "{line}");
+    }
+}

@@ -1,0 +1,150 @@
+//! `dray session`: which sandbox and which chat belong together.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_content::name;
+use dray_proto::v1;
+use dray_types::Fault;
+use serde_json::{Value, json};
+
+use crate::cli::{Global, Session};
+use crate::commands::{deliver, receipts, sandbox};
+use crate::outcome::{Failure, note, print_line};
+use crate::world::World;
+
+/// Time for what moves no bytes.
+const SHORT: Duration = Duration::from_secs(60);
+/// Time for putting uploads into a sandbox.
+const LONG: Duration = Duration::from_mins(10);
+
+/// Does one of the commands.
+pub(crate) async fn run(global: &Global, command: &Session) -> Result<(), Failure> {
+    let world = World::open_bus(global).await?;
+    let outcome = one(global, &world, command).await;
+    world.close().await;
+    outcome
+}
+
+async fn one(global: &Global, world: &World, command: &Session) -> Result<(), Failure> {
+    match command {
+        Session::Bind {
+            session,
+            sandbox,
+            chat,
+            working_directory,
+            uploads_directory,
+            roots,
+        } => {
+            let request = v1::BindSessionRequest {
+                session: session.clone(),
+                sandbox: sandbox.clone(),
+                chat: chat.as_deref().map(deliver::target).transpose()?,
+                working_directory: sandbox::raw(working_directory),
+                uploads_directory: sandbox::raw(uploads_directory),
+                roots: roots
+                    .iter()
+                    .map(|root| sandbox::raw(Path::new(root)))
+                    .collect(),
+            };
+            show(global, &ask(world, SHORT, &request).await?);
+        }
+        Session::Show { session } => {
+            let request = v1::ShowSessionRequest {
+                session: session.clone(),
+            };
+            show(global, &ask(world, SHORT, &request).await?);
+        }
+        Session::Unbind {
+            session,
+            sandbox_only,
+        } => {
+            let request = v1::UnbindSessionRequest {
+                session: session.clone(),
+                sandbox_only: *sandbox_only,
+            };
+            let found = ask(world, SHORT, &request).await?.found;
+            if global.json {
+                print_line(&json!({ "found": found }).to_string());
+            } else {
+                print_line(if found {
+                    "forgotten"
+                } else {
+                    "there was nothing to forget"
+                });
+            }
+        }
+        Session::Uploads { session, all } => {
+            let request = v1::SettleUploadsRequest {
+                session: session.clone(),
+                all: *all,
+            };
+            uploads(global, &ask(world, LONG, &request).await?);
+        }
+    }
+    Ok(())
+}
+
+async fn ask<C: dray_proto::Call>(
+    world: &World,
+    time: Duration,
+    request: &C,
+) -> Result<C::Reply, Failure> {
+    let reply = world.bus.call(&world.meta(time), request).await;
+    Ok(reply.map_err(Fault::from)?)
+}
+
+fn show(global: &Global, session: &v1::Session) {
+    let handle = session.sandbox.clone();
+    let bound =
+        handle.map(|handle| format!("{}:{}@{}", handle.backend, handle.name, handle.incarnation));
+    let chat = session.chat.clone().map(receipts::target_text);
+    let directory = sandbox::plain(&session.working_directory);
+    let uploads = sandbox::plain(&session.uploads_directory);
+    if global.json {
+        let roots: Vec<_> = session
+            .roots
+            .iter()
+            .map(|root| sandbox::plain(root))
+            .collect();
+        let document: Value = json!({
+            "session": session.session,
+            "sandbox": bound,
+            "chat": chat,
+            "working_directory": directory,
+            "uploads_directory": uploads,
+            "roots": roots,
+            "changed_at_ms": session.changed_at_ms,
+        });
+        print_line(&document.to_string());
+        return;
+    }
+    let unbound = || "none".to_owned();
+    print_line(&format!(
+        "{}\n  sandbox {}\n  chat {}\n  working directory {directory}, uploads to {uploads}",
+        name::shown(&session.session, 128),
+        bound.map_or_else(unbound, |bound| name::shown(bound, 300)),
+        chat.unwrap_or_else(unbound),
+    ));
+}
+
+fn uploads(global: &Global, reply: &v1::SettleUploadsReply) {
+    for upload in &reply.uploads {
+        if global.json {
+            let document = json!({
+                "state": upload.state,
+                "name": upload.name,
+                "path": sandbox::plain(&upload.path),
+                "context_line": upload.context_line,
+                "reason": upload.reason,
+                "receipt": upload.receipt.as_ref().map(sandbox::receipt_json),
+            });
+            print_line(&document.to_string());
+        } else {
+            print_line(&name::shown(&upload.context_line, 1000));
+        }
+    }
+    if reply.waiting {
+        note("Some uploads wait: there is no sandbox, or it cannot be reached.");
+    }
+}
