@@ -16,6 +16,7 @@ pub mod exec;
 #[cfg(any(test, feature = "conformance"))]
 pub mod fake;
 pub mod handle;
+pub mod local;
 pub mod metadata;
 pub mod path;
 pub mod policy;

@@ -1,0 +1,135 @@
+//! Sandboxes that are directories of this host (sandbox-transfer 3).
+//!
+//! `local:/srv/box` is the directory `/srv/box`, and paths in it are paths of the host: what the agent says
+//! (`/srv/box/report.pdf`) is what the operator sees. Nothing outside the directory is ever opened: every path is
+//! resolved from its descriptor, one part at a time where links are met, and the result is opened beneath it with
+//! links refused altogether, so that nothing can be moved in between check and use.
+//!
+//! What it does not do: it gives no protection from processes that share the directory beyond that. Run the service
+//! as the user who owns it.
+
+mod beneath;
+mod blocking;
+mod errno;
+mod listing;
+mod read;
+mod remove;
+mod rename;
+mod root;
+mod sandbox;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::backend::{Backend, Sandbox};
+use crate::error::{Error, ErrorKind};
+use crate::handle::{Address, Handle};
+use root::Root;
+use sandbox::LocalSandbox;
+
+/// What an operator allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// Directories that are, or hold, local sandboxes. Empty: none is allowed.
+    pub roots: Vec<PathBuf>,
+}
+
+/// System calls that a kernel or a seccomp profile may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kernel {
+    /// `openat2`, since Linux 5.6.
+    openat2: bool,
+    /// `renameat2`, since Linux 3.15, and not on every file system.
+    renameat2: bool,
+}
+
+/// Opens directories of this host.
+#[derive(Clone, Debug)]
+pub struct LocalBackend {
+    options: LocalOptions,
+    kernel: Kernel,
+}
+
+impl LocalBackend {
+    /// Only what `options` allow.
+    pub const fn new(options: LocalOptions) -> Self {
+        let kernel = Kernel {
+            openat2: true,
+            renameat2: true,
+        };
+        Self { options, kernel }
+    }
+
+    /// Finds the directory of an address, if it is one that the operator allows.
+    fn find(&self, address: &Address) -> Result<Root, Error> {
+        let said = Path::new(&address.name);
+        if !said.is_absolute() {
+            let why = "the directory of a local sandbox is absolute";
+            return Err(Error::new(ErrorKind::InvalidName, why));
+        }
+        let outside = || Error::new(ErrorKind::OutsideRoot, "not beneath an allowed directory");
+        // The text first, so that nobody can ask what else exists on this host.
+        if has_parent_parts(said) {
+            return Err(outside());
+        }
+        let allowed = |path: &Path| {
+            self.options.roots.iter().any(|root| {
+                path.starts_with(root)
+                    || std::fs::canonicalize(root).is_ok_and(|root| path.starts_with(root))
+            })
+        };
+        if !allowed(said) {
+            return Err(outside());
+        }
+        let real = std::fs::canonicalize(said).map_err(|error| {
+            Error::new(ErrorKind::SandboxGone, "the directory cannot be found").caused_by(error)
+        })?;
+        if !allowed(&real) {
+            return Err(outside());
+        }
+        Root::hold(&real, said, self.kernel)
+    }
+}
+
+fn has_parent_parts(path: &Path) -> bool {
+    path.components()
+        .any(|part| part == std::path::Component::ParentDir)
+}
+
+#[async_trait]
+impl Backend for LocalBackend {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let (backend, address) = (self.clone(), address.clone());
+        blocking::run(move |_| {
+            let root = backend.find(&address)?;
+            Ok(Handle {
+                address,
+                incarnation: root.incarnation(),
+            })
+        })
+        .await
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let (backend, handle) = (self.clone(), handle.clone());
+        blocking::run(move |_| {
+            let root = backend.find(&handle.address)?;
+            if root.incarnation() != handle.incarnation {
+                let why = "the directory is another one now";
+                return Err(Error::new(ErrorKind::SandboxGone, why));
+            }
+            Ok(Arc::new(LocalSandbox::new(handle, root)) as Arc<dyn Sandbox>)
+        })
+        .await
+    }
+}

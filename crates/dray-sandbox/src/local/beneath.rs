@@ -1,0 +1,232 @@
+//! Finding and opening what lies beneath a directory, and nothing else.
+//!
+//! [`Root::resolve`] finds where a path leads, links included, one descriptor at a time. [`Root::open`] opens a path
+//! in which no part may be a link. What was resolved is opened that way, so a link that somebody puts there in between
+//! is an error and never followed.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::errno::{self, failed};
+use super::root::{Root, parts};
+use super::seen::Seen;
+use crate::backend::Follow;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::FileKind;
+use crate::path::SandboxPath;
+
+/// Links followed before it must be a loop, as in the kernel.
+const MOST_LINKS: u32 = 40;
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Names from the root, none of them a link but perhaps the last.
+    pub(super) names: Vec<Vec<u8>>,
+    /// A descriptor that can be looked at but not read.
+    pub(super) descriptor: OwnedFd,
+    /// What it is.
+    pub(super) seen: Seen,
+}
+
+impl Root {
+    /// Opens what these names lead to. A link anywhere on the way is `ELOOP`; one at the end too, but with
+    /// `O_PATH`, which opens the link itself.
+    pub(super) fn open(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if self.kernel.openat2 {
+            let path = if names.is_empty() {
+                b".".to_vec()
+            } else {
+                names.join(&b'/')
+            };
+            let resolve =
+                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            let opened = rustix::fs::openat2(
+                &self.descriptor,
+                path.as_slice(),
+                flags,
+                Mode::empty(),
+                resolve,
+            );
+            match opened {
+                // Old kernels, and seccomp profiles that are older than the call. A real EPERM comes again below.
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                opened => return opened,
+            }
+        }
+        self.walk_to(names, flags)
+    }
+
+    /// The same without `openat2`: one part at a time.
+    fn walk_to(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let Some((last, before)) = names.split_last() else {
+            return rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
+        };
+        let mut held: Option<OwnedFd> = None;
+        for name in before {
+            let directory = self.or_root(held.as_ref());
+            held = Some(step(directory, name, DIRECTORY)?);
+        }
+        step(self.or_root(held.as_ref()), last, flags)
+    }
+
+    fn or_root<'a>(&'a self, held: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
+        held.map_or(self.descriptor.as_fd(), OwnedFd::as_fd)
+    }
+
+    /// Finds where a path leads.
+    pub(super) fn resolve(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
+        let names = self.names(path)?;
+        let look = |names: Vec<Vec<u8>>, descriptor: OwnedFd| {
+            let seen = Seen::of(&descriptor).map_err(failed("look at a path"))?;
+            Ok::<_, Error>(Found {
+                names,
+                descriptor,
+                seen,
+            })
+        };
+        match self.open(&names, OFlags::PATH) {
+            Ok(descriptor) => {
+                let found = look(names, descriptor)?;
+                if found.seen.kind != FileKind::Symlink || follow == Follow::No {
+                    return Ok(found);
+                }
+            }
+            Err(Errno::LOOP) => {}
+            Err(error) => return Err(failed("find a path")(error)),
+        }
+        let names = self.without_links(self.names(path)?.into(), follow)?;
+        let descriptor = self.open(&names, OFlags::PATH).map_err(raced)?;
+        let found = look(names, descriptor)?;
+        if found.seen.kind == FileKind::Symlink && follow == Follow::Yes {
+            return Err(raced(Errno::LOOP));
+        }
+        Ok(found)
+    }
+
+    /// Replaces links by what they lead to. A link that leads out is [`ErrorKind::OutsideRoot`].
+    fn without_links(
+        &self,
+        mut pending: VecDeque<Vec<u8>>,
+        follow: Follow,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let outside = || Error::new(ErrorKind::OutsideRoot, "a link leads out of the sandbox");
+        let mut done: Vec<Vec<u8>> = Vec::new();
+        let mut held: Option<OwnedFd> = None;
+        let mut links = 0;
+        while let Some(name) = pending.pop_front() {
+            if name == b".." {
+                done.pop().ok_or_else(outside)?;
+                held = Some(self.open(&done, DIRECTORY).map_err(raced)?);
+                continue;
+            }
+            let directory = self.or_root(held.as_ref());
+            let next = step(
+                directory,
+                &name,
+                OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            )
+            .map_err(failed("find a path"))?;
+            let kind = Seen::of(&next).map_err(failed("look at a path"))?.kind;
+            if kind == FileKind::Symlink && (follow == Follow::Yes || !pending.is_empty()) {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Error::new(ErrorKind::Loop, "too many links"));
+                }
+                let target = link_target(&next)?;
+                let mut target: VecDeque<Vec<u8>> =
+                    self.target_parts(&target, &mut done, &mut held)?;
+                target.append(&mut pending);
+                pending = target;
+                continue;
+            }
+            done.push(name);
+            if !pending.is_empty() && kind != FileKind::Directory {
+                return Err(Error::new(ErrorKind::NotDirectory, "part of the path"));
+            }
+            held = Some(next);
+        }
+        Ok(done)
+    }
+
+    /// The parts that a link adds. An absolute one must begin with the root, and begins there again.
+    fn target_parts(
+        &self,
+        target: &[u8],
+        done: &mut Vec<Vec<u8>>,
+        held: &mut Option<OwnedFd>,
+    ) -> Result<VecDeque<Vec<u8>>, Error> {
+        let mut rest = parts(target);
+        if target.first() == Some(&b'/') {
+            for wanted in parts(self.real.as_bytes()) {
+                if rest.next() != Some(wanted) {
+                    let why = "a link leads out of the sandbox";
+                    return Err(Error::new(ErrorKind::OutsideRoot, why));
+                }
+            }
+            done.clear();
+            *held = None;
+        }
+        Ok(rest.map(<[u8]>::to_vec).collect())
+    }
+
+    /// The real directory that a path lies in, and its name there.
+    pub(super) fn parent(&self, path: &SandboxPath) -> Result<(Vec<Vec<u8>>, Vec<u8>), Error> {
+        if self.names(path)?.is_empty() {
+            let why = "the sandbox directory itself";
+            return Err(Error::new(ErrorKind::OutsideRoot, why));
+        }
+        let parent = self.resolve(&path.parent(), Follow::Yes)?;
+        if parent.seen.kind != FileKind::Directory {
+            return Err(Error::new(ErrorKind::NotDirectory, "part of the path"));
+        }
+        Ok((parent.names, path.name().to_vec()))
+    }
+
+    /// Opens a real directory so that it can be worked in and synced.
+    pub(super) fn directory(&self, names: &[Vec<u8>]) -> Result<OwnedFd, Error> {
+        match self.open(names, OFlags::RDONLY | OFlags::DIRECTORY) {
+            // May be entered but not read.
+            Err(Errno::ACCESS) => self.open(names, DIRECTORY),
+            opened => opened,
+        }
+        .map_err(raced)
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// One part. A link where a directory was wanted is told apart from a file there.
+fn step(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOTDIR)
+            if Seen::at(directory, name).is_ok_and(|seen| seen.kind == FileKind::Symlink) =>
+        {
+            Err(Errno::LOOP)
+        }
+        opened => opened,
+    }
+}
+
+/// The text of a link held with `O_PATH`.
+pub(super) fn link_target(link: &OwnedFd) -> Result<Vec<u8>, Error> {
+    rustix::fs::readlinkat(link, "", Vec::new())
+        .map(std::ffi::CString::into_bytes)
+        .map_err(failed("read a link"))
+}
+
+/// After a path was resolved there are no links in it: one that is met is new.
+pub(super) fn raced(error: Errno) -> Error {
+    let kind = match error {
+        Errno::LOOP => ErrorKind::ChangedDuringTransfer,
+        error => errno::kind(error),
+    };
+    Error::new(kind, "open what was resolved").caused_by(error)
+}

@@ -1,0 +1,69 @@
+//! Publishing a file under its name.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::errno::failed;
+use super::root::Root;
+use super::seen::Seen;
+use super::write::sync_directory;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::FileKind;
+use crate::path::SandboxPath;
+
+impl Root {
+    /// Gives a file another name. Without `replace` the name is claimed only if nothing has it.
+    pub(super) fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<(), Error> {
+        let (parent, old) = self.parent(from)?;
+        let source = self.directory(&parent)?;
+        let (parent, new) = self.parent(to)?;
+        let target = self.directory(&parent)?;
+        if replace {
+            refuse_directories(&source, &old, &target, &new)?;
+            rustix::fs::renameat(&source, old, &target, new).map_err(failed("rename"))?;
+        } else {
+            self.claim(&source, &old, &target, &new)?;
+        }
+        sync_directory(&target)
+    }
+
+    fn claim(
+        &self,
+        source: &OwnedFd,
+        old: &[u8],
+        target: &OwnedFd,
+        new: &[u8],
+    ) -> Result<(), Error> {
+        if self.kernel.renameat2 {
+            match rustix::fs::renameat_with(source, old, target, new, RenameFlags::NOREPLACE) {
+                // Not this kernel, or not on this file system.
+                Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => {}
+                renamed => return renamed.map_err(failed("rename")),
+            }
+        }
+        // A second name is as exclusive; between the two calls the file has both.
+        rustix::fs::linkat(source, old, target, new, AtFlags::empty()).map_err(failed("link"))?;
+        rustix::fs::unlinkat(source, old, AtFlags::empty()).map_err(failed("unlink"))
+    }
+}
+
+/// A file never takes the place of a directory: the kernel refuses that, and says so in several ways.
+fn refuse_directories(
+    source: &OwnedFd,
+    old: &[u8],
+    target: &OwnedFd,
+    new: &[u8],
+) -> Result<(), Error> {
+    Seen::at(source, old).map_err(failed("look at what is renamed"))?;
+    if Seen::at(target, new).is_ok_and(|seen| seen.kind == FileKind::Directory) {
+        return Err(Error::new(ErrorKind::IsDirectory, "the new name"));
+    }
+    Ok(())
+}
