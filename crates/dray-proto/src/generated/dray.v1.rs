@@ -1074,6 +1074,9 @@ pub struct Upload {
     /// Proof of the transfer.
     #[prost(message, optional, tag = "12")]
     pub receipt: ::core::option::Option<TransferReceipt>,
+    /// Whether `Settle` told of it in this state.
+    #[prost(bool, tag = "13")]
+    pub told: bool,
 }
 impl ::prost::Name for Upload {
 const NAME: &'static str = "Upload";
@@ -1447,6 +1450,9 @@ pub struct DeliveryReport {
     /// W3C trace parent of the request, so that what follows a wait is still part of its trace; empty for callers.
     #[prost(string, tag = "20")]
     pub traceparent: ::prost::alloc::string::String,
+    /// Who wrote it last: tells two workers apart that would write the same.
+    #[prost(fixed64, tag = "21")]
+    pub writer: u64,
 }
 impl ::prost::Name for DeliveryReport {
 const NAME: &'static str = "DeliveryReport";
