@@ -50,7 +50,7 @@ impl TransportError {
     }
 
     /// Whether the outcome is unknown or the cause passes by itself.
-    pub(crate) const fn is_passing(&self) -> bool {
+    pub const fn is_passing(&self) -> bool {
         match self {
             Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
             Self::NoResponders

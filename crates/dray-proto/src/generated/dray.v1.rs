@@ -1382,6 +1382,9 @@ pub struct DeliveredFile {
     /// Visible requests that were made for it.
     #[prost(uint32, tag = "17")]
     pub attempts: u32,
+    /// Most bytes that the chat takes, with the error kind `too_large`; 0 when unknown.
+    #[prost(uint64, tag = "18")]
+    pub limit: u64,
 }
 impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
