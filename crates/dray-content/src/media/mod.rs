@@ -1,1 +1,134 @@
-//! MEDIA tags.
+//! How an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
+//!
+//! The language is the one that agents were trained on, with its faults mended: more may follow a path, the longest
+//! path that *exists* is meant, a path that does not exist is told of, and no list of extensions decides what may go.
+//! Hand this module an assistant's own final words and nothing else: tags in tool output or in quoted text of a
+//! person never count, and only the caller knows those apart.
+//!
+//! Nothing here touches a file system. Who can answer at once whether a path exists calls [`extract`]; who must go and
+//! ask takes the [`paths`] first. Work is linear in the text: every byte is looked at a fixed number of times, and a
+//! tag has at most [`CANDIDATES_MAX`] candidates.
+//!
+//! ```
+//! use dray_content::media;
+//!
+//! let answer = "Here it is: MEDIA:/tmp/my report.pdf\nEnjoy!";
+//! let found = media::extract(answer, |path| path == "/tmp/my report.pdf");
+//! assert_eq!(found.files, ["/tmp/my report.pdf"]);
+//! assert_eq!(found.text, "Here it is: \nEnjoy!");
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+mod directive;
+mod grammar;
+mod hold;
+mod mask;
+mod prose;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod tidy;
+
+pub use directive::Directives;
+pub use hold::HoldBack;
+pub use prose::{RemoteImage, bare_paths, remote_images};
+pub use tag::{CANDIDATES_MAX, Candidate, Tag};
+
+use crate::name;
+
+/// Tags that one message may have. Those beyond stay in the text as they are.
+pub const TAGS_MAX: usize = 256;
+
+/// What an answer holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extraction {
+    /// Files to deliver, in order, each once.
+    pub files: Vec<String>,
+    /// What remains to be said; empty when no text message is to be sent.
+    pub text: String,
+    /// Names, without folders, of what was tagged and does not exist; for the failure notice.
+    pub notices: Vec<String>,
+    /// What the message asks for all of its files.
+    pub directives: Directives,
+}
+
+/// Takes the tags out of an answer. `exists` says whether a path, as it is written, is a file that may go.
+pub fn extract(text: &str, mut exists: impl FnMut(&str) -> bool) -> Extraction {
+    extract_with(text, |path| exists(path).then(|| path.to_owned()))
+}
+
+/// As [`extract`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
+pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> Extraction {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.finish(resolve)
+}
+
+/// Finds the tags of an answer and decides nothing. Spans are byte ranges of `text`.
+pub fn scan(text: &str) -> (Vec<Tag>, Directives) {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.tags(true)
+}
+
+/// Every path that the tags of an answer may mean, sorted: what to look for before [`extract`].
+pub fn paths(text: &str) -> Vec<String> {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.undecided_at_end()
+}
+
+/// What was found so far.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    files: Vec<String>,
+    seen: BTreeSet<String>,
+    notices: Vec<String>,
+    directives: Directives,
+    /// Tags decided.
+    tags: usize,
+    /// Bytes looked at.
+    steps: usize,
+}
+
+impl Found {
+    /// Decides one tag. Gives what to cut from the text.
+    fn decide(
+        &mut self,
+        tag: &Tag,
+        mut resolve: impl FnMut(&str) -> Option<String>,
+    ) -> Option<Range<usize>> {
+        if self.tags >= TAGS_MAX {
+            return None;
+        }
+        self.tags += 1;
+        let existing = tag
+            .candidates
+            .iter()
+            .find_map(|candidate| Some((candidate, resolve(&candidate.path)?)));
+        if let Some((candidate, file)) = existing {
+            if self.seen.insert(file.clone()) {
+                self.files.push(file);
+            }
+            return Some(candidate.span.clone());
+        }
+        if tag.code {
+            return None;
+        }
+        let fallback = tag.fallback.and_then(|index| tag.candidates.get(index));
+        // A name with more words than the first is most likely prose.
+        let word = || {
+            tag.candidates
+                .iter()
+                .find(|candidate| !candidate.path.contains(char::is_whitespace))
+        };
+        let named = fallback.or_else(word).or(tag.candidates.last())?;
+        let name = name::shown_name(&named.path);
+        if !self.notices.contains(&name) {
+            self.notices.push(name);
+        }
+        fallback.map(|candidate| candidate.span.clone())
+    }
+}

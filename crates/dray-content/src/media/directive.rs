@@ -1,0 +1,58 @@
+//! Directives: words in double brackets that hold for a whole message (platform-delivery 3.5).
+
+use std::ops::Range;
+
+/// What a message asks for all of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// `[[audio_as_voice]]`: audio files go as voice messages. Other files are not meant.
+    pub audio_as_voice: bool,
+    /// `[[as_document]]`: everything goes as it is, nothing as picture, video or audio.
+    pub as_document: bool,
+}
+
+const VOICE: &str = "[[audio_as_voice]]";
+const DOCUMENT: &str = "[[as_document]]";
+
+impl Directives {
+    /// Adds what one directive asks for.
+    pub(super) fn note(&mut self, text: &str) {
+        self.audio_as_voice |= text.eq_ignore_ascii_case(VOICE);
+        self.as_document |= text.eq_ignore_ascii_case(DOCUMENT);
+    }
+}
+
+/// Where directives stand.
+pub(super) fn occurrences(text: &str) -> impl Iterator<Item = Range<usize>> {
+    text.match_indices('[')
+        .filter_map(|(at, _)| at_start(text.get(at..)?).map(|length| at..at + length))
+}
+
+/// The length of the directive that `text` begins with.
+pub(super) fn at_start(text: &str) -> Option<usize> {
+    let is_start = |word: &&str| {
+        text.get(..word.len())
+            .is_some_and(|found| found.eq_ignore_ascii_case(word))
+    };
+    [VOICE, DOCUMENT]
+        .iter()
+        .find(|word| is_start(word))
+        .map(|word| word.len())
+}
+
+/// How many bytes at the end of `text` may become a directive.
+pub(super) fn unfinished(text: &str) -> usize {
+    let longest = VOICE.len() - 1;
+    let starts = |tail: &str| {
+        [VOICE, DOCUMENT].iter().any(|word| {
+            tail.len() < word.len()
+                && word
+                    .get(..tail.len())
+                    .is_some_and(|start| start.eq_ignore_ascii_case(tail))
+        })
+    };
+    (1..=longest.min(text.len()))
+        .rev()
+        .find(|length| text.get(text.len() - length..).is_some_and(starts))
+        .unwrap_or(0)
+}

@@ -1,0 +1,148 @@
+//! The words of the tag language: where a tag starts, what may stand around it, where a path may end.
+
+/// What begins a tag, in any case.
+pub(super) const WORD: &str = "MEDIA:";
+
+/// Wrappers swallowed on each side of a tag.
+pub(super) const WRAPPERS_MAX: usize = 3;
+
+/// Extensions that help to find the end of a path. They never decide whether a file may go (platform-delivery 3.7.5).
+const EXTENSIONS: [&str; 62] = [
+    "png", "jpg", "jpeg", "gif", "webp", "bmp", "tiff", "svg", "mp4", "mov", "avi", "mkv", "webm",
+    "3gp", "mp3", "m2a", "wav", "ogg", "opus", "m4a", "flac", "pdf", "docx", "doc", "odt", "rtf",
+    "txt", "md", "epub", "xlsx", "xls", "ods", "csv", "tsv", "json", "xml", "yaml", "yml", "kmz",
+    "kml", "geojson", "gpx", "pptx", "ppt", "odp", "key", "zip", "tar", "gz", "tgz", "bz2", "xz",
+    "7z", "rar", "apk", "ipa", "html", "htm", "heic", "py", "toml", "vcf",
+];
+
+/// Letters of the longest extension.
+const EXTENSION_MAX: usize = 7;
+
+/// Whether a path ends with a dot and a known extension. Looks at no more than the end.
+pub(super) fn has_known_extension(path: &str) -> bool {
+    let end = path.floor_char_boundary(path.len().saturating_sub(EXTENSION_MAX + 2));
+    let end = path.get(end..).unwrap_or_default();
+    end.rsplit_once('.').is_some_and(|(stem, extension)| {
+        !stem.is_empty() && !stem.ends_with(['/', '\\']) && is_known(extension)
+    })
+}
+
+/// Whether an extension is in the list, in any case.
+pub(super) fn is_known(extension: &str) -> bool {
+    extension.len() <= EXTENSION_MAX
+        && EXTENSIONS
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// Lengths of known extensions that `text` begins with, longest first.
+pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
+    (2..=EXTENSION_MAX)
+        .rev()
+        .filter(move |length| text.get(..*length).is_some_and(is_known))
+}
+
+/// Where `MEDIA:` stands.
+pub(super) fn occurrences(text: &str) -> impl Iterator<Item = usize> {
+    let bytes = text.as_bytes();
+    let stem = WORD.len() - 1;
+    bytes.iter().enumerate().filter_map(move |(at, byte)| {
+        let start = at.checked_sub(stem).filter(|_| *byte == b':')?;
+        bytes
+            .get(start..=at)?
+            .eq_ignore_ascii_case(WORD.as_bytes())
+            .then_some(start)
+    })
+}
+
+/// `` ` " ' * _ ``: what people and models put around a tag.
+pub(super) fn is_wrapper(byte: u8) -> bool {
+    matches!(byte, b'`' | b'"' | b'\'' | b'*' | b'_')
+}
+
+/// How many wrappers, at most [`WRAPPERS_MAX`], stand directly before `at` and not before `floor`.
+pub(super) fn wrappers_before(text: &str, at: usize, floor: usize) -> usize {
+    let before = text.as_bytes().get(floor..at).unwrap_or_default();
+    before
+        .iter()
+        .rev()
+        .take(WRAPPERS_MAX)
+        .take_while(|byte| is_wrapper(**byte))
+        .count()
+}
+
+/// How many wrappers, at most [`WRAPPERS_MAX`], `text` begins with.
+pub(super) fn wrappers_at(text: &str) -> usize {
+    text.bytes()
+        .take(WRAPPERS_MAX)
+        .take_while(|byte| is_wrapper(*byte))
+        .count()
+}
+
+/// The length of what makes `text` an absolute path: `/`, `~/`, `C:\`.
+pub(super) fn path_start(text: &str) -> Option<usize> {
+    match text.as_bytes() {
+        [b'/', ..] => Some(1),
+        [b'~', b'/', ..] => Some(2),
+        [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic() => Some(3),
+        _ => None,
+    }
+}
+
+/// The quote that `text` begins with when a path stands behind it.
+pub(super) fn quoted_start(text: &str) -> Option<char> {
+    let quote = text
+        .chars()
+        .next()
+        .filter(|first| matches!(first, '`' | '"' | '\''))?;
+    path_start(text.get(1..)?).map(|_| quote)
+}
+
+/// Whether a path may end before `rest`, which follows `path`.
+pub(super) fn is_boundary(path: &str, rest: &str) -> bool {
+    let Some(next) = rest.chars().next() else {
+        return true;
+    };
+    match next {
+        '`' | '"' | '\'' | ',' | ';' | ':' | ')' | ']' | '}' | '!' | '?' | '<' | '>' | '|'
+        | '…' => true,
+        // These stand inside many a name: they end one only behind an extension.
+        '*' | '_' | '[' => has_known_extension(path),
+        '.' => ends_sentence(rest),
+        _ => next.is_whitespace() || is_wide_punctuation(next),
+    }
+}
+
+/// Dots, and perhaps wrappers, with white space or the end behind them.
+fn ends_sentence(rest: &str) -> bool {
+    let after = rest.trim_start_matches('.');
+    let after = after.get(wrappers_at(after)..).unwrap_or_default();
+    after.chars().next().is_none_or(char::is_whitespace)
+}
+
+/// CJK punctuation, full-width ASCII punctuation and typographic quotes.
+fn is_wide_punctuation(character: char) -> bool {
+    matches!(character,
+        '\u{3001}'..='\u{3003}' | '\u{3008}'..='\u{3011}' | '\u{3014}'..='\u{301F}'
+        | '\u{FF01}'..='\u{FF0F}' | '\u{FF1A}'..='\u{FF20}' | '\u{FF3B}'..='\u{FF40}' | '\u{FF5B}'..='\u{FF65}'
+        | '\u{2018}'..='\u{201F}' | '«' | '»' | '‹' | '›')
+}
+
+/// A known extension with something behind it that ends no path: `.pngSome`, `.pdf#1`. `rest` begins behind the dot.
+/// Gives the lengths of what may be the extension.
+pub(super) fn glued(rest: &str) -> impl Iterator<Item = usize> {
+    let rest = if rest.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        rest
+    } else {
+        ""
+    };
+    known_prefixes(rest).filter(move |length| {
+        let mut behind = rest.get(*length..).unwrap_or_default().chars();
+        match (behind.next(), behind.next()) {
+            // Another extension follows: `.json.bak` is no `.json`.
+            (Some('.'), Some(next)) => !next.is_ascii_lowercase() && !next.is_ascii_digit(),
+            (Some(_), _) => true,
+            (None, _) => false,
+        }
+    })
+}

@@ -1,0 +1,211 @@
+//! Files that are named without a tag: bare paths in prose, pictures elsewhere (platform-delivery 3.6).
+
+use std::ops::Range;
+
+use super::grammar::{has_known_extension, is_boundary, path_start};
+use super::mask::Masks;
+
+/// Bytes of the longest path and of the longest address.
+const LENGTH_MAX: usize = 4096;
+
+/// Paths and pictures that one message may name.
+const COUNT_MAX: usize = 64;
+
+/// Extensions of pictures in addresses.
+const PICTURES: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
+
+/// Hosts whose addresses are pictures without looking so.
+const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
+
+/// A picture elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteImage {
+    /// Its address. Nobody has judged it yet.
+    pub url: String,
+    /// What it shows; may be empty.
+    pub alt: String,
+    /// Where the mention stands in the text, to be cut when the picture was sent.
+    pub span: Range<usize>,
+}
+
+/// Local paths in prose: they begin where no word goes on, end with a known extension, stand outside of code and
+/// exist. Each once, in order.
+///
+/// Hand in the text that [`super::extract`] left, of a final answer that was not streamed: a path that was only
+/// mentioned must not be sent by a second look.
+pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut asked = 0;
+    for (_, piece) in unmasked(text) {
+        let mut before = None;
+        let mut skip = 0;
+        for (at, character) in piece.char_indices() {
+            let last = before.replace(character);
+            if at < skip || !starts_path(last, piece.get(at..).unwrap_or_default()) {
+                continue;
+            }
+            let length = path_length(piece.get(at..).unwrap_or_default());
+            skip = at + length;
+            let Some(path) = piece.get(at..skip).filter(|path| has_known_extension(path)) else {
+                continue;
+            };
+            asked += 1;
+            if asked <= COUNT_MAX && !found.iter().any(|known| known == path) && exists(path) {
+                found.push(path.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Pictures elsewhere: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
+pub fn remote_images(text: &str) -> Vec<RemoteImage> {
+    let mut found = Vec::new();
+    for (start, piece) in unmasked(text) {
+        let mut skip = 0;
+        for (at, _) in piece.match_indices(['!', '<']) {
+            if at < skip || found.len() >= COUNT_MAX {
+                continue;
+            }
+            let window = piece
+                .get(at..piece.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
+                .unwrap_or_default();
+            let image = if window.starts_with('!') {
+                markdown(window)
+            } else {
+                element(window)
+            };
+            if let Some((url, alt, length)) = image {
+                skip = at + length;
+                found.push(RemoteImage {
+                    url: url.to_owned(),
+                    alt: alt.to_owned(),
+                    span: start + at..start + skip,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Pieces of text outside of everything masked, with where they start. None goes over the end of a line.
+fn unmasked(text: &str) -> Vec<(usize, &str)> {
+    let (mut masks, mut start, mut pieces) = (Masks::default(), 0, Vec::new());
+    for line in text.split_inclusive('\n') {
+        let mask = masks.line(line);
+        if !mask.whole {
+            let mut spans = [mask.code, mask.strings].concat();
+            spans.sort_unstable_by_key(|span| span.start);
+            let mut at = 0;
+            for span in spans {
+                pieces.extend(line.get(at..span.start).map(|piece| (start + at, piece)));
+                at = at.max(span.end);
+            }
+            pieces.extend(line.get(at..).map(|piece| (start + at, piece)));
+        }
+        start += line.len();
+    }
+    pieces
+}
+
+/// Whether a path begins here: not inside a word, an address or another path.
+fn starts_path(before: Option<char>, rest: &str) -> bool {
+    let inside = before.is_some_and(|last| {
+        last.is_alphanumeric() || matches!(last, '/' | '\\' | ':' | '.' | '_' | '~')
+    });
+    !inside && path_start(rest).is_some()
+}
+
+/// Where a path without spaces ends.
+fn path_length(rest: &str) -> usize {
+    let start = path_start(rest).unwrap_or_default();
+    let window = rest
+        .get(..rest.floor_char_boundary(LENGTH_MAX))
+        .unwrap_or_default();
+    let mut ends = window
+        .char_indices()
+        .map(|(at, _)| at)
+        .skip_while(|at| *at < start);
+    ends.find(|at| {
+        is_boundary(
+            rest.get(..*at).unwrap_or_default(),
+            rest.get(*at..).unwrap_or_default(),
+        )
+    })
+    .unwrap_or(window.len())
+}
+
+/// `![alt](url)` or `![alt](url "title")`: address, text and length.
+fn markdown(text: &str) -> Option<(&str, &str, usize)> {
+    let (alt, rest) = text.strip_prefix("![")?.split_once("](")?;
+    let target = rest.split(')').next()?;
+    // Without the bracket, the address is not finished.
+    rest.get(target.len()..)
+        .filter(|after| after.starts_with(')'))?;
+    let url = target.split_whitespace().next()?;
+    let length = "![".len() + alt.len() + "](".len() + target.len() + ")".len();
+    let sound = !alt.contains(['[', '\n']) && is_http(url) && looks_like_picture(url);
+    sound.then_some((url, alt, length))
+}
+
+/// `<img … src="url" …>`: address, text and length.
+fn element(text: &str) -> Option<(&str, &str, usize)> {
+    let inner = text.get("<img".len()..).filter(|_| {
+        text.get(..4)
+            .is_some_and(|tag| tag.eq_ignore_ascii_case("<img"))
+    })?;
+    let (inner, _) = inner.split_once('>')?;
+    if !inner.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let url = attribute(inner, "src").filter(|url| is_http(url))?;
+    Some((
+        url,
+        attribute(inner, "alt").unwrap_or_default(),
+        "<img".len() + inner.len() + ">".len(),
+    ))
+}
+
+/// The value of an attribute, quoted or not.
+fn attribute<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
+    let lower = inner.to_ascii_lowercase();
+    let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
+        let before = inner
+            .get(..*at)
+            .and_then(|before| before.chars().next_back());
+        before.is_some_and(|before| before.is_whitespace() || matches!(before, '"' | '\'' | '/'))
+            && inner
+                .get(at + name.len()..)
+                .is_some_and(|after| after.trim_start().starts_with('='))
+    })?;
+    let value = inner
+        .get(at + name.len()..)?
+        .trim_start()
+        .strip_prefix('=')?
+        .trim_start();
+    match value.chars().next()? {
+        quote @ ('"' | '\'') => value.get(1..)?.split(quote).next(),
+        _ => value.split_whitespace().next(),
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| {
+        url.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            && url.len() > scheme.len()
+    })
+}
+
+/// Whether the path ends like a picture, or the host is known for them.
+fn looks_like_picture(url: &str) -> bool {
+    let lower = url.to_ascii_lowercase();
+    let place = lower.split(['?', '#']).next().unwrap_or_default();
+    let host = place
+        .split("//")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap_or_default();
+    PICTURES.iter().any(|extension| place.ends_with(extension))
+        || PICTURE_HOSTS.iter().any(|known| host.contains(known))
+}

@@ -1,0 +1,26 @@
+//! The tag language: every result of the table, every correction, every cut of a stream, every hostile text.
+
+mod corrections;
+mod hostile;
+mod prose;
+mod stream;
+mod table;
+
+use super::*;
+
+/// What `text` gives when exactly `existing` exist.
+fn given(text: &str, existing: &[&str]) -> Extraction {
+    extract(text, |path| existing.contains(&path))
+}
+
+/// Checks files and remaining text.
+fn check(text: &str, existing: &[&str], files: &[&str], remaining: &str) {
+    let found = given(text, existing);
+    assert_eq!(found.files, files, "{text:?}");
+    assert_eq!(found.text, remaining, "{text:?}");
+}
+
+/// Checks a tag that names what exists, alone.
+fn one(text: &str, file: &str, remaining: &str) {
+    check(text, &[file], &[file], remaining);
+}

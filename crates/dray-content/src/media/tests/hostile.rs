@@ -1,0 +1,164 @@
+//! Texts made to cost much. Work is counted in bytes looked at, not in time.
+
+use super::*;
+
+/// Bytes that may be looked at per byte of text.
+const FACTOR: usize = 16;
+
+/// A pattern of this length shows anything quadratic: its factor would be in the thousands.
+const LENGTH: usize = 48 * 1024;
+
+fn repeated(pattern: &str) -> String {
+    pattern.repeat(LENGTH / pattern.len())
+}
+
+/// The texts: each aims at one loop.
+fn texts() -> Vec<String> {
+    let mut texts: Vec<String> = [
+        "MEDIA:",
+        "MEDIA:/",
+        "MEDIA:'",
+        "MEDIA:\"/a",
+        "MEDIA:`/a` ",
+        "MEDIA:/a.png ",
+        "`",
+        "` ",
+        "\"",
+        "'",
+        "*",
+        "[[",
+        "[[as_document]]",
+        "{\"",
+        "\": \"",
+        "{",
+        "> ",
+        "MEDIA:\n",
+        "MEDIA:\n/x ",
+        "\n",
+        " ",
+        "_/",
+        ".png",
+        "/a.b_",
+        "![](",
+        "<img ",
+        "<!--",
+        "~~~\n",
+        "/a.png ",
+        "![a](http",
+        "\\\"",
+    ]
+    .map(repeated)
+    .to_vec();
+    for start in [
+        "MEDIA:/",
+        "MEDIA:'/",
+        "MEDIA:\"/",
+        "MEDIA:`/",
+        "`",
+        "{\"a\": \"",
+        "![",
+        "<img src=\"",
+    ] {
+        for filler in ["a", "a ", "_", ".", ".png", "'", "`` ` ", "MEDIA", "é"] {
+            texts.push(format!("{start}{}", repeated(filler)));
+        }
+    }
+    // Runs of backticks of ever new lengths never close each other.
+    let runs: Vec<String> = (1..300).map(|length| "`".repeat(length)).collect();
+    texts.push(runs.join(" "));
+    texts
+}
+
+#[test]
+fn r_4_work_is_linear_whatever_the_text() {
+    for text in texts() {
+        let mut asked = 0;
+        let mut hold = HoldBack::new();
+        hold.feed(&text);
+        hold.push("\n", |_| {
+            asked += 1;
+            None
+        });
+        let (steps, start) = (hold.steps(), text.chars().take(24).collect::<String>());
+        hold.finish(|_| {
+            asked += 1;
+            None
+        });
+        assert!(steps <= FACTOR * text.len(), "{steps} steps for {start:?}");
+        assert!(
+            asked <= TAGS_MAX * CANDIDATES_MAX,
+            "{asked} questions for {start:?}"
+        );
+    }
+}
+
+#[test]
+fn r_4_work_is_linear_in_a_stream_as_well() {
+    for text in texts() {
+        let mut hold = HoldBack::new();
+        let mut rest = text.as_str();
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(rest.floor_char_boundary(64.min(rest.len())));
+            hold.push(chunk, |_| None);
+            rest = after;
+        }
+        let start = text.chars().take(24).collect::<String>();
+        assert!(
+            hold.steps() <= FACTOR * text.len(),
+            "{} steps for {start:?}",
+            hold.steps()
+        );
+    }
+}
+
+#[test]
+fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
+    for pattern in ["MEDIA:", "MEDIA:/a.b ", "`", "`'\""] {
+        let text = pattern.repeat((1 << 20) / pattern.len());
+        let mut hold = HoldBack::new();
+        hold.push(&text, |_| None);
+        hold.push("\n", |_| None);
+        assert!(
+            hold.steps() <= FACTOR * text.len(),
+            "{} steps for {pattern:?}",
+            hold.steps()
+        );
+        assert!(hold.steps() >= text.len());
+    }
+}
+
+#[test]
+fn prose_is_taken_whatever_the_text() {
+    for text in texts() {
+        let mut asked = 0;
+        bare_paths(&text, |_| {
+            asked += 1;
+            true
+        });
+        assert!(asked <= 64);
+        assert!(remote_images(&text).len() <= 64);
+    }
+}
+
+#[test]
+fn tags_beyond_the_last_stay_as_they_are() {
+    let tags: Vec<String> = (0..TAGS_MAX + 2)
+        .map(|n| format!("MEDIA:/{n}.png"))
+        .collect();
+    let text = tags.join("\n");
+    let found = extract(&text, |_| true);
+    assert_eq!(found.files.len(), TAGS_MAX);
+    assert_eq!(
+        found.text,
+        format!("MEDIA:/{TAGS_MAX}.png\nMEDIA:/{}.png", TAGS_MAX + 1)
+    );
+}
+
+#[test]
+fn a_path_has_no_more_candidates_than_is_bearable() {
+    let text = format!("MEDIA:/a{}", ",b!".repeat(500));
+    let (tags, _) = scan(&text);
+    assert_eq!(tags[0].candidates.len(), CANDIDATES_MAX);
+    // The shortest are kept: the path itself is among them.
+    assert_eq!(tags[0].candidates.last().unwrap().path, "/a");
+}

@@ -1,0 +1,25 @@
+//! White space of what remains: ends trimmed, three or more newlines in a row as two (platform-delivery 3.6). Code in
+//! fences keeps its empty lines.
+
+/// Passes text on, holding back white space until something visible follows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tidy {
+    begun: bool,
+    space: String,
+}
+
+impl Tidy {
+    /// Takes the next piece and gives what can be shown.
+    pub(super) fn push(&mut self, piece: &str, fenced: bool, shown: &mut String) {
+        for character in piece.chars() {
+            if !character.is_whitespace() {
+                shown.push_str(&self.space);
+                shown.push(character);
+                self.space.clear();
+                self.begun = true;
+            } else if self.begun && (character != '\n' || fenced || !self.space.ends_with("\n\n")) {
+                self.space.push(character);
+            }
+        }
+    }
+}
