@@ -1,0 +1,264 @@
+//! The archive calls: look, download, upload (sandbox-transfer 4.2 to 4.4).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_sandbox::{Body, Error, ErrorKind, FileKind};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::{HeaderMap, Method, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use serde::Deserialize;
+
+use crate::client::Client;
+use crate::fault;
+use crate::wire::{Connection, Reply, Sent, outgoing};
+
+/// Where the engine describes a path.
+const PATH_STAT: &str = "x-docker-container-path-stat";
+/// The one media type that is plain and not taken for a form.
+const TAR: &str = "application/x-tar";
+/// All bytes of a path that mean nothing in a query.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// What the engine says of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PathStat {
+    /// Kind of file.
+    pub(crate) kind: FileKind,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// The 12 low mode bits.
+    pub(crate) mode: u32,
+    /// Nanoseconds since the epoch.
+    pub(crate) mtime_ns: Option<i128>,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    size: i64,
+    mode: u32,
+    #[serde(default)]
+    mtime: String,
+}
+
+impl PathStat {
+    /// From the head of an answer.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
+        let wrong = || Error::new(ErrorKind::Protocol, "the engine does not describe the path");
+        let value = headers.get(PATH_STAT).ok_or_else(wrong)?;
+        let json = STANDARD
+            .decode(value.as_bytes())
+            .map_err(|error| wrong().caused_by(error))?;
+        let wire: Wire = serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
+        let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
+        Ok(Self {
+            kind: kind(wire.mode),
+            size: u64::try_from(wire.size).unwrap_or(0),
+            mode: low_bits(wire.mode),
+            mtime_ns: mtime.map(jiff::Timestamp::as_nanosecond),
+        })
+    }
+}
+
+/// Kind by Go's `os.FileMode`.
+fn kind(mode: u32) -> FileKind {
+    let has = |bit: u32| mode & (1 << bit) != 0;
+    match () {
+        () if has(31) => FileKind::Directory,
+        () if has(27) => FileKind::Symlink,
+        () if has(25) => FileKind::Fifo,
+        () if has(24) => FileKind::Socket,
+        () if has(26) && has(21) => FileKind::CharDevice,
+        () if has(26) => FileKind::BlockDevice,
+        () if has(19) => FileKind::Other,
+        () => FileKind::File,
+    }
+}
+
+/// Permissions, set-id and sticky bits by Go's `os.FileMode`.
+fn low_bits(mode: u32) -> u32 {
+    let bit = |from: u32, to: u32| ((mode >> from) & 1) << to;
+    (mode & 0o777) | bit(23, 11) | bit(22, 10) | bit(20, 9)
+}
+
+impl Client {
+    /// Looks at a path; a link at its end is not followed. `connection` is kept for the next look.
+    pub(crate) async fn look(
+        &self,
+        connection: &mut Option<Connection>,
+        container: &str,
+        path: &[u8],
+    ) -> Result<PathStat, Error> {
+        let request = self.archive(Method::HEAD, container, path).await?;
+        let mut open = match connection.take().filter(Connection::is_open) {
+            Some(open) => open,
+            None => self.connect().await?,
+        };
+        let answer = self.head(open.send(request)).await?;
+        let reply = Reply::new(open, answer);
+        let status = reply.status;
+        if status.is_success() {
+            let stat = PathStat::of(&reply.headers)?;
+            let (_, open) = reply.text().await?;
+            *connection = Some(open);
+            return Ok(stat);
+        }
+        // The answer to HEAD cannot say why. Nearly always the path is missing.
+        drop(reply);
+        if status.as_u16() == 404 {
+            self.inspect(container).await?;
+            return Err(Error::new(ErrorKind::NotFound, "looking at a path"));
+        }
+        match self.download(container, path).await {
+            Ok((stat, _)) => Ok(stat),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A path as a tar, with what the engine says of it.
+    pub(crate) async fn download(
+        &self,
+        container: &str,
+        path: &[u8],
+    ) -> Result<(PathStat, Body), Error> {
+        const DOING: &str = "downloading from a container";
+        let request = self.archive(Method::GET, container, path).await?;
+        let mut connection = self.connect().await?;
+        let answer = self.head(connection.send(request)).await?;
+        let reply = Reply::new(connection, answer);
+        if !reply.status.is_success() {
+            let status = reply.status.as_u16();
+            return Err(fault::refused(DOING, status, &reply.message().await?));
+        }
+        let encoding = reply.headers.get(CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "an encoding nobody asked for",
+            ));
+        }
+        let stat = PathStat::of(&reply.headers)?;
+        Ok((stat, reply.into_body()))
+    }
+
+    /// Unpacks a plain tar into a directory. A body that fails, or ends before `length`, fails the call.
+    pub(crate) async fn upload(
+        &self,
+        container: &str,
+        directory: &[u8],
+        tar: Body,
+        length: Option<u64>,
+    ) -> Result<(), Error> {
+        let mut request = self.archive(Method::PUT, container, directory).await?;
+        *request.body_mut() = outgoing(tar, length);
+        let mut connection = self.connect().await?;
+        // No limit: the answer comes after the last byte, and whoever owns the bytes watches their pace.
+        let answer = connection.send(request).await?;
+        let reply = Reply::new(connection, answer);
+        if reply.status.is_success() {
+            return Ok(());
+        }
+        let status = reply.status.as_u16();
+        let message = reply.message().await?;
+        Err(fault::refused("uploading to a container", status, &message))
+    }
+
+    async fn archive(
+        &self,
+        method: Method,
+        container: &str,
+        path: &[u8],
+    ) -> Result<Request<Sent>, Error> {
+        let version = self.version().await?;
+        let path = percent_encode(path, PATH);
+        Request::builder()
+            .method(method)
+            .uri(format!(
+                "/v{version}/containers/{container}/archive?path={path}"
+            ))
+            .header(HOST, "docker")
+            .header(ACCEPT_ENCODING, "identity")
+            .header(CONTENT_TYPE, TAR)
+            .body(outgoing(Body::from_bytes(&b""[..]), Some(0)))
+            .map_err(|error| Error::new(ErrorKind::InvalidName, "a request").caused_by(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(json: &str) -> Result<PathStat, Error> {
+        let mut headers = HeaderMap::new();
+        let value = STANDARD.encode(json).parse().unwrap();
+        headers.insert(PATH_STAT, value);
+        PathStat::of(&headers)
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read() {
+        let mut headers = HeaderMap::new();
+        let value = "eyJuYW1lIjoicmVwb3J0LnBkZiIsInNpemUiOjUsIm1vZGUiOjQyMCwibXRpbWUiOiIyMDI2LTAxLTAyVDAzOjA0OjA1WiIsImxpbmtUYXJnZXQiOiIifQ==";
+        headers.insert(PATH_STAT, value.parse().unwrap());
+        let stat = PathStat::of(&headers).unwrap();
+        assert_eq!(
+            stat,
+            PathStat {
+                kind: FileKind::File,
+                size: 5,
+                mode: 0o644,
+                mtime_ns: Some(1_767_323_045_000_000_000),
+            }
+        );
+    }
+
+    #[test]
+    fn modes_of_go_are_told_apart() {
+        let go = |bits: &[u32]| bits.iter().fold(0, |mode, bit| mode | 1 << bit);
+        for (bits, expected) in [
+            (&[31_u32][..], FileKind::Directory),
+            (&[27], FileKind::Symlink),
+            (&[25], FileKind::Fifo),
+            (&[24], FileKind::Socket),
+            (&[26, 21], FileKind::CharDevice),
+            (&[26], FileKind::BlockDevice),
+            (&[19], FileKind::Other),
+            (&[], FileKind::File),
+        ] {
+            assert_eq!(kind(go(bits) | 0o640), expected);
+        }
+        assert_eq!(low_bits(go(&[23, 22, 20, 31]) | 0o751), 0o7751);
+    }
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let stat = described(
+            r#"{"name":"x","size":0,"mode":420,"mtime":"2026-01-02T03:04:05.123456789+01:00"}"#,
+        );
+        assert_eq!(stat.unwrap().mtime_ns, Some(1_767_319_445_123_456_789));
+    }
+
+    #[test]
+    fn an_answer_that_describes_nothing_makes_no_sense() {
+        assert_eq!(
+            PathStat::of(&HeaderMap::new()).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
+        for json in ["", "{}", "[1]", r#"{"size":"5","mode":1}"#] {
+            assert_eq!(described(json).unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
+
+    #[test]
+    fn paths_of_any_bytes_fit_into_a_query() {
+        let path = b"/a b&c=d?#%+\n\xff/\xc3\xa4";
+        assert_eq!(
+            percent_encode(path, PATH).to_string(),
+            "/a%20b%26c%3Dd%3F%23%25%2B%0A%FF/%C3%A4"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! One engine: its version, its containers, and connections to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
+use bollard::query_parameters::InspectContainerOptions;
+use bollard::{API_DEFAULT_VERSION, BollardRequest, ClientVersion, Docker};
+use dray_sandbox::{Body, Error, ErrorKind};
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, ConfigError};
+use crate::fault;
+use crate::wire::{Connection, Endpoint, Reply, outgoing};
+
+/// Oldest version of the interface that has everything used here.
+const OLDEST: (usize, usize) = (1, 24);
+
+/// A way to an engine. Nothing is asked before it is needed.
+#[derive(Debug)]
+pub(crate) struct Client {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+    negotiated: OnceCell<(Docker, String)>,
+    /// Connections of the library, and ends of commands that nobody waits for any more.
+    tasks: TaskTracker,
+}
+
+impl Client {
+    pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
+        Ok(Self {
+            endpoint: config.endpoint()?,
+            connect_timeout: config.connect_timeout.as_duration(),
+            answer_timeout: config.answer_timeout.as_duration(),
+            negotiated: OnceCell::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// The library, speaking a version that the engine knows.
+    pub(crate) async fn docker(&self) -> Result<&Docker, Error> {
+        let (docker, _) = self.negotiated.get_or_try_init(|| self.negotiate()).await?;
+        Ok(docker)
+    }
+
+    /// The version both know, as it stands in paths.
+    pub(crate) async fn version(&self) -> Result<&str, Error> {
+        let (_, version) = self.negotiated.get_or_try_init(|| self.negotiate()).await?;
+        Ok(version)
+    }
+
+    /// Tasks that outlive a call.
+    pub(crate) const fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// How long an answer may take.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.answer_timeout
+    }
+
+    /// A connection of one's own.
+    pub(crate) async fn connect(&self) -> Result<Connection, Error> {
+        Connection::open(&self.endpoint, self.connect_timeout).await
+    }
+
+    /// Waits for the head of an answer, not for ever.
+    pub(crate) async fn head<T>(
+        &self,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match timeout(self.answer_timeout, answer).await {
+            Ok(answered) => answered,
+            Err(_) => Err(Error::new(ErrorKind::Timeout, "the engine does not answer")),
+        }
+    }
+
+    /// What the engine knows of a container.
+    pub(crate) async fn inspect(&self, name: &str) -> Result<ContainerInspectResponse, Error> {
+        let docker = self.docker().await?;
+        let asked = docker.inspect_container(name, None::<InspectContainerOptions>);
+        let known = self
+            .head(async {
+                asked
+                    .await
+                    .map_err(|error| fault::failed("looking at a container", error))
+            })
+            .await?;
+        let state = known.state.as_ref().and_then(|state| state.status);
+        match state {
+            Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD) => Err(
+                Error::new(ErrorKind::SandboxGone, "the container is being removed"),
+            ),
+            _ => Ok(known),
+        }
+    }
+
+    /// Asks for the engine's version, which no path carries yet, and keeps to the older of both.
+    async fn negotiate(&self) -> Result<(Docker, String), Error> {
+        const DOING: &str = "asking the engine for its version";
+        let request = Request::get("/_ping")
+            .header(HOST, "docker")
+            .body(outgoing(Body::from_bytes(&b""[..]), Some(0)))
+            .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
+        let mut connection = self.connect().await?;
+        let answer = self.head(connection.send(request)).await?;
+        let reply = Reply::new(connection, answer);
+        if !reply.status.is_success() {
+            let status = reply.status.as_u16();
+            return Err(fault::refused(DOING, status, &reply.message().await?));
+        }
+        let told = reply.headers.get("api-version");
+        let told = told.and_then(|version| version.to_str().ok());
+        let version = told.and_then(parse).ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "the engine does not tell its version")
+        })?;
+        let newest = (
+            API_DEFAULT_VERSION.major_version,
+            API_DEFAULT_VERSION.minor_version,
+        );
+        let (major_version, minor_version) = version.min(newest);
+        if version < OLDEST {
+            return Err(Error::new(ErrorKind::Protocol, "the engine is too old"));
+        }
+        let text = format!("{major_version}.{minor_version}");
+        let version = ClientVersion {
+            major_version,
+            minor_version,
+        };
+        Ok((self.library(&text, &version)?, text))
+    }
+
+    /// The library over our connections, every path with the version in front.
+    fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
+        let way = Arc::new(Way {
+            endpoint: self.endpoint.clone(),
+            connect_timeout: self.connect_timeout,
+            prefix: format!("/v{text}"),
+            tasks: self.tasks.clone(),
+        });
+        Docker::connect_with_custom_transport(
+            move |request: BollardRequest| Arc::clone(&way).send(request),
+            Some("http://docker"),
+            self.answer_timeout.as_secs().max(1),
+            version,
+        )
+        .map_err(|error| fault::failed("making a client of the engine", error))
+    }
+}
+
+/// What the library needs to reach the engine.
+#[derive(Debug)]
+struct Way {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+    prefix: String,
+    tasks: TaskTracker,
+}
+
+impl Way {
+    async fn send(
+        self: Arc<Self>,
+        mut request: BollardRequest,
+    ) -> Result<Response<Incoming>, bollard::errors::Error> {
+        let io = self.endpoint.connect(self.connect_timeout).await?;
+        let (mut sender, connection) = http1::handshake(io).await?;
+        // It ends with the answer, or turns into the stream of a command. Either end sees why it broke.
+        drop(self.tasks.spawn(connection.with_upgrades()));
+        let target = request.uri().path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
+        *request.uri_mut() = Uri::try_from(format!("{}{target}", self.prefix))?;
+        let host = HeaderValue::from_static("docker");
+        request.headers_mut().insert(HOST, host);
+        Ok(sender.send_request(request).await?)
+    }
+}
+
+/// Major and minor number.
+fn parse(version: &str) -> Option<(usize, usize)> {
+    let (major, minor) = version.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(parse("1.41"), Some((1, 41)));
+        assert!(parse("1.9").unwrap() < OLDEST);
+        for wrong in ["", "1", "1.x", "one.two"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

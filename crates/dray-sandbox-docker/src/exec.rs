@@ -1,0 +1,123 @@
+//! Commands in a container, as its user (sandbox-transfer 4.5).
+//!
+//! The engine never ends a command whose stream was closed: whoever loses interest has it killed by a second command,
+//! which finds the first and all its children by a mark in their environment.
+
+mod argument;
+mod end;
+mod output;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bollard::exec::{StartExecOptions, StartExecResults};
+use bollard::models::ExecConfig;
+use dray_sandbox::exec::{Channel, Exec, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use rand::Rng as _;
+
+use crate::client::Client;
+use crate::fault;
+
+use end::{End, Ending};
+use output::Streams;
+
+/// Bytes that are read at once.
+const CAPACITY: usize = 256 * 1024;
+
+/// Name of the variable that marks a command and its children.
+const MARK: &str = "DRAY_TRANSFER";
+
+/// What the operator reads when the engine cannot even start a shell.
+pub(crate) const NOT_STARTED: &str = "a program cannot be started";
+
+/// Runs commands in one container.
+#[derive(Clone, Debug)]
+pub(crate) struct DockerExec {
+    client: Arc<Client>,
+    container: String,
+}
+
+impl DockerExec {
+    pub(crate) const fn new(client: Arc<Client>, container: String) -> Self {
+        Self { client, container }
+    }
+}
+
+#[async_trait]
+impl Exec for DockerExec {
+    fn channel(&self) -> Channel {
+        Channel::PIPE
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        let mark = format!("{:032x}", rand::rng().random::<u128>());
+        let config = ExecConfig {
+            attach_stdin: Some(stdin.is_some()),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(false),
+            env: Some(vec![format!("{MARK}={mark}")]),
+            cmd: Some(argument::text(argv)),
+            ..ExecConfig::default()
+        };
+        let id = create(&self.client, &self.container, config).await?;
+        // From here on something may run.
+        let client = Arc::clone(&self.client);
+        let end = End::new(client, self.container.clone(), id.clone(), mark);
+        let ending = Ending::new(&end);
+        let (output, input) = start(&self.client, &id).await?;
+        let streams = Streams::new(output, input, stdin, Arc::clone(&end));
+        let stderr = streams.stderr();
+        let stdout = streams.into_body(Ending::new(&end));
+        Ok(Running {
+            stdout,
+            end: Box::pin(ending.wait(stderr)),
+        })
+    }
+}
+
+/// Prepares a command.
+async fn create(client: &Client, container: &str, config: ExecConfig) -> Result<String, Error> {
+    const DOING: &str = "preparing a command";
+    let docker = client.docker().await?;
+    let made = async {
+        let made = docker.create_exec(container, config).await;
+        made.map_err(|error| fault::failed(DOING, error))
+    };
+    Ok(client.head(made).await?.id)
+}
+
+type Output = std::pin::Pin<
+    Box<
+        dyn futures_util::Stream<
+                Item = Result<bollard::container::LogOutput, bollard::errors::Error>,
+            > + Send,
+    >,
+>;
+type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
+
+/// Starts a command and takes its streams.
+async fn start(client: &Client, id: &str) -> Result<(Output, Input), Error> {
+    const DOING: &str = "starting a command";
+    let docker = client.docker().await?;
+    let options = StartExecOptions {
+        detach: false,
+        tty: false,
+        output_capacity: Some(CAPACITY),
+    };
+    let started = async {
+        let started = docker.start_exec(id, Some(options)).await;
+        started.map_err(|error| fault::failed(DOING, error))
+    };
+    match client.head(started).await? {
+        StartExecResults::Attached { output, input } => Ok((output, input)),
+        StartExecResults::Detached => Err(Error::new(
+            ErrorKind::Protocol,
+            "the engine keeps the streams of a command",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

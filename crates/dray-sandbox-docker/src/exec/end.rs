@@ -1,0 +1,163 @@
+//! How a command ends, by itself or because nobody waits for it any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bollard::exec::StartExecOptions;
+use bollard::models::ExecConfig;
+use dray_sandbox::exec::Exit;
+use dray_sandbox::{Error, ErrorKind};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use super::output::Stderr;
+use super::{MARK, create};
+use crate::client::Client;
+use crate::fault;
+
+/// First pause between two questions whether a command has ended; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Kills every process that carries the mark. Twice, for those that were being made meanwhile.
+const KILL: &str = r#"
+for round in 1 2; do
+  for process in /proc/[0-9]*; do
+    tr '\0' '\n' 2>/dev/null <"$process/environ" | grep -qx "$1" && kill -9 "${process#/proc/}"
+  done
+done 2>/dev/null
+"#;
+
+/// A command that was made.
+#[derive(Debug)]
+pub(super) struct End {
+    client: Arc<Client>,
+    container: String,
+    id: String,
+    mark: String,
+    /// Whether it has ended, or is being ended.
+    over: AtomicBool,
+    runtime: Handle,
+}
+
+impl End {
+    pub(super) fn new(
+        client: Arc<Client>,
+        container: String,
+        id: String,
+        mark: String,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            container,
+            id,
+            mark,
+            over: AtomicBool::new(false),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Waits until it has ended; its output has.
+    pub(super) async fn status(&self) -> Result<i32, Error> {
+        const DOING: &str = "asking how a command ended";
+        let docker = self.client.docker().await?;
+        let until = Instant::now() + self.client.patience();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let told = async {
+                let told = docker.inspect_exec(&self.id).await;
+                told.map_err(|error| fault::failed(DOING, error))
+            };
+            let told = self.client.head(told).await?;
+            if told.running == Some(false) {
+                self.over.store(true, Ordering::SeqCst);
+                let status = told.exit_code.and_then(|code| i32::try_from(code).ok());
+                return status
+                    .ok_or_else(|| Error::new(ErrorKind::Protocol, "a command without a status"));
+            }
+            if Instant::now() > until {
+                let still = "a command does not end after its output";
+                return Err(Error::new(ErrorKind::Timeout, still));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Has it killed unless it has ended.
+    fn kill(self: &Arc<Self>) {
+        if self.over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let end = Arc::clone(self);
+        let killing = async move {
+            if let Err(error) = end.send_kill().await {
+                // A container that stopped or went away has no commands either.
+                tracing::debug!(error = %error, "a command could not be ended");
+            }
+        };
+        drop(self.client.tasks().spawn_on(killing, &self.runtime));
+    }
+
+    async fn send_kill(&self) -> Result<(), Error> {
+        let mark = format!("{MARK}={}", self.mark);
+        let command = ["sh", "-c", KILL, "sh", &mark].map(str::to_owned);
+        let config = ExecConfig {
+            cmd: Some(command.to_vec()),
+            ..ExecConfig::default()
+        };
+        let id = create(&self.client, &self.container, config).await?;
+        let options = StartExecOptions {
+            detach: true,
+            ..StartExecOptions::default()
+        };
+        let started = self.client.docker().await?.start_exec(&id, Some(options));
+        let started = started.await;
+        started
+            .map(drop)
+            .map_err(|error| fault::failed("ending a command", error))
+    }
+}
+
+/// Whoever drops one before it is done has the command killed.
+#[derive(Debug)]
+pub(super) struct Ending {
+    end: Option<Arc<End>>,
+}
+
+impl Ending {
+    pub(super) fn new(end: &Arc<End>) -> Self {
+        Self {
+            end: Some(Arc::clone(end)),
+        }
+    }
+
+    /// Its output was read to the end; it need not be killed for that.
+    pub(super) fn done(&mut self) {
+        self.end = None;
+    }
+
+    /// Waits for the end of the command.
+    pub(super) async fn wait(self, stderr: Stderr) -> Result<Exit, Error> {
+        let mut ending = self;
+        let Some(end) = ending.end.as_ref() else {
+            return Err(Error::new(ErrorKind::Protocol, "waited for twice"));
+        };
+        let status = end.status().await?;
+        ending.done();
+        Ok(Exit {
+            status,
+            stderr: stderr.text(),
+        })
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(end) = &self.end {
+            end.kill();
+        }
+    }
+}

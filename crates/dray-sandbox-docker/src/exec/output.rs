@@ -1,0 +1,167 @@
+//! The streams of a command: one connection carries all three.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bollard::container::LogOutput;
+use bytes::Bytes;
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tokio::io::AsyncWriteExt as _;
+
+use super::end::{End, Ending};
+use super::{Input, Output};
+use crate::fault;
+
+/// Most bytes of standard error that are kept.
+const LONGEST_STDERR: usize = 4096;
+
+/// How the engine begins to say, on standard output, that a program could not be started.
+const FAILED: &[u8] = b"OCI runtime exec failed: ";
+
+/// The end of standard error.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stderr(Arc<Mutex<VecDeque<u8>>>);
+
+impl Stderr {
+    fn push(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(
+            bytes
+                .iter()
+                .skip(bytes.len().saturating_sub(LONGEST_STDERR)),
+        );
+        let extra = kept.len().saturating_sub(LONGEST_STDERR);
+        kept.drain(..extra);
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+    }
+}
+
+/// Everything that goes in and out of a running command.
+pub(super) struct Streams {
+    output: Output,
+    /// Feeds standard input; fails when its source does.
+    feeding: Option<BoxFuture<'static, Result<(), Error>>>,
+    stderr: Stderr,
+    end: Arc<End>,
+    /// Whether nothing has come out yet.
+    fresh: bool,
+    /// What came out before it was known that it is output.
+    held: Option<Bytes>,
+}
+
+impl Streams {
+    pub(super) fn new(output: Output, input: Input, stdin: Option<Body>, end: Arc<End>) -> Self {
+        let feeding = stdin.map(|body| feed(input, body).boxed());
+        Self {
+            output,
+            feeding,
+            stderr: Stderr::default(),
+            end,
+            fresh: true,
+            held: None,
+        }
+    }
+
+    pub(super) fn stderr(&self) -> Stderr {
+        self.stderr.clone()
+    }
+
+    /// Standard output. Reading it moves the other two streams as well.
+    pub(super) fn into_body(self, ending: Ending) -> Body {
+        let state = Some((self, ending));
+        Body::new(stream::unfold(state, async |state| {
+            let (mut streams, mut ending) = state?;
+            match streams.next().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some((streams, ending)))),
+                Ok(None) => {
+                    ending.done();
+                    None
+                }
+                Err(error) => Some((Err(error), None)),
+            }
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let Some(frame) = self.frame().await? else {
+                return self.ended().await;
+            };
+            match frame {
+                LogOutput::StdOut { message } if message.is_empty() => {}
+                LogOutput::StdOut { message } => {
+                    if self.fresh && message.starts_with(FAILED) {
+                        self.fresh = false;
+                        self.held = Some(message);
+                        continue;
+                    }
+                    self.fresh = false;
+                    let Some(held) = self.held.take() else {
+                        return Ok(Some(message));
+                    };
+                    return Ok(Some([held, message].concat().into()));
+                }
+                LogOutput::StdErr { message } => self.stderr.push(&message),
+                LogOutput::StdIn { .. } => {}
+                LogOutput::Console { .. } => {
+                    let torn = "the stream of a command is torn";
+                    return Err(Error::new(ErrorKind::Unavailable, torn));
+                }
+            }
+        }
+    }
+
+    /// The next frame, while standard input is fed.
+    async fn frame(&mut self) -> Result<Option<LogOutput>, Error> {
+        loop {
+            let Some(feeding) = &mut self.feeding else {
+                return self.output.next().await.transpose().map_err(lost);
+            };
+            tokio::select! {
+                fed = feeding => {
+                    self.feeding = None;
+                    fed?;
+                }
+                frame = self.output.next() => return frame.transpose().map_err(lost),
+            }
+        }
+    }
+
+    /// Output is over. What was held was either output or the reason why there is none.
+    async fn ended(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(held) = self.held.take() else {
+            return Ok(None);
+        };
+        match self.end.status().await? {
+            126 | 127 => {
+                let said = String::from_utf8_lossy(&held).escape_debug().to_string();
+                let error = Error::new(ErrorKind::ToolMissing, super::NOT_STARTED);
+                Err(error.caused_by(said))
+            }
+            _ => Ok(Some(held)),
+        }
+    }
+}
+
+fn lost(error: bollard::errors::Error) -> Error {
+    fault::failed("reading the output of a command", error)
+}
+
+/// Feeds standard input and ends it. A command that does not want all of it is no failure; its status tells.
+async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
+    while let Some(piece) = body.next().await {
+        if input.write_all(&piece?).await.is_err() {
+            return Ok(());
+        }
+    }
+    drop(input.flush().await);
+    drop(input.shutdown().await);
+    // Kept until nothing more is sent either way.
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! What the engine's refusals mean (sandbox-transfer 1.3).
+//!
+//! The engine tells kinds apart by sentences only. They are compared where a name from the sandbox cannot reach: at
+//! their beginning and end. The sentence itself goes to the operator's log as the cause; it may hold host paths.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use bollard::errors::Error as BollardError;
+use dray_sandbox::{Error, ErrorKind};
+
+/// Longest sentence that is kept.
+const LONGEST: usize = 1024;
+
+/// A refusal in the engine's own words. For the operator only.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: u16,
+    message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = self.message.escape_debug();
+        write!(f, "status {}: {message}", self.status)
+    }
+}
+
+impl StdError for Refusal {}
+
+/// Sentences that end in the text of an error number.
+const ENDINGS: &[(&str, ErrorKind)] = &[
+    ("no space left on device", ErrorKind::NoSpace),
+    ("disk quota exceeded", ErrorKind::NoSpace),
+    ("is marked read-only", ErrorKind::ReadOnly),
+    ("read-only file system", ErrorKind::ReadOnly),
+    ("not a directory", ErrorKind::NotDirectory),
+    ("is a directory", ErrorKind::IsDirectory),
+    ("no such file or directory", ErrorKind::NotFound),
+    ("permission denied", ErrorKind::PermissionDenied),
+    ("operation not permitted", ErrorKind::PermissionDenied),
+    ("file name too long", ErrorKind::InvalidName),
+    ("unexpected EOF", ErrorKind::Truncated),
+    ("invalid tar header", ErrorKind::Protocol),
+    ("path cannot be empty", ErrorKind::InvalidName),
+];
+
+/// What a status above 399 means.
+pub(crate) fn refused(doing: &'static str, status: u16, message: &str) -> Error {
+    let cut = message.floor_char_boundary(LONGEST);
+    let message = message.get(..cut).unwrap_or_default().trim();
+    let refusal = Refusal {
+        status,
+        message: message.to_owned(),
+    };
+    Error::new(kind(status, message), doing).caused_by(refusal)
+}
+
+fn kind(status: u16, message: &str) -> ErrorKind {
+    let begins = |with: &str| {
+        let beginning = message.get(..with.len());
+        beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
+    };
+    if begins("no such container") {
+        return ErrorKind::SandboxGone;
+    }
+    if status == 409 {
+        return conflict(message);
+    }
+    if message.starts_with("evalSymlinksInScope: too many links")
+        || message.contains(": evalSymlinksInScope: too many links")
+    {
+        return ErrorKind::Loop;
+    }
+    let ending = ENDINGS
+        .iter()
+        .find(|(ending, _)| message.ends_with(ending))
+        .map(|(_, kind)| *kind);
+    match (status, ending) {
+        (401, _) | (403, None) => ErrorKind::Auth,
+        (404, _) => ErrorKind::NotFound,
+        (429, _) => ErrorKind::RateLimited,
+        (_, Some(kind)) => kind,
+        (500.., None) => ErrorKind::Unavailable,
+        (_, None) => ErrorKind::Protocol,
+    }
+}
+
+/// The container exists and is in no state to do this.
+fn conflict(message: &str) -> ErrorKind {
+    if message.contains("is paused") {
+        ErrorKind::SandboxPaused
+    } else if message.contains("removal") || message.contains("is dead") {
+        ErrorKind::SandboxGone
+    } else if message.contains("not running") || message.contains("is restarting") {
+        ErrorKind::SandboxStopped
+    } else {
+        ErrorKind::Unavailable
+    }
+}
+
+/// What a failure of the client library means.
+pub(crate) fn failed(doing: &'static str, error: BollardError) -> Error {
+    let kind = match &error {
+        BollardError::DockerResponseServerError {
+            status_code,
+            message,
+        } => return refused(doing, *status_code, message),
+        BollardError::RequestTimeoutError => ErrorKind::Timeout,
+        BollardError::JsonDataError { .. } | BollardError::JsonSerdeError { .. } => {
+            ErrorKind::Protocol
+        }
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, doing).caused_by(error)
+}
+
+/// A connection that could not be made or broke.
+pub(crate) fn broken(
+    doing: &'static str,
+    error: impl Into<Box<dyn StdError + Send + Sync>>,
+) -> Error {
+    Error::new(ErrorKind::Unavailable, doing).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_of_the_engine_have_kinds() {
+        for (status, message, expected) in [
+            (404, "No such container: web", ErrorKind::SandboxGone),
+            (
+                404,
+                "Could not find the file /x in container 12",
+                ErrorKind::NotFound,
+            ),
+            (
+                409,
+                "Container 12 is not running",
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                409,
+                "Container 12 is paused, unpause the container before exec",
+                ErrorKind::SandboxPaused,
+            ),
+            (
+                500,
+                "container rootfs is marked read-only",
+                ErrorKind::ReadOnly,
+            ),
+            (
+                403,
+                "mounted volume is marked read-only",
+                ErrorKind::ReadOnly,
+            ),
+            (
+                500,
+                "Error processing tar file(exit status 1): write /x: no space left on device",
+                ErrorKind::NoSpace,
+            ),
+            (
+                400,
+                "extraction point is not a directory",
+                ErrorKind::NotDirectory,
+            ),
+            (
+                500,
+                "evalSymlinksInScope: too many links in /var/lib/docker/overlay2/ab/merged/a",
+                ErrorKind::Loop,
+            ),
+            (403, "authorization denied by plugin", ErrorKind::Auth),
+            (500, "something new", ErrorKind::Unavailable),
+            (400, "client version 1.99 is too new", ErrorKind::Protocol),
+        ] {
+            assert_eq!(kind(status, message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_the_sandbox_cannot_choose_the_kind() {
+        let message = "Could not find the file /No such container: x is paused in container 12";
+        assert_eq!(kind(404, message), ErrorKind::NotFound);
+        let message = "lstat /evil: no space left on device/x: input/output error";
+        assert_eq!(kind(500, message), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn r_15_host_paths_stay_in_the_cause() {
+        let error = refused(
+            "looking at a path",
+            500,
+            "lstat /var/lib/docker/overlay2/ab/merged/file/: not a directory\n\u{1b}[31m",
+        );
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(!error.to_string().contains("overlay2"));
+        assert!(!error.kind().sentence().contains("overlay2"));
+        let cause = StdError::source(&error).unwrap().to_string();
+        assert!(
+            cause.contains("overlay2") && !cause.contains('\u{1b}'),
+            "{cause}"
+        );
+    }
+
+    #[test]
+    fn long_sentences_are_cut() {
+        let error = refused("asking", 500, &"ä".repeat(5000));
+        assert!(StdError::source(&error).unwrap().to_string().len() < 1100);
+    }
+}

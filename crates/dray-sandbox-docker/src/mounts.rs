@@ -1,0 +1,146 @@
+//! Which paths the archive calls cannot see (sandbox-transfer 4.2, R-6).
+//!
+//! The engine reads a container's file system from outside: whatever only exists in the container's own view is
+//! missing there, and what is written there lies beneath and nobody finds it.
+
+use bollard::models::ContainerInspectResponse;
+use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
+
+use crate::client::Client;
+use crate::resolve::{Found, resolve};
+
+/// Mounts of a container.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounts {
+    /// Mount points, and whether the archive calls see what is in them.
+    points: Vec<(SandboxPath, bool)>,
+}
+
+impl Mounts {
+    /// Those that the engine made, and those that every container has.
+    pub(crate) fn of(known: &ContainerInspectResponse) -> Self {
+        let mut mounts = Self { points: Vec::new() };
+        for path in ["/proc", "/sys", "/dev"] {
+            mounts.add(path, false);
+        }
+        let host = known.host_config.as_ref();
+        let memory = host.and_then(|host| host.tmpfs.as_ref());
+        for path in memory.into_iter().flat_map(|memory| memory.keys()) {
+            mounts.add(path, false);
+        }
+        for mount in known.mounts.iter().flatten() {
+            if let Some(path) = &mount.destination {
+                mounts.add(path, mount.typ.as_deref() != Some("tmpfs"));
+            }
+        }
+        mounts
+    }
+
+    /// Adds where mount points that are reached through links really lie: the engine names them as they were asked
+    /// for.
+    pub(crate) async fn resolve(&mut self, client: &Client, container: &str) -> Result<(), Error> {
+        for (point, seen) in self.points.clone() {
+            match resolve(client, container, None, &point, Follow::Yes).await {
+                Ok(Found::Seen { real_path, .. }) if real_path != point => {
+                    self.points.push((real_path, seen));
+                }
+                Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),
+                // A mount point that nothing can be said of is where it is said to be.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &str, seen: bool) {
+        if let Ok(path) = SandboxPath::new(path) {
+            self.points.push((path, seen));
+        }
+    }
+
+    /// Whether the archive calls see what really is at a resolved path. The innermost mount decides.
+    pub(crate) fn sees(&self, path: &SandboxPath) -> bool {
+        self.points
+            .iter()
+            .filter(|(point, _)| path.is_beneath(point))
+            .max_by_key(|(point, _)| point.as_bytes().len())
+            .is_none_or(|(_, seen)| *seen)
+    }
+
+    /// Whether the archive calls see everything beneath a resolved directory.
+    pub(crate) fn sees_all(&self, directory: &SandboxPath) -> bool {
+        let inside = |point: &SandboxPath| point.is_beneath(directory);
+        self.sees(directory)
+            && self
+                .points
+                .iter()
+                .all(|(point, seen)| *seen || !inside(point))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bollard::models::{HostConfig, MountPoint};
+
+    use super::*;
+
+    fn mounts() -> Mounts {
+        let mount = |typ: &str, destination: &str| MountPoint {
+            typ: Some(typ.to_owned()),
+            destination: Some(destination.to_owned()),
+            ..MountPoint::default()
+        };
+        Mounts::of(&ContainerInspectResponse {
+            host_config: Some(HostConfig {
+                tmpfs: Some(HashMap::from([("/run/".to_owned(), String::new())])),
+                ..HostConfig::default()
+            }),
+            mounts: Some(vec![
+                mount("volume", "/run/data"),
+                mount("bind", "/workspace/host"),
+                mount("tmpfs", "/workspace/memory"),
+                mount("bind", "/dev/shared"),
+            ]),
+            ..ContainerInspectResponse::default()
+        })
+    }
+
+    #[test]
+    fn r_6_the_innermost_mount_decides_what_is_seen() {
+        let mounts = mounts();
+        for (path, seen) in [
+            ("/", true),
+            ("/workspace/file", true),
+            ("/workspace/host/file", true),
+            ("/workspace/memory", false),
+            ("/workspace/memory/file", false),
+            ("/workspace/memory2", true),
+            ("/run/lock", false),
+            ("/run/data/file", true),
+            ("/proc/self/status", false),
+            ("/dev/shm/x", false),
+            ("/dev/shared/x", true),
+            ("/system", true),
+        ] {
+            let path = SandboxPath::new(path).unwrap();
+            assert_eq!(mounts.sees(&path), seen, "{path}");
+        }
+    }
+
+    #[test]
+    fn r_6_a_tree_with_a_hole_is_not_seen_whole() {
+        let mounts = mounts();
+        for (path, seen) in [
+            ("/", false),
+            ("/workspace", false),
+            ("/workspace/host", true),
+            ("/home", true),
+            ("/run/data", true),
+        ] {
+            let path = SandboxPath::new(path).unwrap();
+            assert_eq!(mounts.sees_all(&path), seen, "{path}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A file out of its tar (sandbox-transfer 4.3, R-2, R-5).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_sandbox::{Body, Error, ErrorKind, FileKind, Metadata};
+use futures_util::stream;
+
+use crate::archive::PathStat;
+use crate::client::Client;
+use crate::tar::{Header, Kind, Reader};
+
+/// Downloads a regular file that was looked at before.
+///
+/// The engine says twice what it opened, in the head of its answer and in the tar. Both must be what was looked at.
+pub(crate) async fn read(
+    client: Arc<Client>,
+    container: String,
+    file: &Metadata,
+) -> Result<Body, Error> {
+    regular(file.kind)?;
+    let downloaded = client.download(&container, file.real_path.as_bytes());
+    let (stat, tar) = downloaded.await?;
+    same(&stat, file)?;
+    let mut reader = Reader::new(tar);
+    let Some(header) = reader.entry().await? else {
+        // Sockets are left out.
+        return Err(Error::new(
+            ErrorKind::NotRegular,
+            "an archive without a file",
+        ));
+    };
+    check(&header, file)?;
+    let reading = Reading {
+        reader,
+        client,
+        container,
+    };
+    Ok(Body::new(stream::unfold(Some(reading), async |reading| {
+        let mut reading = reading?;
+        match reading.next().await {
+            Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
+            Ok(None) => None,
+            Err(error) => {
+                let Reading {
+                    reader,
+                    client,
+                    container,
+                } = reading;
+                drop(reader);
+                Some((Err(reason(&client, &container, error).await), None))
+            }
+        }
+    })))
+}
+
+/// Refuses what would block, never end, or mean something else.
+fn regular(kind: FileKind) -> Result<(), Error> {
+    match kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
+        _ => Err(Error::new(ErrorKind::NotRegular, "reading a file")),
+    }
+}
+
+fn changed(what: &'static str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, what)
+}
+
+fn same(stat: &PathStat, file: &Metadata) -> Result<(), Error> {
+    regular(stat.kind)?;
+    if stat.size != file.size {
+        return Err(changed("the file has another size than before"));
+    }
+    match (stat.mtime_ns, file.mtime_ns) {
+        (Some(now), Some(then)) if now != then => {
+            Err(changed("the file was written to, or is another one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check(header: &Header, file: &Metadata) -> Result<(), Error> {
+    match header.kind {
+        Kind::File => {}
+        Kind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
+        _ => return Err(Error::new(ErrorKind::NotRegular, "reading a file")),
+    }
+    if header.name != file.real_path.name() {
+        return Err(Error::new(
+            ErrorKind::Protocol,
+            "an archive of another file",
+        ));
+    }
+    if header.size != file.size {
+        return Err(changed("the file has another size than before"));
+    }
+    Ok(())
+}
+
+struct Reading {
+    reader: Reader,
+    client: Arc<Client>,
+    container: String,
+}
+
+impl Reading {
+    /// The next piece; the end only after the archive ended as it must.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        if let Some(piece) = self.reader.data().await? {
+            return Ok(Some(piece));
+        }
+        match self.reader.entry().await? {
+            None => Ok(None),
+            Some(_) => Err(Error::new(
+                ErrorKind::Protocol,
+                "an archive of more than one file",
+            )),
+        }
+    }
+}
+
+/// A stream also breaks because its container is removed.
+async fn reason(client: &Client, container: &str, error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Unavailable) {
+        return error;
+    }
+    match client.inspect(container).await {
+        Err(gone) if gone.kind() == ErrorKind::SandboxGone => gone.caused_by(error),
+        _ => error,
+    }
+}

@@ -1,0 +1,305 @@
+//! One container.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bollard::models::ContainerInspectResponse;
+use dray_sandbox::exec::ExecFiles;
+use dray_sandbox::{
+    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
+    Sandbox, SandboxPath, Transport, Write,
+};
+use dray_types::Clock;
+use tokio::sync::OnceCell;
+
+use crate::client::Client;
+use crate::exec::DockerExec;
+use crate::mounts::Mounts;
+use crate::resolve::{Found, resolve};
+use crate::user::User;
+use crate::{list, read, tar, user, write};
+
+/// A container, opened.
+#[derive(Debug)]
+pub(crate) struct DockerSandbox {
+    client: Arc<Client>,
+    clock: Clock,
+    handle: Handle,
+    known: ContainerInspectResponse,
+    mounts: Mounts,
+    commands: ExecFiles<DockerExec>,
+    user: OnceCell<User>,
+    /// Whether a command failed for want of a shell. Images do not grow one.
+    shell_less: AtomicBool,
+}
+
+impl DockerSandbox {
+    pub(crate) async fn open(
+        client: Arc<Client>,
+        clock: Clock,
+        handle: Handle,
+        known: ContainerInspectResponse,
+    ) -> Result<Self, Error> {
+        let container = handle.incarnation.clone();
+        let mut mounts = Mounts::of(&known);
+        mounts.resolve(&client, &container).await?;
+        let exec = DockerExec::new(Arc::clone(&client), container);
+        Ok(Self {
+            client,
+            clock,
+            handle,
+            known,
+            mounts,
+            commands: ExecFiles::new(exec),
+            user: OnceCell::new(),
+            shell_less: AtomicBool::new(false),
+        })
+    }
+
+    fn container(&self) -> &str {
+        &self.handle.incarnation
+    }
+
+    async fn user(&self) -> Result<&User, Error> {
+        let find = || user::find(&self.client, self.container(), &self.known);
+        self.user.get_or_try_init(find).await
+    }
+
+    /// Remembers that nothing can be run here.
+    fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result
+            && error.kind() == ErrorKind::ToolMissing
+            && error.context() == crate::exec::NOT_STARTED
+        {
+            self.shell_less.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// The directory itself, links resolved, when the archive calls see it.
+    async fn seen_directory(&self, path: &SandboxPath) -> Result<Option<SandboxPath>, Error> {
+        let mounts = Some(&self.mounts);
+        let found = resolve(&self.client, self.container(), mounts, path, Follow::Yes).await?;
+        match found {
+            Found::Seen {
+                real_path, stat, ..
+            } if stat.kind == FileKind::Directory => Ok(Some(real_path)),
+            Found::Seen { .. } => Err(Error::new(ErrorKind::NotDirectory, "opening a directory")),
+            Found::Hidden(_) => Ok(None),
+        }
+    }
+
+    /// What lies in a directory, with names relative to it.
+    async fn download(&self, directory: &SandboxPath) -> Result<Body, Error> {
+        let inside = [directory.as_bytes(), b"/."].concat();
+        let (_, tar) = self.client.download(self.container(), &inside).await?;
+        Ok(tar)
+    }
+
+    /// What a probe says when nothing can be run.
+    async fn probe_from_outside(&self) -> Result<Probe, Error> {
+        let user = self.user().await?;
+        let directory = self.known.config.as_ref();
+        let directory = directory.and_then(|config| config.working_dir.as_deref());
+        let directory = directory.and_then(|path| SandboxPath::new(path).ok());
+        Ok(Probe {
+            home: user.home.clone(),
+            working_directory: directory.unwrap_or_else(SandboxPath::root),
+            uid: user.uid,
+            gid: user.gid,
+            free: None,
+            transports: vec![Transport::Archive],
+            tools: Vec::new(),
+            life_ms: None,
+        })
+    }
+}
+
+/// Whether it failed because nothing can be run in the container now.
+fn mute(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+    )
+}
+
+#[async_trait]
+impl Sandbox for DockerSandbox {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        match self.noted(self.commands.probe().await) {
+            Ok(mut probe) => {
+                probe.transports.insert(0, Transport::Archive);
+                Ok(probe)
+            }
+            Err(error) if mute(&error) => self.probe_from_outside().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let mounts = Some(&self.mounts);
+        let found = resolve(&self.client, self.container(), mounts, path, follow).await?;
+        match found {
+            Found::Seen {
+                real_path,
+                stat,
+                target,
+            } => Ok(Metadata {
+                path: path.clone(),
+                real_path,
+                kind: stat.kind,
+                size: stat.size,
+                mode: stat.mode,
+                uid: None,
+                gid: None,
+                mtime_ns: stat.mtime_ns,
+                link_target: target,
+                links: None,
+                identity: None,
+            }),
+            Found::Hidden(rest) => {
+                let told = self.noted(self.commands.stat(&rest, follow).await)?;
+                Ok(Metadata {
+                    path: path.clone(),
+                    ..told
+                })
+            }
+        }
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        let error = match self.noted(self.commands.list(path, depth, limit).await) {
+            Err(error) if mute(&error) => error,
+            listed => return listed,
+        };
+        let Some(directory) = self.seen_directory(path).await? else {
+            return Err(error);
+        };
+        let tar = self.download(&directory).await?;
+        let listing = list::list(tar, &directory, depth, limit).await?;
+        under(path, &directory, listing)
+    }
+
+    fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = Vec::new();
+        if self.mounts.sees(path) {
+            transports.push(Transport::Archive);
+        }
+        if !self.shell_less.load(Ordering::Relaxed) {
+            transports.append(&mut self.commands.transports());
+        }
+        transports
+    }
+
+    fn resumes(&self, transport: Transport) -> bool {
+        transport != Transport::Archive && self.commands.resumes(transport)
+    }
+
+    fn must_drain(&self, transport: Transport) -> bool {
+        transport == Transport::Archive
+    }
+
+    /// A download holds up everything else in its container.
+    fn parallel(&self) -> usize {
+        1
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        if read.transport != Transport::Archive {
+            return self.noted(self.commands.read(read).await);
+        }
+        begins_at_the_start(read.offset)?;
+        let container = self.container().to_owned();
+        read::read(Arc::clone(&self.client), container, read.file).await
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        if write.transport != Transport::Archive {
+            return self.noted(self.commands.write(write, body).await);
+        }
+        begins_at_the_start(write.offset)?;
+        if !self.mounts.sees(write.path) {
+            // It would lie beneath the mount and nobody would find it.
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "not seen by the archive calls",
+            ));
+        }
+        let user = self.user().await?;
+        let now_s = self.clock.now_ms() / 1000;
+        write::write(&self.client, self.container(), user, now_s, write, body).await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        self.noted(self.commands.fingerprint(path).await)
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        self.noted(self.commands.rename(from, to, replace).await)
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        self.noted(self.commands.make_directory(path).await)
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        self.noted(self.commands.remove(path, recursive).await)
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        match self.seen_directory(path).await? {
+            Some(directory) if self.mounts.sees_all(&directory) => self.download(&directory).await,
+            _ => self.noted(self.commands.read_tree(path).await),
+        }
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        match self.seen_directory(path).await? {
+            Some(directory) if self.mounts.sees_all(&directory) => {
+                let user = self.user().await?;
+                let tar = tar::owned(tar, user.uid, user.gid);
+                let sent = self
+                    .client
+                    .upload(self.container(), directory.as_bytes(), tar, None);
+                sent.await
+            }
+            _ => self.noted(self.commands.write_tree(path, tar).await),
+        }
+    }
+}
+
+fn begins_at_the_start(offset: u64) -> Result<(), Error> {
+    if offset == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Protocol,
+        "the archive calls begin at the start",
+    ))
+}
+
+/// The same entries under the path that was asked for.
+fn under(
+    asked: &SandboxPath,
+    directory: &SandboxPath,
+    mut listing: Listing,
+) -> Result<Listing, Error> {
+    if asked == directory {
+        return Ok(listing);
+    }
+    for entry in &mut listing.entries {
+        let rest = entry.path.as_bytes().strip_prefix(directory.as_bytes());
+        entry.path = SandboxPath::new([asked.as_bytes(), b"/", rest.unwrap_or_default()].concat())?;
+    }
+    Ok(listing)
+}

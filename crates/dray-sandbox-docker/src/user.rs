@@ -1,0 +1,143 @@
+//! Who a container works as, without running anything in it.
+
+use bollard::models::ContainerInspectResponse;
+use dray_sandbox::{Error, ErrorKind, SandboxPath};
+
+use crate::client::Client;
+use crate::tar::{Kind, Reader};
+
+/// Longest file of users or groups that is read.
+const LONGEST: usize = 1 << 20;
+
+/// The user of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) home: SandboxPath,
+}
+
+/// Finds the configured user in the container's own lists, as the engine does when it starts a command.
+pub(crate) async fn find(
+    client: &Client,
+    container: &str,
+    known: &ContainerInspectResponse,
+) -> Result<User, Error> {
+    let configured = known
+        .config
+        .as_ref()
+        .and_then(|config| config.user.as_deref());
+    let configured = configured.unwrap_or_default();
+    let passwd = list(client, container, "/etc/passwd").await?;
+    let groups = if configured.contains(':') {
+        list(client, container, "/etc/group").await?
+    } else {
+        String::new()
+    };
+    look_up(configured, &passwd, &groups)
+}
+
+/// A small text file of the container; empty when there is none.
+async fn list(client: &Client, container: &str, path: &str) -> Result<String, Error> {
+    let downloaded = client.download(container, path.as_bytes()).await;
+    let body = match downloaded {
+        Ok((_, body)) => body,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(error),
+    };
+    let mut reader = Reader::new(body);
+    let mut text = Vec::new();
+    match reader.entry().await? {
+        Some(header) if header.kind == Kind::File => {
+            while let Some(piece) = reader.data().await? {
+                text.extend_from_slice(&piece);
+                if text.len() > LONGEST {
+                    break;
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// `USER[:GROUP]`, each a name or a number; nothing means root.
+fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<User, Error> {
+    let (user, group) = match configured.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (configured, None),
+    };
+    let user = if user.is_empty() { "0" } else { user };
+    let number: Option<u32> = user.parse().ok();
+    let entry = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid: u32 = fields.nth(1)?.parse().ok()?;
+        let gid: u32 = fields.next()?.parse().ok()?;
+        let home = fields.nth(1).unwrap_or_default();
+        (name == user || Some(uid) == number).then_some((uid, gid, home))
+    });
+    let unknown = |what| Error::new(ErrorKind::Protocol, what);
+    let (uid, own_group, home) = match (entry, number) {
+        (Some(entry), _) => entry,
+        (None, Some(uid)) => (uid, 0, "/"),
+        (None, None) => return Err(unknown("the container's user is not in its list")),
+    };
+    let gid = match group {
+        None | Some("") => own_group,
+        Some(group) => group
+            .parse()
+            .ok()
+            .or_else(|| gid_of(group, groups))
+            .ok_or_else(|| unknown("the container's group is not in its list"))?,
+    };
+    Ok(User {
+        uid,
+        gid,
+        home: SandboxPath::new(home).unwrap_or_else(|_| SandboxPath::root()),
+    })
+}
+
+fn gid_of(name: &str, groups: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let found = fields.next()? == name;
+        let gid = fields.nth(1)?.parse().ok()?;
+        found.then_some(gid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/sh\nbroken\nagent:x:1000:1001::/home/agent:/bin/sh\n";
+    const GROUPS: &str = "root:x:0:\nusers:x:100:agent\n";
+
+    #[test]
+    fn users_are_found_as_the_engine_finds_them() {
+        for (configured, uid, gid, home) in [
+            ("", 0, 0, "/root"),
+            ("agent", 1000, 1001, "/home/agent"),
+            ("1000", 1000, 1001, "/home/agent"),
+            ("4711", 4711, 0, "/"),
+            ("agent:users", 1000, 100, "/home/agent"),
+            ("agent:5", 1000, 5, "/home/agent"),
+            ("4711:4712", 4711, 4712, "/"),
+            (":users", 0, 100, "/root"),
+        ] {
+            let home = SandboxPath::new(home).unwrap();
+            let user = look_up(configured, PASSWD, GROUPS).unwrap();
+            assert_eq!(user, User { uid, gid, home }, "{configured}");
+        }
+        assert!(look_up("nobody", PASSWD, GROUPS).is_err());
+        assert!(look_up("agent:nobody", PASSWD, GROUPS).is_err());
+    }
+
+    #[test]
+    fn a_container_without_lists_still_has_numbers() {
+        let user = look_up("", "", "").unwrap();
+        assert_eq!((user.uid, user.gid, user.home), (0, 0, SandboxPath::root()));
+    }
+}

@@ -1,0 +1,280 @@
+//! HTTP to the engine: what the client library does not carry.
+//!
+//! The archive calls need paths that are not UTF-8, a declared length, and answers that are told apart by their head.
+//! Each transfer has a connection of its own, driven by whoever reads or writes: dropping it closes it at once, which
+//! also frees the container that the engine holds meanwhile.
+
+use std::future::poll_fn;
+use std::io;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::{Body, Error, ErrorKind};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::fault;
+
+/// Bytes that are gathered before they are handed on.
+const PIECE: usize = 256 * 1024;
+/// Longest text of a refusal.
+const LONGEST_REFUSAL: usize = 64 * 1024;
+
+/// Where the engine listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// A socket of this host.
+    Unix(PathBuf),
+    /// Host and port.
+    Tcp(String),
+}
+
+/// Either kind of stream.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream as hyper takes it.
+pub(crate) type Io = TokioIo<Box<dyn Stream>>;
+
+impl Endpoint {
+    /// Connects.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the operator chose this address, nobody else can"
+    )]
+    pub(crate) async fn connect(&self, patience: Duration) -> io::Result<Io> {
+        let connecting = async {
+            Ok::<Box<dyn Stream>, io::Error>(match self {
+                Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                Self::Tcp(address) => {
+                    let stream = TcpStream::connect(address).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(stream)
+                }
+            })
+        };
+        match timeout(patience, connecting).await {
+            Ok(connected) => Ok(TokioIo::new(connected?)),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// What is sent.
+pub(crate) type Sent = UnsyncBoxBody<Bytes, Error>;
+
+type Driver = Pin<Box<http1::Connection<Io, Sent>>>;
+
+/// A connection for one request after another.
+pub(crate) struct Connection {
+    sender: http1::SendRequest<Sent>,
+    /// Absent once the connection is closed.
+    driver: Option<Driver>,
+}
+
+impl Connection {
+    pub(crate) async fn open(endpoint: &Endpoint, patience: Duration) -> Result<Self, Error> {
+        const DOING: &str = "connecting to the engine";
+        let io = endpoint.connect(patience).await;
+        let io = io.map_err(|error| fault::broken(DOING, error))?;
+        let (sender, driver) = http1::handshake(io)
+            .await
+            .map_err(|error| fault::broken(DOING, error))?;
+        Ok(Self {
+            sender,
+            driver: Some(Box::pin(driver)),
+        })
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(crate) async fn send(
+        &mut self,
+        request: Request<Sent>,
+    ) -> Result<Response<Incoming>, Error> {
+        let Self { sender, driver } = self;
+        let mut sending = pin!(async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        });
+        let answered = poll_fn(|context| {
+            loop {
+                if let Poll::Ready(answered) = sending.as_mut().poll(context) {
+                    return Poll::Ready(answered);
+                }
+                if drive(driver, context).is_pending() {
+                    return sending.as_mut().poll(context);
+                }
+            }
+        });
+        answered.await.map_err(|error| {
+            let mut next = std::error::Error::source(&error);
+            while let Some(cause) = next {
+                // What broke is the body that was to be sent.
+                if let Some(own) = cause.downcast_ref::<Error>() {
+                    return Error::new(own.kind(), own.context().to_owned()).caused_by(error);
+                }
+                next = cause.source();
+            }
+            fault::broken("asking the engine", error)
+        })
+    }
+
+    /// Whether another request may be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        self.driver.is_some() && !self.sender.is_closed()
+    }
+}
+
+/// Moves bytes; ready when the connection has closed just now.
+fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
+    let Some(running) = driver else {
+        return Poll::Pending;
+    };
+    match running.as_mut().poll(context) {
+        // Requests and bodies under way learn the reason themselves.
+        Poll::Ready(_) => {
+            *driver = None;
+            Poll::Ready(())
+        }
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+/// An answer with its connection.
+pub(crate) struct Reply {
+    /// Status.
+    pub(crate) status: StatusCode,
+    /// Fields of the head.
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    connection: Connection,
+}
+
+impl Reply {
+    pub(crate) fn new(connection: Connection, answer: Response<Incoming>) -> Self {
+        let (head, body) = answer.into_parts();
+        Self {
+            status: head.status,
+            headers: head.headers,
+            body,
+            connection,
+        }
+    }
+
+    /// The message of a refusal.
+    pub(crate) async fn message(self) -> Result<String, Error> {
+        let (text, _) = self.text().await?;
+        Ok(serde_json::from_slice::<Message>(&text).map_or_else(
+            |_| String::from_utf8_lossy(&text).into_owned(),
+            |message| message.message,
+        ))
+    }
+
+    /// Reads a short body to its end, so that the connection can be used again.
+    pub(crate) async fn text(self) -> Result<(Vec<u8>, Connection), Error> {
+        let mut all = Vec::new();
+        let mut reply = self;
+        while let Some(piece) = poll_fn(|context| reply.poll_piece(context)).await {
+            all.extend_from_slice(&piece?);
+            if all.len() > LONGEST_REFUSAL {
+                return Err(Error::new(ErrorKind::Protocol, "an endless refusal"));
+            }
+        }
+        Ok((all, reply.connection))
+    }
+
+    /// The body as it comes. Reading it drives the connection.
+    pub(crate) fn into_body(self) -> Body {
+        Body::new(futures_util::stream::unfold(Some(self), async |state| {
+            let mut reply = state?;
+            match poll_fn(|context| reply.poll_piece(context)).await? {
+                Ok(piece) => Some((Ok(piece), Some(reply))),
+                Err(error) => Some((Err(error), None)),
+            }
+        }))
+    }
+
+    /// Gathers what is there, up to a piece.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        let mut gathered = BytesMut::new();
+        let mut driven = false;
+        loop {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    driven = false;
+                    if gathered.is_empty() {
+                        if data.len() >= PIECE {
+                            return Poll::Ready(Some(Ok(data)));
+                        }
+                        gathered.reserve(PIECE + data.len());
+                    }
+                    gathered.extend_from_slice(&data);
+                    if gathered.len() >= PIECE {
+                        return Poll::Ready(Some(Ok(gathered.freeze())));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let error = fault::broken("reading the engine's answer", error);
+                    return Poll::Ready(Some(Err(error)));
+                }
+                // The connection hands over one frame at a time and may hold the next one already.
+                Poll::Pending if !driven => {
+                    driven = true;
+                    let _ = drive(&mut self.connection.driver, context);
+                }
+                Poll::Pending if gathered.is_empty() => return Poll::Pending,
+                Poll::Ready(None) if gathered.is_empty() => return Poll::Ready(None),
+                Poll::Pending | Poll::Ready(None) => {
+                    return Poll::Ready(Some(Ok(gathered.freeze())));
+                }
+            }
+        }
+    }
+}
+
+/// How the engine words a refusal.
+#[derive(serde::Deserialize)]
+struct Message {
+    message: String,
+}
+
+/// A body of a known length, or of an unknown one.
+struct Outgoing {
+    body: Body,
+    length: Option<u64>,
+}
+
+/// A body to send; `length` is declared when it is known.
+pub(crate) fn outgoing(body: Body, length: Option<u64>) -> Sent {
+    UnsyncBoxBody::new(Outgoing { body, length })
+}
+
+impl hyper::body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let piece = futures_util::Stream::poll_next(Pin::new(&mut self.body), context);
+        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
