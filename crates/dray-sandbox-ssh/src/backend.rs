@@ -1,0 +1,83 @@
+//! Hosts that `ssh` reaches.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+
+use crate::client::Client;
+use crate::config::{Config, ConfigError, Settings};
+use crate::link::Link;
+use crate::sandbox::SshSandbox;
+use crate::target::Target;
+
+/// Finds and opens hosts as sandboxes: `ssh:[user@]host[:port][/directory]`, where the host may be an alias of the
+/// configuration of `ssh`.
+#[derive(Debug)]
+pub struct SshBackend {
+    settings: Arc<Settings>,
+}
+
+impl SshBackend {
+    /// Checks the settings and makes the control directory.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the settings.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        Ok(Self {
+            settings: Arc::new(Settings::new(config)?),
+        })
+    }
+
+    /// Ends the shared connections to a host, which otherwise live on without use for [`Config::persist`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for a malformed address.
+    pub async fn disconnect(&self, address: &Address) -> Result<(), Error> {
+        self.link(address).await?.0.close().await;
+        Ok(())
+    }
+
+    async fn link(&self, address: &Address) -> Result<(Arc<Link>, Target), Error> {
+        if address.backend != self.name() {
+            return Err(Error::new(
+                ErrorKind::InvalidName,
+                "an address of another backend",
+            ));
+        }
+        let target = Target::parse(&address.name)?;
+        let client = Client::new(Arc::clone(&self.settings), target.clone());
+        Ok((Arc::new(Link::new(client).await?), target))
+    }
+
+    async fn connect(
+        &self,
+        address: &Address,
+        expected: Option<&str>,
+    ) -> Result<SshSandbox, Error> {
+        let (link, target) = self.link(address).await?;
+        let directory = target.directory.or_else(|| self.settings.directory.clone());
+        SshSandbox::open(link, directory, address.clone(), expected).await
+    }
+}
+
+#[async_trait]
+impl Backend for SshBackend {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let sandbox = self.connect(address, None).await?;
+        Ok(sandbox.handle().clone())
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let sandbox = self
+            .connect(&handle.address, Some(&handle.incarnation))
+            .await?;
+        Ok(Arc::new(sandbox))
+    }
+}

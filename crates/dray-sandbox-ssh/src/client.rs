@@ -1,0 +1,226 @@
+//! How `ssh` is called.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::Sha256Digest;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::config::Settings;
+use crate::target::Target;
+
+/// Fast with the AES instructions that servers have, and none that Terrapin (CVE-2023-48795) could be used with.
+const CIPHERS: &str =
+    "aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr";
+
+/// What `ssh` is told whatever it does. The first value of an option wins, so no configuration file changes these.
+const OPTIONS: &[&str] = &[
+    "BatchMode=yes",
+    "GlobalKnownHostsFile=/dev/null",
+    "KnownHostsCommand=none",
+    "VerifyHostKeyDNS=no",
+    "UpdateHostKeys=no",
+    "CheckHostIP=no",
+    "FingerprintHash=sha256",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "Tunnel=no",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "RequestTTY=no",
+    "EscapeChar=none",
+    "ServerAliveInterval=15",
+    "ServerAliveCountMax=3",
+    "TCPKeepAlive=yes",
+];
+
+/// What of the effective configuration tells one machine from another behind the same user, host and port.
+const WAYS: &[&str] = &[
+    "proxyjump",
+    "proxycommand",
+    "hostkeyalias",
+    "bindaddress",
+    "bindinterface",
+    "with",
+];
+
+/// Calls `ssh` for one target.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    settings: Arc<Settings>,
+    target: Target,
+}
+
+impl Client {
+    pub(crate) fn new(settings: Arc<Settings>, target: Target) -> Self {
+        Self { settings, target }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// `ssh` with everything but the host, which [`Client::host`] adds.
+    pub(crate) fn command(&self) -> Command {
+        let config = &self.settings.config;
+        let mut command = Command::new(&config.program);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.kill_on_drop(true);
+        if let Some(file) = &config.config_file {
+            command.arg("-F").arg(file);
+        }
+        if let Some(file) = &config.identity_file {
+            command.arg("-i").arg(without_tokens(file));
+        }
+        command.args(["-T", "-x", "-a"]);
+        for option in OPTIONS {
+            command.args(["-o", option]);
+        }
+        command.args(["-o", &format!("Ciphers={CIPHERS}")]);
+        command.args([
+            "-o",
+            &format!("StrictHostKeyChecking={}", config.host_keys.as_str()),
+        ]);
+        let seconds = config.connect_timeout.as_duration().as_secs().max(1);
+        command.args(["-o", &format!("ConnectTimeout={seconds}")]);
+        let mut known = OsString::from("UserKnownHostsFile=\"");
+        known.push(without_tokens(&self.settings.known_hosts));
+        known.push("\"");
+        command.arg("-o").arg(known);
+        if let Some(port) = self.target.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        if let Some(user) = &self.target.user {
+            command.args(["-l", user]);
+        }
+        command
+    }
+
+    /// Adds the socket of a shared connection. Without `master` nothing but that connection is used: the way to
+    /// the host itself is a program that fails.
+    pub(crate) fn socket(command: &mut Command, socket: &Path, master: bool) {
+        command.arg("-S").arg(without_tokens(socket));
+        if !master {
+            command.args([
+                "-o",
+                "ControlMaster=no",
+                "-o",
+                "ProxyCommand=false",
+                "-o",
+                "LogLevel=ERROR",
+            ]);
+        }
+    }
+
+    /// Adds the host, after which only a command may follow.
+    pub(crate) fn host(&self, command: &mut Command) {
+        command.arg("--").arg(&self.target.host);
+    }
+
+    /// What the configuration makes of the target: 16 hexadecimal digits for `user@host:port`, and others where the
+    /// way there is another.
+    pub(crate) async fn place(&self) -> Result<String, Error> {
+        let mut command = self.command();
+        command
+            .arg("-G")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        self.host(&mut command);
+        let limit = self.settings.config.connect_timeout.as_duration();
+        let output = timeout(limit, command.output())
+            .await
+            .map_err(|_| Error::new(ErrorKind::Timeout, "ssh does not tell its configuration"))?
+            .map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
+            })?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(crate::fault::failure(
+                "reading the configuration of ssh",
+                &text,
+            ));
+        }
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if let Some(file) = &self.settings.config.identity_file {
+            // Who has no key must not ride on the connection of somebody who has.
+            let _ = write!(text, "\nwith {}", file.display());
+        }
+        Ok(place(&text))
+    }
+}
+
+/// From what `ssh -G` prints.
+fn place(configuration: &str) -> String {
+    let value = |key: &str| {
+        configuration
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    };
+    let mut text = format!(
+        "{}@{}:{}",
+        value("user").unwrap_or_default(),
+        value("hostname").unwrap_or_default(),
+        value("port").unwrap_or_default()
+    );
+    for way in WAYS {
+        if let Some(value) = value(way).filter(|value| *value != "none") {
+            let _ = write!(text, "\n{way} {value}");
+        }
+    }
+    let mut digits = Sha256Digest::of(text.as_bytes()).to_hex();
+    digits.truncate(16);
+    digits
+}
+
+/// A path in which `ssh` replaces nothing.
+fn without_tokens(path: &Path) -> OsString {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        bytes.push(*byte);
+        if *byte == b'%' {
+            bytes.push(b'%');
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_socket_is_the_digest_of_user_host_and_port() {
+        let plain = place("user me\nhostname box.example\nport 22\nproxyjump none\n");
+        assert_eq!(
+            plain,
+            &Sha256Digest::of(b"me@box.example:22").to_hex()[..16]
+        );
+    }
+
+    #[test]
+    fn r_1_the_same_host_behind_another_jump_host_is_another_place() {
+        let names: Vec<_> = ["", "proxyjump a\n", "proxyjump b\n", "proxycommand nc %h\n"]
+            .map(|way| place(&format!("user me\nhostname 10.0.0.1\nport 22\n{way}")))
+            .into();
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[index + 1..].contains(name), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_in_paths_are_not_replaced() {
+        assert_eq!(without_tokens(Path::new("/a%h/b")), "/a%%h/b");
+    }
+}

@@ -1,0 +1,272 @@
+//! Settings of the backend.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use dray_types::Period;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Longest path of a Unix socket on Linux, without the NUL (`sun_path`).
+const LONGEST_SOCKET: usize = 107;
+/// What is added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that `ssh`
+/// appends while it makes the socket.
+const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
+
+/// How the key of a host is judged. There is no way to accept a changed one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostKeys {
+    /// Only hosts that are in the known-hosts file.
+    Strict,
+    /// A host that is seen for the first time is remembered; a changed key is refused.
+    #[default]
+    AcceptNew,
+}
+
+impl HostKeys {
+    /// As `StrictHostKeyChecking` takes it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "yes",
+            Self::AcceptNew => "accept-new",
+        }
+    }
+}
+
+/// Settings of the SSH backend.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Directory of the sockets of shared connections, at most 68 bytes long, made with mode 0700 and refused when it
+    /// is not ours alone; absent uses `/tmp/dray-ssh-UID`.
+    pub control_directory: Option<PathBuf>,
+    /// File of known host keys, of this deployment alone; absent uses `known_hosts` in the control directory. Keep it
+    /// where it outlives a restart of the machine.
+    pub known_hosts: Option<PathBuf>,
+    /// How the key of a host is judged: `strict` or `accept-new`.
+    pub host_keys: HostKeys,
+    /// The `ssh` program, OpenSSH 8.5 or newer.
+    pub program: PathBuf,
+    /// Configuration file for `ssh`; absent uses what `ssh` reads by itself.
+    pub config_file: Option<PathBuf>,
+    /// Private key; absent leaves it to `ssh` and its agent.
+    pub identity_file: Option<PathBuf>,
+    /// Session directory of addresses that name none; absent uses the home directory of the user.
+    pub directory: Option<String>,
+    /// Time for connecting and logging in.
+    pub connect_timeout: Period,
+    /// Time without an answer after which a channel is given up.
+    pub idle_timeout: Period,
+    /// Time that a shared connection lives on without use.
+    pub persist: Period,
+    /// Shared connections to one host at most; each carries `MaxSessions` channels (10 unless the host says else).
+    pub connections: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            control_directory: None,
+            known_hosts: None,
+            host_keys: HostKeys::default(),
+            program: PathBuf::from("ssh"),
+            config_file: None,
+            identity_file: None,
+            directory: None,
+            connect_timeout: Period::secs(15),
+            idle_timeout: Period::secs(30),
+            persist: Period::secs(300),
+            connections: 4,
+        }
+    }
+}
+
+/// Why the backend cannot be used as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The sockets would have names that the system cannot take.
+    #[error(
+        "the control directory has {found} bytes; at most {allowed} leave room for the names of sockets"
+    )]
+    ControlDirectoryTooLong {
+        /// Bytes of the configured path.
+        found: usize,
+        /// Bytes that it may have.
+        allowed: usize,
+    },
+    /// The directory is a link, somebody else's, or open to others.
+    #[error("the control directory {0} must be a directory of ours with mode 0700")]
+    ControlDirectoryNotOurs(PathBuf),
+    /// The directory cannot be made or looked at.
+    #[error("the control directory {0} cannot be used")]
+    ControlDirectory(PathBuf, #[source] std::io::Error),
+    /// A path that cannot be passed to `ssh` unmistakably.
+    #[error("{0} holds a quotation mark, a backslash, a line break, or `$`")]
+    Path(PathBuf),
+    /// The session directory is not an absolute path.
+    #[error("the session directory must be an absolute path")]
+    Directory,
+    /// No connection may be made.
+    #[error("at least one connection is needed")]
+    Connections,
+}
+
+/// The settings after they were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// As configured.
+    pub(crate) config: Config,
+    /// Where sockets lie.
+    pub(crate) control: PathBuf,
+    /// Known host keys.
+    pub(crate) known_hosts: PathBuf,
+    /// Session directory of addresses that name none.
+    pub(crate) directory: Option<dray_sandbox::SandboxPath>,
+}
+
+impl Settings {
+    /// Checks everything and makes the control directory.
+    pub(crate) fn new(config: Config) -> Result<Self, ConfigError> {
+        let control = config.control_directory.clone().unwrap_or_else(|| {
+            let uid = rustix::process::geteuid().as_raw();
+            PathBuf::from(format!("/tmp/dray-ssh-{uid}"))
+        });
+        let known_hosts = config
+            .known_hosts
+            .clone()
+            .unwrap_or_else(|| control.join("known_hosts"));
+        for path in [&control, &known_hosts] {
+            let bytes = path.as_os_str().as_bytes();
+            if bytes.iter().any(|byte| b"\"'\\\n\r$".contains(byte)) {
+                return Err(ConfigError::Path(path.clone()));
+            }
+        }
+        if config.connections == 0 {
+            return Err(ConfigError::Connections);
+        }
+        let directory = config
+            .directory
+            .as_deref()
+            .map(dray_sandbox::SandboxPath::new)
+            .transpose()
+            .map_err(|_| ConfigError::Directory)?;
+        check_length(&control)?;
+        make_private(&control)?;
+        Ok(Self {
+            config,
+            control,
+            known_hosts,
+            directory,
+        })
+    }
+}
+
+fn check_length(control: &Path) -> Result<(), ConfigError> {
+    let found = control.as_os_str().len();
+    let allowed = LONGEST_SOCKET - SOCKET_NAME;
+    if found > allowed {
+        return Err(ConfigError::ControlDirectoryTooLong { found, allowed });
+    }
+    Ok(())
+}
+
+/// Makes the directory, or makes sure that it belongs to nobody else.
+fn make_private(control: &Path) -> Result<(), ConfigError> {
+    let failed = |error| ConfigError::ControlDirectory(control.to_owned(), error);
+    match fs::DirBuilder::new().mode(0o700).create(control) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let found = fs::symlink_metadata(control).map_err(failed)?;
+    let ours = found.uid() == rustix::process::geteuid().as_raw();
+    if !found.is_dir() || !ours || found.mode() & 0o077 != 0 {
+        return Err(ConfigError::ControlDirectoryNotOurs(control.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn with_directory(path: PathBuf) -> Result<Settings, ConfigError> {
+        Settings::new(Config {
+            control_directory: Some(path),
+            ..Config::default()
+        })
+    }
+
+    #[test]
+    fn the_control_directory_is_made_for_us_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let settings = with_directory(path.clone()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(settings.known_hosts, path.join("known_hosts"));
+        with_directory(path).unwrap();
+    }
+
+    #[test]
+    fn a_control_directory_of_others_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        for path in [open, link] {
+            let refused = with_directory(path).unwrap_err();
+            assert!(
+                matches!(refused, ConfigError::ControlDirectoryNotOurs(_)),
+                "{refused}"
+            );
+        }
+        let missing = with_directory(folder.path().join("no/such")).unwrap_err();
+        assert!(matches!(missing, ConfigError::ControlDirectory(..)));
+    }
+
+    #[test]
+    fn a_socket_name_never_gets_too_long_for_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = LONGEST_SOCKET - SOCKET_NAME - folder.path().as_os_str().len() - 1;
+        with_directory(folder.path().join("x".repeat(room))).unwrap();
+        let refused = with_directory(folder.path().join("x".repeat(room + 1))).unwrap_err();
+        assert!(
+            matches!(
+                refused,
+                ConfigError::ControlDirectoryTooLong {
+                    found: 69,
+                    allowed: 68
+                }
+            ),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn what_ssh_could_misread_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = with_directory(folder.path().join("a\"b")).unwrap_err();
+        assert!(matches!(refused, ConfigError::Path(_)));
+        let relative = Settings::new(Config {
+            control_directory: Some(folder.path().join("control")),
+            directory: Some("work".to_owned()),
+            ..Config::default()
+        });
+        assert!(matches!(relative, Err(ConfigError::Directory)));
+    }
+
+    #[test]
+    fn host_keys_are_never_ignored() {
+        let read = |text: &str| serde_json::from_str::<HostKeys>(text);
+        assert_eq!(read("\"strict\"").unwrap().as_str(), "yes");
+        assert_eq!(read("\"accept-new\"").unwrap().as_str(), "accept-new");
+        assert!(read("\"no\"").is_err());
+    }
+}

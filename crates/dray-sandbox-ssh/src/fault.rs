@@ -1,0 +1,121 @@
+//! What the texts of `ssh` mean (sandbox-transfer 5.5).
+
+use dray_sandbox::{Error, ErrorKind};
+
+/// Why a channel did not open.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// This connection carries as many channels as the host allows; another connection can.
+    Full(Error),
+    /// There is no connection behind the socket any more.
+    Gone(Error),
+    /// Asking again is of no use.
+    Final(Error),
+}
+
+/// Texts and kinds; the first that is found counts, so what explains more comes first.
+const TEXTS: &[(&str, ErrorKind)] = &[
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", ErrorKind::Auth),
+    ("Host key verification failed", ErrorKind::Auth),
+    ("Permission denied (", ErrorKind::Auth),
+    ("Too many authentication failures", ErrorKind::Auth),
+    ("No more authentication methods", ErrorKind::Auth),
+    ("Unable to negotiate", ErrorKind::Protocol),
+    ("Bad configuration option", ErrorKind::Protocol),
+    ("Bad owner or permissions", ErrorKind::Protocol),
+    ("Received message too long", ErrorKind::Protocol),
+    ("subsystem request failed", ErrorKind::ToolMissing),
+];
+
+/// The failure that a text of `ssh` tells of. What is not known is a connection that did not hold.
+pub(crate) fn failure(what: &str, text: &str) -> Error {
+    let kind = TEXTS
+        .iter()
+        .find(|(part, _)| text.contains(part))
+        .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);
+    Error::new(kind, format!("{what}: {}", text.trim().escape_debug()))
+}
+
+/// Why a channel over a shared connection did not open, from the text of the client that asked for it.
+pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
+    let error = failure(what, text);
+    if text.contains("session request failed") || text.contains("Session open refused") {
+        return Refusal::Full(error);
+    }
+    // The last is the way to the host that clients of a shared connection are denied.
+    let gone = [
+        "Control socket connect",
+        "mux_client",
+        "read from master failed",
+        "master is dead",
+        "UNKNOWN port 65535",
+    ];
+    if gone.iter().any(|part| text.contains(part)) {
+        return Refusal::Gone(Error::new(
+            ErrorKind::Unavailable,
+            format!("{what}: {}", text.trim().escape_debug()),
+        ));
+    }
+    Refusal::Final(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_ssh_become_kinds() {
+        for (text, kind) in [
+            (
+                "ssh: connect to host h port 22: Connection refused",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "ssh: connect to host h port 22: Connection timed out",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "ssh: connect to host h port 22: No route to host",
+                ErrorKind::Unavailable,
+            ),
+            ("me@h: Permission denied (publickey).", ErrorKind::Auth),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\r\nHost key verification failed.",
+                ErrorKind::Auth,
+            ),
+            ("Host key verification failed.", ErrorKind::Auth),
+            (
+                "Received message too long 1214606444\nEnsure the remote shell produces no output",
+                ErrorKind::Protocol,
+            ),
+            (
+                "subsystem request failed on channel 0",
+                ErrorKind::ToolMissing,
+            ),
+            (
+                "client_loop: send disconnect: Broken pipe",
+                ErrorKind::Unavailable,
+            ),
+            ("", ErrorKind::Unavailable),
+        ] {
+            assert_eq!(failure("x", text).kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_connection_and_a_lost_one_are_told_apart() {
+        let full = "mux_client_request_session: session request failed: Session open refused by peer\n\
+                    Connection closed by UNKNOWN port 65535";
+        assert!(matches!(refusal("x", full), Refusal::Full(_)));
+        let gone = "Control socket connect(/c/x.sock): Connection refused\r\n";
+        assert!(matches!(refusal("x", gone), Refusal::Gone(_)));
+        assert!(matches!(refusal("x", ""), Refusal::Final(_)));
+    }
+
+    #[test]
+    fn control_characters_of_a_host_do_not_reach_the_log() {
+        let error = failure("x", "\u{1b}[2Jgone\nPermission denied (publickey)");
+        assert_eq!(error.kind(), ErrorKind::Auth);
+        assert!(!error.context().contains(['\u{1b}', '\n']), "{error}");
+    }
+}

@@ -1,0 +1,158 @@
+//! What makes one incarnation (sandbox-transfer R-1): the key that the host proved to have, and the session directory.
+
+use dray_sandbox::{Error, ErrorKind, SandboxPath};
+use tracing::debug;
+
+use crate::link::Link;
+use crate::sftp::{self, Pool};
+use crate::shell::Shell;
+
+/// Prints device, inode and (where it is known) birth of the session directory, then its path. Without an argument it is the home directory.
+const SCRIPT: &str = r#"if [ -n "$1" ]; then cd -- "$1"; else cd; fi || exit 3
+stat -c %d:%i:%.9W . 2>/dev/null || stat -c %d:%i . 2>/dev/null || stat -f %d:%i . 2>/dev/null || ls -di . || exit 4
+pwd -P"#;
+/// More is no path.
+const LIMIT: usize = 8 * 1024;
+
+/// What was found out about a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Fingerprint and session directory, in one word.
+    pub(crate) incarnation: String,
+    /// Session directory, without links.
+    pub(crate) directory: SandboxPath,
+    /// Whether commands can be run.
+    pub(crate) shell: bool,
+    /// Whether there is SFTP.
+    pub(crate) sftp: bool,
+}
+
+/// Asks the host. `directory` is the configured session directory; absent means home.
+pub(crate) async fn find(
+    link: &Link,
+    shell: &Shell,
+    pool: &Pool,
+    directory: Option<&SandboxPath>,
+) -> Result<Found, Error> {
+    let fingerprint = link.fingerprint().await?;
+    let by_shell = absent(over_shell(shell, directory).await)?;
+    let by_sftp = absent(over_sftp(pool, directory).await)?;
+    let (commands, files) = (by_shell.is_some(), by_sftp.is_some());
+    // The shell knows the inode.
+    let Some((identity, directory)) = by_shell.or(by_sftp) else {
+        return Err(Error::new(
+            ErrorKind::ToolMissing,
+            "the host offers neither commands nor sftp",
+        ));
+    };
+    Ok(Found {
+        incarnation: format!(
+            "{fingerprint},{identity},{}",
+            directory.as_bytes().escape_ascii()
+        ),
+        directory,
+        shell: commands,
+        sftp: files,
+    })
+}
+
+/// What the host does not have is not a failure.
+fn absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), ErrorKind::ToolMissing | ErrorKind::Protocol) => {
+            debug!(%error, "the host lacks a way");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn over_shell(
+    shell: &Shell,
+    directory: Option<&SandboxPath>,
+) -> Result<(String, SandboxPath), Error> {
+    let path = directory.map_or(&b""[..], SandboxPath::as_bytes);
+    let argv = [b"sh", &b"-c"[..], SCRIPT.as_bytes(), b"sh", path];
+    let argv = argv.map(<[u8]>::to_vec).to_vec();
+    let (exit, output) = shell.output(argv, LIMIT).await?;
+    match exit.status {
+        0 => parse(&output).ok_or_else(|| Error::new(ErrorKind::Protocol, "not an identity")),
+        3 => Err(gone()),
+        status => Err(Error::new(
+            ErrorKind::ToolMissing,
+            format!("status {status}: {}", exit.stderr.escape_debug()),
+        )),
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::SandboxGone, "the session directory is not there")
+}
+
+/// Identity to the end of its first word, then a path to the end, in which a line break may be.
+fn parse(output: &[u8]) -> Option<(String, SandboxPath)> {
+    let cut = output.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = output.split_at_checked(cut)?;
+    let word = str::from_utf8(line).ok()?.split_whitespace().next()?;
+    if !word
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b":.?-W".contains(&byte))
+    {
+        return None;
+    }
+    let path = rest.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
+    Some((word.to_owned(), SandboxPath::new(path).ok()?))
+}
+
+/// Without a shell there is no inode; the path and its owner must do.
+async fn over_sftp(
+    pool: &Pool,
+    directory: Option<&SandboxPath>,
+) -> Result<(String, SandboxPath), Error> {
+    let mut channel = pool.lease().await?;
+    let path = directory.map_or(&b"."[..], SandboxPath::as_bytes);
+    let path = match sftp::real_path(&mut channel, path).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(gone()),
+        path => path?,
+    };
+    let found = sftp::stat(&mut channel, &path, dray_sandbox::Follow::Yes).await;
+    match found {
+        Ok(found) if found.kind == dray_sandbox::FileKind::Directory => {
+            let owner = found
+                .uid
+                .map_or_else(|| "-".to_owned(), |uid| uid.to_string());
+            Ok((format!("u{owner}"), path))
+        }
+        Ok(_) => Err(gone()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(gone()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_a_number_and_a_path_of_any_bytes() {
+        let path = |path: &[u8]| SandboxPath::new(path).unwrap();
+        assert_eq!(
+            parse(b"8:12\n/home/me\n"),
+            Some(("8:12".to_owned(), path(b"/home/me")))
+        );
+        assert_eq!(
+            parse(b"99 .\n/a\nb\xff\n"),
+            Some(("99".to_owned(), path(b"/a\nb\xff")))
+        );
+        for wrong in [
+            &b""[..],
+            b"8:12",
+            b"x\n/a\n",
+            b"8:12\nrelative\n",
+            b"8:12\n/a",
+        ] {
+            assert_eq!(parse(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The connections to one host, and how a channel finds room on one of them (sandbox-transfer 5.3).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dray_sandbox::{Error, ErrorKind};
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use crate::client::Client;
+use crate::fault::Refusal;
+use crate::master::{Master, SocketId};
+
+/// What a channel is asked for.
+pub(crate) trait Ask: Sync {
+    /// What is open then.
+    type Channel: Send;
+
+    /// Completes the command of a client.
+    fn fill(&self, client: &Client, command: &mut Command);
+
+    /// Starts the client and makes sure that the far end answers.
+    fn open(&self, command: Command)
+    -> impl Future<Output = Result<Self::Channel, Refusal>> + Send;
+}
+
+/// All connections to one host.
+#[derive(Debug)]
+pub(crate) struct Link {
+    client: Client,
+    lines: Vec<Line>,
+    /// Key that the host must have; the first one seen when nothing else was asked for.
+    expected: Mutex<Option<String>>,
+    generation: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Line {
+    master: Master,
+    /// The socket behind which the expected host was found.
+    known: Mutex<Option<SocketId>>,
+}
+
+impl Link {
+    /// Nothing is connected yet.
+    pub(crate) async fn new(client: Client) -> Result<Self, Error> {
+        let place = client.place().await?;
+        let directory = &client.settings().control;
+        let lines = (0..client.settings().config.connections)
+            .map(|index| Line {
+                master: Master::new(directory, &name(&place, index)),
+                known: Mutex::new(None),
+            })
+            .collect();
+        Ok(Self {
+            client,
+            lines,
+            expected: Mutex::new(None),
+            generation: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Rises whenever a connection was found or made: what was known of the host must be asked anew.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Accepts no other key from now on.
+    pub(crate) async fn expect(&self, fingerprint: &str) {
+        *self.expected.lock().await = Some(fingerprint.to_owned());
+    }
+
+    /// Key of the host, connecting when nothing is connected.
+    pub(crate) async fn fingerprint(&self) -> Result<String, Error> {
+        if let Some(line) = self.lines.first() {
+            self.alive(line).await?;
+        }
+        let expected = self.expected.lock().await;
+        expected
+            .clone()
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no key of the host is known"))
+    }
+
+    /// Opens a channel. Full connections are passed over; a lost one is made again, once.
+    pub(crate) async fn channel<A: Ask>(&self, ask: &A) -> Result<A::Channel, Error> {
+        let mut last = Error::new(ErrorKind::Unavailable, "the connection does not hold");
+        for line in &self.lines {
+            let mut lost = false;
+            loop {
+                let socket = self.alive(line).await?;
+                let mut command = self.client.command();
+                Client::socket(&mut command, line.master.socket(), false);
+                ask.fill(&self.client, &mut command);
+                match ask.open(command).await {
+                    // Another process may have put another connection in its place.
+                    Ok(channel) if line.master.identity() == Some(socket) => return Ok(channel),
+                    Ok(_) if lost => return Err(last),
+                    Ok(_) => {}
+                    Err(Refusal::Full(error)) => {
+                        last = error;
+                        break;
+                    }
+                    Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
+                    Err(Refusal::Gone(_)) => {}
+                    // A master that dies takes its clients along without a word.
+                    Err(Refusal::Final(_)) if !line.master.is_alive().await => {}
+                    Err(Refusal::Final(error)) => return Err(error),
+                }
+                lost = true;
+                *line.known.lock().await = None;
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "every connection carries as many channels as the host allows",
+        )
+        .caused_by(last))
+    }
+
+    /// Ends all connections, also those that other processes use.
+    pub(crate) async fn close(&self) {
+        for line in &self.lines {
+            let mut known = line.known.lock().await;
+            if line.master.is_alive().await {
+                line.master.exit(&self.client).await;
+            }
+            *known = None;
+        }
+    }
+
+    /// Makes sure that a connection is there and leads to the expected host.
+    async fn alive(&self, line: &Line) -> Result<SocketId, Error> {
+        let mut known = line.known.lock().await;
+        if let Some(socket) = *known
+            && line.master.identity() == Some(socket)
+        {
+            return Ok(socket);
+        }
+        *known = None;
+        let connected = line.master.connect(&self.client).await?;
+        let mut expected = self.expected.lock().await;
+        match expected.as_ref() {
+            Some(expected) if *expected != connected.fingerprint => {
+                drop(known);
+                return Err(Error::new(
+                    ErrorKind::SandboxGone,
+                    "the host has another key than the one that was bound",
+                ));
+            }
+            Some(_) => {}
+            None => *expected = Some(connected.fingerprint),
+        }
+        let socket = line.master.identity();
+        *known = socket;
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        tracing::debug!(fresh = connected.fresh, "shared connection is there");
+        socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended at once"))
+    }
+}
+
+/// The first connection has the name of the place; others have one of their own.
+fn name(place: &str, index: usize) -> String {
+    if index == 0 {
+        return place.to_owned();
+    }
+    let mut digits = dray_types::Sha256Digest::of(format!("{place}#{index}").as_bytes()).to_hex();
+    digits.truncate(16);
+    digits
+}

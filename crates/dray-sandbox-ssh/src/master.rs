@@ -1,0 +1,214 @@
+//! Shared connections: one `ssh` master per socket, which outlives us and serves whoever comes next.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind as IoKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+use crate::client::Client;
+use crate::fault;
+
+/// Time for logging in after the connection is there, and for another process that holds the lock.
+const LOGIN: Duration = Duration::from_secs(30);
+/// Between two looks at the lock.
+const LOOK: Duration = Duration::from_millis(20);
+/// Most bytes of the log that are read.
+const LOG: u64 = 64 * 1024;
+
+/// A socket and what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Master {
+    socket: PathBuf,
+    log: PathBuf,
+    lock: PathBuf,
+}
+
+/// What is behind a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Connected {
+    /// Fingerprint of the key that the host proved to have, `SHA256:` and base64.
+    pub(crate) fingerprint: String,
+    /// Whether the connection was made just now.
+    pub(crate) fresh: bool,
+}
+
+/// One socket among all that ever had its name: inode and time of making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketId(u64, i64, i64);
+
+impl Master {
+    /// The one called `name`, 16 hexadecimal digits.
+    pub(crate) fn new(directory: &Path, name: &str) -> Self {
+        Self {
+            socket: directory.join(format!("{name}.sock")),
+            log: directory.join(format!("{name}.log")),
+            lock: directory.join(format!("{name}.lock")),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Whether somebody listens.
+    pub(crate) async fn is_alive(&self) -> bool {
+        UnixStream::connect(&self.socket).await.is_ok()
+    }
+
+    /// Which socket it is, when there is one: another master has another.
+    pub(crate) fn identity(&self) -> Option<SocketId> {
+        let found = fs::symlink_metadata(&self.socket).ok()?;
+        Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
+    }
+
+    /// Uses the connection that is there, or makes one; a socket that nobody listens to any more is removed.
+    pub(crate) async fn connect(&self, client: &Client) -> Result<Connected, Error> {
+        let _lock = self.lock().await?;
+        if self.is_alive().await {
+            if let Some(fingerprint) = self.fingerprint().await {
+                return Ok(Connected {
+                    fingerprint,
+                    fresh: false,
+                });
+            }
+            // A host that nobody can name is no sandbox.
+            self.exit(client).await;
+        }
+        for path in [&self.socket, &self.log] {
+            remove(path)?;
+        }
+        self.start(client).await?;
+        let fingerprint = self.fingerprint().await.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "ssh does not tell the key of the host")
+        })?;
+        Ok(Connected {
+            fingerprint,
+            fresh: true,
+        })
+    }
+
+    /// Ends the connection and everything in it.
+    pub(crate) async fn exit(&self, client: &Client) {
+        let mut command = client.command();
+        Client::socket(&mut command, &self.socket, false);
+        command.args(["-O", "exit"]);
+        client.host(&mut command);
+        // A master that is gone already has nothing to answer.
+        let _ = timeout(LOGIN, command.status()).await;
+    }
+
+    async fn start(&self, client: &Client) -> Result<(), Error> {
+        let config = &client.settings().config;
+        let mut command = client.command();
+        Client::socket(&mut command, &self.socket, true);
+        let persist = config.persist.as_duration().as_secs().max(1);
+        command.args([
+            "-M",
+            "-N",
+            "-f",
+            "-o",
+            "ControlMaster=yes",
+            "-o",
+            "LogLevel=INFO",
+        ]);
+        command.args(["-o", &format!("ControlPersist={persist}")]);
+        // The only way to learn which of the known keys the host has.
+        command.args(["-o", "LogVerbose=sshconnect.c:verify_host_key():*"]);
+        command.arg("-E").arg(&self.log);
+        client.host(&mut command);
+        let limit = config.connect_timeout.as_duration() + LOGIN;
+        let status = timeout(limit, command.status())
+            .await
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "logging in takes too long"))?
+            .map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
+            })?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(fault::failure("connecting", &self.read_log().await))
+    }
+
+    /// From the log that the master wrote while it connected.
+    async fn fingerprint(&self) -> Option<String> {
+        fingerprint(&self.read_log().await)
+    }
+
+    async fn read_log(&self) -> String {
+        use tokio::io::AsyncReadExt as _;
+        let mut text = Vec::new();
+        if let Ok(file) = tokio::fs::File::open(&self.log).await {
+            // What cannot be read says nothing, and that is judged by the caller.
+            let _ = file.take(LOG).read_to_end(&mut text).await;
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// One process at a time looks, removes and starts.
+    async fn lock(&self) -> Result<File, Error> {
+        let failed = |error| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "the control directory is not writable",
+            )
+            .caused_by(error)
+        };
+        let file = File::create(&self.lock).map_err(failed)?;
+        let wait = async {
+            loop {
+                match file.try_lock() {
+                    Ok(()) => return Ok(()),
+                    Err(TryLockError::WouldBlock) => sleep(LOOK).await,
+                    Err(TryLockError::Error(error)) => return Err(failed(error)),
+                }
+            }
+        };
+        timeout(LOGIN * 3, wait)
+            .await
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "another process is connecting"))??;
+        Ok(file)
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != IoKind::NotFound => Err(Error::new(
+            ErrorKind::Unavailable,
+            "a stale socket cannot be removed",
+        )
+        .caused_by(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The key in the line in which `ssh` tells it; the last one, because jump hosts come before.
+fn fingerprint(log: &str) -> Option<String> {
+    let line = log
+        .lines()
+        .rev()
+        .find(|line| line.contains("Server host key: "))?;
+    let found = line
+        .split_whitespace()
+        .find(|word| word.starts_with("SHA256:"))?;
+    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:".contains(&byte);
+    found.bytes().all(base64).then(|| found.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_is_found_among_other_lines() {
+        let log = "debug1: sshconnect.c:verify_host_key():1477 (pid=1): Server host key: ssh-ed25519 SHA256:abc/+1\r\n\
+                   Warning: Permanently added 'h' (ED25519) to the list of known hosts.\r\n";
+        assert_eq!(fingerprint(log).as_deref(), Some("SHA256:abc/+1"));
+        assert_eq!(fingerprint("Server host key: ssh-rsa MD5:00:11"), None);
+        assert_eq!(fingerprint(""), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! One host and session directory, opened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use dray_sandbox::exec::ExecFiles;
+use dray_sandbox::{
+    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
+    SandboxPath, Transport, Write,
+};
+use tokio::sync::Mutex;
+
+use crate::identity::{self, Found};
+use crate::link::Link;
+use crate::sftp::{self, Lease, Pool};
+use crate::shell::Shell;
+
+/// Files of one host, over SFTP where it is offered, else over commands.
+#[derive(Debug)]
+pub(crate) struct SshSandbox {
+    handle: Handle,
+    link: Arc<Link>,
+    pool: Pool,
+    exec: ExecFiles<Shell>,
+    found: Found,
+    /// Session directory as configured.
+    directory: Option<SandboxPath>,
+    /// Generation of the link in which the incarnation was seen.
+    seen: AtomicU64,
+    checking: Mutex<()>,
+}
+
+impl SshSandbox {
+    /// Connects and finds out what is there. With `expected`, no other incarnation is accepted.
+    pub(crate) async fn open(
+        link: Arc<Link>,
+        directory: Option<SandboxPath>,
+        name: dray_sandbox::Address,
+        expected: Option<&str>,
+    ) -> Result<Self, Error> {
+        if let Some((fingerprint, _)) = expected.and_then(|expected| expected.split_once(',')) {
+            link.expect(fingerprint).await;
+        }
+        let shell = Shell::new(Arc::clone(&link));
+        let pool = Pool::new(Arc::clone(&link));
+        let found = identity::find(&link, &shell, &pool, directory.as_ref()).await?;
+        if expected.is_some_and(|expected| expected != found.incarnation) {
+            return Err(replaced());
+        }
+        Ok(Self {
+            handle: Handle {
+                address: name,
+                incarnation: found.incarnation.clone(),
+            },
+            seen: AtomicU64::new(link.generation()),
+            link,
+            pool,
+            exec: ExecFiles::new(shell),
+            found,
+            directory,
+            checking: Mutex::new(()),
+        })
+    }
+
+    /// A channel to the incarnation that was opened: after every new connection that is made sure of.
+    async fn sftp(&self) -> Result<Lease, Error> {
+        let lease = self.pool.lease().await?;
+        self.check().await?;
+        Ok(lease)
+    }
+
+    /// Commands in the incarnation that was opened.
+    async fn exec(&self) -> Result<&ExecFiles<Shell>, Error> {
+        if !self.found.shell {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the host runs no commands",
+            ));
+        }
+        self.link.fingerprint().await?;
+        self.check().await?;
+        Ok(&self.exec)
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        if self.seen.load(Ordering::Acquire) == self.link.generation() {
+            return Ok(());
+        }
+        let _one = self.checking.lock().await;
+        let generation = self.link.generation();
+        if self.seen.load(Ordering::Acquire) == generation {
+            return Ok(());
+        }
+        let directory = self.directory.as_ref();
+        let found = identity::find(&self.link, self.exec.exec(), &self.pool, directory).await?;
+        if found.incarnation != self.found.incarnation {
+            self.pool.clear();
+            return Err(replaced());
+        }
+        self.seen.store(generation, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn replaced() -> Error {
+    Error::new(
+        ErrorKind::SandboxGone,
+        "the address now means another host or session directory",
+    )
+}
+
+#[async_trait]
+impl Sandbox for SshSandbox {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        let probe = if self.found.shell {
+            self.exec().await?.probe().await?
+        } else {
+            self.probe_files().await?
+        };
+        Ok(Probe {
+            working_directory: self.found.directory.clone(),
+            transports: self.transports(&self.found.directory),
+            ..probe
+        })
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        if self.found.sftp {
+            return sftp::stat(&mut *self.sftp().await?, path, follow).await;
+        }
+        self.exec().await?.stat(path, follow).await
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        if self.found.sftp {
+            return sftp::list(&mut *self.sftp().await?, path, depth, limit).await;
+        }
+        self.exec().await?.list(path, depth, limit).await
+    }
+
+    fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = Vec::new();
+        if self.found.sftp {
+            transports.push(Transport::Sftp);
+        }
+        if self.found.shell {
+            transports.extend(self.exec.transports());
+        }
+        transports
+    }
+
+    fn resumes(&self, transport: Transport) -> bool {
+        match transport {
+            Transport::Sftp => self.found.sftp,
+            other => self.found.shell && self.exec.resumes(other),
+        }
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        if read.transport == Transport::Sftp {
+            return sftp::download(self.sftp().await?, read.file, read.offset).await;
+        }
+        self.exec().await?.read(read).await
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        if write.transport == Transport::Sftp {
+            let upload = sftp::Upload {
+                path: write.path,
+                size: write.size,
+                offset: write.offset,
+                mode: write.mode,
+            };
+            return sftp::upload(&mut *self.sftp().await?, upload, body).await;
+        }
+        self.exec().await?.write(write, body).await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        if self.found.shell {
+            match self.exec().await?.fingerprint(path).await {
+                Err(error) if error.kind() == ErrorKind::ToolMissing && self.found.sftp => {}
+                found => return found,
+            }
+        }
+        // Reading it back proves as much as a digest made there.
+        let file = self.stat(path, Follow::Yes).await?;
+        let body = sftp::download(self.sftp().await?, &file, 0).await?;
+        let (digest, size) = sftp::digest(body).await?;
+        Ok(Fingerprint::Sha256(digest, size))
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        if self.found.sftp {
+            return sftp::rename(&mut *self.sftp().await?, from, to, replace).await;
+        }
+        self.exec().await?.rename(from, to, replace).await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        if self.found.sftp {
+            return sftp::make_directory(&mut *self.sftp().await?, path).await;
+        }
+        self.exec().await?.make_directory(path).await
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        if self.found.sftp {
+            return sftp::remove(&mut *self.sftp().await?, path, recursive).await;
+        }
+        self.exec().await?.remove(path, recursive).await
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        self.exec().await?.read_tree(path).await
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        let exec = self.exec().await?;
+        let home = exec.probe().await?.home;
+        let target = self.stat(path, Follow::Yes).await?.real_path;
+        let home = self.stat(&home, Follow::Yes).await?.real_path;
+        // A tar that changed the mode of the home directory would lock the user out (sshd's StrictModes).
+        if home.is_beneath(&target) {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "no tar is unpacked into a home directory",
+            ));
+        }
+        exec.write_tree(path, tar).await
+    }
+}
+
+impl SshSandbox {
+    /// What can be known without commands.
+    async fn probe_files(&self) -> Result<Probe, Error> {
+        let mut channel = self.sftp().await?;
+        let home = sftp::real_path(&mut channel, b".").await?;
+        let found = sftp::stat(&mut channel, &home, Follow::Yes).await?;
+        let free = sftp::free(&mut channel, &self.found.directory).await?;
+        Ok(Probe {
+            home,
+            working_directory: self.found.directory.clone(),
+            // Who logs in owns their home.
+            uid: found.uid.unwrap_or(0),
+            gid: found.gid.unwrap_or(0),
+            free,
+            transports: Vec::new(),
+            tools: Vec::new(),
+            life_ms: None,
+        })
+    }
+}

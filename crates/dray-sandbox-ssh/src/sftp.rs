@@ -1,0 +1,21 @@
+//! SFTP version 3 (draft-ietf-secsh-filexfer-02) with the extensions of OpenSSH.
+//!
+//! Written here because names are bytes and must survive: the clients at hand carry paths as UTF-8. A channel serves
+//! one request or one transfer at a time, so ending a transfer means closing its channel.
+
+mod attributes;
+mod change;
+mod channel;
+mod diagnose;
+mod files;
+mod pool;
+mod read;
+mod wire;
+mod write;
+
+pub(crate) use change::{make_directory, remove, rename};
+pub(crate) use diagnose::free;
+pub(crate) use files::{list, real_path, stat};
+pub(crate) use pool::{Lease, Pool};
+pub(crate) use read::{digest, download};
+pub(crate) use write::{Upload, upload};

@@ -1,0 +1,115 @@
+//! What SFTP tells of a file.
+
+use dray_sandbox::{Error, FileKind};
+
+use super::wire::{Fields, nonsense};
+
+const SIZE: u32 = 1;
+const OWNER: u32 = 2;
+const PERMISSIONS: u32 = 4;
+const TIMES: u32 = 8;
+const EXTENDED: u32 = 0x8000_0000;
+
+/// Most extended attributes that are passed over.
+const MOST_EXTENDED: u32 = 64;
+
+/// Attributes of version 3; what the server leaves out is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attributes {
+    pub(super) size: Option<u64>,
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) permissions: Option<u32>,
+    /// Seconds since the epoch of the last change.
+    pub(super) modified: Option<u32>,
+}
+
+impl Attributes {
+    pub(super) fn parse(fields: &mut Fields) -> Result<Self, Error> {
+        let flags = fields.u32()?;
+        let mut found = Self::default();
+        if flags & SIZE != 0 {
+            found.size = Some(fields.u64()?);
+        }
+        if flags & OWNER != 0 {
+            found.owner = Some((fields.u32()?, fields.u32()?));
+        }
+        if flags & PERMISSIONS != 0 {
+            found.permissions = Some(fields.u32()?);
+        }
+        if flags & TIMES != 0 {
+            let _accessed = fields.u32()?;
+            found.modified = Some(fields.u32()?);
+        }
+        if flags & EXTENDED != 0 {
+            let count = fields.u32()?;
+            if count > MOST_EXTENDED {
+                return Err(nonsense("too many extended attributes"));
+            }
+            for _ in 0..count * 2 {
+                fields.string()?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Kind by the type bits; a server that leaves them out names no kind that could be read.
+    pub(super) fn kind(&self) -> FileKind {
+        FileKind::from_st_mode(self.permissions.unwrap_or(0))
+    }
+
+    pub(super) fn mode(&self) -> u32 {
+        self.permissions.unwrap_or(0) & 0o7777
+    }
+
+    /// Exact to a second: version 3 has no more.
+    pub(super) fn mtime_ns(&self) -> Option<i128> {
+        self.modified
+            .map(|seconds| i128::from(seconds) * 1_000_000_000)
+    }
+
+    /// The form that sets nothing but permissions.
+    pub(super) const fn only_permissions() -> u32 {
+        PERMISSIONS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut as _, BytesMut};
+    use dray_sandbox::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_flags_announce_is_read() {
+        let mut bytes = BytesMut::new();
+        bytes.put_u32(SIZE | PERMISSIONS | TIMES | EXTENDED);
+        bytes.put_u64(5);
+        bytes.put_u32(0o104_755);
+        bytes.put_u32(1);
+        bytes.put_u32(2);
+        bytes.put_u32(1);
+        bytes.put_slice(&[0, 0, 0, 1, b'n', 0, 0, 0, 0]);
+        let mut fields = Fields::new(bytes.freeze());
+        let found = Attributes::parse(&mut fields).unwrap();
+        assert!(fields.is_empty());
+        assert_eq!(found.size, Some(5));
+        assert_eq!(found.owner, None);
+        assert_eq!((found.kind(), found.mode()), (FileKind::File, 0o4755));
+        assert_eq!(found.mtime_ns(), Some(2_000_000_000));
+    }
+
+    #[test]
+    fn a_kind_that_is_not_told_is_never_a_regular_file() {
+        assert_eq!(Attributes::default().kind(), FileKind::Other);
+    }
+
+    #[test]
+    fn extended_attributes_without_end_are_refused() {
+        let mut bytes = BytesMut::new();
+        bytes.put_u32(EXTENDED);
+        bytes.put_u32(u32::MAX);
+        let refused = Attributes::parse(&mut Fields::new(bytes.freeze())).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Protocol);
+    }
+}

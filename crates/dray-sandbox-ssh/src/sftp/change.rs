@@ -1,0 +1,231 @@
+//! Directories, names and removal.
+
+use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
+
+use super::attributes::Attributes;
+use super::channel::Channel;
+use super::diagnose;
+use super::files::{lstat, names, real_path, stat};
+use super::wire::kind;
+
+const POSIX_RENAME: &str = "posix-rename@openssh.com";
+const HARD_LINK: &str = "hardlink@openssh.com";
+/// Names that are taken from a directory at once.
+const BATCH: usize = 1000;
+
+/// Makes a directory and its missing parents.
+pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    let mut missing = Vec::new();
+    let mut here = path.clone();
+    loop {
+        match stat(channel, &here, Follow::Yes).await {
+            Ok(found) if found.kind == FileKind::Directory => break,
+            Ok(_) => return Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(error) if here == SandboxPath::root() => return Err(error),
+            Err(_) => {
+                let parent = here.parent();
+                missing.push(std::mem::replace(&mut here, parent));
+            }
+        }
+    }
+    while let Some(next) = missing.pop() {
+        make_one(channel, &next).await?;
+    }
+    Ok(())
+}
+
+async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    let made = channel
+        .call(kind::MKDIR, |packet| {
+            packet
+                .string(path.as_bytes())
+                .u32(Attributes::only_permissions())
+                .u32(0o755)
+        })
+        .await?
+        .done();
+    if let Err(error) = made {
+        // Somebody else may have made it in the meantime.
+        return match stat(channel, path, Follow::Yes).await {
+            Ok(found) if found.kind == FileKind::Directory => Ok(()),
+            Ok(_) => Err(Error::new(ErrorKind::NotDirectory, "a file is in the way")),
+            Err(_) => Err(diagnose::unwritable(channel, &path.parent(), 1, error).await),
+        };
+    }
+    // The server's umask took bits away.
+    channel
+        .call(kind::SETSTAT, |packet| {
+            packet
+                .string(path.as_bytes())
+                .u32(Attributes::only_permissions())
+                .u32(0o755)
+        })
+        .await?
+        .done()
+}
+
+/// Renames; tells whether readers never saw half a file.
+pub(crate) async fn rename(
+    channel: &mut Channel,
+    from: &SandboxPath,
+    to: &SandboxPath,
+    replace: bool,
+) -> Result<bool, Error> {
+    let renamed = if replace {
+        replacing(channel, from, to).await
+    } else {
+        claiming(channel, from, to).await.map(|()| true)
+    };
+    match renamed {
+        Err(error) => {
+            let error = diagnose::missing(channel, from, error).await;
+            Err(diagnose::unwritable(channel, &to.parent(), 0, error).await)
+        }
+        renamed => renamed,
+    }
+}
+
+async fn replacing(
+    channel: &mut Channel,
+    from: &SandboxPath,
+    to: &SandboxPath,
+) -> Result<bool, Error> {
+    if channel.has(POSIX_RENAME) {
+        let renamed = extended(channel, POSIX_RENAME, from, to).await?;
+        return match renamed {
+            Err(error) if is_directory(channel, to).await => Err(Error::new(
+                ErrorKind::IsDirectory,
+                "a directory is in the way",
+            )
+            .caused_by(error)),
+            renamed => renamed.map(|()| true),
+        };
+    }
+    if plain(channel, from, to).await?.is_ok() {
+        return Ok(true);
+    }
+    // Without the extension nothing replaces: for a moment there is no file of this name.
+    call_path(channel, kind::REMOVE, to).await?;
+    plain(channel, from, to).await??;
+    Ok(false)
+}
+
+async fn is_directory(channel: &mut Channel, path: &SandboxPath) -> bool {
+    let found = lstat(channel, path).await;
+    found.is_ok_and(|found| found.kind() == FileKind::Directory)
+}
+
+/// A hard link claims the name and fails when it is taken; then the old name goes.
+async fn claiming(
+    channel: &mut Channel,
+    from: &SandboxPath,
+    to: &SandboxPath,
+) -> Result<(), Error> {
+    if channel.has(HARD_LINK) {
+        match extended(channel, HARD_LINK, from, to).await? {
+            Ok(()) => return call_path(channel, kind::REMOVE, from).await,
+            Err(_) if lstat(channel, to).await.is_ok() => return Err(exists()),
+            // The file system may have no hard links, or it is a directory.
+            Err(_) => {}
+        }
+    }
+    match plain(channel, from, to).await? {
+        Err(_) if lstat(channel, to).await.is_ok() => Err(exists()),
+        renamed => renamed,
+    }
+}
+
+fn exists() -> Error {
+    Error::new(ErrorKind::Exists, "the name is taken")
+}
+
+/// Fails in version 3 when there is something at the new name.
+async fn plain(
+    channel: &mut Channel,
+    from: &SandboxPath,
+    to: &SandboxPath,
+) -> Result<Result<(), Error>, Error> {
+    let reply = channel
+        .call(kind::RENAME, |packet| {
+            packet.string(from.as_bytes()).string(to.as_bytes())
+        })
+        .await?;
+    Ok(reply.done())
+}
+
+async fn extended(
+    channel: &mut Channel,
+    name: &str,
+    from: &SandboxPath,
+    to: &SandboxPath,
+) -> Result<Result<(), Error>, Error> {
+    let reply = channel
+        .call(kind::EXTENDED, |packet| {
+            packet
+                .string(name.as_bytes())
+                .string(from.as_bytes())
+                .string(to.as_bytes())
+        })
+        .await?;
+    Ok(reply.done())
+}
+
+async fn call_path(channel: &mut Channel, kind: u8, path: &SandboxPath) -> Result<(), Error> {
+    let reply = channel
+        .call(kind, |packet| packet.string(path.as_bytes()))
+        .await?;
+    reply.done()
+}
+
+/// Removes a file or a link, or with `recursive` a directory with what is in it.
+pub(crate) async fn remove(
+    channel: &mut Channel,
+    path: &SandboxPath,
+    recursive: bool,
+) -> Result<(), Error> {
+    let kind = match lstat(channel, path).await {
+        Ok(found) => found.kind(),
+        Err(error) => return Err(diagnose::missing(channel, path, error).await),
+    };
+    let removed = if kind != FileKind::Directory {
+        call_path(channel, kind::REMOVE, path).await
+    } else if recursive {
+        remove_directory(channel, path).await
+    } else {
+        return Err(Error::new(ErrorKind::IsDirectory, "a directory"));
+    };
+    match removed {
+        Err(error) => Err(diagnose::unwritable(channel, &path.parent(), 0, error).await),
+        removed => removed,
+    }
+}
+
+/// Empties directories from the deepest up. A directory that became a link meanwhile is not entered.
+async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    let real = real_path(channel, path.parent().as_bytes()).await?;
+    let mut open = vec![real.join(path.name())?];
+    while let Some(here) = open.last().cloned() {
+        if real_path(channel, here.as_bytes()).await? != here {
+            return Err(Error::new(
+                ErrorKind::Loop,
+                "a link took the place of a directory",
+            ));
+        }
+        let (names, more) = names(channel, &here, BATCH).await?;
+        let before = open.len();
+        for name in &names {
+            let path = here.join(&name.name)?;
+            if name.attributes.kind() == FileKind::Directory {
+                open.push(path);
+            } else {
+                call_path(channel, kind::REMOVE, &path).await?;
+            }
+        }
+        if open.len() == before && !more {
+            call_path(channel, kind::RMDIR, &here).await?;
+            open.pop();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,375 @@
+//! Requests and answers on one channel.
+
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use dray_sandbox::{Error, ErrorKind};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::attributes::Attributes;
+use super::wire::{Fields, Packet, kind, nonsense, status};
+use crate::session::Session;
+
+/// Largest answer: what OpenSSH allows itself.
+const LARGEST: usize = 256 * 1024;
+/// Room for small answers, and how little of it is left before there is more.
+const ROOM: usize = 64 * 1024;
+const LITTLE_ROOM: usize = 4 * 1024;
+/// What every server of version 3 must read and write at once.
+const SMALLEST_LIMIT: u32 = 32 * 1024;
+/// More is not asked for at once, whatever the server allows.
+const LARGEST_LIMIT: u32 = 255 * 1024;
+
+/// A name with its attributes.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) name: Bytes,
+    pub(super) attributes: Attributes,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    Status(u32, String),
+    Handle(Bytes),
+    Data(Bytes),
+    Names(Vec<Name>),
+    Attributes(Attributes),
+    Extended(Fields),
+}
+
+/// A server at the other end of a pair of pipes.
+pub(crate) struct Channel {
+    reader: Box<dyn AsyncRead + Send + Sync + Unpin>,
+    writer: Box<dyn AsyncWrite + Send + Sync + Unpin>,
+    buffer: BytesMut,
+    session: Option<Session>,
+    extensions: Vec<(Bytes, Bytes)>,
+    /// Most bytes of one read and of one write.
+    limits: (u32, u32),
+    idle: Duration,
+    next: u32,
+    /// Requests without an answer, and handles that are open: zero when another may use the channel.
+    debts: usize,
+    broken: bool,
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel")
+            .field("debts", &self.debts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// Greets the server. `idle` is how long an answer may take.
+    pub(crate) async fn open(
+        reader: impl AsyncRead + Send + Sync + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Sync + Unpin + 'static,
+        idle: Duration,
+    ) -> Result<Self, Error> {
+        let mut channel = Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            buffer: BytesMut::new(),
+            session: None,
+            extensions: Vec::new(),
+            limits: (SMALLEST_LIMIT, SMALLEST_LIMIT),
+            idle,
+            next: 0,
+            debts: 0,
+            broken: false,
+        };
+        channel
+            .send_all(&Packet::new(kind::INIT).u32(3).finish())
+            .await?;
+        let (found, mut fields) = channel.packet().await?;
+        if found != kind::VERSION || fields.u32()? != 3 {
+            return Err(nonsense("the server speaks another version"));
+        }
+        while !fields.is_empty() {
+            channel
+                .extensions
+                .push((fields.string()?, fields.string()?));
+        }
+        channel.ask_limits().await?;
+        Ok(channel)
+    }
+
+    /// Keeps the process that carries the channel.
+    pub(crate) fn carried_by(mut self, session: Session) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Whether another may use it: everything was answered, nothing is open, and its process runs.
+    pub(crate) fn is_free(&mut self) -> bool {
+        let runs = self.session.as_mut().is_none_or(Session::is_alive);
+        runs && !self.broken && self.debts == 0
+    }
+
+    /// Whether answers can still be told apart.
+    pub(super) const fn is_sound(&self) -> bool {
+        !self.broken
+    }
+
+    /// Whether nothing is under way, and so many handles are open.
+    pub(super) const fn owes_only(&self, handles: usize) -> bool {
+        !self.broken && self.debts == handles
+    }
+
+    /// Most bytes of one read.
+    pub(super) const fn read_limit(&self) -> u32 {
+        self.limits.0
+    }
+
+    /// Most bytes of one write.
+    pub(super) const fn write_limit(&self) -> u32 {
+        self.limits.1
+    }
+
+    /// Whether the server has this extension.
+    pub(super) fn has(&self, extension: &str) -> bool {
+        self.extensions
+            .iter()
+            .any(|(name, _)| name == extension.as_bytes())
+    }
+
+    /// Begins a request and tells its id.
+    pub(super) fn request(&mut self, kind: u8) -> (u32, Packet) {
+        self.next = self.next.wrapping_add(1);
+        (self.next, Packet::new(kind).u32(self.next))
+    }
+
+    /// Sends bytes of one or several finished packets.
+    pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
+        self.debts += count;
+        self.send_all(packets).await
+    }
+
+    /// The next answer, whichever request it is for.
+    pub(super) async fn reply(&mut self) -> Result<(u32, Reply), Error> {
+        let parsed = async {
+            let (kind, mut fields) = self.packet().await?;
+            Ok((fields.u32()?, parse(kind, fields)?))
+        }
+        .await;
+        match &parsed {
+            Ok((_, Reply::Handle(_))) => {}
+            Ok(_) => self.debts = self.debts.saturating_sub(1),
+            Err(_) => self.broken = true,
+        }
+        parsed
+    }
+
+    /// Asks one thing and awaits its answer.
+    pub(super) async fn call(
+        &mut self,
+        kind: u8,
+        fill: impl FnOnce(Packet) -> Packet,
+    ) -> Result<Reply, Error> {
+        let (id, packet) = self.request(kind);
+        self.send(&fill(packet).finish(), 1).await?;
+        let (answered, reply) = self.reply().await?;
+        if answered != id {
+            self.broken = true;
+            return Err(nonsense("an answer to nothing that was asked"));
+        }
+        Ok(reply)
+    }
+
+    /// As [`Channel::call`], for what may take longer or must not.
+    pub(super) async fn call_within(
+        &mut self,
+        limit: Duration,
+        kind: u8,
+        fill: impl FnOnce(Packet) -> Packet,
+    ) -> Result<Reply, Error> {
+        let idle = std::mem::replace(&mut self.idle, limit);
+        let reply = self.call(kind, fill).await;
+        self.idle = idle;
+        reply
+    }
+
+    /// Closes a handle. A failure is one of what was written, so it counts.
+    pub(super) async fn close(&mut self, handle: &[u8]) -> Result<Reply, Error> {
+        let reply = self
+            .call(kind::CLOSE, |packet| packet.string(handle))
+            .await?;
+        self.debts = self.debts.saturating_sub(1);
+        Ok(reply)
+    }
+
+    async fn ask_limits(&mut self) -> Result<(), Error> {
+        if !self.has("limits@openssh.com") {
+            return Ok(());
+        }
+        let reply = self
+            .call(kind::EXTENDED, |packet| {
+                packet.string(b"limits@openssh.com")
+            })
+            .await?;
+        if let Reply::Extended(mut fields) = reply {
+            let _packet = fields.u64()?;
+            let limit = |value: u64| {
+                u32::try_from(value)
+                    .unwrap_or(LARGEST_LIMIT)
+                    .clamp(SMALLEST_LIMIT, LARGEST_LIMIT)
+            };
+            self.limits = (limit(fields.u64()?), limit(fields.u64()?));
+        }
+        Ok(())
+    }
+
+    async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
+        let failed = match sent {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => {
+                Error::new(ErrorKind::Unavailable, "the channel takes no more").caused_by(error)
+            }
+            Err(_) => Error::new(ErrorKind::Timeout, "the channel stands still"),
+        };
+        self.broken = true;
+        Err(failed)
+    }
+
+    /// One packet: its type and what follows.
+    async fn packet(&mut self) -> Result<(u8, Fields), Error> {
+        self.fill(4).await?;
+        let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
+        if size == 0 || size > LARGEST {
+            self.broken = true;
+            return Err(nonsense(
+                "a packet of impossible length; start files that print text do this",
+            ));
+        }
+        self.fill(size).await?;
+        let mut packet = self.buffer.split_to(size).freeze();
+        Ok((packet.get_u8(), Fields::new(packet)))
+    }
+
+    /// Reads until so many bytes are there.
+    async fn fill(&mut self, size: usize) -> Result<(), Error> {
+        while self.buffer.len() < size {
+            if self.buffer.capacity() - self.buffer.len() < LITTLE_ROOM {
+                let missing = size.saturating_sub(self.buffer.len());
+                self.buffer.reserve(missing.max(ROOM));
+            }
+            let read = timeout(self.idle, self.reader.read_buf(&mut self.buffer)).await;
+            let failed = match read {
+                Ok(Ok(0)) => Error::new(ErrorKind::Unavailable, "the channel ended"),
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => {
+                    Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error)
+                }
+                Err(_) => Error::new(ErrorKind::Timeout, "no answer in time"),
+            };
+            self.broken = true;
+            return Err(failed);
+        }
+        Ok(())
+    }
+}
+
+fn parse(kind: u8, mut fields: Fields) -> Result<Reply, Error> {
+    Ok(match kind {
+        kind::STATUS => {
+            let code = fields.u32()?;
+            // Servers of older versions leave the text out.
+            let text = if fields.is_empty() {
+                Bytes::new()
+            } else {
+                fields.string()?
+            };
+            Reply::Status(code, text.escape_ascii().to_string())
+        }
+        kind::HANDLE => {
+            let handle = fields.string()?;
+            if handle.len() > 256 {
+                return Err(nonsense("a handle over 256 bytes"));
+            }
+            Reply::Handle(handle)
+        }
+        kind::DATA => Reply::Data(fields.string()?),
+        kind::NAME => {
+            let count = fields.u32()?;
+            let mut names = Vec::new();
+            for _ in 0..count {
+                let name = fields.string()?;
+                let _shown = fields.string()?;
+                let attributes = Attributes::parse(&mut fields)?;
+                names.push(Name { name, attributes });
+            }
+            Reply::Names(names)
+        }
+        kind::ATTRS => Reply::Attributes(Attributes::parse(&mut fields)?),
+        kind::EXTENDED_REPLY => Reply::Extended(fields),
+        _ => return Err(nonsense("an answer of unknown type")),
+    })
+}
+
+impl Reply {
+    /// Only success is fine.
+    pub(super) fn done(self) -> Result<(), Error> {
+        match self {
+            Self::Status(status::OK, _) => Ok(()),
+            other => Err(other.failure()),
+        }
+    }
+
+    pub(super) fn handle(self) -> Result<Bytes, Error> {
+        match self {
+            Self::Handle(handle) => Ok(handle),
+            other => Err(other.failure()),
+        }
+    }
+
+    pub(super) fn attributes(self) -> Result<Attributes, Error> {
+        match self {
+            Self::Attributes(attributes) => Ok(attributes),
+            other => Err(other.failure()),
+        }
+    }
+
+    /// The only name of an answer.
+    pub(super) fn name(self) -> Result<Bytes, Error> {
+        match self {
+            Self::Names(names) => match <[Name; 1]>::try_from(names) {
+                Ok([name]) => Ok(name.name),
+                Err(_) => Err(nonsense("one name was asked for")),
+            },
+            other => Err(other.failure()),
+        }
+    }
+
+    /// The status code, when that is what it is.
+    pub(super) const fn code(&self) -> Option<u32> {
+        match self {
+            Self::Status(code, _) => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// What an answer means that was not the one hoped for.
+    pub(super) fn failure(self) -> Error {
+        let Self::Status(code, text) = self else {
+            return nonsense("an answer of the wrong type");
+        };
+        let kind = match code {
+            status::EOF => ErrorKind::Truncated,
+            status::NO_SUCH_FILE => ErrorKind::NotFound,
+            status::PERMISSION_DENIED => ErrorKind::PermissionDenied,
+            // What OpenSSH makes of names that are too long and of other invalid arguments.
+            status::BAD_MESSAGE => ErrorKind::InvalidName,
+            status::FAILURE | status::NO_CONNECTION | status::CONNECTION_LOST => {
+                ErrorKind::Unavailable
+            }
+            status::UNSUPPORTED => ErrorKind::ToolMissing,
+            _ => ErrorKind::Protocol,
+        };
+        Error::new(kind, format!("sftp status {code}: {text}"))
+    }
+}

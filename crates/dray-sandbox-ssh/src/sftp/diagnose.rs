@@ -1,0 +1,151 @@
+//! What a status code does not tell: OpenSSH says "no such file" for loops and for files that are no directories, and
+//! "failure" for a full disk, a read-only mount and much else.
+
+use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
+
+use super::attributes::Attributes;
+use super::channel::{Channel, Reply};
+use super::files::{lstat, read_link};
+use super::wire::{Fields, kind};
+
+/// Links that Linux follows before it speaks of a loop.
+const MOST_LINKS: u32 = 40;
+/// `SSH2_FXE_STATVFS_ST_RDONLY`.
+const READ_ONLY: u64 = 1;
+
+/// The same failure, with the kind that the path explains.
+pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
+    let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
+    if !unclear.contains(&error.kind()) || !channel.is_free() {
+        return error;
+    }
+    match walk(channel, path).await {
+        Some(kind) if kind != error.kind() => {
+            Error::new(kind, "found on the way to the path").caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// Why a path leads nowhere; nothing when it does lead somewhere or cannot be walked.
+async fn walk(channel: &mut Channel, path: &SandboxPath) -> Option<ErrorKind> {
+    let mut here = SandboxPath::root();
+    let parts = path
+        .as_bytes()
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty());
+    let parts: Vec<&[u8]> = parts.collect();
+    for (index, part) in parts.iter().enumerate() {
+        here = here.join(part).ok()?;
+        let kind = match lstat(channel, &here).await {
+            Err(error) => return Some(error.kind()),
+            Ok(found) if found.kind() == FileKind::Symlink => match chase(channel, &here).await {
+                Ok(found) => found.kind(),
+                Err(kind) => return Some(kind),
+            },
+            Ok(found) => found.kind(),
+        };
+        if kind != FileKind::Directory && index + 1 < parts.len() {
+            return Some(ErrorKind::NotDirectory);
+        }
+    }
+    None
+}
+
+/// What a link leads to, or why to nothing.
+async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, ErrorKind> {
+    let reply = channel
+        .call(kind::STAT, |packet| packet.string(link.as_bytes()))
+        .await
+        .map_err(|error| error.kind())?;
+    if let Reply::Attributes(found) = reply {
+        return Ok(found);
+    }
+    let mut here = link.clone();
+    for _ in 0..MOST_LINKS {
+        let target = read_link(channel, &here)
+            .await
+            .map_err(|error| error.kind())?;
+        let mut next = Vec::new();
+        if target.first() != Some(&b'/') {
+            next.extend_from_slice(here.parent().as_bytes());
+            next.push(b'/');
+        }
+        next.extend_from_slice(&target);
+        here = SandboxPath::new(next).map_err(|error| error.kind())?;
+        match lstat(channel, &here).await {
+            Err(error) => return Err(error.kind()),
+            Ok(found) if found.kind() != FileKind::Symlink => return Err(ErrorKind::NotFound),
+            Ok(_) => {}
+        }
+    }
+    Err(ErrorKind::Loop)
+}
+
+/// The same failure of writing `size` bytes below `directory`, with the kind that its file system explains.
+pub(super) async fn unwritable(
+    channel: &mut Channel,
+    directory: &SandboxPath,
+    size: u64,
+    error: Error,
+) -> Error {
+    if error.kind() != ErrorKind::Unavailable || !channel.is_free() {
+        return error;
+    }
+    match space(channel, directory).await {
+        Ok(Some(space)) if space.read_only => {
+            Error::new(ErrorKind::ReadOnly, "a read-only file system").caused_by(error)
+        }
+        // What is left after a failure says whether it was for want of space.
+        Ok(Some(space)) if space.free < size => {
+            Error::new(ErrorKind::NoSpace, "the file system is full").caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// Bytes that the user may still write below a directory, when the server can tell.
+pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Option<u64>, Error> {
+    Ok(space(channel, path).await?.map(|space| space.free))
+}
+
+/// A file system.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    pub(super) free: u64,
+    pub(super) read_only: bool,
+}
+
+/// Asks for the file system of a path.
+pub(super) async fn space(
+    channel: &mut Channel,
+    path: &SandboxPath,
+) -> Result<Option<Space>, Error> {
+    if !channel.has("statvfs@openssh.com") {
+        return Ok(None);
+    }
+    let reply = channel
+        .call(kind::EXTENDED, |packet| {
+            packet
+                .string(b"statvfs@openssh.com")
+                .string(path.as_bytes())
+        })
+        .await?;
+    let Reply::Extended(mut fields) = reply else {
+        return Err(reply.failure());
+    };
+    parse(&mut fields).map(Some)
+}
+
+/// Block size, fragment size, blocks, free, available, three of inodes, id, flags, longest name.
+fn parse(fields: &mut Fields) -> Result<Space, Error> {
+    let mut numbers = [0; 11];
+    for number in &mut numbers {
+        *number = fields.u64()?;
+    }
+    let [_, fragment, _, _, available, _, _, _, _, flags, _] = numbers;
+    Ok(Space {
+        free: fragment.saturating_mul(available),
+        read_only: flags & READ_ONLY != 0,
+    })
+}

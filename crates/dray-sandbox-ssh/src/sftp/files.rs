@@ -1,0 +1,201 @@
+//! Looking at files.
+
+use bytes::Bytes;
+use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Follow, Listing, Metadata, SandboxPath};
+
+use super::attributes::Attributes;
+use super::channel::{Channel, Name, Reply};
+use super::diagnose;
+use super::wire::{kind, nonsense, status};
+
+/// The path after all links were resolved on the host. The last part may be missing.
+pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<SandboxPath, Error> {
+    let reply = channel
+        .call(kind::REALPATH, |packet| packet.string(path))
+        .await?;
+    SandboxPath::new(reply.name()?)
+}
+
+/// What a path is. A link at the end is followed only when asked for.
+pub(crate) async fn stat(
+    channel: &mut Channel,
+    path: &SandboxPath,
+    follow: Follow,
+) -> Result<Metadata, Error> {
+    let found = match follow {
+        Follow::Yes => followed(channel, path).await,
+        Follow::No => itself(channel, path).await,
+    };
+    match found {
+        Err(error) => Err(diagnose::missing(channel, path, error).await),
+        found => found,
+    }
+}
+
+async fn followed(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
+    let real = real_path(channel, path.as_bytes()).await?;
+    let attributes = lstat(channel, &real).await?;
+    if attributes.kind() == FileKind::Symlink {
+        // A loop, or a link that was put there after the path was resolved.
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the path still leads to a link",
+        ));
+    }
+    Ok(metadata(path, real, &attributes, None))
+}
+
+async fn itself(channel: &mut Channel, path: &SandboxPath) -> Result<Metadata, Error> {
+    let attributes = lstat(channel, path).await?;
+    if attributes.kind() != FileKind::Symlink {
+        let real = real_path(channel, path.as_bytes()).await?;
+        return Ok(metadata(path, real, &attributes, None));
+    }
+    let target = read_link(channel, path).await?;
+    Ok(metadata(path, path.clone(), &attributes, Some(target)))
+}
+
+fn metadata(
+    path: &SandboxPath,
+    real_path: SandboxPath,
+    attributes: &Attributes,
+    link_target: Option<Vec<u8>>,
+) -> Metadata {
+    Metadata {
+        path: path.clone(),
+        real_path,
+        kind: attributes.kind(),
+        size: attributes.size.unwrap_or(0),
+        mode: attributes.mode(),
+        uid: attributes.owner.map(|(uid, _)| uid),
+        gid: attributes.owner.map(|(_, gid)| gid),
+        mtime_ns: attributes.mtime_ns(),
+        link_target,
+        // Version 3 has no words for either.
+        links: None,
+        identity: None,
+    }
+}
+
+/// What is there itself, whatever it is.
+pub(super) async fn lstat(channel: &mut Channel, path: &SandboxPath) -> Result<Attributes, Error> {
+    let reply = channel
+        .call(kind::LSTAT, |packet| packet.string(path.as_bytes()))
+        .await?;
+    reply.attributes()
+}
+
+/// The text of a link.
+pub(super) async fn read_link(channel: &mut Channel, path: &SandboxPath) -> Result<Vec<u8>, Error> {
+    let reply = channel
+        .call(kind::READLINK, |packet| packet.string(path.as_bytes()))
+        .await?;
+    Ok(reply.name()?.to_vec())
+}
+
+/// What lies in a directory, down to `depth` levels, in the order of paths. Links are named, never followed.
+pub(crate) async fn list(
+    channel: &mut Channel,
+    path: &SandboxPath,
+    depth: u32,
+    limit: usize,
+) -> Result<Listing, Error> {
+    let directory = stat(channel, path, Follow::Yes).await?;
+    if directory.kind != FileKind::Directory {
+        return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
+    }
+    let mut listing = Listing::default();
+    let mut left = vec![(path.clone(), 1)];
+    while let Some((path, level)) = left.pop() {
+        let entered = names(channel, &path, limit.saturating_sub(listing.entries.len())).await;
+        let (names, cut) = match entered {
+            Ok(found) => found,
+            // One beneath that may not be entered, or is gone by now, is an entry all the same.
+            Err(error) if level > 1 && is_of_one_directory(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        listing.truncated |= cut;
+        for name in names {
+            let entry = entry(channel, &path, &name).await?;
+            if entry.kind == FileKind::Directory && level < depth {
+                left.push((entry.path.clone(), level + 1));
+            }
+            listing.entries.push(entry);
+        }
+        if listing.truncated {
+            break;
+        }
+    }
+    listing
+        .entries
+        .sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(listing)
+}
+
+fn is_of_one_directory(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::NotFound | ErrorKind::NotDirectory
+    )
+}
+
+async fn entry(channel: &mut Channel, parent: &SandboxPath, name: &Name) -> Result<Entry, Error> {
+    let path = parent.join(&name.name)?;
+    let kind = name.attributes.kind();
+    let link_target = if kind == FileKind::Symlink {
+        read_link(channel, &path).await.ok()
+    } else {
+        None
+    };
+    Ok(Entry {
+        path,
+        kind,
+        size: name.attributes.size.unwrap_or(0),
+        mode: name.attributes.mode(),
+        mtime_ns: name.attributes.mtime_ns(),
+        link_target,
+    })
+}
+
+/// At most `limit` names of a directory, and whether there were more.
+pub(super) async fn names(
+    channel: &mut Channel,
+    path: &SandboxPath,
+    limit: usize,
+) -> Result<(Vec<Name>, bool), Error> {
+    let handle = channel
+        .call(kind::OPENDIR, |packet| packet.string(path.as_bytes()))
+        .await?
+        .handle()?;
+    let found = read_names(channel, &handle, limit).await;
+    channel.close(&handle).await?.done()?;
+    found
+}
+
+async fn read_names(
+    channel: &mut Channel,
+    handle: &Bytes,
+    limit: usize,
+) -> Result<(Vec<Name>, bool), Error> {
+    let mut found = Vec::new();
+    loop {
+        let reply = channel
+            .call(kind::READDIR, |packet| packet.string(handle))
+            .await?;
+        let names = match reply {
+            Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
+            Reply::Names(names) => names,
+            other if other.code() == Some(status::EOF) => return Ok((found, false)),
+            other => return Err(other.failure()),
+        };
+        for name in names {
+            if name.name == "." || name.name == ".." {
+                continue;
+            }
+            if found.len() == limit {
+                return Ok((found, true));
+            }
+            found.push(name);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Channels that wait for their next use.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::channel::Channel;
+use crate::client::Client;
+use crate::fault::{self, Refusal};
+use crate::link::{Ask, Link};
+use crate::session::Session;
+
+/// Channels that wait at most; each is a server process on the host.
+const MOST_WAITING: usize = 3;
+/// How long they wait.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Channels to one host.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    link: Arc<Link>,
+    waiting: Arc<Mutex<Vec<(Instant, Channel)>>>,
+    _sweeper: JoinSet<()>,
+}
+
+impl Pool {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        let waiting = Arc::default();
+        let mut sweeper = JoinSet::new();
+        sweeper.spawn(sweep(Arc::downgrade(&waiting)));
+        Self {
+            link,
+            waiting,
+            _sweeper: sweeper,
+        }
+    }
+
+    /// A channel for one use; given back by itself when nothing of that use is left on it.
+    pub(crate) async fn lease(&self) -> Result<Lease, Error> {
+        let channel = loop {
+            let waiting = lock(&self.waiting).pop();
+            match waiting {
+                Some((_, mut channel)) => {
+                    if channel.is_free() {
+                        break channel;
+                    }
+                }
+                None => break self.open().await?,
+            }
+        };
+        Ok(Lease {
+            channel: Some(channel),
+            waiting: Arc::downgrade(&self.waiting),
+        })
+    }
+
+    /// Forgets the channels that wait.
+    pub(crate) fn clear(&self) {
+        lock(&self.waiting).clear();
+    }
+
+    async fn open(&self) -> Result<Channel, Error> {
+        let idle = self
+            .link
+            .client()
+            .settings()
+            .config
+            .idle_timeout
+            .as_duration();
+        self.link.channel(&Subsystem { idle }).await
+    }
+}
+
+/// Asks for SFTP.
+struct Subsystem {
+    idle: Duration,
+}
+
+impl Ask for Subsystem {
+    type Channel = Channel;
+
+    fn fill(&self, client: &Client, command: &mut Command) {
+        command.arg("-s");
+        client.host(command);
+        command.arg("sftp");
+    }
+
+    async fn open(&self, command: Command) -> Result<Channel, Refusal> {
+        let (session, stdin, stdout) = Session::start(command, true).map_err(Refusal::Final)?;
+        let Some(stdin) = stdin else {
+            let error = Error::new(ErrorKind::Unavailable, "ssh has no input");
+            return Err(Refusal::Final(error));
+        };
+        match Channel::open(stdout, stdin, self.idle).await {
+            Ok(channel) => Ok(channel.carried_by(session)),
+            Err(error) => Err(refused(error, session).await),
+        }
+    }
+}
+
+/// Why the server did not greet.
+async fn refused(error: Error, session: Session) -> Refusal {
+    if error.kind() != ErrorKind::Unavailable {
+        return Refusal::Final(error);
+    }
+    match session.end().await {
+        Ok((_, text)) if text.trim().is_empty() => Refusal::Final(
+            // Clients of a shared connection say nothing when the host has no such subsystem.
+            Error::new(ErrorKind::ToolMissing, "the host offers no sftp").caused_by(error),
+        ),
+        // The program that should serve it is not there.
+        Ok((Some(126 | 127), text)) => Refusal::Final(Error::new(
+            ErrorKind::ToolMissing,
+            format!("the host has no sftp server: {}", text.escape_debug()),
+        )),
+        Ok((_, text)) => fault::refusal("opening sftp", &text),
+        Err(error) => Refusal::Final(error),
+    }
+}
+
+/// Ends channels that waited too long, for as long as there is a pool.
+async fn sweep(waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
+    loop {
+        sleep(WAIT / 2).await;
+        let Some(waiting) = waiting.upgrade() else {
+            return;
+        };
+        lock(&waiting).retain(|(since, _)| since.elapsed() < WAIT);
+    }
+}
+
+fn lock(
+    waiting: &Mutex<Vec<(Instant, Channel)>>,
+) -> std::sync::MutexGuard<'_, Vec<(Instant, Channel)>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// There until it is dropped.
+    channel: Option<Channel>,
+    waiting: Weak<Mutex<Vec<(Instant, Channel)>>>,
+}
+
+impl Deref for Lease {
+    type Target = Channel;
+
+    #[expect(clippy::expect_used, reason = "it is taken in drop only")]
+    fn deref(&self) -> &Channel {
+        self.channel.as_ref().expect("a channel")
+    }
+}
+
+impl DerefMut for Lease {
+    #[expect(clippy::expect_used, reason = "it is taken in drop only")]
+    fn deref_mut(&mut self) -> &mut Channel {
+        self.channel.as_mut().expect("a channel")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let (Some(mut channel), Some(waiting)) = (self.channel.take(), self.waiting.upgrade())
+        else {
+            return;
+        };
+        if channel.is_free() {
+            let mut waiting = lock(&waiting);
+            if waiting.len() < MOST_WAITING {
+                waiting.push((Instant::now(), channel));
+            }
+        }
+    }
+}

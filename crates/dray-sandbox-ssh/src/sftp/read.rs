@@ -1,0 +1,272 @@
+//! Reading: checked before and after opening, then many requests under way at once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::{Body, Error, ErrorKind, FileKind, Metadata};
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use sha2::{Digest as _, Sha256};
+
+use super::attributes::Attributes;
+use super::channel::{Channel, Reply};
+use super::diagnose;
+use super::files::lstat;
+use super::pool::Lease;
+use super::wire::{kind, nonsense, open, status};
+
+/// Requests under way at most.
+const MOST_REQUESTS: usize = 64;
+/// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
+const MOST_BYTES: u64 = 4 * 1024 * 1024;
+/// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// The bytes from `offset` on of the regular file that was looked at.
+pub(crate) async fn download(
+    mut lease: Lease,
+    file: &Metadata,
+    offset: u64,
+) -> Result<Body, Error> {
+    if offset > file.size {
+        return Err(nonsense("reading begins after the end"));
+    }
+    let handle = match open_regular(&mut lease, file).await {
+        Ok(handle) => handle,
+        Err(error) => return Err(diagnose::missing(&mut lease, &file.real_path, error).await),
+    };
+    let reading = Reading {
+        lease,
+        handle,
+        size: file.size,
+        next: offset,
+        pieces: VecDeque::new(),
+        bytes: 0,
+    };
+    Ok(Body::new(stream::try_unfold(
+        Some(reading),
+        |state| async {
+            let Some(mut reading) = state else {
+                return Ok(None);
+            };
+            Ok(reading.step().await?.map(|piece| (piece, Some(reading))))
+        },
+    )))
+}
+
+/// SHA-256 and length of what a file holds, read back over the wire.
+pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error> {
+    let mut hasher = Sha256::new();
+    let mut count = 0;
+    while let Some(piece) = body.next().await {
+        let piece = piece?;
+        count += piece.len() as u64;
+        hasher.update(&piece);
+    }
+    Ok((Sha256Digest::from_bytes(hasher.finalize().into()), count))
+}
+
+/// Opens what is a regular file before and after, and the one that was looked at (sandbox-transfer R-2).
+async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, Error> {
+    let path = &file.real_path;
+    same(file, &lstat(channel, path).await?)?;
+    let handle = channel
+        .call_within(OPEN, kind::OPEN, |packet| {
+            packet.string(path.as_bytes()).u32(open::READ).u32(0)
+        })
+        .await?
+        .handle()?;
+    match check_opened(channel, file, &handle).await {
+        Ok(()) => Ok(handle),
+        Err(error) => {
+            // What was opened may be anything; the channel is of no more use if it cannot be closed.
+            let _ = channel.close(&handle).await;
+            Err(error)
+        }
+    }
+}
+
+async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> Result<(), Error> {
+    let opened = channel
+        .call(kind::FSTAT, |packet| packet.string(handle))
+        .await?
+        .attributes()?;
+    same(file, &opened)?;
+    // A link that was there while it was opened shows now, unless it has gone again.
+    same(file, &lstat(channel, &file.real_path).await?)
+}
+
+/// Version 3 tells no inode; another kind, owner, mode, size or time is another file, or the same one changed.
+fn same(file: &Metadata, found: &Attributes) -> Result<(), Error> {
+    regular(found)?;
+    let mtime = file.mtime_ns.map(|time| time.div_euclid(1_000_000_000));
+    let same = found.size == Some(file.size)
+        && found.mode() == file.mode
+        && found.owner.map(|(uid, _)| uid) == file.uid
+        && found.owner.map(|(_, gid)| gid) == file.gid
+        && found.modified.map(i128::from) == mtime;
+    if same {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ChangedDuringTransfer,
+        "not the file that was looked at",
+    ))
+}
+
+/// Fails unless it is a regular file.
+pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
+    match found.kind() {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "a directory")),
+        FileKind::Symlink => Err(Error::new(
+            ErrorKind::ChangedDuringTransfer,
+            "a link took the place of the file",
+        )),
+        _ => Err(Error::new(ErrorKind::NotRegular, "not a regular file")),
+    }
+}
+
+/// A request under way, or its answer that waits for its turn.
+#[derive(Debug)]
+struct Piece {
+    id: u32,
+    offset: u64,
+    length: u32,
+    /// `None` until it is answered, empty at the end of the file.
+    answer: Option<Bytes>,
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+struct Reading {
+    lease: Lease,
+    handle: Bytes,
+    size: u64,
+    /// Where the next request begins.
+    next: u64,
+    /// In the order of their offsets.
+    pieces: VecDeque<Piece>,
+    /// Bytes asked for and not yet handed on.
+    bytes: u64,
+}
+
+impl Reading {
+    /// The next bytes, or nothing at the end.
+    async fn step(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            self.ask().await?;
+            let Some(front) = self.pieces.front_mut() else {
+                return Err(nonsense("nothing was asked for"));
+            };
+            let Some(data) = front.answer.take() else {
+                self.answer().await?;
+                continue;
+            };
+            let (offset, length) = (front.offset, front.length);
+            self.pieces.pop_front();
+            self.bytes -= u64::from(length);
+            if data.is_empty() {
+                return self.finish(offset).await.map(|()| None);
+            }
+            if offset >= self.size {
+                return Err(Error::new(
+                    ErrorKind::ChangedDuringTransfer,
+                    "the file grew",
+                ));
+            }
+            let got = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            if got < length {
+                // Less than was asked for: the rest comes before everything else.
+                let packet = self.piece(offset + u64::from(got), length - got, true);
+                self.lease.send(&packet, 1).await?;
+            }
+            return Ok(Some(data));
+        }
+    }
+
+    /// Sends requests until enough are under way. The last one asks for a byte beyond the size, which is not there
+    /// unless the file grew.
+    async fn ask(&mut self) -> Result<(), Error> {
+        let limit = u64::from(self.lease.read_limit());
+        let mut packets = BytesMut::new();
+        let mut count = 0;
+        while self.pieces.len() < MOST_REQUESTS && self.bytes < MOST_BYTES {
+            let beyond = self.next >= self.size;
+            if beyond && self.pieces.iter().any(|piece| piece.offset >= self.size) {
+                break;
+            }
+            let length = if beyond {
+                limit
+            } else {
+                limit.min(self.size - self.next)
+            };
+            let length = u32::try_from(length).unwrap_or(u32::MAX);
+            let packet = self.piece(self.next, length, false);
+            packets.extend_from_slice(&packet);
+            count += 1;
+            self.next += u64::from(length);
+            if beyond {
+                break;
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        self.lease.send(&packets, count).await
+    }
+
+    /// Notes a request and makes its packet.
+    fn piece(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
+        let (id, packet) = self.lease.request(kind::READ);
+        let piece = Piece {
+            id,
+            offset,
+            length,
+            answer: None,
+        };
+        self.bytes += u64::from(length);
+        if first {
+            self.pieces.push_front(piece);
+        } else {
+            self.pieces.push_back(piece);
+        }
+        packet.string(&self.handle).u64(offset).u32(length).finish()
+    }
+
+    /// Takes one answer, whichever request it is for.
+    async fn answer(&mut self) -> Result<(), Error> {
+        let (id, reply) = self.lease.reply().await?;
+        let waiting = |piece: &&mut Piece| piece.id == id && piece.answer.is_none();
+        let Some(piece) = self.pieces.iter_mut().find(waiting) else {
+            return Err(nonsense("an answer to nothing that was asked"));
+        };
+        let data = match reply {
+            Reply::Data(data) if data.is_empty() => return Err(nonsense("data without bytes")),
+            Reply::Data(data) if data.len() > piece.length as usize => {
+                return Err(nonsense("more data than was asked for"));
+            }
+            Reply::Data(data) => data,
+            other if other.code() == Some(status::EOF) => Bytes::new(),
+            other => return Err(other.failure()),
+        };
+        piece.answer = Some(data);
+        Ok(())
+    }
+
+    /// At the end of the file: what is still under way has nothing to say.
+    async fn finish(&mut self, offset: u64) -> Result<(), Error> {
+        if offset < self.size {
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                format!("{offset} of {} bytes are there", self.size),
+            ));
+        }
+        while self.pieces.iter().any(|piece| piece.answer.is_none()) {
+            self.answer().await?;
+        }
+        let handle = self.handle.clone();
+        self.lease.close(&handle).await?.done()
+    }
+}

@@ -1,0 +1,243 @@
+//! Writing a new file, or the rest of one.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::{Body, Error, ErrorKind, Follow, SandboxPath};
+
+use super::attributes::Attributes;
+use super::channel::Channel;
+use super::diagnose;
+use super::files::{lstat, stat};
+use super::read::regular;
+use super::wire::{kind, nonsense, open};
+
+/// Requests under way at most.
+const MOST_REQUESTS: usize = 64;
+/// Bytes under way at most.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+/// Time for flushing a file to the disk of the host.
+const SYNC: Duration = Duration::from_mins(5);
+/// Time for opening a file.
+const OPEN: Duration = Duration::from_secs(10);
+const FSYNC: &str = "fsync@openssh.com";
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upload<'a> {
+    /// Where.
+    pub(crate) path: &'a SandboxPath,
+    /// Bytes of the whole file.
+    pub(crate) size: u64,
+    /// Bytes that are there already.
+    pub(crate) offset: u64,
+    /// Mode bits.
+    pub(crate) mode: u32,
+}
+
+/// Writes the body and makes sure that the host has all of it on its disk.
+pub(crate) async fn upload(
+    channel: &mut Channel,
+    upload: Upload<'_>,
+    body: Body,
+) -> Result<(), Error> {
+    let directory = upload.path.parent();
+    let left = upload.size.saturating_sub(upload.offset);
+    if let Ok(Some(space)) = diagnose::space(channel, &directory).await {
+        if space.read_only {
+            return Err(Error::new(ErrorKind::ReadOnly, "a read-only file system"));
+        }
+        if space.free < left {
+            return Err(Error::new(ErrorKind::NoSpace, "too little space is free"));
+        }
+    }
+    let handle = match open_new(channel, upload).await {
+        Ok(handle) => handle,
+        Err(error) => return Err(unopened(channel, upload.path, error).await),
+    };
+    let written = write_all(channel, &handle, upload, body).await;
+    // A source that failed, or a peer that makes no sense, leaves nothing to close: the channel goes.
+    let closed = if channel.owes_only(1) {
+        channel
+            .close(&handle)
+            .await
+            .and_then(super::channel::Reply::done)
+    } else {
+        Ok(())
+    };
+    match written.and(closed) {
+        // A failure leaves no room for what came after it, so one block decides.
+        Err(error) => Err(diagnose::unwritable(channel, &directory, 4096, error).await),
+        done => done,
+    }
+}
+
+/// A new file, or one that is there with exactly the bytes before `offset`.
+async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Error> {
+    let flags = if upload.offset == 0 {
+        open::WRITE | open::CREATE | open::EXCLUSIVE
+    } else {
+        let found = lstat(channel, upload.path).await?;
+        regular(&found)?;
+        if found.size != Some(upload.offset) {
+            return Err(Error::new(
+                ErrorKind::ChangedDuringTransfer,
+                "not as many bytes are there as were written",
+            ));
+        }
+        open::WRITE
+    };
+    channel
+        .call_within(OPEN, kind::OPEN, |packet| {
+            packet
+                .string(upload.path.as_bytes())
+                .u32(flags)
+                .u32(Attributes::only_permissions())
+                .u32(0o600)
+        })
+        .await?
+        .handle()
+}
+
+async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
+    if error.kind() == ErrorKind::Unavailable && channel.is_free() {
+        if lstat(channel, path).await.is_ok() {
+            return Error::new(ErrorKind::Exists, "the name is taken").caused_by(error);
+        }
+        return diagnose::unwritable(channel, &path.parent(), 4096, error).await;
+    }
+    if error.kind() == ErrorKind::NotFound {
+        // It is the parent that is missing, or is no directory.
+        return match stat(channel, &path.parent(), Follow::Yes).await {
+            Err(parent) => parent,
+            Ok(parent) if parent.kind != dray_sandbox::FileKind::Directory => {
+                Error::new(ErrorKind::NotDirectory, "the parent is no directory").caused_by(error)
+            }
+            Ok(_) => error,
+        };
+    }
+    error
+}
+
+async fn write_all(
+    channel: &mut Channel,
+    handle: &Bytes,
+    upload: Upload<'_>,
+    body: Body,
+) -> Result<(), Error> {
+    let mut writing = Writing {
+        limit: channel.write_limit() as usize,
+        channel,
+        handle,
+        offset: upload.offset,
+        packet: BytesMut::new(),
+        under_way: Vec::new(),
+        bytes: 0,
+    };
+    let poured = writing.pour(body, upload.size).await;
+    writing.settle().await;
+    poured?;
+    if channel.has(FSYNC) {
+        channel
+            .call_within(SYNC, kind::EXTENDED, |packet| {
+                packet.string(FSYNC.as_bytes()).string(handle)
+            })
+            .await?
+            .done()?;
+    }
+    channel
+        .call(kind::FSETSTAT, |packet| {
+            packet
+                .string(handle)
+                .u32(Attributes::only_permissions())
+                .u32(upload.mode & 0o777)
+        })
+        .await?
+        .done()
+}
+
+/// A file that is being written.
+struct Writing<'a> {
+    channel: &'a mut Channel,
+    handle: &'a Bytes,
+    /// Most bytes of one request.
+    limit: usize,
+    /// Where the next request begins.
+    offset: u64,
+    /// Bytes of the next request.
+    packet: BytesMut,
+    /// Ids and sizes of requests without an answer.
+    under_way: Vec<(u32, usize)>,
+    bytes: usize,
+}
+
+impl Writing<'_> {
+    /// Sends everything and awaits every answer.
+    async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
+        while let Some(piece) = body.next().await {
+            let mut piece = piece?;
+            if self.offset + (self.packet.len() + piece.len()) as u64 > size {
+                return Err(Error::new(
+                    ErrorKind::ChangedDuringTransfer,
+                    "more bytes than were announced",
+                ));
+            }
+            while !piece.is_empty() {
+                let room = self.limit - self.packet.len();
+                let taken = piece.split_to(room.min(piece.len()));
+                self.packet.extend_from_slice(&taken);
+                if self.packet.len() == self.limit {
+                    self.send().await?;
+                }
+            }
+        }
+        if !self.packet.is_empty() {
+            self.send().await?;
+        }
+        while !self.under_way.is_empty() {
+            self.answer().await?;
+        }
+        if self.offset < size {
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                format!("{} of {size} bytes were given", self.offset),
+            ));
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<(), Error> {
+        while self.under_way.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES {
+            self.answer().await?;
+        }
+        let (id, packet) = self.channel.request(kind::WRITE);
+        let head = packet.string(self.handle).u64(self.offset);
+        let size = self.packet.len();
+        let head = head.before_string(size);
+        self.offset += size as u64;
+        self.bytes += size;
+        self.under_way.push((id, size));
+        self.channel.send(&head, 1).await?;
+        self.channel.send(&self.packet, 0).await?;
+        self.packet.clear();
+        Ok(())
+    }
+
+    /// After a failure: what is still under way is awaited, so that the file can be closed.
+    async fn settle(&mut self) {
+        while !self.under_way.is_empty() && self.channel.is_sound() {
+            // One failure has been told already.
+            let _ = self.answer().await;
+        }
+    }
+
+    async fn answer(&mut self) -> Result<(), Error> {
+        let (id, reply) = self.channel.reply().await?;
+        let Some(index) = self.under_way.iter().position(|(asked, _)| *asked == id) else {
+            return Err(nonsense("an answer to nothing that was asked"));
+        };
+        let (_, size) = self.under_way.swap_remove(index);
+        self.bytes -= size;
+        reply.done()
+    }
+}

@@ -1,0 +1,143 @@
+//! What an address names: a host as `ssh` takes it, and the directory that is the session.
+
+use dray_sandbox::{Error, ErrorKind, SandboxPath};
+
+/// A parsed `[user@]host[:port][/directory]`, where `host` may be an alias of the client's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// User, when the address says one.
+    pub(crate) user: Option<String>,
+    /// Host name, alias or address without brackets.
+    pub(crate) host: String,
+    /// Port, when the address says one.
+    pub(crate) port: Option<u16>,
+    /// Session directory, when the address says one.
+    pub(crate) directory: Option<SandboxPath>,
+}
+
+impl Target {
+    /// Takes nothing that `ssh` or a `ProxyCommand` could read as an option or as shell text (CVE-2023-51385).
+    pub(crate) fn parse(name: &str) -> Result<Self, Error> {
+        let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
+        let (place, directory) = match name.find('/') {
+            Some(slash) => {
+                let (place, directory) = name.split_at(slash);
+                (place, Some(SandboxPath::new(directory)?))
+            }
+            None => (name, None),
+        };
+        let (user, place) = match place.rsplit_once('@') {
+            Some((user, place)) => (Some(user.to_owned()), place),
+            None => (None, place),
+        };
+        let (host, port) = split_port(place).ok_or_else(|| invalid("not a host and a port"))?;
+        if user.as_deref().is_some_and(|user| !is_word(user, "._-+")) {
+            return Err(invalid("not a user name"));
+        }
+        if !is_word(host, "._-:%") {
+            return Err(invalid("not a host name"));
+        }
+        Ok(Self {
+            user,
+            host: host.to_owned(),
+            port,
+            directory,
+        })
+    }
+}
+
+/// `host`, `host:port`, `[v6]` or `[v6]:port`; a bare IPv6 address has more than one colon and no port.
+fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(rest) = place.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        return match after {
+            "" => Some((host, None)),
+            port => Some((host, Some(parse_port(port.strip_prefix(':')?)?))),
+        };
+    }
+    match place.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => Some((place, None)),
+        Some((host, port)) => Some((host, Some(parse_port(port)?))),
+        None => Some((place, None)),
+    }
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits
+        .then(|| text.parse().ok())
+        .flatten()
+        .filter(|port| *port > 0)
+}
+
+/// Letters, digits and `others`, beginning with none of `-%`.
+fn is_word(text: &str, others: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(['-', '%'])
+        && text
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || others.contains(char))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(name: &str) -> (Option<String>, String, Option<u16>, Option<String>) {
+        let target = Target::parse(name).unwrap();
+        (
+            target.user,
+            target.host,
+            target.port,
+            target.directory.map(|path| path.to_string()),
+        )
+    }
+
+    #[test]
+    fn user_port_and_directory_are_optional() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(parts("box"), (None, "box".into(), None, None));
+        assert_eq!(
+            parts("me@box.example:2222/srv/a b"),
+            (
+                some("me"),
+                "box.example".into(),
+                Some(2222),
+                some("/srv/a b")
+            )
+        );
+        assert_eq!(parts("[::1]:22"), (None, "::1".into(), Some(22), None));
+        assert_eq!(
+            parts("fe80::1%eth0"),
+            (None, "fe80::1%eth0".into(), None, None)
+        );
+        assert_eq!(parts("[::1]"), (None, "::1".into(), None, None));
+    }
+
+    #[test]
+    fn r_16_nothing_that_a_shell_or_ssh_could_act_upon_is_a_target() {
+        for name in [
+            "",
+            "@host",
+            "user@",
+            "-oProxyCommand=id",
+            "-x@host",
+            "a b",
+            "host;id",
+            "$(id)",
+            "`id`@host",
+            "host\n",
+            "host:0",
+            "host:65536",
+            "host:+1",
+            "host:",
+            "[::1",
+            "[::1]x",
+            "%h",
+            "host'",
+        ] {
+            let error = Target::parse(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidName, "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The suite of all backends, over SFTP, over commands, and over SFTP without a shell.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dray_sandbox::conformance::{Fixture, Traits, run_all};
+use dray_sandbox::{Address, Backend, SandboxPath};
+use dray_testkit::sshd::Options;
+
+use crate::Host;
+
+/// A host for the suite.
+#[derive(Debug)]
+struct Asked {
+    host: Mutex<Host>,
+    backend: Arc<dyn Backend>,
+    address: Address,
+    workspace: SandboxPath,
+}
+
+impl Asked {
+    fn start(options: &Options) -> Self {
+        let host = Host::start(options);
+        Self {
+            backend: Arc::new(host.backend()),
+            address: host.address(),
+            workspace: host.path("x").parent(),
+            host: Mutex::new(host),
+        }
+    }
+}
+
+#[async_trait]
+impl Fixture for Asked {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend)
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+
+    fn workspace(&self) -> SandboxPath {
+        self.workspace.clone()
+    }
+
+    async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
+        let directory = std::ffi::OsStr::from_bytes(directory.as_bytes());
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(Path::new(directory))
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .unwrap();
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            // The server runs as the user of the tests, and nothing stops the superuser.
+            // Version 3 of SFTP tells no inode, so a file of the same size, owner, mode and second is the same.
+            identity: false,
+            permissions: !rustix::process::geteuid().is_root(),
+            ..Traits::default()
+        }
+    }
+
+    /// Another host at the same port, whose key somebody has made known, with an empty directory.
+    async fn replace(&self) -> bool {
+        let mut host = self.host.lock().unwrap();
+        host.server.change_host_key();
+        std::fs::remove_file(host.control.path().join("c/known_hosts")).unwrap();
+        for entry in std::fs::read_dir(host.session()).unwrap() {
+            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+        true
+    }
+}
+
+async fn ask(options: &Options) {
+    let asked = Asked::start(options);
+    let report = run_all(&asked)
+        .await
+        .unwrap_or_else(|failures| panic!("{failures}"));
+    let mut skipped = vec!["a_link_put_in_place_after_the_check_is_not_followed"];
+    if rustix::process::geteuid().is_root() {
+        skipped.push("what_the_user_may_not_touch_is_refused");
+    }
+    assert_eq!(report.skipped, skipped);
+}
+
+#[tokio::test]
+async fn sftp_without_a_shell_passes_the_suite() {
+    ask(&Options::default().without_shell()).await;
+}
