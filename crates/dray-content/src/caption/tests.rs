@@ -1,1 +1,149 @@
-//! Captions.
+//! Captions, pieces of long words, and mass mentions.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TELEGRAM: Limits = Limits {
+    caption: 1024,
+    message: 4096,
+    unit: Unit::Utf16,
+};
+
+fn pieces(text: &str, limit: usize) -> Vec<String> {
+    split(text, limit, Unit::Chars)
+}
+
+#[test]
+fn units_count_what_their_platform_counts() {
+    for (unit, count) in [(Unit::Utf16, 5), (Unit::Chars, 4), (Unit::Bytes, 10)] {
+        assert_eq!(unit.count("a😀é報"), count, "{unit:?}");
+    }
+}
+
+#[test]
+fn words_within_the_limit_go_with_the_file() {
+    assert_eq!(
+        fit("  hello\n", TELEGRAM),
+        Caption::Fits("hello".to_owned())
+    );
+    assert_eq!(fit(" \n", TELEGRAM), Caption::None);
+    let exact = "😀".repeat(512);
+    assert_eq!(fit(&exact, TELEGRAM), Caption::Fits(exact.clone()));
+    let over = format!("{exact}a");
+    assert_eq!(fit(&over, TELEGRAM), Caption::Separate(vec![over]));
+}
+
+#[test]
+fn where_files_carry_no_words_all_go_separately() {
+    let audio = Limits {
+        caption: 0,
+        message: 10,
+        unit: Unit::Chars,
+    };
+    assert_eq!(fit("hi", audio), Caption::Separate(vec!["hi".to_owned()]));
+}
+
+#[test]
+fn cuts_are_between_paragraphs_then_lines_then_words_then_characters() {
+    assert_eq!(
+        pieces("one two\nthree\n\nfour five", 16),
+        ["one two\nthree", "four five"]
+    );
+    assert_eq!(
+        pieces("one two\n  three four", 12),
+        ["one two", "  three four"]
+    );
+    assert_eq!(pieces("one two three", 8), ["one two", "three"]);
+    assert_eq!(pieces("abcdefghij", 4), ["abcd", "efgh", "ij"]);
+    assert_eq!(pieces("one two three", 7), ["one two", "three"]);
+}
+
+#[test]
+fn what_reads_as_one_character_stays_whole() {
+    let family = "👨\u{200D}👩\u{200D}👧";
+    assert_eq!(pieces(&format!("ab{family}cd"), 5), ["ab", family, "cd"]);
+    assert_eq!(pieces("abcde\u{301}f", 5), ["abcd", "e\u{301}f"]);
+    assert_eq!(pieces("🇩🇪🇫🇷🇮🇹", 5), ["🇩🇪🇫🇷", "🇮🇹"]);
+    assert_eq!(split("aaa😀", 4, Unit::Utf16), ["aaa", "😀"]);
+}
+
+#[test]
+fn a_character_too_long_for_a_message_is_cut_all_the_same() {
+    let stacked = format!("e{}", "\u{301}".repeat(20));
+    let pieces = pieces(&stacked, 8);
+    assert_eq!(pieces.concat(), stacked);
+    assert!(pieces.iter().all(|piece| piece.chars().count() <= 8));
+}
+
+#[test]
+fn a_limit_that_no_text_fits_still_ends() {
+    assert_eq!(split("😀😀", 0, Unit::Bytes), ["😀", "😀"]);
+    assert_eq!(split(" \n ", 1, Unit::Chars), Vec::<String>::new());
+}
+
+#[test]
+fn r_15_mass_mentions_lose_their_power() {
+    for (text, safe) in [
+        ("@everyone", "@\u{200b}everyone"),
+        ("hi @Here!", "hi @\u{200b}Here!"),
+        ("x@everyone", "x@\u{200b}everyone"),
+        (
+            "@channel, @all @room",
+            "@\u{200b}channel, @\u{200b}all @\u{200b}room",
+        ),
+        (
+            "<!channel> <!here|h>",
+            "<\u{200b}!channel> <\u{200b}!here|h>",
+        ),
+        ("<!subteam^S1>", "<\u{200b}!subteam^S1>"),
+    ] {
+        assert_eq!(neutralise(text), safe);
+    }
+}
+
+#[test]
+fn other_words_stay_as_they_are() {
+    for text in [
+        "bob@here.com",
+        "@roommate",
+        "@allison",
+        "<!doctype html>",
+        "a@b",
+        "@",
+        "<!",
+        "me@all",
+    ] {
+        assert_eq!(neutralise(text), text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn pieces_fit_and_nothing_visible_is_lost(
+        text in "([a-z😀é\u{301}🇩\u{200D}]{0,12}[ \n]{0,3}){0,30}",
+        limit in 0_usize..40,
+        unit in prop::sample::select(vec![Unit::Utf16, Unit::Chars, Unit::Bytes]),
+    ) {
+        let pieces = split(&text, limit, unit);
+        for piece in &pieces {
+            prop_assert!(!piece.is_empty() && unit.count(piece) <= limit.max(4));
+        }
+        let visible = |text: &str| text.split_whitespace().collect::<String>();
+        prop_assert_eq!(visible(&pieces.concat()), visible(&text));
+    }
+
+    #[test]
+    fn any_text_is_split(text in "\\PC*", limit in 0_usize..64) {
+        let pieces = split(&text, limit, Unit::Utf16);
+        prop_assert!(pieces.iter().all(|piece| Unit::Utf16.count(piece) <= limit.max(4)));
+    }
+
+    #[test]
+    fn taking_power_twice_changes_nothing(text in "[@<!a-z. ]{0,20}(@everyone|@here|<!here>|@room){0,3}[a-z]{0,3}") {
+        let once = neutralise(&text);
+        prop_assert_eq!(&neutralise(&once), &once);
+        prop_assert_eq!(once.replace('\u{200b}', ""), text);
+        prop_assert!(!once.to_lowercase().contains("@everyone") && !once.contains("<!here"));
+    }
+}

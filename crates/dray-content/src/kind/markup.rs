@@ -40,7 +40,9 @@ pub(super) fn root(text: &str) -> Option<Root> {
         }
         .trim_start();
     }
-    element(rest).or(is_xml.then_some(Root::Xml))
+    // XML may call its elements what it likes; only a whole page is one.
+    let root = element(rest).filter(|root| !is_xml || *root == Root::Svg || is_page(rest));
+    root.or(is_xml.then_some(Root::Xml))
 }
 
 /// What a document type says.
@@ -85,6 +87,20 @@ fn element(text: &str) -> Option<Root> {
     }
     let is_html = closed && HTML.iter().any(|known| local.eq_ignore_ascii_case(known));
     is_html.then_some(Root::Html)
+}
+
+/// Whether the first element is `html`, with or without prefix.
+fn is_page(text: &str) -> bool {
+    let name = text
+        .get(1..)
+        .unwrap_or_default()
+        .split(|character: char| !character.is_alphanumeric() && character != ':')
+        .next();
+    name.is_some_and(|name| {
+        name.rsplit(':')
+            .next()
+            .is_some_and(|local| local.eq_ignore_ascii_case("html"))
+    })
 }
 
 /// What follows the first `end`.

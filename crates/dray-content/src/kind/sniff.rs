@@ -220,13 +220,21 @@ fn mpeg_frame(head: &[u8]) -> Option<usize> {
     Some(slots * kilobits * 1000 / rate + usize::from(third >> 1 & 1))
 }
 
+/// What was looked at more closely here than the library does, and was found to be something else.
+const JUDGED: [&str; 4] = [
+    "audio/mpeg",
+    "audio/aac",
+    "image/bmp",
+    "application/x-bzip2",
+];
+
 /// What a library knows of formats that nobody routes specially.
 fn tail(head: &[u8]) -> Found {
     // A Windows program whose old header is all that was seen.
     if le32(head, 0x3C).is_some_and(|at| is_at(head, super::bytes::index(at), b"PE\0\0")) {
         return Found::of(Kind::Executable(Executable::Pe));
     }
-    let Some(known) = infer::get(head) else {
+    let Some(known) = infer::get(head).filter(|known| !JUDGED.contains(&known.mime_type())) else {
         return Found::of(Kind::Binary);
     };
     let kind = match known.matcher_type() {

@@ -1,1 +1,233 @@
-//! Names.
+//! Names: cleaned, shown, numbered, put into headers and keys.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn cleaning_follows_the_rules_of_the_inbound_side() {
+    for (raw, expected) in [
+        ("report.csv", "report.csv"),
+        ("/etc/passwd", "passwd"),
+        ("..\\..\\evil.exe", "evil.exe"),
+        ("C:\\Users\\me\\a.txt", "a.txt"),
+        ("dir/", "dir"),
+        ("", "file"),
+        ("/", "file"),
+        (" \t\n ", "file"),
+        ("\u{202e}\u{200b}", "file"),
+        (".bashrc", "_bashrc"),
+        ("...x", "_x"),
+        ("..", "_"),
+        ("e\u{301}.txt", "é.txt"),
+        ("cod\u{202e}gpj.exe", "codgpj.exe"),
+        ("a\0b\r\nc\u{85}\u{2028}.txt", "abc.txt"),
+        ("  a b.txt ", "a b.txt"),
+        ("$(rm -rf ~);`x`&.sh", "$(rm -rf ~);`x`&.sh"),
+        ("报告.pdf", "报告.pdf"),
+    ] {
+        assert_eq!(clean(raw), expected, "{raw:?}");
+    }
+}
+
+#[test]
+fn windows_devices_get_a_suffix() {
+    for (raw, expected) in [
+        ("CON", "CON_"),
+        ("con.txt", "con_.txt"),
+        ("Nul.tar.gz", "Nul_.tar.gz"),
+        ("COM1", "COM1_"),
+        ("lpt³.log", "lpt³_.log"),
+        ("CONIN$", "CONIN$_"),
+        ("aux .c", "aux_ .c"),
+        ("CONSOLE", "CONSOLE"),
+        ("COM10", "COM10"),
+        ("com", "com"),
+    ] {
+        assert_eq!(clean(raw), expected, "{raw:?}");
+    }
+}
+
+#[test]
+fn a_long_name_keeps_its_extension_and_whole_characters() {
+    let cleaned = clean(format!("{}.tar.gz", "報".repeat(100)));
+    assert!(
+        cleaned.len() <= CLEAN_MAX
+            && cleaned.len() > CLEAN_MAX - 3
+            && cleaned.ends_with("報.tar.gz")
+    );
+    let cleaned = clean(format!("a.{}", "x".repeat(300)));
+    assert_eq!(cleaned.len(), CLEAN_MAX);
+}
+
+#[test]
+fn bytes_that_are_no_text_become_a_line() {
+    assert_eq!(clean(b"a\xFF\xFEb.txt"), "a__b.txt");
+    assert_eq!(shown(b"a\xFFb", 10), "a\u{FFFD}b");
+}
+
+#[test]
+fn r_15_what_is_shown_cannot_steer_a_terminal() {
+    assert_eq!(
+        shown("a\u{1b}[31m\n\u{85}\u{2028}\u{202e}\u{9b}z", SHOWN_MAX),
+        "a?[31m?????z"
+    );
+    assert_eq!(shown("👩\u{200D}👧", SHOWN_MAX), "👩\u{200D}👧");
+    assert_eq!(shown("abcdef", 4), "abc…");
+    assert_eq!(shown("abcd", 4), "abcd");
+    assert_eq!(shown("abcd", 0), "");
+    assert_eq!(shown_name("/home/u/secret/a\n.pdf"), "a?.pdf");
+    assert_eq!(shown_name("///"), "file");
+}
+
+#[test]
+fn r_15_a_name_in_a_prompt_has_no_bracket_and_an_end() {
+    assert_eq!(for_prompt("a]b[c.txt"), "a_b_c.txt");
+    let long = for_prompt(format!("{}.pdf", "é".repeat(90)));
+    assert_eq!(long, format!("{}.pdf", "é".repeat(90)));
+    let long = for_prompt(format!("{}.pdf", "x".repeat(190)));
+    assert_eq!(
+        (long.chars().count(), long.ends_with("x.pdf")),
+        (PROMPT_MAX, true)
+    );
+    assert_eq!(upload("x/[1].csv"), "_1_.csv");
+}
+
+#[test]
+fn numbers_stand_before_the_extension() {
+    assert_eq!(numbered("report.csv", 2), "report_2.csv");
+    assert_eq!(numbered("a.tar.gz", 3), "a_3.tar.gz");
+    assert_eq!(numbered("Makefile", 2), "Makefile_2");
+    assert_eq!(numbered(".env", 2), ".env_2");
+    assert_eq!(cli_numbered("report.pdf", 2), "report (2).pdf");
+    let long = numbered(&format!("{}.csv", "é".repeat(140)), 12);
+    assert!(long.len() <= FILE_MAX && long.ends_with("é_12.csv"));
+}
+
+#[test]
+fn the_part_name_fits_a_file_system() {
+    assert_eq!(part("report.csv", "7f3a"), b".report.csv.7f3a.part");
+    let long = part("é".repeat(200), "0123456789abcdef");
+    assert!(long.len() <= FILE_MAX && str::from_utf8(&long).is_ok());
+    let bytes = part(vec![0xFF; 300], "n");
+    assert_eq!(bytes.len(), FILE_MAX);
+    let nonce = part("a", &"n".repeat(500));
+    assert!(nonce.len() <= FILE_MAX && nonce.ends_with(b".part"));
+}
+
+#[test]
+fn names_split_where_people_would() {
+    for (name, stem, extension) in [
+        ("a.txt", "a", ".txt"),
+        ("a.TAR.gz", "a", ".TAR.gz"),
+        (".tar.gz", ".tar", ".gz"),
+        ("v1.2", "v1", ".2"),
+        ("a.", "a.", ""),
+        (".hidden", ".hidden", ""),
+        ("Mr. Smith", "Mr. Smith", ""),
+        (
+            "a.an extension far too long to be one",
+            "a.an extension far too long to be one",
+            "",
+        ),
+    ] {
+        assert_eq!(split(name), (stem, extension), "{name}");
+    }
+    assert_eq!(extension("/x.d/a.B.GZ"), "gz");
+    assert_eq!(extension("/x.d/a"), "");
+}
+
+#[test]
+fn object_keys_are_ascii() {
+    for (name, key) in [
+        ("report.csv", "report.csv"),
+        ("Q3 report (final).csv", "Q3_report_final_.csv"),
+        ("报告.pdf", "file.pdf"),
+        ("../../etc/passwd", "passwd"),
+        (".env", "_env"),
+        ("a?b=c&d#e.txt", "a_b_c_d_e.txt"),
+    ] {
+        assert_eq!(ascii_safe(name), key, "{name}");
+    }
+}
+
+#[test]
+fn r_15_a_name_cannot_break_out_of_a_header() {
+    assert_eq!(attachment("a b.pdf"), "attachment; filename=\"a b.pdf\"");
+    assert_eq!(
+        attachment("报告.pdf"),
+        "attachment; filename=\"file.pdf\"; filename*=UTF-8''%E6%8A%A5%E5%91%8A.pdf"
+    );
+    assert_eq!(
+        attachment("a\"b\\c%41.txt"),
+        "attachment; filename=\"a\\\"b\\\\c%41.txt\"; filename*=UTF-8''a%22b%5Cc%2541.txt"
+    );
+    assert_eq!(
+        inline("x\r\nSet-Cookie: a=b.txt"),
+        "inline; filename=\"xSet-Cookie_a_b.txt\"; filename*=UTF-8''x%0D%0ASet-Cookie%3A%20a%3Db.txt"
+    );
+    assert_eq!(
+        form_data("files[0]", "é \"q\"\r\n\\.txt"),
+        "form-data; name=\"files[0]\"; filename=\"é %22q%22%0D%0A%5C.txt\""
+    );
+}
+
+proptest! {
+    #[test]
+    fn a_clean_name_is_safe_and_stays_as_it_is(raw in prop::collection::vec(any::<u8>(), 0..400)) {
+        sound(&clean(&raw))?;
+    }
+
+    #[test]
+    fn any_text_becomes_a_clean_name(raw in "(\\.|/|CON|é|e\u{301}|報|\u{202e}|\u{ad}| |[a-z.\\\\]|\\PC){0,120}(\\.[a-z]{1,30})?") {
+        sound(&clean(&raw))?;
+    }
+
+    #[test]
+    fn lengths_are_kept(raw in "\\PC{0,300}", n: u32, max in 0_usize..250) {
+        prop_assert!(numbered(&raw, n).len() <= FILE_MAX);
+        prop_assert!(cli_numbered(&raw, n).len() <= FILE_MAX);
+        prop_assert!(part(&raw, "abc").len() <= FILE_MAX);
+        prop_assert!(shown(&raw, max).chars().count() <= max);
+        prop_assert!(for_prompt(&raw).chars().count() <= PROMPT_MAX);
+        let key = ascii_safe(&raw);
+        prop_assert!(key.is_ascii() && !key.is_empty() && key.len() <= 150 && !key.starts_with('.') && !key.contains('/'));
+    }
+
+    #[test]
+    fn no_header_holds_a_line_end_or_an_open_quote(raw in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
+        for header in [attachment(&raw), inline(&raw), form_data("f", &raw)] {
+            prop_assert!(!header.contains(char::is_control), "{header:?}");
+        }
+        let header = form_data("f", &raw);
+        prop_assert_eq!(header.matches('"').count(), 4);
+        // What is quoted ends where it was meant to end.
+        let value = attachment(&raw);
+        let value = value.split_once("filename=\"").unwrap().1;
+        let mut escaped = false;
+        let end = value.bytes().position(|byte| {
+            let closes = byte == b'"' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            closes
+        });
+        let rest = &value[end.unwrap() + 1..];
+        prop_assert!(rest.is_empty() || rest.starts_with("; filename*=UTF-8''"));
+        prop_assert!(value.is_ascii());
+    }
+}
+
+/// What holds for every cleaned name.
+fn sound(name: &str) -> Result<(), TestCaseError> {
+    prop_assert!(!name.is_empty() && name.len() <= CLEAN_MAX, "{name:?}");
+    prop_assert!(
+        !name.starts_with('.') && !name.contains(['/', '\\']),
+        "{name:?}"
+    );
+    prop_assert!(
+        !name.chars().any(crate::chars::is_control_or_format),
+        "{name:?}"
+    );
+    prop_assert_eq!(clean(name), name);
+    prop_assert_eq!(clean(upload(name)), upload(name));
+    Ok(())
+}

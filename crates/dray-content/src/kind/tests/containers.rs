@@ -1,0 +1,238 @@
+//! Formats that hold others.
+
+use super::build::{entry, iso_box, ogg};
+use super::*;
+
+#[test]
+fn office_documents_are_known_by_their_parts() {
+    for (part, document, extension) in [
+        ("word/document.xml", Document::Docx, "docx"),
+        ("xl/workbook.xml", Document::Xlsx, "xlsx"),
+        ("ppt/presentation.xml", Document::Pptx, "pptx"),
+    ] {
+        let bytes = zip(&[
+            ("[Content_Types].xml", b"<Types/>"),
+            ("_rels/.rels", b""),
+            (part, b"x"),
+        ]);
+        let found = whole(&bytes, "anything.bin");
+        assert_eq!(
+            (found.kind, found.extension),
+            (Kind::Document(document), Some(extension))
+        );
+    }
+}
+
+#[test]
+fn entries_whose_size_stands_behind_them_are_walked_as_well() {
+    let bytes = [
+        entry("[Content_Types].xml", b"<Types/>", 8),
+        entry("xl/workbook.xml", b"x", 8),
+    ]
+    .concat();
+    assert_eq!(kind(&bytes, "a"), Kind::Document(Document::Xlsx));
+}
+
+#[test]
+fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
+    let bytes = zip(&[
+        ("[Content_Types].xml", b"<Types/>"),
+        ("docProps/thumbnail.jpeg", b"x"),
+    ]);
+    assert_eq!(kind(&bytes, "a.pptx"), Kind::Document(Document::Pptx));
+    assert_eq!(kind(&bytes, "a.zip"), Kind::Archive(Archive::Zip));
+    // Without the content types the name proves nothing.
+    assert_eq!(
+        kind(&zip(&[("a.txt", b"x")]), "a.docx"),
+        Kind::Archive(Archive::Zip)
+    );
+}
+
+#[test]
+fn a_document_inside_an_archive_does_not_make_it_one() {
+    let inner = zip(&[
+        ("[Content_Types].xml", b"<Types/>"),
+        ("word/document.xml", b"x"),
+    ]);
+    assert_eq!(
+        kind(&zip(&[("letter.docx", &inner)]), "a.zip"),
+        Kind::Archive(Archive::Zip)
+    );
+}
+
+#[test]
+fn open_documents_and_books_say_what_they_are_first() {
+    for (media_type, document) in [
+        ("application/epub+zip", Document::Epub),
+        ("application/vnd.oasis.opendocument.text", Document::Odt),
+        (
+            "application/vnd.oasis.opendocument.spreadsheet",
+            Document::Ods,
+        ),
+        (
+            "application/vnd.oasis.opendocument.presentation",
+            Document::Odp,
+        ),
+        (
+            "application/vnd.oasis.opendocument.graphics",
+            Document::Other,
+        ),
+    ] {
+        let bytes = zip(&[("mimetype", media_type.as_bytes()), ("content.xml", b"x")]);
+        assert_eq!(kind(&bytes, "a"), Kind::Document(document), "{media_type}");
+    }
+    // Only the first entry counts.
+    let late = zip(&[("a", b"x"), ("mimetype", b"application/epub+zip")]);
+    assert_eq!(kind(&late, "a.epub"), Kind::Archive(Archive::Zip));
+}
+
+#[test]
+fn packages_and_archives_are_known() {
+    let cases: [(Vec<u8>, Archive); 9] = [
+        (
+            zip(&[
+                ("AndroidManifest.xml", b"x"),
+                ("META-INF/MANIFEST.MF", b"x"),
+            ]),
+            Archive::Apk,
+        ),
+        (zip(&[("META-INF/MANIFEST.MF", b"x")]), Archive::Jar),
+        (b"PK\x05\x06\0\0".to_vec(), Archive::Zip),
+        (b"\x1F\x8B\x08\0".to_vec(), Archive::Gzip),
+        (b"BZh91AY&SY\x80".to_vec(), Archive::Bzip2),
+        (b"\xFD7zXZ\0\0".to_vec(), Archive::Xz),
+        (b"7z\xBC\xAF\x27\x1C".to_vec(), Archive::SevenZip),
+        (b"Rar!\x1A\x07\x01\0".to_vec(), Archive::Rar),
+        (
+            [vec![b'a'; 257], b"ustar\0".to_vec()].concat(),
+            Archive::Tar,
+        ),
+    ];
+    for (bytes, archive) in cases {
+        assert_eq!(kind(&bytes, "x"), Kind::Archive(archive));
+    }
+}
+
+#[test]
+fn opus_is_told_from_other_ogg_with_its_channels() {
+    assert_eq!(
+        kind(&ogg(b"OpusHead\x01\x01\x38\x01"), "v.ogg"),
+        Kind::Audio(Audio::OggOpus { channels: 1 })
+    );
+    assert_eq!(
+        kind(&ogg(b"\x01vorbis\0"), "v.ogg"),
+        Kind::Audio(Audio::OggOther)
+    );
+    assert_eq!(
+        kind(&ogg(b"\x80theora\x03"), "v.ogg"),
+        Kind::Video(Video::Ogg)
+    );
+    assert!(whole(&ogg(b"\x01vorbis\0"), "v.opus").disagrees);
+    assert_eq!(kind(b"OggS", "v.ogg"), Kind::Audio(Audio::OggOther));
+}
+
+#[test]
+fn brands_tell_films_sounds_and_pictures_apart() {
+    for (brands, expected) in [
+        (
+            "isom\0\0\0\0isomiso2avc1mp41",
+            Kind::Video(Video::Mp4(Codec::Unknown)),
+        ),
+        (
+            "mp42\0\0\0\0isommp42",
+            Kind::Video(Video::Mp4(Codec::Unknown)),
+        ),
+        ("mp42\0\0\0\0M4A mp42", Kind::Audio(Audio::M4a)),
+        ("M4A \0\0\0\0", Kind::Audio(Audio::M4a)),
+        ("qt  \0\0\0\0qt  ", Kind::Video(Video::Quicktime)),
+        ("3gp4\0\0\0\0isom", Kind::Video(Video::ThreeGp)),
+        ("heic\0\0\0\0mif1", Kind::Image(Image::Heic)),
+        ("mif1\0\0\0\0mif1heic", Kind::Image(Image::Heic)),
+        ("mif1\0\0\0\0mif1avif", Kind::Image(Image::Avif)),
+        ("avif\0\0\0\0", Kind::Image(Image::Avif)),
+    ] {
+        assert_eq!(
+            kind(&iso_box(b"ftyp", brands.as_bytes()), "x"),
+            expected,
+            "{brands:?}"
+        );
+    }
+    assert_eq!(
+        kind(&iso_box(b"moov", b"\0\0\0\0"), "x"),
+        Kind::Video(Video::Quicktime)
+    );
+    assert_eq!(
+        kind(&iso_box(b"wide", b"\x80"), "x"),
+        Kind::Video(Video::Quicktime)
+    );
+}
+
+#[test]
+fn the_coding_of_a_film_is_read_where_its_index_comes_first() {
+    let film = |codes: &[&[u8]]| {
+        let tracks: Vec<u8> = codes
+            .iter()
+            .flat_map(|code| {
+                iso_box(
+                    b"stsd",
+                    &[b"\0\0\0\0\0\0\0\x01\0\0\0\x56".as_slice(), code, &[0; 70]].concat(),
+                )
+            })
+            .collect();
+        [iso_box(b"ftyp", b"isom\0\0\0\0"), iso_box(b"moov", &tracks)].concat()
+    };
+    for (codes, codec) in [
+        (vec![b"mp4a".as_slice(), b"avc1"], Codec::H264),
+        (vec![b"hvc1".as_slice(), b"mp4a"], Codec::Other),
+        (vec![b"mp4a".as_slice()], Codec::Unknown),
+        (vec![], Codec::Unknown),
+    ] {
+        assert_eq!(kind(&film(&codes), "x.mp4"), Kind::Video(Video::Mp4(codec)));
+    }
+}
+
+#[test]
+fn webm_is_told_from_matroska() {
+    let header = |kind: &[u8]| {
+        [
+            b"\x1A\x45\xDF\xA3\x9F\x42\x86\x81\x01\x42\x82".as_slice(),
+            kind,
+        ]
+        .concat()
+    };
+    assert_eq!(kind(&header(b"\x84webm"), "x"), Kind::Video(Video::Webm));
+    assert_eq!(
+        kind(&header(b"\x88matroska"), "x"),
+        Kind::Video(Video::Matroska)
+    );
+    assert_eq!(kind(b"\x1A\x45\xDF\xA3", "x"), Kind::Video(Video::Matroska));
+}
+
+#[test]
+fn webp_has_dimensions_in_all_its_forms() {
+    let riff = |chunk: &[u8]| [b"RIFF\0\0\0\0WEBP".as_slice(), chunk].concat();
+    let extended = |flags: u8| {
+        riff(
+            &[
+                b"VP8X\x0A\0\0\0".as_slice(),
+                &[flags, 0, 0, 0, 9, 0, 0, 19, 0, 0],
+            ]
+            .concat(),
+        )
+    };
+    let lossless = riff(b"VP8L\0\0\0\0\x2F\x09\xC0\x04\0");
+    let lossy = riff(b"VP8 \0\0\0\0\0\0\0\x9D\x01\x2A\x0A\0\x14\0");
+    for (bytes, animated) in [
+        (extended(0), false),
+        (extended(2), true),
+        (lossless, false),
+        (lossy, false),
+    ] {
+        let found = whole(&bytes, "x.webp");
+        assert_eq!(
+            (found.kind, found.dimensions),
+            (Kind::Image(Image::Webp { animated }), Some((10, 20)))
+        );
+    }
+    assert_eq!(kind(b"RIFF\0\0\0\0AVI LIST", "x"), Kind::Video(Video::Avi));
+}
