@@ -164,30 +164,30 @@ impl Fake {
             streams: Arc::default(),
         };
         for directory in ["/", "/work", "/tmp", "/home", "/home/agent"] {
-            fake.insert(directory, FileKind::Directory, Bytes::new());
+            fake.insert(directory, FileKind::Directory, &Bytes::new());
         }
         fake
     }
 
     /// Puts a file there, whole.
     pub fn file(&self, path: &str, content: impl Into<Bytes>) {
-        self.insert(path, FileKind::File, content.into());
+        self.insert(path, FileKind::File, &content.into());
     }
 
     /// Puts a directory there.
     pub fn directory(&self, path: &str) {
-        self.insert(path, FileKind::Directory, Bytes::new());
+        self.insert(path, FileKind::Directory, &Bytes::new());
     }
 
     /// Puts a link there.
     pub fn link(&self, path: &str, target: &str) {
         let target = Bytes::copy_from_slice(target.as_bytes());
-        self.insert(path, FileKind::Symlink, target);
+        self.insert(path, FileKind::Symlink, &target);
     }
 
     /// Puts something special there.
     pub fn special(&self, path: &str, kind: FileKind) {
-        self.insert(path, kind, Bytes::new());
+        self.insert(path, kind, &Bytes::new());
     }
 
     /// The transports for every path, best first.
@@ -263,7 +263,7 @@ impl Fake {
         self.streams.load(Ordering::SeqCst)
     }
 
-    fn insert(&self, path: &str, kind: FileKind, content: Bytes) {
+    fn insert(&self, path: &str, kind: FileKind, content: &Bytes) {
         if let Ok(path) = SandboxPath::new(path) {
             self.state().insert(path, kind, content.to_vec());
         }
@@ -295,7 +295,8 @@ fn cksum(content: &[u8]) -> u32 {
     let mut crc = content.iter().copied().fold(0, feed);
     let mut length = content.len();
     while length > 0 {
-        crc = feed(crc, (length & 0xff) as u8);
+        let [low, ..] = length.to_le_bytes();
+        crc = feed(crc, low);
         length >>= 8;
     }
     !crc

@@ -10,9 +10,19 @@
 //! let got = engine.get(&path, &GetOptions::new(&policy, max_bytes), &mut sink, &(), &cancel).await?;
 //! ```
 
+mod copy;
 mod engine;
+mod get;
 mod options;
 mod peer;
+mod place;
+mod prove;
+mod put;
+mod queue;
+mod schedule;
+mod send;
+#[cfg(test)]
+mod tests;
 
 pub use engine::Engine;
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};

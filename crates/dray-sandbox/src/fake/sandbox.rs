@@ -54,12 +54,8 @@ impl Sandbox for Fake {
             return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
         }
         let levels = |path: &SandboxPath| {
-            let slashes = path.as_bytes().iter().filter(|byte| **byte == b'/').count();
-            if *path == SandboxPath::root() {
-                0
-            } else {
-                slashes
-            }
+            let names = path.as_bytes().split(|byte| *byte == b'/');
+            names.filter(|name| !name.is_empty()).count()
         };
         let deepest = levels(&real).saturating_add(usize::try_from(depth).unwrap_or(usize::MAX));
         let mut entries: Vec<Entry> = state

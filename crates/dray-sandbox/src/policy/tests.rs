@@ -395,8 +395,8 @@ fn the_policy_decides_what_a_finding_means() {
     let judged = |content, allow: &[&str]| {
         let allow = allow.iter().map(|name| (*name).to_owned()).collect();
         bind(&PolicyOptions {
-            content,
             allow,
+            content,
             ..PolicyOptions::default()
         })
         .judge(&file, finding)

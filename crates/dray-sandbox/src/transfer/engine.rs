@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::options::{EngineOptions, ListOptions};
@@ -22,7 +22,7 @@ use crate::receipt::Skipped;
 pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
     pub(super) options: EngineOptions,
-    pub(super) gate: Semaphore,
+    gate: Semaphore,
     probe: OnceCell<Probe>,
     memory: Mutex<Memory>,
 }
@@ -198,6 +198,12 @@ impl Engine {
         timeout(self.options.answer, asked)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no answer in time")))
+    }
+
+    /// Waits until one more transfer may run.
+    pub(super) async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
+        let closed = |_| Error::new(ErrorKind::SandboxGone, "closed");
+        self.gate.acquire().await.map_err(closed)
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {

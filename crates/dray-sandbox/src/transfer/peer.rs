@@ -13,7 +13,7 @@ use crate::metadata::{Metadata, Transport};
 ///
 /// A failure of a sink ends the transfer: a retry here would be one inside a retry.
 #[async_trait]
-pub trait Sink: Send {
+pub trait Sink: Send + Sync {
     /// A copy of this file begins. What was written before is void.
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error>;
 

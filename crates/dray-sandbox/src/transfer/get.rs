@@ -1,0 +1,373 @@
+//! Reading a file out of a sandbox (sandbox-transfer 1.4, 12).
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::copy::{Limits, Seen, copy};
+use super::engine::Engine;
+use super::options::GetOptions;
+use super::peer::{Progress, Sink};
+use super::schedule::{Schedule, Trouble};
+use super::{Failed, Got, prove};
+use crate::backend::{Follow, Read};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{FileKind, Fingerprint, Integrity, Metadata, Transport};
+use crate::path::SandboxPath;
+use crate::policy::{Finding, Verdict, Way};
+use crate::receipt::Receipt;
+
+/// Files of fewer bytes are through before a sandbox's life matters.
+const SHORT: u64 = 8 << 20;
+/// Bytes per second that any transfer may be expected to reach when life is reserved for it.
+const LIKELY_RATE: u64 = 8 << 20;
+/// Bytes per second below which a transfer is given up (sandbox-transfer 1.6).
+const LEAST_RATE: u64 = 256 << 10;
+
+impl Engine {
+    /// Copies a regular file into a sink, with proof. Policy is asked before and after the sandbox resolved the path;
+    /// size and kind before it is opened; the digest in the sandbox, before and after, must be that of the bytes that
+    /// came. Retries, resumes and takes another transport as sandbox-transfer 1.3 says.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure; then the sink was aborted. Dropping the future leaves the sink as
+    /// it is; cancelling does not.
+    pub async fn get(
+        &self,
+        path: &SandboxPath,
+        options: &GetOptions<'_>,
+        sink: &mut dyn Sink,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Got, Failed> {
+        let mut receipt = Receipt::default();
+        let started = Instant::now();
+        let outcome = {
+            let mut getting = Getting {
+                engine: self,
+                path,
+                options,
+                sink,
+                progress,
+                receipt: &mut receipt,
+                schedule: Schedule::new(self, Way::Out),
+                partial: None,
+            };
+            let run = Box::pin(getting.run());
+            cancel.run_until_cancelled(run).await
+        };
+        receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok(done)) => return Ok(done.into_got(receipt)),
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        let _ = timeout(self.options.answer, sink.abort()).await;
+        Err(Failed {
+            error,
+            cancelled,
+            left: Vec::new(),
+            receipt,
+        })
+    }
+
+    /// How long anything may take that touches so many bytes.
+    pub(super) fn total(size: u64) -> Duration {
+        Duration::from_mins(1) + Duration::from_secs(size / LEAST_RATE)
+    }
+
+    /// Reserves life for moving so many bytes. Only a sandbox that will be gone is an error.
+    pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
+        if size < SHORT {
+            return Ok(());
+        }
+        let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_RATE);
+        match self.answer(self.sandbox.ensure_life(needed)).await {
+            Err(error) if error.kind() == ErrorKind::SandboxGone => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "could not make sure that the sandbox lives on");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Digest in the sandbox; `None` where nothing can compute one now.
+    pub(super) async fn print(
+        &self,
+        path: &SandboxPath,
+        size: u64,
+    ) -> Result<Option<Fingerprint>, Error> {
+        let asked = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
+        match asked {
+            Ok(Ok(print)) => Ok(Some(print)),
+            Ok(Err(error)) if cannot_run(error.kind()) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, "no digest in time")),
+        }
+    }
+}
+
+/// Whether this means that no program of the sandbox can be run for this, now.
+pub(super) const fn cannot_run(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+    )
+}
+
+/// Whether what came before this failure is still good.
+pub(super) const fn interrupted(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Truncated | ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::RateLimited
+    )
+}
+
+pub(super) fn cancelled() -> Error {
+    Error::new(ErrorKind::Unavailable, "cancelled by the caller")
+}
+
+pub(super) fn milliseconds(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One get.
+struct Getting<'a> {
+    engine: &'a Engine,
+    path: &'a SandboxPath,
+    options: &'a GetOptions<'a>,
+    sink: &'a mut dyn Sink,
+    progress: &'a dyn Progress,
+    receipt: &'a mut Receipt,
+    schedule: Schedule<'a>,
+    partial: Option<Partial>,
+}
+
+/// A copy under way.
+struct Partial {
+    file: Metadata,
+    before: Option<Fingerprint>,
+    seen: Seen,
+}
+
+/// A copy that is proved.
+struct Done {
+    partial: Partial,
+    integrity: Integrity,
+    warning: Option<Finding>,
+}
+
+impl Done {
+    fn into_got(self, mut receipt: Receipt) -> Got {
+        let sha256 = self.partial.seen.sha256();
+        receipt.sha256 = Some(sha256);
+        receipt.integrity = Some(self.integrity);
+        Got {
+            size: self.partial.seen.bytes,
+            metadata: self.partial.file,
+            sha256,
+            warning: self.warning,
+            receipt,
+        }
+    }
+}
+
+impl Getting<'_> {
+    async fn run(&mut self) -> Result<Done, Error> {
+        self.options.policy.check(self.path, Way::Out)?;
+        let _turn = self.engine.turn().await?;
+        loop {
+            match self.attempt().await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => self.schedule.after(trouble, self.receipt).await?,
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Done, Trouble> {
+        let file = self.look().await?;
+        let transport = self.schedule.choose(&file.real_path, self.receipt)?;
+        self.receipt.transport = Some(transport);
+        let partial = self.begin(file, transport).await?;
+        let partial = self.fetch(partial, transport).await?;
+        let (partial, integrity) = self.prove(partial).await?;
+        self.publish(partial, integrity).await
+    }
+
+    /// What the file is now, and whether it may be read at all. Nothing is opened before.
+    async fn look(&self) -> Result<Metadata, Trouble> {
+        let sandbox = &self.engine.sandbox;
+        let file = self
+            .engine
+            .answer(sandbox.stat(self.path, Follow::Yes))
+            .await?;
+        self.options.policy.check(&file.real_path, Way::Out)?;
+        match file.kind {
+            FileKind::File => {}
+            FileKind::Directory => {
+                return Err(Error::new(ErrorKind::IsDirectory, "a directory is no file").into());
+            }
+            kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
+        }
+        if file.size > self.options.max_bytes {
+            return Err(Error::too_large(file.size, self.options.max_bytes).into());
+        }
+        Ok(file)
+    }
+
+    /// Goes on with what an earlier attempt left, if it is still the same file; else begins anew.
+    async fn begin(&mut self, file: Metadata, transport: Transport) -> Result<Partial, Trouble> {
+        if let Some(mut partial) = self.partial.take()
+            && self.engine.sandbox.resumes(transport)
+            && partial.seen.settled
+            && partial.seen.bytes > 0
+            && prove::same(&partial.file, &file)
+        {
+            self.schedule.continued(partial.seen.bytes);
+            self.receipt.resumed = true;
+            partial.file = file;
+            return Ok(partial);
+        }
+        self.receipt.resumed = false;
+        let engine = self.engine;
+        engine.reserve_life(file.size).await?;
+        let before = if file.size <= engine.options.digest_before_up_to {
+            engine.print(&file.real_path, file.size).await?
+        } else {
+            None
+        };
+        self.sink.begin(&file).await.map_err(Trouble::host)?;
+        let seen = Seen::new(file.size);
+        Ok(Partial { file, before, seen })
+    }
+
+    /// Reads what is missing.
+    async fn fetch(
+        &mut self,
+        mut partial: Partial,
+        transport: Transport,
+    ) -> Result<Partial, Trouble> {
+        let Partial { file, seen, .. } = &mut partial;
+        let offset = seen.bytes;
+        self.receipt.attempts += 1;
+        self.progress
+            .began(self.receipt.attempts, transport, offset);
+        // What broke off after its last byte has nothing to read, and some transports cannot begin at the end.
+        if offset > 0 && offset == file.size {
+            return Ok(partial);
+        }
+        let engine = self.engine;
+        let limits = Limits {
+            size: file.size,
+            idle: engine.options.idle,
+            deadline: Instant::now() + Engine::total(file.size),
+            spool: engine
+                .sandbox
+                .must_drain(transport)
+                .then_some(&engine.options),
+        };
+        let read = Read {
+            transport,
+            file,
+            offset,
+        };
+        let opened = engine.answer(engine.sandbox.read(read)).await;
+        let copied = match opened {
+            Ok(body) => copy(body, seen, self.sink, &limits, self.progress).await,
+            Err(error) => Err(Trouble::transport(error)),
+        };
+        self.receipt.bytes = seen.bytes;
+        match copied {
+            Ok(()) => Ok(partial),
+            Err(trouble) if pseudo(&partial.file, &trouble) => {
+                Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
+            }
+            Err(trouble) => {
+                self.partial = Some(partial).filter(|_| interrupted(trouble.error.kind()));
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Compares what came with what the sandbox says is there. A failure to ask is asked again without copying anew.
+    async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
+        let Partial { file, before, seen } = &partial;
+        let (engine, path) = (self.engine, self.path);
+        let after = self
+            .patiently(|| engine.print(&file.real_path, file.size))
+            .await?;
+        let stable = if prove::needs_stat(before.as_ref(), after.as_ref(), seen) {
+            let now = self
+                .patiently(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
+                .await?;
+            prove::same(file, &now)
+        } else {
+            true
+        };
+        match prove::judge(before.as_ref(), after.as_ref(), seen, stable) {
+            Ok(integrity) => Ok((partial, integrity)),
+            Err(kind) => Err(Trouble::transport(Error::new(
+                kind,
+                "the digests of the sandbox and of what came differ",
+            ))),
+        }
+    }
+
+    /// Asks the sandbox until it answers or the schedule says stop. What has vanished meanwhile has changed.
+    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.kind() == ErrorKind::NotFound {
+                let changed = Error::new(ErrorKind::ChangedDuringTransfer, "the file is gone");
+                return Err(changed.caused_by(error).into());
+            }
+            self.schedule
+                .after(error.into(), self.receipt)
+                .await
+                .map_err(Trouble::host)?;
+        }
+    }
+
+    /// The last word of policy, and then the sink's.
+    async fn publish(
+        &mut self,
+        mut partial: Partial,
+        integrity: Integrity,
+    ) -> Result<Done, Trouble> {
+        let Partial { file, seen, .. } = &mut partial;
+        let policy = self.options.policy;
+        for path in [self.path, &file.real_path] {
+            policy.check_head(path, &seen.head)?;
+        }
+        let warning = match policy.judge(&file.real_path, seen.finding()) {
+            Verdict::Pass => None,
+            Verdict::Warn(finding) => Some(finding),
+            Verdict::Block(finding) => {
+                let text = format!("the content holds a secret: {finding:?}; see `content`");
+                return Err(Error::new(ErrorKind::DeniedPath, text).into());
+            }
+        };
+        let finished = self.sink.finish(seen.sha256(), seen.bytes).await;
+        finished.map_err(Trouble::host)?;
+        Ok(Done {
+            partial,
+            integrity,
+            warning,
+        })
+    }
+}
+
+/// Files like those of `/proc` say that they are empty and give bytes.
+fn pseudo(file: &Metadata, trouble: &Trouble) -> bool {
+    file.size == 0 && trouble.error.kind() == ErrorKind::ChangedDuringTransfer
+}

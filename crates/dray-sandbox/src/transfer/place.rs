@@ -1,0 +1,142 @@
+//! Where a file goes in a sandbox: its directory and its name (sandbox-transfer 1.5).
+
+use dray_content::name;
+
+use super::engine::Engine;
+use crate::backend::Follow;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::FileKind;
+use crate::path::{LONGEST_NAME, SandboxPath};
+use crate::policy::{Policy, Way};
+
+/// Letters and digits of an operation in a temp name.
+const LONGEST_OPERATION: usize = 40;
+
+impl Engine {
+    /// The directory with its links resolved, made when it is missing. Policy is asked before anything is made, with
+    /// the path that would come to be.
+    pub(super) async fn directory(
+        &self,
+        policy: &Policy,
+        path: &SandboxPath,
+    ) -> Result<SandboxPath, Error> {
+        let mut missing: Vec<Vec<u8>> = Vec::new();
+        let mut existing = path.clone();
+        let found = loop {
+            match self.answer(self.sandbox.stat(&existing, Follow::Yes)).await {
+                Ok(found) => break found,
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && existing != SandboxPath::root() =>
+                {
+                    missing.push(existing.name().to_vec());
+                    existing = existing.parent();
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if found.kind != FileKind::Directory {
+            return Err(Error::new(
+                ErrorKind::NotDirectory,
+                "files go into directories",
+            ));
+        }
+        let mut real = found.real_path;
+        if missing.is_empty() {
+            policy.check(&real, Way::In)?;
+            return Ok(real);
+        }
+        while let Some(name) = missing.pop() {
+            real = real.join(name)?;
+        }
+        policy.check(&real, Way::In)?;
+        self.answer(self.sandbox.make_directory(&real)).await?;
+        // What was made meanwhile by somebody else may be a link.
+        let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
+        policy.check(&made.real_path, Way::In)?;
+        Ok(made.real_path)
+    }
+}
+
+/// `report_2.csv`; names that are not UTF-8 keep their bytes.
+pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
+    if number < 2 {
+        return raw.to_vec();
+    }
+    if let Ok(text) = str::from_utf8(raw) {
+        return name::numbered(text, number).into_bytes();
+    }
+    let suffix = format!("_{number}").into_bytes();
+    let dot = raw
+        .iter()
+        .rposition(|byte| *byte == b'.')
+        .filter(|at| *at > 0);
+    let (stem, extension) = raw
+        .split_at_checked(dot.unwrap_or(raw.len()))
+        .unwrap_or((raw, b""));
+    let room = LONGEST_NAME.saturating_sub(suffix.len() + extension.len());
+    let stem = stem.get(..room.min(stem.len())).unwrap_or_default();
+    let mut whole = [stem, &suffix, extension].concat();
+    whole.truncate(LONGEST_NAME);
+    whole
+}
+
+/// `.<name>.<operation>.<epoch>[.<attempt>].part`. Every attempt has its own, so that a write which was given up and
+/// still runs spoils nothing.
+pub(super) fn temp(
+    directory: &SandboxPath,
+    raw: &[u8],
+    operation: &str,
+    epoch: u64,
+    attempt: u32,
+) -> Result<SandboxPath, Error> {
+    let operation: String = operation
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(LONGEST_OPERATION)
+        .collect();
+    let nonce = if attempt < 2 {
+        format!("{operation}.{epoch}")
+    } else {
+        format!("{operation}.{epoch}.{attempt}")
+    };
+    directory.join(name::part(raw, &nonce))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_numbered_before_their_extension_within_255_bytes() {
+        assert_eq!(numbered(b"report.csv", 1), b"report.csv");
+        assert_eq!(numbered(b"report.csv", 2), b"report_2.csv");
+        assert_eq!(numbered(b"\xff.bin", 3), b"\xff_3.bin");
+        assert_eq!(numbered(b"\xff", 3), b"\xff_3");
+        let long = [vec![0xff; 251], b".csv".to_vec()].concat();
+        let long = numbered(&long, 10);
+        assert_eq!(long.len(), 255);
+        assert!(long.ends_with(b"_10.csv"));
+    }
+
+    #[test]
+    fn r_13_temp_names_differ_by_operation_epoch_and_attempt() {
+        let directory = SandboxPath::new("/w").unwrap();
+        let name = |operation, epoch, attempt| {
+            let path = temp(&directory, b"a.csv", operation, epoch, attempt).unwrap();
+            path.to_text().unwrap().to_owned()
+        };
+        assert_eq!(name("op-1", 1, 1), "/w/.a.csv.op1.1.part");
+        assert_eq!(name("op-1", 1, 2), "/w/.a.csv.op1.1.2.part");
+        assert_eq!(name("op-1", 2, 1), "/w/.a.csv.op1.2.part");
+        let long = temp(
+            &directory,
+            &[b'x'; 255],
+            &"o".repeat(99),
+            u64::MAX,
+            u32::MAX,
+        )
+        .unwrap();
+        assert!(long.name().len() <= 255);
+        assert!(long.name().ends_with(b".part"));
+    }
+}

@@ -1,0 +1,132 @@
+//! What the digests before, during and after say together (sandbox-transfer 12).
+
+use super::copy::Seen;
+use crate::error::ErrorKind;
+use crate::metadata::{Fingerprint, Integrity, Metadata};
+
+/// Whether both describe the same file in the same state, as far as that can be told without reading it.
+pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
+    before.real_path == after.real_path
+        && before.kind == after.kind
+        && before.size == after.size
+        && before.mtime_ns == after.mtime_ns
+        && before.identity == after.identity
+}
+
+/// Whether the digests alone do not decide.
+pub(super) fn needs_stat(
+    before: Option<&Fingerprint>,
+    after: Option<&Fingerprint>,
+    seen: &Seen,
+) -> bool {
+    match (before, after) {
+        (Some(_), Some(_)) => false,
+        (None, Some(after)) => !seen.agrees(after),
+        (_, None) => true,
+    }
+}
+
+/// How sure it is that what came is what was there. `stable` says whether size, time and identity stayed.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupted`] when the source was stable and something else came, and
+/// [`ErrorKind::ChangedDuringTransfer`] when it was not.
+pub(super) fn judge(
+    before: Option<&Fingerprint>,
+    after: Option<&Fingerprint>,
+    seen: &Seen,
+    stable: bool,
+) -> Result<Integrity, ErrorKind> {
+    let differ = |stable: bool| {
+        Err(if stable {
+            ErrorKind::Corrupted
+        } else {
+            ErrorKind::ChangedDuringTransfer
+        })
+    };
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            if seen.agrees(before) && seen.agrees(after) {
+                return Ok(
+                    strength(before, Integrity::Sha256).min(strength(after, Integrity::Sha256))
+                );
+            }
+            differ(before == after)
+        }
+        (None, Some(after)) if seen.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
+        (None, Some(_)) => differ(stable),
+        // Nothing can be asked any more: what was said before, and nothing that moved since.
+        (Some(before), None) if stable && !seen.agrees(before) => Err(ErrorKind::Corrupted),
+        (_, None) if stable => Ok(Integrity::SizeMtime),
+        (_, None) => differ(false),
+    }
+}
+
+const fn strength(print: &Fingerprint, best: Integrity) -> Integrity {
+    match print {
+        Fingerprint::Sha256(..) => best,
+        Fingerprint::Cksum(..) => Integrity::Weak,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Sha256Digest;
+
+    use super::*;
+
+    fn seen(content: &[u8]) -> Seen {
+        let mut seen = Seen::new(content.len() as u64);
+        seen.update(content);
+        seen
+    }
+
+    fn sha(content: &[u8]) -> Fingerprint {
+        Fingerprint::Sha256(Sha256Digest::of(content), content.len() as u64)
+    }
+
+    #[test]
+    fn a_cksum_agrees_with_the_posix_one() {
+        for (content, cksum) in [
+            (&b""[..], 4_294_967_295),
+            (b"abc", 1_219_131_554),
+            (b"123456789", 930_766_865),
+        ] {
+            assert!(seen(content).agrees(&Fingerprint::Cksum(cksum, content.len() as u64)));
+        }
+        assert!(!seen(b"abc").agrees(&Fingerprint::Cksum(1_219_131_554, 4)));
+        assert!(!seen(b"abd").agrees(&Fingerprint::Cksum(1_219_131_554, 3)));
+    }
+
+    #[test]
+    fn r_8_integrity_is_no_better_than_what_was_compared() {
+        let seen = seen(b"abc");
+        let (good, bad, weak) = (
+            sha(b"abc"),
+            sha(b"abd"),
+            Fingerprint::Cksum(1_219_131_554, 3),
+        );
+        let judged = |before: Option<&Fingerprint>, after: Option<&Fingerprint>, stable| {
+            judge(before, after, &seen, stable)
+        };
+        assert_eq!(
+            judged(Some(&good), Some(&good), true),
+            Ok(Integrity::Sha256)
+        );
+        assert_eq!(judged(Some(&weak), Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(Some(&good), Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(None, Some(&good), true), Ok(Integrity::Sha256After));
+        assert_eq!(judged(None, Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(None, None, true), Ok(Integrity::SizeMtime));
+        assert_eq!(judged(Some(&good), None, true), Ok(Integrity::SizeMtime));
+        let (corrupted, changed) = (ErrorKind::Corrupted, ErrorKind::ChangedDuringTransfer);
+        assert_eq!(judged(Some(&bad), Some(&bad), true), Err(corrupted));
+        assert_eq!(judged(Some(&good), Some(&bad), true), Err(changed));
+        assert_eq!(judged(Some(&bad), Some(&good), true), Err(changed));
+        assert_eq!(judged(None, Some(&bad), true), Err(corrupted));
+        assert_eq!(judged(None, Some(&bad), false), Err(changed));
+        assert_eq!(judged(None, None, false), Err(changed));
+        assert_eq!(judged(Some(&bad), None, true), Err(corrupted));
+    }
+}

@@ -1,0 +1,335 @@
+//! Writing a file into a sandbox (sandbox-transfer 1.5, messaging-reliability 7.3).
+
+mod claim;
+mod publish;
+mod verify;
+
+use std::future::Future;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::engine::Engine;
+use super::get::{cancelled, interrupted, milliseconds};
+use super::options::PutOptions;
+use super::peer::{Progress, Source};
+use super::place::temp;
+use super::schedule::{Schedule, Trouble};
+use super::{Failed, Put};
+use crate::backend::{Follow, Write};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{FileKind, Integrity};
+use crate::path::SandboxPath;
+use crate::policy::Way;
+use crate::receipt::Receipt;
+
+/// Earlier workers on the same operation whose temp files are looked for.
+const PREDECESSORS: u64 = 4;
+/// Files of fewer bytes are written without asking for room first.
+const SMALL: u64 = 8 << 20;
+
+impl Engine {
+    /// Puts a file into a directory of the sandbox, with proof: written under a temp name, its digest computed inside,
+    /// then renamed. The very same file there already is success without a copy, so that the same request twice leaves
+    /// one file. Where nothing can rename, it is written under its name and the receipt says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure. What was written is removed, also after cancelling; what could not
+    /// be is named in [`Failed::left`]. Dropping the future removes nothing.
+    pub async fn put(
+        &self,
+        directory: &SandboxPath,
+        name: &[u8],
+        source: &dyn Source,
+        options: &PutOptions<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let started = Instant::now();
+        let mut putting = Putting {
+            engine: self,
+            name,
+            source,
+            options,
+            progress,
+            receipt: Receipt::default(),
+            schedule: Schedule::new(self, Way::In),
+            ours: Vec::new(),
+            resume: None,
+            number: 1,
+        };
+        let outcome = {
+            let run = Box::pin(putting.run(directory));
+            cancel.run_until_cancelled(run).await
+        };
+        let left = putting.clean().await;
+        let mut receipt = putting.receipt;
+        receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok(placed)) => return Ok(placed.into_put(source, left, receipt)),
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        Err(Failed {
+            error,
+            cancelled,
+            left,
+            receipt,
+        })
+    }
+}
+
+/// A file in its place.
+struct Placed {
+    path: SandboxPath,
+    renamed: bool,
+    existed: bool,
+    integrity: Integrity,
+    atomic: Option<bool>,
+}
+
+impl Placed {
+    fn into_put(self, source: &dyn Source, left: Vec<SandboxPath>, mut receipt: Receipt) -> Put {
+        let (size, sha256) = (source.size(), source.sha256());
+        receipt.bytes = size;
+        receipt.sha256 = Some(sha256);
+        receipt.integrity = Some(self.integrity);
+        receipt.atomic = self.atomic;
+        Put {
+            path: self.path,
+            size,
+            sha256,
+            renamed: self.renamed,
+            existed: self.existed,
+            left,
+            receipt,
+        }
+    }
+}
+
+/// One put.
+struct Putting<'a> {
+    engine: &'a Engine,
+    name: &'a [u8],
+    source: &'a dyn Source,
+    options: &'a PutOptions<'a>,
+    progress: &'a dyn Progress,
+    receipt: Receipt,
+    schedule: Schedule<'a>,
+    /// Files that may exist and are to be removed.
+    ours: Vec<SandboxPath>,
+    /// A temp file that an interrupted write left behind and the next one may continue.
+    resume: Option<SandboxPath>,
+    /// The candidate name that is tried: 1 is the name itself.
+    number: u32,
+}
+
+impl Putting<'_> {
+    async fn run(&mut self, directory: &SandboxPath) -> Result<Placed, Error> {
+        let policy = self.options.policy;
+        policy.check(&directory.join(self.name)?, Way::In)?;
+        let _turn = self.engine.turn().await?;
+        let directory = self.prepared(directory).await?;
+        policy.check(&directory.join(self.name)?, Way::In)?;
+        self.forget_predecessors(&directory).await?;
+        loop {
+            match self.attempt(&directory).await {
+                Ok(placed) => return Ok(placed),
+                Err(trouble) => self.schedule.after(trouble, &mut self.receipt).await?,
+            }
+        }
+    }
+
+    async fn prepared(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
+        let (engine, policy) = (self.engine, self.options.policy);
+        let asked = self.patiently(|| engine.directory(policy, directory)).await;
+        asked.map_err(|trouble| trouble.error)
+    }
+
+    async fn attempt(&mut self, directory: &SandboxPath) -> Result<Placed, Trouble> {
+        if let Some(placed) = self.find_name(directory).await? {
+            return Ok(placed);
+        }
+        self.check_room(directory).await?;
+        let target = self.candidate(directory)?;
+        if self.renames(&target, directory).await? {
+            let written = self.write_temp(directory, &target).await?;
+            let integrity = self.verify(&written).await?;
+            self.publish(directory, &written, integrity).await
+        } else {
+            self.write_directly(&target).await
+        }
+    }
+
+    /// Fails early where it is known that there is no room or no life left.
+    async fn check_room(&self, directory: &SandboxPath) -> Result<(), Error> {
+        let size = self.source.size();
+        if size < SMALL || self.receipt.attempts > 0 {
+            return Ok(());
+        }
+        let engine = self.engine;
+        engine.reserve_life(size).await?;
+        let probe = engine.answer(engine.sandbox.probe()).await?;
+        let here = directory.is_beneath(&probe.working_directory);
+        match probe.free.filter(|free| here && *free < size) {
+            Some(_) => Err(Error::new(ErrorKind::NoSpace, "too little is free")),
+            None => Ok(()),
+        }
+    }
+
+    fn temp(&self, directory: &SandboxPath, attempt: u32) -> Result<SandboxPath, Error> {
+        let PutOptions {
+            operation, epoch, ..
+        } = self.options;
+        temp(directory, self.name, operation, *epoch, attempt)
+    }
+
+    /// Writes under a temp name, or goes on with what an interrupted write left.
+    async fn write_temp(
+        &mut self,
+        directory: &SandboxPath,
+        target: &SandboxPath,
+    ) -> Result<SandboxPath, Trouble> {
+        let transport = self.schedule.choose(target, &mut self.receipt)?;
+        self.receipt.transport = Some(transport);
+        let resumed = self.resume.take();
+        let (path, offset) = match resumed {
+            Some(path) if self.engine.sandbox.resumes(transport) => {
+                let offset = self.length(&path).await?;
+                (path, offset)
+            }
+            _ => (self.temp(directory, self.receipt.attempts + 1)?, 0),
+        };
+        if offset > 0 {
+            self.receipt.resumed = true;
+            self.schedule.continued(offset);
+        }
+        match self.write(&path, offset).await {
+            Err(trouble) if trouble.error.kind() == ErrorKind::Exists => {
+                // Left by ourselves, before a crash.
+                self.discard(&path).await?;
+                let error = Error::new(ErrorKind::Unavailable, "a temp file was there already");
+                Err(Trouble::transport(error.caused_by(trouble.error)))
+            }
+            written => written.map(|()| path),
+        }
+    }
+
+    /// Bytes of our own temp file that are there; what cannot be continued is removed.
+    async fn length(&self, path: &SandboxPath) -> Result<u64, Trouble> {
+        let engine = self.engine;
+        let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
+        match there {
+            Ok(there) if there.kind == FileKind::File && there.size <= self.source.size() => {
+                if there.size == 0 {
+                    self.discard(path).await?;
+                }
+                Ok(there.size)
+            }
+            Ok(_) => {
+                self.discard(path).await?;
+                Ok(0)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a file of our own from `offset` to its end.
+    async fn write(&mut self, path: &SandboxPath, offset: u64) -> Result<(), Trouble> {
+        let Some(transport) = self.receipt.transport else {
+            return Ok(());
+        };
+        self.receipt.attempts += 1;
+        self.progress
+            .began(self.receipt.attempts, transport, offset);
+        if !self.ours.contains(path) {
+            self.ours.push(path.clone());
+        }
+        let size = self.source.size();
+        if offset > 0 && offset == size {
+            return Ok(());
+        }
+        let write = Write {
+            transport,
+            path,
+            size,
+            offset,
+            mode: self.options.mode & 0o777,
+        };
+        let sent = Box::pin(self.engine.send(write, self.source, self.progress)).await;
+        let Err(trouble) = sent else {
+            return Ok(());
+        };
+        if trouble.error.kind() == ErrorKind::Exists {
+            // Nothing of ours came to be.
+            self.ours.retain(|ours| ours != path);
+        } else if interrupted(trouble.error.kind()) && self.engine.sandbox.resumes(transport) {
+            self.resume = Some(path.clone());
+        } else {
+            self.try_discard(path).await;
+        }
+        Err(trouble)
+    }
+
+    /// Removes what earlier workers on this operation may have left.
+    async fn forget_predecessors(&mut self, directory: &SandboxPath) -> Result<(), Error> {
+        let PutOptions {
+            operation, epoch, ..
+        } = *self.options;
+        for earlier in epoch.saturating_sub(PREDECESSORS).max(1)..epoch {
+            let path = temp(directory, self.name, operation, earlier, 1)?;
+            self.ours.push(path.clone());
+            self.try_discard(&path).await;
+        }
+        Ok(())
+    }
+
+    /// Removes a file of our own; it need not exist.
+    async fn discard(&self, path: &SandboxPath) -> Result<(), Error> {
+        let engine = self.engine;
+        match engine.answer(engine.sandbox.remove(path, false)).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, with another chance at the end.
+    async fn try_discard(&mut self, path: &SandboxPath) {
+        if self.discard(path).await.is_ok() {
+            self.ours.retain(|ours| ours != path);
+        }
+    }
+
+    /// Removes all that is ours and not in its place, and names what stays. With the sandbox its files are gone.
+    async fn clean(&mut self) -> Vec<SandboxPath> {
+        let mut left = Vec::new();
+        for path in std::mem::take(&mut self.ours) {
+            match self.discard(&path).await {
+                Err(error) if error.kind() != ErrorKind::SandboxGone => {
+                    tracing::warn!(%path, %error, "a temp file is left behind");
+                    left.push(path);
+                }
+                _ => {}
+            }
+        }
+        left
+    }
+
+    /// Asks the sandbox until it answers or the schedule says stop.
+    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let after = self.schedule.after(error.into(), &mut self.receipt).await;
+                    after.map_err(Trouble::host)?;
+                }
+            }
+        }
+    }
+}

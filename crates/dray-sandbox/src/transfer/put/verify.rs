@@ -1,0 +1,127 @@
+//! Whether what lies in the sandbox is what the source holds.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use tokio::time::Instant;
+
+use super::Putting;
+use crate::backend::{Follow, Read};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{FileKind, Fingerprint, Integrity, Metadata};
+use crate::path::SandboxPath;
+use crate::policy::Way;
+use crate::transfer::copy::{Limits, Seen, copy};
+use crate::transfer::engine::Engine;
+use crate::transfer::peer::Sink;
+use crate::transfer::schedule::Trouble;
+
+impl Putting<'_> {
+    /// Compares what lies in the sandbox with what we were to write.
+    pub(super) async fn verify(&mut self, path: &SandboxPath) -> Result<Integrity, Trouble> {
+        if let Some(integrity) = self.matches(path, None).await? {
+            return Ok(integrity);
+        }
+        let size = self.source.size();
+        self.try_discard(path).await;
+        let seen = self.reread_source().await?;
+        if seen.bytes != size || seen.sha256() != self.source.sha256() {
+            let error = "the source is not what it says it is";
+            return Err(Trouble::host(Error::new(ErrorKind::Corrupted, error)));
+        }
+        let error = Error::new(
+            ErrorKind::Corrupted,
+            "what was written is not what was sent",
+        );
+        Err(Trouble::transport(error))
+    }
+
+    /// Whether a file holds what the source does, and how sure that is.
+    pub(super) async fn matches(
+        &mut self,
+        path: &SandboxPath,
+        there: Option<&Metadata>,
+    ) -> Result<Option<Integrity>, Trouble> {
+        let (engine, size) = (self.engine, self.source.size());
+        let ours = self.source.sha256();
+        match self.patiently(|| engine.print(path, size)).await? {
+            Some(Fingerprint::Sha256(sha256, of)) => {
+                Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))
+            }
+            Some(weak @ Fingerprint::Cksum(..)) => {
+                let seen = self.reread_source().await?;
+                Ok(seen.agrees(&weak).then_some(Integrity::Weak))
+            }
+            None => {
+                let there = if let Some(there) = there {
+                    there.clone()
+                } else {
+                    let stat = || engine.answer(engine.sandbox.stat(path, Follow::No));
+                    self.patiently(stat).await?
+                };
+                if there.kind != FileKind::File || there.size != size {
+                    return Ok(None);
+                }
+                let seen = self.read_back(&there).await?;
+                Ok((seen.sha256() == ours).then_some(Integrity::Sha256After))
+            }
+        }
+    }
+
+    /// Reads the source once more, which only doubt calls for.
+    pub(super) async fn reread_source(&self) -> Result<Seen, Trouble> {
+        let mut body = self.source.open(0).await.map_err(Trouble::host)?;
+        let mut seen = Seen::new(self.source.size());
+        while let Some(piece) = body.next().await {
+            seen.update(&piece.map_err(Trouble::host)?);
+        }
+        Ok(seen)
+    }
+
+    /// Reads a file of the sandbox, where nothing in there can compute a digest.
+    pub(super) async fn read_back(&self, there: &Metadata) -> Result<Seen, Trouble> {
+        let engine = self.engine;
+        let chosen = engine.choose(Way::Out, &there.path, &mut Vec::new());
+        let Some(transport) = chosen else {
+            let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
+            return Err(Trouble::host(error));
+        };
+        let mut file = there.clone();
+        file.real_path = there.path.clone();
+        let read = Read {
+            transport,
+            file: &file,
+            offset: 0,
+        };
+        let body = engine.answer(engine.sandbox.read(read)).await?;
+        let mut seen = Seen::new(file.size);
+        let limits = Limits {
+            size: file.size,
+            idle: engine.options.idle,
+            deadline: Instant::now() + Engine::total(file.size),
+            spool: None,
+        };
+        copy(body, &mut seen, &mut Nowhere, &limits, &()).await?;
+        Ok(seen)
+    }
+}
+
+/// Takes bytes only to have them counted and digested.
+struct Nowhere;
+
+#[async_trait]
+impl Sink for Nowhere {
+    async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn write(&mut self, _piece: Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn finish(&mut self, _sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn abort(&mut self) {}
+}

@@ -1,0 +1,565 @@
+//! Files into sandboxes.
+
+use futures_util::future::join;
+
+use super::*;
+use crate::fake::{Call, Change, Digests, Fault};
+use crate::metadata::{FileKind, Integrity, Transport};
+
+const LOST: ErrorKind = ErrorKind::Unavailable;
+
+fn world() -> World {
+    World::new(Fake::new())
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_13_a_file_is_written_aside_proved_and_renamed() {
+    let world = world();
+    let content = pattern(5000);
+    let put = world.put("report.csv", content.clone()).await.unwrap();
+    assert_eq!(put.path, path("/work/report.csv"));
+    assert_eq!((put.renamed, put.existed, put.size), (false, false, 5000));
+    assert_eq!(world.fake.content("/work/report.csv").unwrap(), content);
+    assert_eq!(world.fake.mode("/work/report.csv"), Some(0o644));
+    assert_eq!(world.work(), ["report.csv"]);
+    let receipt = put.receipt;
+    assert_eq!(receipt.integrity, Some(Integrity::Sha256After));
+    assert_eq!(
+        (receipt.atomic, receipt.attempts, receipt.bytes),
+        (Some(true), 1, 5000)
+    );
+    world.put("empty", "").await.unwrap();
+    assert_eq!(world.fake.content("/work/empty").unwrap(), "");
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn the_same_request_again_finds_the_file_in_place() {
+    for collision in [Collision::Rename, Collision::Fail, Collision::Overwrite] {
+        let mut world = world();
+        world.collision = collision;
+        world.put("a.csv", "abc").await.unwrap();
+        let again = world.put("a.csv", "abc").await.unwrap();
+        assert!(again.existed && !again.renamed, "{collision:?}");
+        assert_eq!((again.receipt.attempts, again.receipt.atomic), (0, None));
+        assert_eq!(
+            (world.work(), world.fake.count(Call::Write)),
+            (vec!["a.csv".to_owned()], 1)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn the_collision_rule_decides_about_another_file() {
+    let mut world = world();
+    world.put("a.csv", "one").await.unwrap();
+    let second = world.put("a.csv", "two").await.unwrap();
+    assert_eq!((second.path, second.renamed), (path("/work/a_2.csv"), true));
+    assert_eq!(
+        world.put("a.csv", "three").await.unwrap().path,
+        path("/work/a_3.csv")
+    );
+    // A repeated request finds its own, whatever number it got.
+    let again = world.put("a.csv", "two").await.unwrap();
+    assert_eq!((again.path, again.existed), (path("/work/a_2.csv"), true));
+    world.collision = Collision::Fail;
+    let failed = world.put("a.csv", "four").await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::Exists);
+    world.collision = Collision::Overwrite;
+    assert!(!world.put("a.csv", "five").await.unwrap().renamed);
+    assert_eq!(world.fake.content("/work/a.csv").unwrap(), "five");
+    assert_eq!(world.work(), ["a.csv", "a_2.csv", "a_3.csv"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_directory_or_a_link_of_that_name_is_another_file() {
+    let mut world = world();
+    world.fake.directory("/work/a");
+    world.fake.link("/work/b", "/home/agent/x");
+    assert_eq!(world.put("a", "1").await.unwrap().path, path("/work/a_2"));
+    assert_eq!(world.put("b", "1").await.unwrap().path, path("/work/b_2"));
+    world.collision = Collision::Overwrite;
+    let failed = world.put("a", "2").await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::IsDirectory);
+    world.put("b", "2").await.unwrap();
+    assert_eq!(
+        world.fake.content("/work/b").unwrap(),
+        "2",
+        "the link itself is replaced"
+    );
+    assert_eq!(world.fake.content("/home/agent/x"), None);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_name_that_is_taken_in_between_is_left_to_its_owner() {
+    let world = world();
+    world.put("first", "x").await.unwrap();
+    let taken = |content: &'static str| {
+        Fault::Before(Change::Replace(Bytes::from_static(content.as_bytes())))
+    };
+    world.fake.script(Call::Rename, [taken("other")]);
+    let put = world.put("a.csv", "ours").await.unwrap();
+    assert_eq!(put.path, path("/work/a_2.csv"));
+    assert_eq!(world.fake.content("/work/a.csv").unwrap(), "other");
+    world.fake.script(Call::Rename, [taken("same")]);
+    let put = world.put("b.csv", "same").await.unwrap();
+    assert_eq!((put.path, put.existed), (path("/work/b.csv"), true));
+    assert_eq!(world.work(), ["a.csv", "a_2.csv", "b.csv", "first"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn two_uploads_of_one_name_at_once_both_arrive() {
+    let world = world();
+    let (one, two) = (pattern(3000), pattern(4000));
+    let (first, second) = join(world.put("a.csv", one.clone()), async {
+        let options = PutOptions {
+            policy: &world.policy,
+            collision: Collision::Rename,
+            mode: 0o644,
+            operation: "op2",
+            epoch: 1,
+        };
+        let (source, cancel) = (BytesSource::new(two.clone()), CancellationToken::new());
+        world
+            .engine
+            .put(&path("/work"), b"a.csv", &source, &options, &(), &cancel)
+            .await
+    })
+    .await;
+    let mut places = [(first.unwrap().path, one), (second.unwrap().path, two)];
+    for (place, content) in &places {
+        assert_eq!(
+            world.fake.content(place.to_text().unwrap()).unwrap(),
+            *content
+        );
+    }
+    places.sort();
+    assert_eq!(world.work(), ["a.csv", "a_2.csv"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_damage_on_the_way_in_is_noticed() {
+    let world = world();
+    world.fake.script(Call::Write, [Fault::Flip(4000)]);
+    let put = world.put("a", pattern(5000)).await.unwrap();
+    assert_eq!(put.receipt.attempts, 2);
+    world
+        .fake
+        .script(Call::Write, [Fault::Flip(1), Fault::Flip(2)]);
+    let failed = world.put("b", pattern(5000)).await.unwrap_err();
+    assert_eq!(
+        (failed.error.kind(), failed.receipt.attempts),
+        (ErrorKind::Corrupted, 2)
+    );
+    assert_eq!(world.work(), ["a"]);
+    world
+        .fake
+        .transports(&[Transport::Archive, Transport::ExecRaw]);
+    world
+        .fake
+        .script(Call::Write, [Fault::Fail(ErrorKind::ToolMissing)]);
+    let put = world.put("b", pattern(5000)).await.unwrap();
+    assert_eq!(put.receipt.transport, Some(Transport::ExecRaw));
+    assert_eq!(put.receipt.skipped.len(), 1);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_broken_write_begins_anew_or_goes_on() {
+    let world = world();
+    world
+        .fake
+        .script(Call::Write, [Fault::Break(3000, LOST), Fault::Stall(100)]);
+    let put = world.put("a", pattern(5000)).await.unwrap();
+    assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, false));
+    world.fake.resuming(Transport::Files);
+    let content: Vec<u8> = pattern(200_000);
+    world
+        .fake
+        .script(Call::Write, [Fault::Break(70_000, LOST), Fault::Lost(LOST)]);
+    let put = world.put("b", content.clone()).await.unwrap();
+    assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, true));
+    assert_eq!(world.fake.content("/work/b").unwrap(), content);
+    assert_eq!(
+        world.fake.count(Call::Write),
+        3 + 2,
+        "nothing is left to write the third time"
+    );
+    assert_eq!(world.work(), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_13_nothing_is_left_of_what_fails() {
+    let world = world();
+    world.fake.capacity(3000);
+    let failed = world.put("a", pattern(5000)).await.unwrap_err();
+    assert_eq!(
+        (failed.error.kind(), failed.receipt.attempts),
+        (ErrorKind::NoSpace, 1)
+    );
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnly] {
+        world.fake.script(Call::Write, [Fault::Break(10, kind)]);
+        assert_eq!(
+            world
+                .put("a", pattern(2000))
+                .await
+                .unwrap_err()
+                .error
+                .kind(),
+            kind
+        );
+    }
+    assert_eq!(world.work(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn what_cannot_be_removed_is_named() {
+    let world = world();
+    let stays = vec![Fault::Fail(ErrorKind::PermissionDenied); 2];
+    world
+        .fake
+        .script(Call::Write, [Fault::Break(10, ErrorKind::NoSpace)]);
+    world.fake.script(Call::Remove, stays);
+    let failed = world.put("a", pattern(2000)).await.unwrap_err();
+    assert_eq!(failed.left, [path("/work/.a.op1.1.part")]);
+    assert!(failed.to_string().contains(".a.op1.1.part is left behind"));
+    assert_eq!(world.work(), [".a.op1.1.part"]);
+    // The next run of the same operation finds and removes it.
+    world.put("a", pattern(2000)).await.unwrap();
+    assert_eq!(world.work(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_successor_removes_what_its_predecessor_left() {
+    let mut world = world();
+    world.fake.file("/work/.a.op1.2.part", "half");
+    world.fake.file("/work/.a.op9.2.part", "somebody else's");
+    world.epoch = 3;
+    world.put("a", "whole").await.unwrap();
+    assert_eq!(world.work(), [".a.op9.2.part", "a"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn without_renaming_the_file_is_written_in_place_and_the_receipt_says_so() {
+    for kind in [ErrorKind::ToolMissing, ErrorKind::SandboxStopped] {
+        let world = world();
+        world.fake.script(Call::Rename, vec![Fault::Fail(kind); 9]);
+        let put = world.put("a.csv", "one").await.unwrap();
+        assert_eq!(put.receipt.atomic, Some(false));
+        assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
+        let second = world.put("a.csv", "two").await.unwrap();
+        assert_eq!(second.path, path("/work/a_2.csv"));
+        assert_eq!(world.put("a.csv", "two").await.unwrap().path, second.path);
+        assert_eq!(world.work(), ["a.csv", "a_2.csv"]);
+        assert_eq!(
+            world.fake.count(Call::Write),
+            2,
+            "no temp file is ever written"
+        );
+        assert_eq!(world.fake.count(Call::Remove), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn renaming_that_stops_working_is_done_without() {
+    let mut world = world();
+    world.put("first", "x").await.unwrap();
+    world.fake.renames(false);
+    let put = world.put("a", "one").await.unwrap();
+    assert_eq!(put.receipt.atomic, Some(false));
+    world.collision = Collision::Overwrite;
+    let put = world.put("a", "two").await.unwrap();
+    assert_eq!(
+        (put.receipt.atomic, put.path),
+        (Some(false), path("/work/a"))
+    );
+    assert_eq!(world.fake.content("/work/a").unwrap(), "two");
+    assert_eq!(world.work(), ["a", "first"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_name_taken_by_another_is_never_removed_for_us() {
+    let world = world();
+    world.fake.renames(false);
+    let taken = Fault::Before(Change::Replace(Bytes::from_static(b"other")));
+    world.fake.script(Call::Write, [taken]);
+    let put = world.put("a", "ours").await.unwrap();
+    assert_eq!(put.path, path("/work/a_2"));
+    assert_eq!(world.fake.content("/work/a").unwrap(), "other");
+    assert_eq!(world.work(), ["a", "a_2"]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_rename_whose_answer_is_lost_happened_once() {
+    for collision in [Collision::Rename, Collision::Fail, Collision::Overwrite] {
+        let mut world = world();
+        world.collision = collision;
+        world
+            .fake
+            .script(Call::Rename, [Fault::None, Fault::Lost(LOST)]);
+        let put = world.put("a", "one").await.unwrap();
+        assert_eq!(
+            (put.path, put.receipt.atomic),
+            (path("/work/a"), Some(true))
+        );
+        world.fake.script(Call::Rename, [Fault::Fail(LOST)]);
+        world.put("b", "two").await.unwrap();
+        assert_eq!(world.work(), ["a", "b"]);
+        assert_eq!(world.fake.count(Call::Write), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn without_digests_the_file_is_read_back() {
+    let world = world();
+    world.fake.digests(Digests::Missing);
+    let put = world.put("a", pattern(5000)).await.unwrap();
+    assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
+    assert!(world.put("a", pattern(5000)).await.unwrap().existed);
+    world.fake.script(Call::Write, [Fault::Flip(3)]);
+    assert_eq!(
+        world
+            .put("b", pattern(5000))
+            .await
+            .unwrap()
+            .receipt
+            .attempts,
+        2
+    );
+    world.fake.digests(Digests::Cksum);
+    world.fake.script(Call::Write, [Fault::Flip(3)]);
+    let put = world.put("c", pattern(5000)).await.unwrap();
+    assert_eq!(
+        (put.receipt.integrity, put.receipt.attempts),
+        (Some(Integrity::Weak), 2)
+    );
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn cancelling_stops_the_write_and_removes_it() {
+    let world = world();
+    world.fake.script(Call::Write, [Fault::Stall(1024)]);
+    let (cancel, source) = (CancellationToken::new(), BytesSource::new(pattern(5000)));
+    let stop = async {
+        until(|| world.fake.count(Call::Write) == 1 && !world.work().is_empty()).await;
+        cancel.cancel();
+    };
+    let (put, ()) = join(world.put_until("/work", b"a", &source, &cancel), stop).await;
+    let failed = put.unwrap_err();
+    assert!(failed.cancelled && failed.left.is_empty());
+    assert_eq!(failed.to_string(), "cancelled");
+    assert_eq!(world.work(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_missing_directory_is_made_where_policy_lets_it() {
+    let world = world();
+    world.fake.link("/work/out", "/home/agent");
+    world.fake.file("/work/file", "x");
+    let source = BytesSource::new("abc");
+    let put = world
+        .put_from("/work/up/loads", b"a", &source)
+        .await
+        .unwrap();
+    assert_eq!(put.path, path("/work/up/loads/a"));
+    for (directory, expected) in [
+        ("/work/out", ErrorKind::OutsideRoot),
+        ("/work/out/new", ErrorKind::OutsideRoot),
+        ("/work/../tmp", ErrorKind::OutsideRoot),
+        ("/work/.ssh", ErrorKind::DeniedPath),
+        ("/work/file", ErrorKind::NotDirectory),
+        ("/work/file/x", ErrorKind::NotDirectory),
+    ] {
+        let failed = world.put_from(directory, b"a", &source).await.unwrap_err();
+        assert_eq!(failed.error.kind(), expected, "{directory}");
+    }
+    assert_eq!(world.fake.count(Call::MakeDirectory), 1);
+    assert!(
+        world
+            .fake
+            .paths()
+            .iter()
+            .all(|path| !path.starts_with("/home/agent/"))
+    );
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn names_are_bytes_and_some_are_none() {
+    let world = world();
+    let source = BytesSource::new("abc");
+    for name in [
+        &b"\xff.bin"[..],
+        b"a\nb",
+        b"-rf *",
+        "é".repeat(127).as_bytes(),
+    ] {
+        let put = world.put_from("/work", name, &source).await.unwrap();
+        assert_eq!(put.path.name(), name);
+    }
+    let mut taken = [b'n'; 255];
+    world.put_from("/work", &taken, &source).await.unwrap();
+    let second = world
+        .put_from("/work", &taken, &BytesSource::new("abd"))
+        .await
+        .unwrap();
+    assert_eq!(second.path.name().len(), 255);
+    taken[0] = b'/';
+    for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 256], &taken] {
+        let failed = world.put_from("/work", name, &source).await.unwrap_err();
+        assert_eq!(
+            failed.error.kind(),
+            ErrorKind::InvalidName,
+            "{}",
+            name.escape_ascii()
+        );
+    }
+}
+
+/// A source that is not what it says.
+struct Liar {
+    size: u64,
+    sha256: Sha256Digest,
+    content: Vec<Result<Bytes, ErrorKind>>,
+}
+
+#[async_trait]
+impl Source for Liar {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sha256(&self) -> Sha256Digest {
+        self.sha256
+    }
+
+    async fn open(&self, _offset: u64) -> Result<crate::Body, Error> {
+        let pieces = self.content.clone().into_iter();
+        let pieces = pieces.map(|piece| piece.map_err(|kind| Error::new(kind, "the store failed")));
+        Ok(crate::Body::new(futures_util::stream::iter(pieces)))
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
+    let world = world();
+    let abc = Bytes::from_static(b"abc");
+    for (size, sha256, content, expected) in [
+        (3, "abd", vec![Ok(abc.clone())], ErrorKind::Corrupted),
+        (4, "abc", vec![Ok(abc.clone())], ErrorKind::Truncated),
+        (2, "ab", vec![Ok(abc.clone())], ErrorKind::Corrupted),
+        (
+            4,
+            "abcd",
+            vec![Ok(abc), Err(ErrorKind::Unavailable)],
+            ErrorKind::Unavailable,
+        ),
+    ] {
+        let writes = world.fake.count(Call::Write);
+        let source = Liar {
+            size,
+            sha256: Sha256Digest::of(sha256.as_bytes()),
+            content,
+        };
+        let failed = world.put_from("/work", b"a", &source).await.unwrap_err();
+        assert_eq!(failed.error.kind(), expected);
+        assert_eq!(failed.receipt.skipped, []);
+        assert_eq!(world.fake.count(Call::Write), writes + 1, "tried again");
+        assert_eq!(world.work(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_dying_sandbox_leaves_nothing_to_report() {
+    let world = world();
+    world
+        .fake
+        .script(Call::Fingerprint, [Fault::Before(Change::Die)]);
+    let failed = world.put("a", "abc").await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::SandboxGone);
+    assert!(failed.left.is_empty());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn too_little_room_is_known_before_anything_is_written() {
+    let world = world();
+    world.fake.capacity(1 << 20);
+    let failed = world.put("a", vec![0; 9 << 20]).await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::NoSpace);
+    assert_eq!(world.fake.count(Call::Write), 0);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn control_calls_are_tried_again_and_final_ones_are_not() {
+    let world = world();
+    world.fake.script(Call::Stat, vec![Fault::Fail(LOST); 2]);
+    world.fake.script(Call::Fingerprint, [Fault::Fail(LOST)]);
+    let put = world.put("a", "abc").await.unwrap();
+    assert_eq!(put.receipt.attempts, 1);
+    world
+        .fake
+        .script(Call::Stat, [Fault::Fail(ErrorKind::PermissionDenied)]);
+    let failed = world.put("b", "abc").await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
+    world.fake.script(Call::Stat, vec![Fault::Fail(LOST); 9]);
+    assert_eq!(world.put("b", "abc").await.unwrap_err().error.kind(), LOST);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn modes_never_carry_set_id() {
+    let world = world();
+    let options = PutOptions {
+        policy: &world.policy,
+        collision: Collision::Rename,
+        mode: 0o6755,
+        operation: "op1",
+        epoch: 1,
+    };
+    let (source, cancel) = (BytesSource::new("abc"), CancellationToken::new());
+    let put = world
+        .engine
+        .put(&path("/work"), b"a", &source, &options, &(), &cancel)
+        .await;
+    put.unwrap();
+    assert_eq!(world.fake.mode("/work/a"), Some(0o755));
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn listing_and_removing_obey_policy() {
+    let world = world();
+    world.fake.file("/work/a", "1");
+    world.fake.file("/work/.env", "KEY=1");
+    world.fake.link("/work/out", "/home/agent");
+    world.fake.file("/home/agent/x", "x");
+    let options = ListOptions {
+        policy: &world.policy,
+        depth: 1,
+        limit: 10,
+    };
+    let listing = world.engine.list(&path("/work"), &options).await.unwrap();
+    let names: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|entry| entry.path.name())
+        .collect();
+    assert_eq!(names, [&b"a"[..], b"out"]);
+    assert_eq!(listing.entries[1].kind, FileKind::Symlink);
+    let list = |directory| {
+        let (engine, directory) = (&world.engine, path(directory));
+        async move { engine.list(&directory, &options).await.unwrap_err().kind() }
+    };
+    assert_eq!(list("/work/out").await, ErrorKind::OutsideRoot);
+    assert_eq!(list("/work/a").await, ErrorKind::NotDirectory);
+    let remove = |file| {
+        let (engine, policy, file) = (&world.engine, &world.policy, path(file));
+        async move {
+            engine
+                .remove(policy, &file, true)
+                .await
+                .map_err(|error| error.kind())
+        }
+    };
+    assert_eq!(remove("/work/out/x").await, Err(ErrorKind::OutsideRoot));
+    assert_eq!(remove("/work").await, Err(ErrorKind::OutsideRoot));
+    assert_eq!(remove("/work/out").await, Ok(()));
+    assert_eq!(remove("/work/a").await, Ok(()));
+    assert_eq!(world.fake.content("/home/agent/x").unwrap(), "x");
+    assert_eq!(world.work(), [".env"]);
+}
