@@ -1,10 +1,36 @@
 //! The universal way: whatever can run a command can move files (sandbox-transfer 11).
+//!
+//! [`ExecFiles`] does everything with files over an [`Exec`], whoever implements that. [`LocalExec`] runs processes on
+//! this host, which is also the way into whatever a command line leads to; [`CommandBackend`] makes sandboxes of such
+//! command lines.
 
 mod channel;
+mod command;
+mod decode;
+mod failure;
 mod files;
+mod input;
+mod list;
+mod local;
+mod metadata;
+mod pipes;
+mod probe;
+mod read;
+mod reply;
+mod sandbox;
+mod stream;
+mod tree;
+mod write;
+
+#[cfg(test)]
+mod tests;
 
 pub use channel::{Arguments, Channel, Exec, Exit, Running};
+pub use command::{ChannelConfig, CommandBackend, CommandConfig};
+pub use failure::kind_of_text;
 pub use files::ExecFiles;
+pub use local::{Failure, LocalExec, SEARCH_PATH};
+pub use sandbox::{ExecSandbox, Guard, Guarded};
 
 /// One argument for a POSIX shell: single-quoted, `'` as `'\''`.
 pub fn quote(argument: &[u8]) -> Vec<u8> {

@@ -2,24 +2,32 @@
 
 use std::sync::Arc;
 
+use dray_types::Sha256Digest;
+use tokio::sync::OnceCell;
+
 use super::channel::Exec;
-use crate::backend::{Follow, Read, Write};
+use super::metadata::{Facts, is_pseudo};
+use super::reply::{LONGEST_ANSWER, Reply, one_line};
+use crate::backend::Follow;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
+use crate::metadata::{FileKind, Fingerprint, Metadata, Transport};
 use crate::path::SandboxPath;
 
 /// Files over [`Exec`]. A backend that can run commands delegates to it what it has no better way for; every method
-/// keeps the contract of the method of [`crate::Sandbox`] of the same name.
+/// keeps the contract of the method of [`crate::Sandbox`] of the same name. One of these belongs to one incarnation:
+/// it remembers which programs are there.
 #[derive(Debug)]
 pub struct ExecFiles<E> {
-    exec: Arc<E>,
+    pub(super) exec: Arc<E>,
+    pub(super) tools: Arc<OnceCell<Vec<String>>>,
 }
 
 impl<E> Clone for ExecFiles<E> {
     fn clone(&self) -> Self {
         Self {
             exec: Arc::clone(&self.exec),
+            tools: Arc::clone(&self.tools),
         }
     }
 }
@@ -29,6 +37,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     pub fn new(exec: E) -> Self {
         Self {
             exec: Arc::new(exec),
+            tools: Arc::new(OnceCell::new()),
         }
     }
 
@@ -37,8 +46,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         &self.exec
     }
 
-    /// The transports that the channel allows, best first: [`Transport::ExecRaw`] where bytes pass unchanged,
-    /// [`Transport::ExecBase64`] always.
+    /// The transports that the channel allows, best first: [`Transport::ExecRaw`] where bytes pass unchanged in one
+    /// direction at least (the other direction is then [`ErrorKind::ToolMissing`]), [`Transport::ExecBase64`] always.
     pub fn transports(&self) -> Vec<Transport> {
         let channel = self.exec.channel();
         if channel.binary_output || (channel.input && channel.binary_input) {
@@ -53,68 +62,146 @@ impl<E: Exec + 'static> ExecFiles<E> {
         self.transports().contains(&transport)
     }
 
-    /// See [`crate::Sandbox::probe`]. `transports` are those of [`Self::transports`].
-    pub async fn probe(&self) -> Result<Probe, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
-
-    /// See [`crate::Sandbox::stat`].
-    pub async fn stat(&self, _path: &SandboxPath, _follow: Follow) -> Result<Metadata, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
-
-    /// See [`crate::Sandbox::list`].
-    pub async fn list(
+    pub(super) async fn ask(
         &self,
-        _path: &SandboxPath,
-        _depth: u32,
-        _limit: usize,
-    ) -> Result<Listing, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
+        script: &str,
+        arguments: &[&[u8]],
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let exec = self.exec.as_ref();
+        let reply = Reply::ask(exec, script, arguments, stdin, LONGEST_ANSWER).await?;
+        if reply.cut {
+            return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
+        }
+        Ok(reply)
+    }
+
+    /// See [`crate::Sandbox::stat`]. Regular files of `/proc` and its like are [`FileKind::Other`].
+    pub async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let word: &[u8] = match follow {
+            Follow::Yes => b"yes",
+            Follow::No => b"no",
+        };
+        let script = include_str!("script/stat.sh");
+        let reply = self.ask(script, &[word, path.as_bytes()], None).await?;
+        let spoken = match reply.get("ls") {
+            Some(_) => "ls",
+            None => "stat",
+        };
+        reply.check(spoken)?;
+        let said = reply.text(spoken);
+        let facts = match spoken {
+            "ls" => Facts::of_ls(&said),
+            _ => Facts::of_stat(&said),
+        };
+        let facts = facts
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {said}")))?;
+        described(path, follow, &facts, &reply)
     }
 
     /// See [`crate::Sandbox::fingerprint`].
-    pub async fn fingerprint(&self, _path: &SandboxPath) -> Result<Fingerprint, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
+    pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        let script = include_str!("script/digest.sh");
+        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
+        if reply.get("cksum").is_some() {
+            reply.check("cksum")?;
+            let said = reply.text("cksum");
+            let mut words = said.split_whitespace();
+            let sum = words.next().and_then(|sum| sum.parse().ok());
+            let size = words.next().and_then(|size| size.parse().ok());
+            let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
+            return Ok(Fingerprint::Cksum(sum, size));
+        }
+        reply.check("sha256")?;
+        let said = reply.text("sha256");
+        let digest: Sha256Digest = said
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .map_err(|error| nonsense().caused_by(error))?;
+        let size = reply.number("size").ok_or_else(nonsense)?;
+        Ok(Fingerprint::Sha256(digest, size))
     }
 
-    /// See [`crate::Sandbox::read`]. Takes [`Transport::ExecRaw`] and [`Transport::ExecBase64`].
-    pub async fn read(&self, _read: Read<'_>) -> Result<Body, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
-
-    /// See [`crate::Sandbox::write`]. Takes [`Transport::ExecRaw`] and [`Transport::ExecBase64`].
-    pub async fn write(&self, _write: Write<'_>, _body: Body) -> Result<(), Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
-
-    /// See [`crate::Sandbox::rename`].
+    /// See [`crate::Sandbox::rename`]. Without `replace` a hard link claims the name; where there are none, an empty
+    /// file that is replaced at once, which readers may see: then it is not atomic.
     pub async fn rename(
         &self,
-        _from: &SandboxPath,
-        _to: &SandboxPath,
-        _replace: bool,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
     ) -> Result<bool, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
+        let script = include_str!("script/rename.sh");
+        let arguments = [from.as_bytes(), to.as_bytes(), yes_or_no(replace)];
+        let reply = self.ask(script, &arguments, None).await?;
+        reply.check("text")?;
+        Ok(reply.text("atomic") == "yes")
     }
 
     /// See [`crate::Sandbox::make_directory`].
-    pub async fn make_directory(&self, _path: &SandboxPath) -> Result<(), Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
+    pub async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let script = include_str!("script/directory.sh");
+        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        reply.check("text")
     }
 
     /// See [`crate::Sandbox::remove`].
-    pub async fn remove(&self, _path: &SandboxPath, _recursive: bool) -> Result<(), Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for the root.
+    pub async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        if *path == SandboxPath::root() {
+            return Err(Error::new(
+                ErrorKind::InvalidName,
+                "the root is never removed",
+            ));
+        }
+        let script = include_str!("script/remove.sh");
+        let arguments = [path.as_bytes(), yes_or_no(recursive)];
+        let reply = self.ask(script, &arguments, None).await?;
+        reply.check("text")
     }
+}
 
-    /// See [`crate::Sandbox::read_tree`].
-    pub async fn read_tree(&self, _path: &SandboxPath) -> Result<Body, Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
+fn yes_or_no(yes: bool) -> &'static [u8] {
+    if yes { b"yes" } else { b"no" }
+}
 
-    /// See [`crate::Sandbox::write_tree`].
-    pub async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<(), Error> {
-        Err(Error::new(ErrorKind::ToolMissing, "no script"))
-    }
+fn described(
+    path: &SandboxPath,
+    follow: Follow,
+    facts: &Facts,
+    reply: &Reply,
+) -> Result<Metadata, Error> {
+    let link = follow == Follow::No && facts.kind() == FileKind::Symlink;
+    let real_path = if link {
+        path.clone()
+    } else {
+        if reply.number("resolved") != Some(0) {
+            return Err(Error::new(ErrorKind::ToolMissing, "nothing resolves links"));
+        }
+        SandboxPath::new(reply.line("real").unwrap_or_default())?
+    };
+    let kind = match facts.kind() {
+        FileKind::File if is_pseudo(&reply.text("fs")) => FileKind::Other,
+        kind => kind,
+    };
+    Ok(Metadata {
+        path: path.clone(),
+        real_path,
+        kind,
+        size: facts.size,
+        mode: facts.mode(),
+        uid: facts.uid,
+        gid: facts.gid,
+        mtime_ns: facts.mtime_ns,
+        link_target: link
+            .then(|| reply.get("target").map(|target| one_line(target).to_vec()))
+            .flatten(),
+        links: facts.links,
+        identity: facts.identity,
+    })
 }

@@ -1,0 +1,108 @@
+//! What lies in a directory.
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::metadata::Facts;
+use super::reply::{Reply, one_line};
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{Entry, Listing};
+use crate::path::SandboxPath;
+
+const SCRIPT: &str = include_str!("script/list.sh");
+/// Bytes of output for one entry: an entry with a long path takes more, a usual one a fifth.
+const ENTRY: usize = 600;
+/// Bytes of output for any listing, so that a long path fits also where few entries are wanted.
+const LEAST: usize = 64 << 10;
+/// Most bytes of a listing that are kept at once.
+const MOST: usize = 6 << 20;
+/// Deepest that `find` takes everywhere.
+const DEEPEST: u32 = 10_000;
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`crate::Sandbox::list`].
+    pub async fn list(
+        &self,
+        path: &SandboxPath,
+        depth: u32,
+        limit: usize,
+    ) -> Result<Listing, Error> {
+        let enough = limit.saturating_mul(ENTRY).saturating_add(LEAST).min(MOST);
+        let channel = self.exec.channel();
+        // Where answers are limited the script must cut; text is at least a third longer than what it stands for.
+        let room = match channel.longest_output {
+            Some(longest) => (longest.saturating_sub(2048) * 3 / 10).min(enough),
+            None => 0,
+        };
+        let arguments: [&[u8]; 3] = [
+            path.as_bytes(),
+            &depth.clamp(1, DEEPEST).to_string().into_bytes(),
+            &room.to_string().into_bytes(),
+        ];
+        let exec = self.exec.as_ref();
+        let reply = Reply::ask(exec, SCRIPT, &arguments, None, enough * 2).await?;
+        let whole = reply.get("status").is_some() || reply.get("refused").is_some();
+        if whole {
+            reply.check("text")?;
+        }
+        let mut entries = entries(&reply)?;
+        let mut truncated = !whole;
+        if truncated && !reply.cut {
+            // The script cut in the middle of the last one.
+            entries.pop();
+        }
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        truncated |= entries.len() > limit;
+        entries.truncate(limit);
+        Ok(Listing { entries, truncated })
+    }
+}
+
+fn entries(reply: &Reply) -> Result<Vec<Entry>, Error> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut facts: Option<Facts> = None;
+    let mut link: Option<SandboxPath> = None;
+    for (tag, value) in reply.records() {
+        let value = one_line(value);
+        match tag.as_str() {
+            "e" => {
+                // No word before the path has a slash in it.
+                let slash = value.iter().position(|byte| *byte == b'/');
+                let (said, path) = value.split_at(slash.unwrap_or(value.len()));
+                let said = String::from_utf8_lossy(said);
+                let (Some(facts), Ok(path)) = (Facts::of_entry(&said), SandboxPath::new(path))
+                else {
+                    return Err(Error::new(ErrorKind::Protocol, "not an entry"));
+                };
+                entries.push(entry(path, &facts));
+            }
+            "f" => facts = Facts::of_ls(&String::from_utf8_lossy(value)),
+            "p" => {
+                if let (Some(facts), Ok(path)) = (facts.take(), SandboxPath::new(value)) {
+                    entries.push(entry(path, &facts));
+                }
+            }
+            "l" => link = SandboxPath::new(value).ok(),
+            "t" => {
+                let link = link.take();
+                // A batch names its links after all of its entries.
+                let named = |entry: &&mut Entry| Some(&entry.path) == link.as_ref();
+                if let Some(entry) = entries.iter_mut().rev().find(named) {
+                    entry.link_target = Some(value.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(entries)
+}
+
+fn entry(path: SandboxPath, facts: &Facts) -> Entry {
+    Entry {
+        path,
+        kind: facts.kind(),
+        size: facts.size,
+        mode: facts.mode(),
+        mtime_ns: facts.mtime_ns,
+        link_target: None,
+    }
+}

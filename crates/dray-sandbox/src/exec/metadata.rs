@@ -1,0 +1,213 @@
+//! What `stat` and `ls` say, as metadata.
+
+use crate::metadata::FileKind;
+
+/// File systems whose regular files are made up as they are read (`stat -f -c %t`): proc, sysfs, cgroups, debugfs,
+/// tracefs, securityfs, configfs, BPF, EFI variables, `binfmt_misc`.
+const PSEUDO: &[u32] = &[
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+    0xcafe_4a11,
+    0xde5e_81e4,
+    0x4249_4e4d,
+];
+
+/// What a tool says of one path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Type and permission bits of `st_mode`.
+    pub(super) st_mode: u32,
+    pub(super) size: u64,
+    pub(super) mtime_ns: Option<i128>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) links: Option<u64>,
+    pub(super) identity: Option<(u64, u64)>,
+}
+
+impl Facts {
+    pub(super) fn kind(&self) -> FileKind {
+        FileKind::from_st_mode(self.st_mode)
+    }
+
+    pub(super) fn mode(&self) -> u32 {
+        self.st_mode & 0o7777
+    }
+
+    /// From `%f %s %Y %u %g %h %d %i %y`.
+    pub(super) fn of_stat(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let st_mode = u32::from_str_radix(words.next()?, 16).ok()?;
+        let size = words.next()?.parse().ok()?;
+        let seconds: i128 = words.next()?.parse().ok()?;
+        Some(Self {
+            st_mode,
+            size,
+            uid: words.next()?.parse().ok(),
+            gid: words.next()?.parse().ok(),
+            links: words.next()?.parse().ok(),
+            identity: words.next()?.parse().ok().zip(words.next()?.parse().ok()),
+            mtime_ns: Some(seconds * 1_000_000_000 + fraction(words)),
+        })
+    }
+
+    /// From `%f %s %Y %y`, as a listing has it.
+    pub(super) fn of_entry(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let st_mode = u32::from_str_radix(words.next()?, 16).ok()?;
+        let size = words.next()?.parse().ok()?;
+        let seconds: i128 = words.next()?.parse().ok()?;
+        Some(Self {
+            st_mode,
+            size,
+            mtime_ns: Some(seconds * 1_000_000_000 + fraction(words)),
+            ..Self::default()
+        })
+    }
+
+    /// From `ls -ldn`, where `stat` takes no format. Times are not told exactly there.
+    pub(super) fn of_ls(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let st_mode = mode_of(words.next()?)?;
+        let links = words.next()?.parse().ok();
+        let uid = words.next()?.parse().ok();
+        let gid = words.next()?.parse().ok();
+        let size = words.next()?;
+        // Devices have two numbers in place of a size.
+        let size = if size.ends_with(',') {
+            0
+        } else {
+            size.parse().ok()?
+        };
+        Some(Self {
+            st_mode,
+            size,
+            uid,
+            gid,
+            links,
+            ..Self::default()
+        })
+    }
+}
+
+/// Nanoseconds from the words of `%y`, such as `2001-09-09 01:46:40.500000000 +0000`.
+fn fraction<'w>(words: impl Iterator<Item = &'w str>) -> i128 {
+    words
+        .filter(|word| word.contains(':'))
+        .find_map(|word| {
+            let digits = word.split_once('.')?.1;
+            let padded: String = digits.chars().chain("000000000".chars()).take(9).collect();
+            padded.parse().ok()
+        })
+        .unwrap_or(0)
+}
+
+/// `st_mode` from its ten letters.
+fn mode_of(letters: &str) -> Option<u32> {
+    let mut letters = letters.chars();
+    let kind = match letters.next()? {
+        '-' => 0o100_000,
+        'd' => 0o040_000,
+        'l' => 0o120_000,
+        'p' => 0o010_000,
+        's' => 0o140_000,
+        'c' => 0o020_000,
+        'b' => 0o060_000,
+        _ => 0,
+    };
+    let mut mode = kind;
+    for shift in [8_u32, 7, 6, 5, 4, 3, 2, 1, 0] {
+        let special = match shift {
+            6 => 0o4000,
+            3 => 0o2000,
+            0 => 0o1000,
+            _ => 0,
+        };
+        mode |= match letters.next()? {
+            '-' => 0,
+            's' | 't' => special | 1 << shift,
+            'S' | 'T' => special,
+            _ => 1 << shift,
+        };
+    }
+    Some(mode)
+}
+
+/// Whether a file system type, as hexadecimal digits, makes up its files.
+pub(super) fn is_pseudo(magic: &str) -> bool {
+    u32::from_str_radix(magic, 16).is_ok_and(|magic| PSEUDO.contains(&magic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_of_gnu_and_of_busybox_is_read() {
+        let gnu = "81a4 10 1000000000 1000 100 2 65024 77 2001-09-09 01:46:40.500000000 +0000";
+        let facts = Facts::of_stat(gnu).unwrap();
+        assert_eq!(facts.kind(), FileKind::File);
+        assert_eq!(
+            (facts.mode(), facts.size, facts.links),
+            (0o644, 10, Some(2))
+        );
+        assert_eq!((facts.uid, facts.gid), (Some(1000), Some(100)));
+        assert_eq!(facts.identity, Some((65024, 77)));
+        assert_eq!(facts.mtime_ns, Some(1_000_000_000_500_000_000));
+        let old = "41ed 0 -5 0 0 1 1 2 1969-12-31 23:59:55";
+        assert_eq!(Facts::of_stat(old).unwrap().mtime_ns, Some(-5_000_000_000));
+        assert_eq!(Facts::of_stat("stat: no such"), None);
+    }
+
+    #[test]
+    fn the_last_resort_is_the_long_listing() {
+        for (line, kind, mode, size) in [
+            (
+                "-rwsr-xr-T 1 0 0 5 Jan 1 1970 /a",
+                FileKind::File,
+                0o5754,
+                5,
+            ),
+            (
+                "drwxrwxrwt 9 0 0 4096 Jan 1 1970 /tmp",
+                FileKind::Directory,
+                0o1777,
+                4096,
+            ),
+            (
+                "crw-rw-rw- 1 0 0 1, 3 Jan 1 1970 /dev/null",
+                FileKind::CharDevice,
+                0o666,
+                0,
+            ),
+            ("prw-r--r-- 1 0 0 0 Jan 1 1970 /p", FileKind::Fifo, 0o644, 0),
+            (
+                "lrwxrwxrwx 1 0 0 1 Jan 1 1970 /l -> a",
+                FileKind::Symlink,
+                0o777,
+                1,
+            ),
+        ] {
+            let facts = Facts::of_ls(line).unwrap();
+            assert_eq!(
+                (facts.kind(), facts.mode(), facts.size),
+                (kind, mode, size),
+                "{line}"
+            );
+            assert_eq!(facts.mtime_ns, None);
+        }
+        assert_eq!(Facts::of_ls("ls: /a: No such file or directory"), None);
+    }
+
+    #[test]
+    fn files_that_are_made_up_are_known() {
+        assert!(is_pseudo("9fa0") && is_pseudo("62656572"));
+        assert!(!is_pseudo("ef53") && !is_pseudo("") && !is_pseudo("?"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Reading a file: in one run where the channel streams, in ranges where its answers are limited
+//! (sandbox-transfer 11.4, R-2, R-8, R-10, R-12).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use sha2::{Digest as _, Sha256};
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::stream::{Event, Stream, Trailer};
+use crate::backend::Read;
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::Transport;
+use crate::path::SandboxPath;
+
+const SCRIPT: &str = include_str!("script/read.sh");
+/// Most output of one range, also where the channel would take more: 4 MiB as base64.
+const LONGEST_RANGE: usize = 6 << 20;
+/// Output that is not content: marks and what shells say on their way.
+const MARKS: usize = 2048;
+
+fn changed(why: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, why)
+}
+
+/// One run of the script.
+struct Run {
+    stream: Stream,
+    /// Bytes of the file from where it began.
+    remaining: u64,
+    got: u64,
+    digest: Option<Sha256>,
+}
+
+/// A file on its way.
+struct Reading<E> {
+    exec: Arc<E>,
+    text: bool,
+    path: SandboxPath,
+    size: u64,
+    identity: Option<(u64, u64)>,
+    position: u64,
+    /// What the first run saw; every later one must see the same.
+    facts: Option<String>,
+    run: Option<Run>,
+}
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`crate::Sandbox::read`]. Takes [`Transport::ExecRaw`] and [`Transport::ExecBase64`].
+    pub async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        let text = is_text(read.transport)?;
+        if !text && !self.exec.channel().binary_output {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the channel does not bring raw bytes",
+            ));
+        }
+        let mut reading = Reading {
+            exec: Arc::clone(&self.exec),
+            text,
+            path: read.file.real_path.clone(),
+            size: read.file.size,
+            identity: read.file.identity,
+            position: read.offset,
+            facts: None,
+            run: None,
+        };
+        reading.run = Some(reading.open().await?);
+        Ok(Body::new(stream::try_unfold(
+            Some(reading),
+            |reading| async {
+                match reading {
+                    Some(reading) => reading.step().await,
+                    None => Ok(None),
+                }
+            },
+        )))
+    }
+}
+
+impl<E: Exec> Reading<E> {
+    async fn open(&mut self) -> Result<Run, Error> {
+        let remaining = self
+            .size
+            .checked_sub(self.position)
+            .ok_or_else(|| changed("it is shorter than where to begin"))?;
+        // One byte more than there may be: whoever grows is noticed.
+        let most = remaining + 1;
+        let longest = self.exec.channel().longest_output;
+        let room = longest.map_or(0, |longest| {
+            longest.saturating_sub(MARKS).clamp(256, LONGEST_RANGE)
+        });
+        let arguments: [&[u8]; 5] = [
+            self.path.as_bytes(),
+            &self.position.to_string().into_bytes(),
+            &most.to_string().into_bytes(),
+            &room.to_string().into_bytes(),
+            if self.text { b"yes" } else { b"no" },
+        ];
+        let stream = Stream::open(self.exec.as_ref(), SCRIPT, self.text, &arguments).await?;
+        if stream.want == 0 || stream.want > most {
+            return Err(Error::new(ErrorKind::Protocol, "another length than asked"));
+        }
+        self.recognise(&stream.facts)?;
+        Ok(Run {
+            stream,
+            remaining,
+            got: 0,
+            digest: longest.map(|_| Sha256::new()),
+        })
+    }
+
+    /// Whether the opened file is the one that was looked at, and the same in every run.
+    fn recognise(&mut self, facts: &str) -> Result<(), Error> {
+        match &self.facts {
+            Some(first) if first != facts => return Err(changed("it changed between two ranges")),
+            Some(_) => return Ok(()),
+            None => self.facts = Some(facts.to_owned()),
+        }
+        if facts == "-" {
+            return Ok(());
+        }
+        let mut words = facts.split(' ');
+        let size = words.next().and_then(|size| size.parse().ok());
+        if size != Some(self.size) {
+            return Err(changed("it has another size than just before"));
+        }
+        let opened = words.next().and_then(|word| {
+            let (device, inode) = word.split_once(':')?;
+            Some((device.parse().ok()?, inode.parse().ok()?))
+        });
+        match (self.identity, opened) {
+            (Some(checked), Some(opened)) if checked != opened => {
+                Err(changed("another file lies there now"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn step(mut self) -> Result<Option<(Bytes, Option<Self>)>, Error> {
+        loop {
+            let mut run = match self.run.take() {
+                Some(run) => run,
+                None => self.open().await?,
+            };
+            match run.stream.next().await? {
+                Event::Bytes(bytes) => {
+                    run.got += bytes.len() as u64;
+                    if run.got > run.stream.want {
+                        return Err(Error::new(ErrorKind::Corrupted, "more than was announced"));
+                    }
+                    if let Some(digest) = &mut run.digest {
+                        digest.update(&bytes);
+                    }
+                    let room = usize::try_from(self.size - self.position).unwrap_or(usize::MAX);
+                    let bytes = bytes.slice(..room.min(bytes.len()));
+                    self.position += bytes.len() as u64;
+                    self.run = Some(run);
+                    if !bytes.is_empty() {
+                        return Ok(Some((bytes, Some(self))));
+                    }
+                }
+                Event::End(trailer) => {
+                    let last = run.stream.want > run.remaining;
+                    close(run, trailer)?;
+                    if last {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a run brought what it must.
+fn close(run: Run, trailer: Trailer) -> Result<(), Error> {
+    if trailer.facts != run.stream.facts {
+        return Err(changed("it changed while it was read"));
+    }
+    if run.got > run.remaining {
+        // It says that nothing changed, and yet it has more bytes than its size.
+        return Err(Error::new(ErrorKind::NotRegular, "it has no true size"));
+    }
+    let expected = run.stream.want.min(run.remaining);
+    if run.got < expected {
+        let short = format!("{} of {expected} bytes arrived", run.got);
+        return Err(match trailer.failure {
+            Some(failure) => failure,
+            None => Error::new(ErrorKind::Truncated, short),
+        });
+    }
+    if let (Some(ours), Some(theirs)) = (run.digest, trailer.digest) {
+        let ours = Sha256Digest::from_bytes(ours.finalize().into()).to_hex();
+        if ours != theirs {
+            return Err(Error::new(ErrorKind::Corrupted, "a range arrived damaged"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a transport carries text; an error for transports that are not ours.
+pub(super) fn is_text(transport: Transport) -> Result<bool, Error> {
+    match transport {
+        Transport::ExecRaw => Ok(false),
+        Transport::ExecBase64 => Ok(true),
+        _ => Err(Error::new(
+            ErrorKind::ToolMissing,
+            "not a transport over commands",
+        )),
+    }
+}

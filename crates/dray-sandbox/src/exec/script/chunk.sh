@@ -1,0 +1,20 @@
+# Appends one piece: path, size of the whole, offset, mode, coding (base64, gzip), bytes of the piece, the piece.
+# A piece that is there already is left alone, so that a repeated one does no harm.
+put() {
+  umask 077
+  rec text
+  if [ ! -f "$1" ] || [ -L "$1" ]; then regular "$1" && refuse not_regular; return 0; fi
+  status=0 length=$(size "$1") after=$(($3 + $6))
+  if [ "$length" = "$3" ]; then
+    if [ "$5" = gzip ]; then printf '%s\n' "$7" | decode | gzip -dc >>"$1"
+    else printf '%s\n' "$7" | decode >>"$1"
+    fi
+    status=$?
+    length=$(size "$1")
+  fi
+  if [ "$status" = 0 ] && [ "$length" != "$after" ]; then refuse corrupted; return 0; fi
+  if [ "$status" = 0 ] && [ "$length" = "$2" ]; then chmod "$4" "$1"; status=$?; fi
+  finish "$status"
+  rec size; printf %s "$length"
+}
+answer put "$@"

@@ -1,0 +1,38 @@
+# Sends a regular file: path, offset, most bytes, most characters of output (0: any), compress (yes, no).
+p=$1 offset=$2 want=$3 room=$4 squeeze=$5 pack=- sum=-
+take() {
+  if [ "$offset" = 0 ]; then head -c "$want"
+  elif dd bs=1 skip="$offset" count=0 >/dev/null 2>&1; then head -c "$want"
+  else tail -c "+$((offset + 1))" | head -c "$want"
+  fi
+}
+facts() {
+  stat -L -c '%s %d:%i %Y %y' /proc/self/fd/3 2>/dev/null || stat -c '%s %d:%i %Y %y' "$p" 2>/dev/null || echo -
+}
+sample() {
+  whole=$want
+  [ "$want" -le 65536 ] || want=65536
+  packed=$(take <"$p" | gzip -c | wc -c)
+  if [ $((packed * 10)) -lt $((want * 9)) ]; then pack=gzip; fi
+  want=$whole
+}
+send() {
+  if [ -e /proc/self/fd/3 ] && [ ! -f /proc/self/fd/3 ]; then refuse not_regular; return 0; fi
+  if [ "$how" != raw ] && [ "$squeeze" = yes ] && [ "$want" -gt 1024 ] && has gzip; then sample; fi
+  mark begin "$how" "$pack" "$want" "$(facts)"
+  status=0
+  if [ "$how" = raw ]; then take <&3; status=$?
+  elif [ "$pack" = gzip ]; then { take <&3 || mark broken >&2; } | gzip -c | encode
+  else { take <&3 || mark broken >&2; } | encode
+  fi
+  if [ "$room" != 0 ] && has sha256sum; then sum=$(take <"$p" | sha256sum); fi
+  mark end "$status" "${sum%% *}" "$(facts)"
+}
+if [ -L "$p" ]; then refuse changed_during_transfer; exit 0; fi
+regular "$p" 2>&1 || exit 0
+pick
+if [ "$room" != 0 ]; then
+  case $how in raw) ;; od) room=$((room * 30 / 100)) ;; *) room=$((room * 72 / 100)) ;; esac
+  [ "$want" -le "$room" ] || want=$room
+fi
+send 3<"$p"

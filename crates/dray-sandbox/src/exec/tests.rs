@@ -1,0 +1,4 @@
+//! Every operation with every shell and over every kind of channel.
+
+mod conformance;
+mod world;

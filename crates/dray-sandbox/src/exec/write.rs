@@ -1,0 +1,223 @@
+//! Writing a new file: over stdin where there is one, otherwise piece by piece as arguments
+//! (sandbox-transfer 11.5, R-3, R-13).
+
+use bytes::{Bytes, BytesMut};
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
+use super::read::is_text;
+use super::reply::{Nonce, Reply, command, weight};
+use crate::backend::Write;
+use crate::body::Body;
+use crate::error::{Again, Error, ErrorKind};
+
+const SCRIPT: &str = include_str!("script/write.sh");
+const CHUNK: &str = include_str!("script/chunk.sh");
+/// Most bytes of one piece as an argument: 60 000 characters of base64, well under the limit for one argument.
+const LONGEST_CHUNK: usize = 45_000;
+/// Times that a piece is sent whose answer got lost.
+const TRIES: u32 = 3;
+
+/// How the bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    None,
+    Raw,
+    Base64,
+    Gzip,
+}
+
+impl Coding {
+    const fn as_bytes(self) -> &'static [u8] {
+        match self {
+            Self::None => b"none",
+            Self::Raw => b"raw",
+            Self::Base64 => b"base64",
+            Self::Gzip => b"gzip",
+        }
+    }
+}
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`crate::Sandbox::write`]. Takes [`crate::Transport::ExecRaw`] and [`crate::Transport::ExecBase64`].
+    pub async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        let text = is_text(write.transport)?;
+        let channel = self.exec.channel();
+        let raw_input = channel.input && channel.binary_input;
+        if !text && !raw_input {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the channel takes no raw bytes",
+            ));
+        }
+        let Some(left) = write.size.checked_sub(write.offset) else {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "more is there than the file has",
+            ));
+        };
+        let body = body.exactly(left);
+        if left == 0 {
+            // Nothing to send, but the body may still be longer than it should.
+            body.read_all(0).await?;
+            let reply = self.put(write, Coding::None, 0, None).await?;
+            return arrived(&reply, write.size);
+        }
+        if !channel.input {
+            return self.write_arguments(write, body).await;
+        }
+        let (input, body) = Input::watch(body);
+        let (coding, length, body) = if text {
+            let (helps, body) = match input.guard(sample(body)).await? {
+                // Without an end of input the length must be known, and that of gzip is not.
+                (true, body) if channel.input_end => (self.has("gzip").await?, body),
+                (_, body) => (false, body),
+            };
+            if helps {
+                (Coding::Gzip, 0, base64_lines(compressed(body)))
+            } else {
+                (Coding::Base64, lines_length(left), base64_lines(body))
+            }
+        } else {
+            (Coding::Raw, left, body)
+        };
+        let length = if channel.input_end { 0 } else { length };
+        let asked = self.put(write, coding, length, Some(body));
+        let reply = input.guard(asked).await?;
+        arrived(&reply, write.size)
+    }
+
+    /// Runs the script that takes stdin; `length` bytes of it, 0 to its end.
+    async fn put(
+        &self,
+        write: Write<'_>,
+        coding: Coding,
+        length: u64,
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let arguments: [&[u8]; 6] = [
+            write.path.as_bytes(),
+            &write.size.to_string().into_bytes(),
+            &write.offset.to_string().into_bytes(),
+            &mode(write.mode),
+            coding.as_bytes(),
+            &length.to_string().into_bytes(),
+        ];
+        self.ask(SCRIPT, &arguments, stdin).await
+    }
+
+    async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
+        let most = self.longest_chunk(&write)?;
+        let squeeze = self.has("gzip").await?;
+        if write.offset == 0 {
+            let nothing = Write { size: 0, ..write };
+            let reply = self.put(nothing, Coding::None, 0, None).await?;
+            reply.check("text")?;
+        }
+        let mut offset = write.offset;
+        let mut waiting = BytesMut::new();
+        while let Some(piece) = body.next().await {
+            waiting.extend_from_slice(&piece?);
+            while waiting.len() >= most {
+                let chunk = waiting.split_to(most).freeze();
+                offset = self.append(&write, offset, chunk, squeeze).await?;
+            }
+        }
+        if !waiting.is_empty() {
+            offset = self
+                .append(&write, offset, waiting.freeze(), squeeze)
+                .await?;
+        }
+        if offset == write.size {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Truncated, "the body was short"))
+        }
+    }
+
+    /// Sends one piece, again when its answer got lost: the script adds it only once.
+    async fn append(
+        &self,
+        write: &Write<'_>,
+        offset: u64,
+        chunk: Bytes,
+        squeeze: bool,
+    ) -> Result<u64, Error> {
+        let packed = (squeeze && shrinks(&chunk)).then(|| gzip(&chunk)).flatten();
+        let (coding, text) = match packed {
+            Some(packed) => (Coding::Gzip, lines(&packed)),
+            None => (Coding::Base64, lines(&chunk)),
+        };
+        let arguments: [&[u8]; 7] = [
+            write.path.as_bytes(),
+            &write.size.to_string().into_bytes(),
+            &offset.to_string().into_bytes(),
+            &mode(write.mode),
+            coding.as_bytes(),
+            &chunk.len().to_string().into_bytes(),
+            text.as_bytes(),
+        ];
+        let after = offset + chunk.len() as u64;
+        for last in (0..TRIES).rev() {
+            match self.ask(CHUNK, &arguments, None).await {
+                Ok(reply) => return arrived(&reply, after).map(|()| after),
+                Err(error) if last > 0 && may_be_lost(&error) => {
+                    tracing::debug!(%error, offset, "the answer to a piece got lost");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "no answer"))
+    }
+
+    /// Bytes of a piece that fit into the arguments of one command.
+    fn longest_chunk(&self, write: &Write<'_>) -> Result<usize, Error> {
+        let channel = self.exec.channel();
+        let numbers = [b'9'; 100];
+        let bare = command(
+            CHUNK,
+            &Nonce::new(),
+            !channel.binary_output,
+            &[write.path.as_bytes(), &numbers],
+        );
+        let room = channel
+            .longest_arguments
+            .saturating_sub(weight(&channel, &bare) + 16);
+        // 57 bytes make a line of 77 characters.
+        let most = (room / 77 * 57).min(LONGEST_CHUNK);
+        if most == 0 {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "arguments of this channel are too short",
+            ));
+        }
+        Ok(most)
+    }
+}
+
+/// Only what says that an answer did not come; a refusal would come again.
+fn may_be_lost(error: &Error) -> bool {
+    error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
+}
+
+fn mode(mode: u32) -> Vec<u8> {
+    format!("{:o}", mode & 0o777).into_bytes()
+}
+
+/// Whether so many bytes lie there now.
+fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
+    reply.check("text")?;
+    match reply.number("size") {
+        Some(found) if found == size => Ok(()),
+        Some(found) if found < size => Err(Error::new(
+            ErrorKind::Truncated,
+            format!("{found} of {size} bytes lie there"),
+        )),
+        Some(_) => Err(Error::new(
+            ErrorKind::Corrupted,
+            "more lies there than was sent",
+        )),
+        None => Err(Error::new(ErrorKind::Protocol, "no size")),
+    }
+}
