@@ -1,1 +1,24 @@
-//! dray-sandbox-transfer.
+//! The sandbox-transfer service: files in and out of sandboxes, with proof, and the only holder of what opens them.
+//!
+//! - [`service`]: calls and work.
+//! - [`sessions`], [`uploads`]: which sandbox and chat belong together, and what users sent.
+//! - [`backends`], [`store`], [`wire`]: open incarnations, the artifact store, the contracts.
+//! - [`config`], [`error`].
+//!
+//! What it does not do: it reaches neither the web nor a chat platform; how files move is the work of
+//! [`dray_sandbox`].
+
+pub mod backends;
+pub mod config;
+pub mod error;
+pub mod service;
+pub mod sessions;
+pub mod store;
+pub mod uploads;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use service::SandboxTransfer;

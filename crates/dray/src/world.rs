@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dray_bus::{Bus, Meta};
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
+use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{Environment, Loaded, Override, Sources};
 use dray_service::host::{Chain, HostError};
 use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
@@ -22,6 +23,7 @@ pub(crate) fn host(sources: Sources) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
         .with::<EgressFetcher>()
+        .with::<SandboxTransfer>()
         .with::<Sweeper>()
 }
 

@@ -1,0 +1,110 @@
+//! The kinds of sandboxes that are set up, and the incarnations that are open.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dray_sandbox::transfer::{Engine, EngineOptions};
+use dray_sandbox::{Address, Backend, ErrorKind, Handle};
+
+use crate::error::Error;
+
+/// Most incarnations that are kept open.
+const OPEN: usize = 256;
+
+/// Every backend by its name.
+#[derive(Debug)]
+pub struct Backends {
+    kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
+    options: EngineOptions,
+    open: Mutex<Open>,
+}
+
+/// Engines, and when each was used last.
+#[derive(Debug, Default)]
+struct Open {
+    engines: HashMap<Handle, (Arc<Engine>, u64)>,
+    uses: u64,
+}
+
+impl Backends {
+    /// These backends.
+    pub fn new(backends: Vec<Arc<dyn Backend>>, options: EngineOptions) -> Self {
+        Self {
+            kinds: backends
+                .into_iter()
+                .map(|backend| (backend.name(), backend))
+                .collect(),
+            options,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.kinds.keys().copied().collect()
+    }
+
+    fn backend(&self, name: &str) -> Result<&Arc<dyn Backend>, Error> {
+        self.kinds
+            .get(name)
+            .ok_or_else(|| Error::NoBackend(name.to_owned()))
+    }
+
+    /// The incarnation that an address means now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBackend`] and what the backend says.
+    pub async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        Ok(self.backend(&address.backend)?.resolve(address).await?)
+    }
+
+    /// The engine of exactly this incarnation, opened when it is not yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBackend`] and what the backend says.
+    pub async fn engine(&self, handle: &Handle) -> Result<Arc<Engine>, Error> {
+        {
+            let mut open = self.lock();
+            open.uses += 1;
+            let now = open.uses;
+            if let Some((engine, used)) = open.engines.get_mut(handle) {
+                *used = now;
+                return Ok(Arc::clone(engine));
+            }
+        }
+        let sandbox = self.backend(&handle.address.backend)?.open(handle).await?;
+        let engine = Arc::new(Engine::new(sandbox, self.options.clone()));
+        let mut open = self.lock();
+        if open.engines.len() >= OPEN
+            && let Some(oldest) = open
+                .engines
+                .iter()
+                .min_by_key(|(_, (_, used))| *used)
+                .map(|(handle, _)| handle.clone())
+        {
+            open.engines.remove(&oldest);
+        }
+        let now = open.uses;
+        let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
+        Ok(Arc::clone(engine))
+    }
+
+    /// Closes an incarnation whose failure says that it is not what it was.
+    pub fn failed(&self, handle: &Handle, kind: ErrorKind) {
+        if matches!(
+            kind,
+            ErrorKind::SandboxGone
+                | ErrorKind::SandboxStopped
+                | ErrorKind::SandboxPaused
+                | ErrorKind::Auth
+        ) {
+            self.lock().engines.remove(handle);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,206 @@
+//! What can go wrong here, and what callers are told of it.
+
+use dray_bus::KeyError;
+use dray_content::size::human;
+use dray_proto::convert::Invalid;
+use dray_sandbox::{Again, ErrorKind};
+use dray_store::ReadError;
+use dray_types::{Fault, FaultCode};
+use std::time::Duration;
+
+/// Why a request was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request breaks its contract.
+    #[error(transparent)]
+    Request(#[from] Invalid),
+    /// The session is not bound to a sandbox.
+    #[error("no sandbox is bound to the session")]
+    NoSandbox,
+    /// The session is unknown.
+    #[error("the session is unknown")]
+    NoSession,
+    /// No session is bound to the chat.
+    #[error("no session is bound to the chat")]
+    NoChat,
+    /// The backend is not configured.
+    #[error("there is no backend `{0}`")]
+    NoBackend(String),
+    /// This tenant may not name sandboxes.
+    #[error("the tenant may not name sandboxes by address")]
+    AddressDenied,
+    /// Somebody else kept changing the same record.
+    #[error("the record keeps moving")]
+    Contended,
+    /// The session has too many uploads that nobody asked after.
+    #[error("too many uploads wait")]
+    TooManyUploads,
+    /// The stored file cannot be read.
+    #[error("the stored file cannot be read")]
+    Store(#[source] ReadError),
+    /// The records cannot be reached.
+    #[error("the records cannot be reached")]
+    Keys(#[from] KeyError),
+    /// The sandbox or what is in it.
+    #[error(transparent)]
+    Sandbox(#[from] dray_sandbox::Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Request(invalid) => invalid.into(),
+            Error::NoSandbox => {
+                Self::new(FaultCode::NotFound, "No sandbox belongs to this session.")
+                    .detail("no_sandbox")
+                    .advice("Bind one with `dray session bind SESSION --sandbox BACKEND:NAME`.")
+            }
+            Error::NoSession => Self::new(FaultCode::NotFound, "This session is not known.")
+                .detail("no_session")
+                .advice("Bind a sandbox or a chat to it with `dray session bind`."),
+            Error::NoChat => Self::new(FaultCode::NotFound, "No session belongs to this chat.")
+                .detail("no_session")
+                .advice("Bind the chat with `dray session bind SESSION --chat TARGET`."),
+            Error::NoBackend(_) => Self::new(
+                FaultCode::Unsupported,
+                "Sandboxes of this kind are not set up here.",
+            )
+            .detail("no_backend")
+            .advice("An operator sets them up in section `sandbox-transfer` of the configuration."),
+            Error::AddressDenied => Self::new(
+                FaultCode::Denied,
+                "Sandboxes may not be named here; only the session's own may be used.",
+            )
+            .detail("address_denied")
+            .advice("An operator lists the tenant in `sandbox-transfer.address_tenants`."),
+            Error::Contended => Self::new(FaultCode::Unavailable, "Too many changes at once.")
+                .detail("contended")
+                .retry_after(Duration::from_millis(200)),
+            Error::TooManyUploads => Self::new(
+                FaultCode::RateLimited,
+                "Too many uploads of this session wait to be looked at.",
+            )
+            .detail("too_many_uploads")
+            .retry_after(Duration::from_mins(1)),
+            Error::Store(error) => error.into(),
+            Error::Keys(error) => error.into(),
+            Error::Sandbox(error) => sandbox(&error),
+        }
+    }
+}
+
+/// The code of each kind.
+const fn code(kind: ErrorKind) -> FaultCode {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::SandboxGone => FaultCode::NotFound,
+        ErrorKind::IsDirectory
+        | ErrorKind::NotDirectory
+        | ErrorKind::NotRegular
+        | ErrorKind::Exists
+        | ErrorKind::Loop
+        | ErrorKind::InvalidName => FaultCode::InvalidArgument,
+        ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnly
+        | ErrorKind::OutsideRoot
+        | ErrorKind::DeniedPath
+        | ErrorKind::Auth => FaultCode::Denied,
+        ErrorKind::TooLarge => FaultCode::TooLarge,
+        ErrorKind::RateLimited => FaultCode::RateLimited,
+        ErrorKind::ToolMissing => FaultCode::Unsupported,
+        ErrorKind::Timeout => FaultCode::Timeout,
+        ErrorKind::NoSpace
+        | ErrorKind::ChangedDuringTransfer
+        | ErrorKind::Corrupted
+        | ErrorKind::Truncated
+        | ErrorKind::SandboxStopped
+        | ErrorKind::SandboxPaused
+        | ErrorKind::Unavailable
+        | ErrorKind::Protocol => FaultCode::Unavailable,
+    }
+}
+
+/// What to do about each kind; empty where the sentence says it.
+const fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "Check the path; relative paths begin in the working directory.",
+        ErrorKind::IsDirectory => "Name a file in it, or ask for the directory as an archive.",
+        ErrorKind::NotRegular => "Copy its content into a regular file first.",
+        ErrorKind::PermissionDenied => {
+            "Change the permissions inside the sandbox, or use another path."
+        }
+        ErrorKind::ReadOnly => "Use a directory that can be written.",
+        ErrorKind::OutsideRoot | ErrorKind::DeniedPath => {
+            "Copy what is needed to an allowed directory; an operator can allow more in `sandbox-transfer.policy`."
+        }
+        ErrorKind::TooLarge => "Split or compress the file.",
+        ErrorKind::NoSpace => "Free some space and try again.",
+        ErrorKind::Exists => "Choose another name, or allow renaming or overwriting.",
+        ErrorKind::InvalidName => "Use a shorter or simpler name.",
+        ErrorKind::ChangedDuringTransfer => "Try again when nothing writes to the file.",
+        ErrorKind::SandboxGone => "Bind the session to a sandbox that exists.",
+        ErrorKind::SandboxStopped | ErrorKind::SandboxPaused => "Start the sandbox again.",
+        ErrorKind::Auth => "An operator must check the credentials or the host key.",
+        ErrorKind::NotDirectory
+        | ErrorKind::Loop
+        | ErrorKind::Corrupted
+        | ErrorKind::Truncated
+        | ErrorKind::ToolMissing
+        | ErrorKind::RateLimited
+        | ErrorKind::Unavailable
+        | ErrorKind::Timeout
+        | ErrorKind::Protocol => "",
+    }
+}
+
+/// The fault of a sandbox error: its kind as detail, never its context.
+pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
+    let kind = error.kind();
+    let message = match error.numbers() {
+        Some((found, allowed)) if kind == ErrorKind::TooLarge => format!(
+            "The file has {}, more than the limit of {}.",
+            human(found),
+            human(allowed)
+        ),
+        _ => kind.sentence().to_owned(),
+    };
+    let fault = Fault::new(code(kind), message)
+        .detail(kind.as_str())
+        .advice(advice(kind));
+    match (error.retry_after(), kind.again()) {
+        (Some(delay), _) => fault.retry_after(delay),
+        (None, Again::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
+        (None, Again::Resolve) if kind != ErrorKind::SandboxGone => {
+            fault.retry_after(Duration::from_secs(5))
+        }
+        (None, Again::Resolve | Again::Never | Again::OtherTransport) => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_15_no_context_of_an_error_reaches_an_agent() {
+        for kind in ErrorKind::ALL {
+            let error = dray_sandbox::Error::new(kind, "/var/lib/docker/overlay2/abc token=xyz");
+            let fault = sandbox(&error);
+            let text = format!("{fault:?}");
+            assert!(
+                !text.contains("overlay2") && !text.contains("xyz"),
+                "{text}"
+            );
+            assert_eq!(fault.detail, kind.as_str());
+        }
+    }
+
+    #[test]
+    fn too_large_carries_both_numbers() {
+        let fault = sandbox(&dray_sandbox::Error::too_large(2048, 1024));
+        assert_eq!(
+            fault.message,
+            "The file has 2.0 KB, more than the limit of 1.0 KB."
+        );
+        assert!(!fault.is_retryable());
+    }
+}

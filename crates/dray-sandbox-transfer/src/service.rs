@@ -1,0 +1,190 @@
+//! The service: what it answers and what it consumes.
+
+mod files;
+mod session;
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use dray_bus::Meta;
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_sandbox::policy::{Policy, expand};
+use dray_sandbox::transfer::{Engine, Failed};
+use dray_sandbox::{Address, Backend, Handle, SandboxPath};
+use dray_service::{Context, Router, Service, StartError};
+use dray_store::Store;
+use dray_types::{Clock, Fault, TenantId};
+
+use crate::backends::Backends;
+use crate::config::Config;
+use crate::error::Error;
+use crate::sessions::Sessions;
+use crate::uploads::Uploads;
+use crate::wire;
+
+/// The running service.
+#[derive(Debug)]
+pub struct SandboxTransfer {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) config: Config,
+    pub(crate) backends: Backends,
+    pub(crate) sessions: Sessions,
+    pub(crate) uploads: Uploads,
+}
+
+impl Service for SandboxTransfer {
+    const NAME: &'static str = "sandbox-transfer";
+    type Config = Config;
+
+    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+        let backends = config.backends();
+        Ok(Self::with_backends(config, cx, backends))
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+            .answer(Self::probe)
+            .answer(Self::stat)
+            .answer(Self::list)
+            .answer(Self::get)
+            .answer(Self::put)
+            .answer(Self::remove)
+            .answer(Self::bind)
+            .answer(Self::show)
+            .answer(Self::unbind)
+            .answer(Self::find)
+            .answer(Self::settle)
+            .consume(Self::place)
+    }
+}
+
+impl SandboxTransfer {
+    /// The service over these backends instead of the configured ones; for tests and the demo.
+    pub fn with_backends(config: Config, cx: &Context, backends: Vec<Arc<dyn Backend>>) -> Self {
+        let backends = Backends::new(backends, config.engine());
+        tracing::info!(backends = ?backends.names(), "sandboxes of these kinds can be reached");
+        Self {
+            store: cx.store.clone(),
+            clock: cx.clock.clone(),
+            config,
+            backends,
+            sessions: Sessions::new(&cx.bus),
+            uploads: Uploads::new(&cx.bus),
+        }
+    }
+
+    /// Opens the sandbox that a request means, with the policy that holds for it.
+    pub(crate) async fn open(
+        &self,
+        meta: &Meta,
+        sandbox: Option<v1::SandboxRef>,
+    ) -> Result<Opened, Error> {
+        use v1::sandbox_ref::Sandbox;
+        match sandbox.and_then(|sandbox| sandbox.sandbox) {
+            None => Err(Invalid::Missing("sandbox").into()),
+            Some(Sandbox::Session(session)) => {
+                let session = self.sessions.show(&meta.tenant, &session).await?;
+                self.open_session(session).await
+            }
+            Some(Sandbox::Address(address)) => {
+                let handle = self.resolve(&meta.tenant, &address).await?;
+                self.opened(handle, v1::Session::default()).await
+            }
+        }
+    }
+
+    /// Opens the sandbox of a session.
+    pub(crate) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
+        let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
+        self.opened(wire::own_handle(handle), session).await
+    }
+
+    /// The incarnation that an address means now, for a tenant that may name one.
+    pub(crate) async fn resolve(&self, tenant: &TenantId, address: &str) -> Result<Handle, Error> {
+        let allowed = &self.config.address_tenants;
+        if !allowed
+            .iter()
+            .any(|name| name == "*" || name == tenant.as_str())
+        {
+            return Err(Error::AddressDenied);
+        }
+        let address: Address = address
+            .parse()
+            .map_err(|error: dray_sandbox::Error| Invalid::field("sandbox", error.context()))?;
+        self.backends.resolve(&address).await
+    }
+
+    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
+        let opened = self.try_open(&handle, session).await;
+        if let Err(Error::Sandbox(error)) = &opened {
+            self.backends.failed(&handle, error.kind());
+        }
+        opened
+    }
+
+    async fn try_open(&self, handle: &Handle, session: v1::Session) -> Result<Opened, Error> {
+        let engine = self.backends.engine(handle).await?;
+        let working_directory = match session.working_directory.as_slice() {
+            [] => None,
+            path => Some(wire::path("session.working_directory", path)?),
+        };
+        let places = engine.places(working_directory.clone()).await?;
+        let mut options = self.config.policy.clone();
+        for root in &session.roots {
+            // Roots of a session are absolute; what is no text cannot be written into a policy.
+            options.roots.extend(String::from_utf8(root.clone()));
+        }
+        let uploads = match session.uploads_directory.as_slice() {
+            [] => places.working_directory.join("uploads")?,
+            path => {
+                options.roots.extend(String::from_utf8(path.to_vec()));
+                wire::path("session.uploads_directory", path)?
+            }
+        };
+        let policy = engine.policy(&options, working_directory).await?;
+        Ok(Opened {
+            engine,
+            policy,
+            places,
+            uploads,
+        })
+    }
+
+    /// The error of a failed transfer; what is left behind is for the operator.
+    pub(crate) fn transfer_failed(&self, opened: &Opened, failed: Failed) -> Error {
+        for path in &failed.left {
+            tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
+        }
+        self.backends
+            .failed(opened.engine.handle(), failed.error.kind());
+        Error::Sandbox(failed.error)
+    }
+}
+
+/// A sandbox that is open, with what holds for whoever asked.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) policy: Policy,
+    pub(crate) places: dray_sandbox::policy::Places,
+    pub(crate) uploads: SandboxPath,
+}
+
+impl Opened {
+    /// The path that was meant.
+    pub(crate) fn path(&self, raw: &[u8]) -> Result<SandboxPath, Error> {
+        Ok(expand(raw, &self.places)?)
+    }
+}
+
+/// Tells the operator the whole chain and the caller the fault.
+pub(crate) fn report(meta: &Meta, error: Error) -> Fault {
+    tracing::warn!(
+        error = &error as &dyn StdError,
+        operation = %meta.operation,
+        "a request about a sandbox was not served"
+    );
+    error.into()
+}

@@ -1,0 +1,264 @@
+//! Calls about files.
+
+use std::sync::Arc;
+
+use dray_bus::Meta;
+use dray_content::name;
+use dray_proto::MESSAGE_LIMIT;
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_sandbox::transfer::{GetOptions, ListOptions, PutOptions};
+use dray_sandbox::{Follow, SandboxPath};
+use dray_service::Request;
+use dray_types::{Claim, Deadline, Fault};
+use prost::Message as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{Opened, SandboxTransfer, report};
+use crate::error::Error;
+use crate::sessions::token;
+use crate::store::{Owner, StoreSink, StoreSource};
+use crate::wire;
+
+/// Entries of a listing unless asked otherwise.
+const LISTED: u32 = 1000;
+/// Most entries of a listing.
+const MOST_LISTED: u32 = 10_000;
+/// Bytes of a listing's entries that fit a message with room to spare.
+const LISTING: usize = MESSAGE_LIMIT - 16 * 1024;
+/// Mode bits of files unless asked otherwise.
+const MODE: u32 = 0o644;
+
+impl SandboxTransfer {
+    /// What a sandbox offers.
+    pub async fn probe(
+        self: Arc<Self>,
+        request: Request<v1::ProbeSandboxRequest>,
+    ) -> Result<v1::SandboxProbe, Fault> {
+        let Request { meta, body } = request;
+        let probe = async {
+            let opened = self.open(&meta, body.sandbox).await?;
+            let probe = opened.engine.sandbox().probe().await?;
+            Ok(wire::probe(opened.engine.handle(), &probe))
+        };
+        probe.await.map_err(|error| report(&meta, error))
+    }
+
+    /// What a path is.
+    pub async fn stat(
+        self: Arc<Self>,
+        request: Request<v1::StatSandboxRequest>,
+    ) -> Result<v1::SandboxEntry, Fault> {
+        let Request { meta, body } = request;
+        let stat = async {
+            let opened = self.open(&meta, body.sandbox).await?;
+            let path = opened.path(&body.path)?;
+            let follow = if body.follow { Follow::Yes } else { Follow::No };
+            let metadata = opened.engine.stat(&opened.policy, &path, follow).await?;
+            Ok(wire::metadata(&metadata))
+        };
+        stat.await.map_err(|error| report(&meta, error))
+    }
+
+    /// What a directory holds.
+    pub async fn list(
+        self: Arc<Self>,
+        request: Request<v1::ListSandboxRequest>,
+    ) -> Result<v1::ListSandboxReply, Fault> {
+        let Request { meta, body } = request;
+        let list = async {
+            let opened = self.open(&meta, body.sandbox).await?;
+            let path = opened.path(&body.path)?;
+            let limit = if body.limit == 0 { LISTED } else { body.limit };
+            let options = ListOptions {
+                policy: &opened.policy,
+                depth: body.depth.max(1),
+                limit: limit.min(MOST_LISTED) as usize,
+            };
+            let listing = opened.engine.list(&path, &options).await?;
+            let mut reply = v1::ListSandboxReply {
+                truncated: listing.truncated,
+                ..v1::ListSandboxReply::default()
+            };
+            let mut size = 0;
+            for entry in listing.entries.iter().map(wire::entry) {
+                size += entry.encoded_len() + 8;
+                if size > LISTING {
+                    reply.truncated = true;
+                    break;
+                }
+                reply.entries.push(entry);
+            }
+            Ok(reply)
+        };
+        list.await.map_err(|error| report(&meta, error))
+    }
+
+    /// Copies a file into the store.
+    pub async fn get(
+        self: Arc<Self>,
+        request: Request<v1::GetSandboxFileRequest>,
+    ) -> Result<v1::SandboxFile, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let got = self.try_get(&meta, work_until, body).await;
+        got.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_get(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: v1::GetSandboxFileRequest,
+    ) -> Result<v1::SandboxFile, Error> {
+        let opened = self.open(meta, body.sandbox).await?;
+        let path = opened.path(&body.path)?;
+        let max_bytes = self.most(body.max_bytes);
+        let owner = self.owner(meta, work_until);
+        let mut sink = StoreSink::new(&self.store, &owner, None);
+        let options = GetOptions {
+            policy: &opened.policy,
+            max_bytes,
+        };
+        let got = opened
+            .engine
+            .get(&path, &options, &mut sink, &(), &CancellationToken::new())
+            .await
+            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+        let claim = sink.into_claim().ok_or_else(|| {
+            dray_sandbox::Error::new(dray_sandbox::ErrorKind::Protocol, "nothing was stored")
+        })?;
+        let mut entry = wire::metadata(&got.metadata);
+        entry.sha256 = wire::digest(got.sha256);
+        Ok(v1::SandboxFile {
+            entry: Some(entry),
+            claim: Some(claim.into()),
+            receipt: Some(wire::receipt(
+                &got.receipt,
+                "get",
+                &meta.operation,
+                opened.engine.handle(),
+            )),
+            content_warning: got.warning.map_or_else(String::new, |_| "warn".to_owned()),
+        })
+    }
+
+    /// Copies a stored file into a sandbox.
+    pub async fn put(
+        self: Arc<Self>,
+        request: Request<v1::PutSandboxFileRequest>,
+    ) -> Result<v1::PlacedFile, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let put = self.try_put(&meta, work_until, body).await;
+        put.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_put(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: v1::PutSandboxFileRequest,
+    ) -> Result<v1::PlacedFile, Error> {
+        let collision = wire::collision(&body.collision)?;
+        let claim: Claim = body.claim.ok_or(Invalid::Missing("claim"))?.try_into()?;
+        let called = if body.name.is_empty() {
+            name::clean(&claim.artifact.name)
+        } else {
+            name::clean(&body.name)
+        };
+        let opened = self.open(meta, body.sandbox).await?;
+        let directory = match body.directory.as_slice() {
+            [] => opened.uploads.clone(),
+            raw => opened.path(raw)?,
+        };
+        let operation = token(meta.operation.as_str());
+        let options = PutOptions {
+            policy: &opened.policy,
+            collision,
+            mode: if body.mode == 0 { MODE } else { body.mode },
+            operation: operation.get(..16).unwrap_or_default(),
+            // Calls have no ledger that counts who works; the clock keeps late predecessors apart.
+            epoch: self.clock.now_ms(),
+        };
+        let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
+        let placed = self
+            .put_file(&opened, &directory, &called, &source, &options)
+            .await?;
+        Ok(v1::PlacedFile {
+            receipt: placed.receipt.map(|receipt| v1::TransferReceipt {
+                operation_id: meta.operation.to_string(),
+                ..receipt
+            }),
+            ..placed
+        })
+    }
+
+    /// Puts a stored file, for calls and for uploads.
+    pub(crate) async fn put_file(
+        &self,
+        opened: &Opened,
+        directory: &SandboxPath,
+        called: &str,
+        source: &StoreSource,
+        options: &PutOptions<'_>,
+    ) -> Result<v1::PlacedFile, Error> {
+        let size = source.claim().artifact.size;
+        if size > self.config.max_file.as_u64() {
+            return Err(dray_sandbox::Error::too_large(size, self.config.max_file.as_u64()).into());
+        }
+        let cancel = CancellationToken::new();
+        let put = opened
+            .engine
+            .put(directory, called.as_bytes(), source, options, &(), &cancel)
+            .await
+            .map_err(|failed| self.transfer_failed(opened, failed))?;
+        for path in &put.left {
+            tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
+        }
+        let operation = dray_types::OperationId::mint();
+        let mut receipt = wire::receipt(&put.receipt, "put", &operation, opened.engine.handle());
+        receipt.path = put.path.as_bytes().to_vec();
+        Ok(v1::PlacedFile {
+            path: put.path.as_bytes().to_vec(),
+            size: put.size,
+            sha256: wire::digest(put.sha256),
+            renamed: put.renamed,
+            existed: put.existed,
+            receipt: Some(receipt),
+        })
+    }
+
+    /// Removes a path.
+    pub async fn remove(
+        self: Arc<Self>,
+        request: Request<v1::RemoveSandboxPathRequest>,
+    ) -> Result<v1::RemoveSandboxPathReply, Fault> {
+        let Request { meta, body } = request;
+        let remove = async {
+            let opened = self.open(&meta, body.sandbox).await?;
+            let path = opened.path(&body.path)?;
+            opened
+                .engine
+                .remove(&opened.policy, &path, body.recursive)
+                .await?;
+            Ok(v1::RemoveSandboxPathReply {})
+        };
+        remove.await.map_err(|error| report(&meta, error))
+    }
+
+    /// The limit that holds: the smaller of what was asked and what the operator allows.
+    pub(crate) fn most(&self, asked: u64) -> u64 {
+        let most = self.config.max_file.as_u64();
+        if asked == 0 { most } else { asked.min(most) }
+    }
+
+    fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {
+        Owner {
+            tenant: meta.tenant.clone(),
+            operation: meta.operation.clone(),
+            epoch: self.clock.now_ms(),
+            deadline: work_until,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Calls about sessions and their uploads.
+
+use std::sync::Arc;
+
+use dray_bus::{Completed, Delivery, Failure, Meta};
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_service::Request;
+use dray_types::Fault;
+
+use super::{SandboxTransfer, report};
+use crate::error::Error;
+use crate::wire;
+
+/// Longest session id, in bytes.
+const LONGEST_SESSION: usize = 128;
+/// Most further roots of a session.
+const MOST_ROOTS: usize = 32;
+
+impl SandboxTransfer {
+    /// Binds a sandbox, a chat, or both to a session.
+    pub async fn bind(
+        self: Arc<Self>,
+        request: Request<v1::BindSessionRequest>,
+    ) -> Result<v1::Session, Fault> {
+        let Request { meta, body } = request;
+        let bound = self.try_bind(&meta, body).await;
+        bound.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_bind(
+        &self,
+        meta: &Meta,
+        body: v1::BindSessionRequest,
+    ) -> Result<v1::Session, Error> {
+        check_session(&body.session)?;
+        check_chat(body.chat.as_ref())?;
+        if body.roots.len() > MOST_ROOTS {
+            return Err(Invalid::field("roots", "there are too many").into());
+        }
+        for (field, path) in [
+            ("working_directory", &body.working_directory),
+            ("uploads_directory", &body.uploads_directory),
+        ] {
+            if !path.is_empty() {
+                wire::path(field, path)?;
+            }
+        }
+        for root in &body.roots {
+            wire::path("roots", root)?;
+        }
+        let handle = if body.sandbox.is_empty() {
+            None
+        } else {
+            Some(self.resolve(&meta.tenant, &body.sandbox).await?)
+        };
+        let now = self.clock.now_ms();
+        let change = |session: &mut v1::Session| {
+            if let Some(handle) = &handle {
+                session.sandbox = Some(wire::handle(handle));
+                session
+                    .working_directory
+                    .clone_from(&body.working_directory);
+                session
+                    .uploads_directory
+                    .clone_from(&body.uploads_directory);
+                session.roots.clone_from(&body.roots);
+            }
+            if let Some(chat) = &body.chat {
+                session.chat = Some(v1::ChatTarget {
+                    reply_to: String::new(),
+                    ..chat.clone()
+                });
+            }
+            session.changed_at_ms = now;
+        };
+        self.sessions
+            .change(&meta.tenant, &body.session, change)
+            .await
+    }
+
+    /// Tells what is bound to a session.
+    pub async fn show(
+        self: Arc<Self>,
+        request: Request<v1::ShowSessionRequest>,
+    ) -> Result<v1::Session, Fault> {
+        let Request { meta, body } = request;
+        let shown = self.sessions.show(&meta.tenant, &body.session).await;
+        shown.map_err(|error| report(&meta, error))
+    }
+
+    /// Forgets a session, or only its sandbox.
+    pub async fn unbind(
+        self: Arc<Self>,
+        request: Request<v1::UnbindSessionRequest>,
+    ) -> Result<v1::UnbindSessionReply, Fault> {
+        let Request { meta, body } = request;
+        let unbound = async {
+            if !body.sandbox_only {
+                return self.sessions.forget(&meta.tenant, &body.session).await;
+            }
+            let session = match self.sessions.show(&meta.tenant, &body.session).await {
+                Ok(session) => session,
+                Err(Error::NoSession) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let now = self.clock.now_ms();
+            self.sessions
+                .change(&meta.tenant, &body.session, |session| {
+                    session.sandbox = None;
+                    session.changed_at_ms = now;
+                })
+                .await?;
+            Ok(session.sandbox.is_some())
+        };
+        match unbound.await {
+            Ok(found) => Ok(v1::UnbindSessionReply { found }),
+            Err(error) => Err(report(&meta, error)),
+        }
+    }
+
+    /// Finds the session that a chat belongs to.
+    pub async fn find(
+        self: Arc<Self>,
+        request: Request<v1::FindSessionRequest>,
+    ) -> Result<v1::Session, Fault> {
+        let Request { meta, body } = request;
+        let found = async {
+            let chat = body.chat.ok_or(Invalid::Missing("chat"))?;
+            self.sessions.find(&meta.tenant, &chat).await
+        };
+        found.await.map_err(|error| report(&meta, error))
+    }
+
+    /// Puts the waiting uploads of a session into its sandbox and tells of those that are new.
+    pub async fn settle(
+        self: Arc<Self>,
+        request: Request<v1::SettleUploadsRequest>,
+    ) -> Result<v1::SettleUploadsReply, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let settled = async {
+            check_session(&body.session)?;
+            self.place_waiting(&meta, &body.session, work_until).await?;
+            self.uploads
+                .tell(&meta.tenant, &body.session, body.all)
+                .await
+        };
+        settled.await.map_err(|error| report(&meta, error))
+    }
+
+    /// Takes one upload: notes it, and puts it into the sandbox when there is one that can be reached.
+    pub async fn place(
+        self: Arc<Self>,
+        delivery: Delivery<v1::PlaceUpload>,
+    ) -> Result<Completed, Failure> {
+        let Delivery { meta, work, .. } = delivery;
+        let placed = async {
+            check_session(&work.session)?;
+            check_chat(work.chat.as_ref())?;
+            self.uploads.note(&meta, &work).await?;
+            self.place_waiting(&meta, &work.session, meta.deadline)
+                .await?;
+            self.uploads
+                .find(&meta.tenant, &work.session, &meta.operation)
+                .await
+        };
+        match placed.await {
+            Ok(upload) => Ok(Completed::event(&v1::UploadPlaced {
+                operation_id: meta.operation.to_string(),
+                upload: Some(upload),
+            })),
+            Err(error) => Err(report(&meta, error).into()),
+        }
+    }
+}
+
+fn check_session(session: &str) -> Result<(), Invalid> {
+    if session.is_empty() || session.len() > LONGEST_SESSION {
+        return Err(Invalid::field("session", "it has 1 to 128 bytes"));
+    }
+    if session.chars().any(char::is_control) {
+        return Err(Invalid::field("session", "it holds control characters"));
+    }
+    Ok(())
+}
+
+fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), Invalid> {
+    let Some(chat) = chat else { return Ok(()) };
+    let is_platform = !chat.platform.is_empty()
+        && chat
+            .platform
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if !is_platform {
+        return Err(Invalid::field("chat.platform", "it is a lower-case word"));
+    }
+    for (field, text) in [
+        ("chat.account", &chat.account),
+        ("chat.chat", &chat.chat),
+        ("chat.thread", &chat.thread),
+    ] {
+        if text.len() > 4096 || text.chars().any(char::is_control) {
+            return Err(Invalid::field(
+                field,
+                "it is too long or holds control characters",
+            ));
+        }
+    }
+    Ok(())
+}

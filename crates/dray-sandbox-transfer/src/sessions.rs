@@ -1,0 +1,231 @@
+//! Which sandbox and which chat belong to a session: records in the bucket `dray_sessions`, by tenant.
+//!
+//! Keys hold digests of names, so that no name of a user becomes part of a key. Every change is a compare-and-set.
+
+use bytes::Bytes;
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_proto::v1;
+use dray_types::{Sha256Digest, TenantId};
+use prost::Message as _;
+
+use crate::error::Error;
+
+/// The bucket.
+const BUCKET: &str = "dray_sessions";
+/// Tries against others who change the same record.
+const TRIES: usize = 8;
+
+/// The records of all sessions.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    keys: KeyValue,
+}
+
+/// A name of any alphabet as a part of a key: 40 hexadecimal digits.
+pub(crate) fn token(name: &str) -> String {
+    let mut digest = Sha256Digest::of(name.as_bytes()).to_hex();
+    digest.truncate(40);
+    digest
+}
+
+fn session_key(tenant: &TenantId, session: &str) -> String {
+    format!("session.{}.{}", tenant.token(), token(session))
+}
+
+fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> String {
+    let thread = if with_thread {
+        chat.thread.as_str()
+    } else {
+        ""
+    };
+    // Lengths keep the parts apart whatever they hold.
+    let name = [&chat.platform, &chat.account, &chat.chat, thread]
+        .iter()
+        .fold(String::new(), |name, part| {
+            format!("{name}{}:{part};", part.len())
+        });
+    format!("chat.{}.{}", tenant.token(), token(&name))
+}
+
+impl Sessions {
+    /// Over this bus.
+    pub fn new(bus: &Bus) -> Self {
+        Self {
+            keys: bus.key_value(BUCKET),
+        }
+    }
+
+    /// The record of a session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSession`] and [`Error::Keys`].
+    pub async fn show(&self, tenant: &TenantId, session: &str) -> Result<v1::Session, Error> {
+        let entry = self.keys.get(&session_key(tenant, session)).await?;
+        entry
+            .and_then(|entry| v1::Session::decode(entry.value).ok())
+            .ok_or(Error::NoSession)
+    }
+
+    /// Changes the record of a session, which begins empty, and keeps the index of chats with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Contended`] and [`Error::Keys`].
+    pub async fn change(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+        change: impl Fn(&mut v1::Session),
+    ) -> Result<v1::Session, Error> {
+        let key = session_key(tenant, session);
+        for _ in 0..TRIES {
+            let entry = self.keys.get(&key).await?;
+            let before = entry
+                .as_ref()
+                .and_then(|entry| v1::Session::decode(entry.value.clone()).ok())
+                .unwrap_or_default();
+            let mut after = before.clone();
+            session.clone_into(&mut after.session);
+            change(&mut after);
+            let value = Bytes::from(after.encode_to_vec());
+            let written = match entry {
+                Some(entry) => self.keys.update(&key, value, entry.revision).await,
+                None => self.keys.create(&key, value).await,
+            };
+            match written {
+                Ok(_) => {
+                    self.index(tenant, &before, &after).await?;
+                    return Ok(after);
+                }
+                Err(KeyError::Stale | KeyError::Exists) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Forgets a session and its place in the index. Tells whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Contended`] and [`Error::Keys`].
+    pub async fn forget(&self, tenant: &TenantId, session: &str) -> Result<bool, Error> {
+        let key = session_key(tenant, session);
+        for _ in 0..TRIES {
+            let Some(entry) = self.keys.get(&key).await? else {
+                return Ok(false);
+            };
+            let before = v1::Session::decode(entry.value).unwrap_or_default();
+            match self.keys.delete(&key, entry.revision).await {
+                Ok(()) => {
+                    self.index(tenant, &before, &v1::Session::default()).await?;
+                    return Ok(true);
+                }
+                Err(KeyError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// The session that a chat belongs to: that of its thread, or else that of the whole chat.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoChat`] and [`Error::Keys`].
+    pub async fn find(
+        &self,
+        tenant: &TenantId,
+        chat: &v1::ChatTarget,
+    ) -> Result<v1::Session, Error> {
+        for with_thread in [true, false] {
+            let entry = self.keys.get(&chat_key(tenant, chat, with_thread)).await?;
+            let Some(named) =
+                entry.and_then(|entry| v1::ShowSessionRequest::decode(entry.value).ok())
+            else {
+                continue;
+            };
+            match self.show(tenant, &named.session).await {
+                Ok(session) if is_bound(&session, chat, with_thread) => return Ok(session),
+                // The index is written after the record and may be behind it.
+                Ok(_) | Err(Error::NoSession) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NoChat)
+    }
+
+    /// Writes the index for the chat of `after`, and clears that of `before` where it changed.
+    async fn index(
+        &self,
+        tenant: &TenantId,
+        before: &v1::Session,
+        after: &v1::Session,
+    ) -> Result<(), Error> {
+        if let Some(chat) = &after.chat {
+            let value = v1::ShowSessionRequest {
+                session: after.session.clone(),
+            };
+            self.set(&chat_key(tenant, chat, true), value.encode_to_vec().into())
+                .await?;
+        }
+        let old = before
+            .chat
+            .as_ref()
+            .map(|chat| chat_key(tenant, chat, true));
+        let new = after.chat.as_ref().map(|chat| chat_key(tenant, chat, true));
+        if let Some(old) = old.filter(|old| Some(old) != new.as_ref()) {
+            self.clear(&old, &before.session).await?;
+        }
+        Ok(())
+    }
+
+    /// The last who binds a chat has it.
+    async fn set(&self, key: &str, value: Bytes) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let written = match self.keys.get(key).await? {
+                Some(entry) if entry.value == value => return Ok(()),
+                Some(entry) => self.keys.update(key, value.clone(), entry.revision).await,
+                None => self.keys.create(key, value.clone()).await,
+            };
+            match written {
+                Ok(_) => return Ok(()),
+                Err(KeyError::Stale | KeyError::Exists) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Clears an entry that still names `session`.
+    async fn clear(&self, key: &str, session: &str) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let Some(entry) = self.keys.get(key).await? else {
+                return Ok(());
+            };
+            let named = v1::ShowSessionRequest::decode(entry.value).unwrap_or_default();
+            if named.session != session {
+                return Ok(());
+            }
+            match self.keys.delete(key, entry.revision).await {
+                Ok(()) => return Ok(()),
+                Err(KeyError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended)
+    }
+}
+
+fn is_bound(session: &v1::Session, chat: &v1::ChatTarget, with_thread: bool) -> bool {
+    session.chat.as_ref().is_some_and(|bound| {
+        (&bound.platform, &bound.account, &bound.chat)
+            == (&chat.platform, &chat.account, &chat.chat)
+            && if with_thread {
+                bound.thread == chat.thread
+            } else {
+                bound.thread.is_empty()
+            }
+    })
+}

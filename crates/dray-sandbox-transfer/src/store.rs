@@ -1,0 +1,197 @@
+//! Between sandboxes and the artifact store.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_content::{kind, name};
+use dray_sandbox::transfer::{Sink, Source};
+use dray_sandbox::{Body, Error, ErrorKind, Metadata};
+use dray_store::{Label, PutError, ReadError, Store, Writer};
+use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
+
+/// Whose transfer it is.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Whose bytes.
+    pub tenant: TenantId,
+    /// Which operation.
+    pub operation: OperationId,
+    /// Rises with every take-over.
+    pub epoch: u64,
+    /// When it must have ended.
+    pub deadline: Deadline,
+}
+
+/// Writes what comes out of a sandbox into the store; labels it by its bytes.
+pub struct StoreSink<'a> {
+    store: &'a Store,
+    owner: &'a Owner,
+    /// Visible name; that of the file when there is none.
+    called: Option<String>,
+    name: String,
+    head: Vec<u8>,
+    writer: Option<Writer>,
+    claim: Option<Claim>,
+}
+
+impl std::fmt::Debug for StoreSink<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreSink")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> StoreSink<'a> {
+    /// A sink for one file.
+    pub fn new(store: &'a Store, owner: &'a Owner, called: Option<String>) -> Self {
+        Self {
+            store,
+            owner,
+            called,
+            name: String::new(),
+            head: Vec::new(),
+            writer: None,
+            claim: None,
+        }
+    }
+
+    /// Where it is, once it is finished.
+    pub fn into_claim(self) -> Option<Claim> {
+        self.claim
+    }
+}
+
+#[async_trait]
+impl Sink for StoreSink<'_> {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.abort().await;
+        self.name = match &self.called {
+            Some(called) => called.clone(),
+            None => name::clean(file.path.name()),
+        };
+        self.head.clear();
+        let owner = self.owner;
+        self.writer = Some(
+            self.store
+                .writer(&owner.tenant, &owner.operation, owner.epoch)
+                .deadline(owner.deadline),
+        );
+        Ok(())
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        let room = kind::HEAD.saturating_sub(self.head.len()).min(piece.len());
+        self.head
+            .extend_from_slice(piece.get(..room).unwrap_or_default());
+        match &mut self.writer {
+            Some(writer) => writer.write(piece).await.map_err(put_failed),
+            None => Err(Error::new(ErrorKind::Protocol, "nothing was begun")),
+        }
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
+        let Some(writer) = self.writer.take() else {
+            return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
+        };
+        let detected = kind::detect(&self.head, &self.name, size);
+        let label = Label::new(detected.media_type, self.name.clone());
+        let claim = writer.finish(label).await.map_err(put_failed)?;
+        if claim.artifact.sha256 != sha256 || claim.artifact.size != size {
+            return Err(Error::new(
+                ErrorKind::Corrupted,
+                "the store has other bytes",
+            ));
+        }
+        self.claim = Some(claim);
+        Ok(())
+    }
+
+    async fn abort(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.abort().await;
+        }
+    }
+}
+
+fn put_failed(error: PutError) -> Error {
+    let kind = match dray_types::Fault::from(error).code {
+        dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
+        dray_types::FaultCode::Timeout => ErrorKind::Timeout,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, "the store did not take the file")
+}
+
+/// A stored file on its way into a sandbox.
+#[derive(Clone, Debug)]
+pub struct StoreSource {
+    store: Store,
+    tenant: TenantId,
+    claim: Claim,
+    deadline: Deadline,
+}
+
+impl StoreSource {
+    /// The file behind a claim. The store refuses claims of other tenants.
+    pub fn new(store: &Store, tenant: &TenantId, claim: Claim, deadline: Deadline) -> Self {
+        Self {
+            store: store.clone(),
+            tenant: tenant.clone(),
+            claim,
+            deadline,
+        }
+    }
+
+    /// What is read.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+#[async_trait]
+impl Source for StoreSource {
+    fn size(&self) -> u64 {
+        self.claim.artifact.size
+    }
+
+    fn sha256(&self) -> Sha256Digest {
+        self.claim.artifact.sha256
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        let reader = self
+            .store
+            .read(&self.tenant, &self.claim, self.deadline)
+            .await
+            .map_err(read_failed)?;
+        let pieces = futures_util::stream::unfold(Some((reader, offset)), |state| async move {
+            let (mut reader, mut skip) = state?;
+            loop {
+                match reader.next().await {
+                    Ok(None) => return None,
+                    Err(error) => return Some((Err(read_failed(error)), None)),
+                    Ok(Some(mut piece)) => {
+                        let past = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+                        skip -= past as u64;
+                        let rest = piece.split_off(past);
+                        if !rest.is_empty() {
+                            return Some((Ok(rest), Some((reader, skip))));
+                        }
+                    }
+                }
+            }
+        });
+        Ok(Body::new(pieces))
+    }
+}
+
+fn read_failed(error: ReadError) -> Error {
+    let fault = dray_types::Fault::from(error);
+    let kind = match fault.code {
+        dray_types::FaultCode::NotFound => ErrorKind::NotFound,
+        dray_types::FaultCode::Denied => ErrorKind::PermissionDenied,
+        dray_types::FaultCode::Timeout => ErrorKind::Timeout,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("the stored file: {}", fault.detail))
+}

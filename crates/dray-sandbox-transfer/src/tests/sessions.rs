@@ -1,0 +1,112 @@
+//! Sessions: bound to incarnations, scoped by tenant.
+
+use super::*;
+
+#[tokio::test]
+async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
+    std::fs::write(path.join("a"), "first").unwrap();
+    world.bind("s1", &sandbox, None).await;
+    let request = v1::GetSandboxFileRequest {
+        sandbox: Some(session("s1")),
+        path: b"a".to_vec(),
+        max_bytes: 0,
+    };
+    assert!(world.ask(&request).await.is_ok());
+    std::fs::rename(&path, path.with_extension("old")).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("a"), "somebody else's").unwrap();
+    let fault = world.ask(&request).await.unwrap_err();
+    assert_eq!(fault.detail, "sandbox_gone", "{fault:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn there_is_no_default_sandbox_and_no_session_of_others() {
+    let world = World::new().await;
+    let (_, sandbox) = world.sandbox("one");
+    world.bind("s1", &sandbox, None).await;
+    let probe = v1::ProbeSandboxRequest {
+        sandbox: Some(session("s1")),
+    };
+    assert!(world.ask(&probe).await.is_ok());
+    assert_eq!(
+        world.ask_as("other", &probe).await.unwrap_err().detail,
+        "no_session"
+    );
+    let unbind = v1::UnbindSessionRequest {
+        session: "s1".to_owned(),
+        sandbox_only: true,
+    };
+    assert!(world.ask(&unbind).await.unwrap().found);
+    assert_eq!(world.ask(&probe).await.unwrap_err().detail, "no_sandbox");
+    assert!(!world.ask(&unbind).await.unwrap().found);
+    let forget = v1::UnbindSessionRequest {
+        sandbox_only: false,
+        ..unbind
+    };
+    assert!(world.ask(&forget).await.unwrap().found);
+    assert_eq!(world.ask(&probe).await.unwrap_err().detail, "no_session");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_chat_finds_its_session_and_a_thread_that_of_its_chat() {
+    let world = World::new().await;
+    world.bind("whole", "", Some(chat("1", ""))).await;
+    world.bind("topic", "", Some(chat("1", "7"))).await;
+    let find = |thread: &str| v1::FindSessionRequest {
+        chat: Some(chat("1", thread)),
+    };
+    assert_eq!(world.ask(&find("7")).await.unwrap().session, "topic");
+    assert_eq!(world.ask(&find("8")).await.unwrap().session, "whole");
+    assert_eq!(world.ask(&find("")).await.unwrap().session, "whole");
+    assert_eq!(
+        world.ask_as("other", &find("")).await.unwrap_err().detail,
+        "no_session"
+    );
+    world.bind("whole", "", Some(chat("2", ""))).await;
+    assert_eq!(
+        world.ask(&find("8")).await.unwrap_err().detail,
+        "no_session"
+    );
+    world.bind("late", "", Some(chat("2", ""))).await;
+    let second = v1::FindSessionRequest {
+        chat: Some(chat("2", "")),
+    };
+    assert_eq!(world.ask(&second).await.unwrap().session, "late");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn bindings_that_make_no_sense_are_refused() {
+    let world = World::new().await;
+    let check = async |change: fn(&mut v1::BindSessionRequest)| {
+        let mut request = v1::BindSessionRequest {
+            session: "s".to_owned(),
+            ..v1::BindSessionRequest::default()
+        };
+        change(&mut request);
+        let fault = world.ask(&request).await.unwrap_err();
+        assert_eq!(
+            fault.code,
+            dray_types::FaultCode::InvalidArgument,
+            "{fault:?}"
+        );
+    };
+    check(|request| request.session.clear()).await;
+    check(|request| request.session = "x".repeat(129)).await;
+    check(|request| request.session = "a\nb".to_owned()).await;
+    check(|request| request.sandbox = "docker".to_owned()).await;
+    check(|request| request.working_directory = b"relative".to_vec()).await;
+    check(|request| request.roots = vec![b"relative".to_vec()]).await;
+    check(|request| {
+        request.chat = Some(v1::ChatTarget {
+            platform: "Tele gram".to_owned(),
+            ..v1::ChatTarget::default()
+        });
+    })
+    .await;
+    world.end().await;
+}

@@ -1,0 +1,361 @@
+//! What users sent to each session, from the moment it is stored until the agent was told of it.
+//!
+//! One record for each session in the bucket `dray_uploads`; every change is a compare-and-set, so that work, calls and
+//! their repeats may meet. Files wait there while there is no sandbox, and are put before the next tool call
+//! (platform-delivery 11, R-14). Nothing is ever unpacked.
+
+use bytes::Bytes;
+use dray_bus::{Bus, KeyError, KeyValue, Meta};
+use dray_content::{line, name};
+use dray_proto::v1;
+use dray_sandbox::transfer::{Collision, PutOptions};
+use dray_sandbox::{Again, ErrorKind};
+use dray_types::{Claim, Deadline, OperationId, TenantId};
+use prost::Message as _;
+
+use crate::error::Error;
+use crate::service::{Opened, SandboxTransfer};
+use crate::sessions::token;
+use crate::store::StoreSource;
+
+/// The bucket.
+const BUCKET: &str = "dray_uploads";
+/// Tries against others who change the same record.
+const TRIES: usize = 16;
+/// Most uploads that one session remembers; those told of go first.
+const MOST: usize = 200;
+/// States of an upload.
+const WAITING: &str = "waiting";
+const PLACED: &str = "placed";
+const FAILED: &str = "failed";
+
+/// The records of all sessions.
+#[derive(Clone, Debug)]
+pub struct Uploads {
+    keys: KeyValue,
+}
+
+fn key(tenant: &TenantId, session: &str) -> String {
+    format!("{}.{}", tenant.token(), token(session))
+}
+
+impl Uploads {
+    /// Over this bus.
+    pub fn new(bus: &Bus) -> Self {
+        Self {
+            keys: bus.key_value(BUCKET),
+        }
+    }
+
+    async fn list(&self, tenant: &TenantId, session: &str) -> Result<Vec<v1::Upload>, Error> {
+        let entry = self.keys.get(&key(tenant, session)).await?;
+        Ok(entry
+            .and_then(|entry| v1::UploadList::decode(entry.value).ok())
+            .unwrap_or_default()
+            .uploads)
+    }
+
+    async fn change<T>(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+        change: impl Fn(&mut Vec<v1::Upload>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let key = key(tenant, session);
+        for _ in 0..TRIES {
+            let entry = self.keys.get(&key).await?;
+            let before = entry
+                .as_ref()
+                .and_then(|entry| v1::UploadList::decode(entry.value.clone()).ok())
+                .unwrap_or_default();
+            let mut after = before.clone();
+            let result = change(&mut after.uploads)?;
+            if after == before {
+                return Ok(result);
+            }
+            let value = Bytes::from(after.encode_to_vec());
+            let written = match entry {
+                Some(entry) => self.keys.update(&key, value, entry.revision).await,
+                None => self.keys.create(&key, value).await,
+            };
+            match written {
+                Ok(_) => return Ok(result),
+                Err(KeyError::Stale | KeyError::Exists) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    /// Notes an upload, once for each operation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyUploads`], [`Error::Contended`] and [`Error::Keys`].
+    pub async fn note(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
+        let upload = new_upload(meta, work);
+        self.change(&meta.tenant, &work.session, |uploads| {
+            if uploads
+                .iter()
+                .any(|known| known.operation_id == upload.operation_id)
+            {
+                return Ok(());
+            }
+            if uploads.len() >= MOST {
+                let told = uploads.iter().position(|known| known.told);
+                uploads.remove(told.ok_or(Error::TooManyUploads)?);
+            }
+            uploads.push(upload.clone());
+            Ok(())
+        })
+        .await
+    }
+
+    /// One upload.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Contended`] when it is no longer remembered, and [`Error::Keys`].
+    pub async fn find(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+        operation: &OperationId,
+    ) -> Result<v1::Upload, Error> {
+        let uploads = self.list(tenant, session).await?;
+        uploads
+            .into_iter()
+            .find(|upload| upload.operation_id == operation.as_str())
+            .ok_or(Error::Contended)
+    }
+
+    /// Uploads that ended and were not told of before, each once; all of them with `all`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Contended`] and [`Error::Keys`].
+    pub async fn tell(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+        all: bool,
+    ) -> Result<v1::SettleUploadsReply, Error> {
+        self.change(tenant, session, |uploads| {
+            let mut reply = v1::SettleUploadsReply::default();
+            for upload in uploads {
+                if upload.state == WAITING {
+                    reply.waiting = true;
+                    if !all {
+                        continue;
+                    }
+                } else if upload.told && !all {
+                    continue;
+                } else {
+                    upload.told = true;
+                }
+                reply.uploads.push(upload.clone());
+            }
+            Ok(reply)
+        })
+        .await
+    }
+
+    /// Writes what became of one upload; an end is never changed again.
+    async fn ended(
+        &self,
+        tenant: &TenantId,
+        session: &str,
+        ended: &v1::Upload,
+    ) -> Result<(), Error> {
+        self.change(tenant, session, |uploads| {
+            for upload in uploads {
+                if upload.operation_id == ended.operation_id && upload.state == WAITING {
+                    upload.clone_from(ended);
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn new_upload(meta: &Meta, work: &v1::PlaceUpload) -> v1::Upload {
+    let clean = name::upload(&work.name);
+    let size = work
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.artifact.as_ref())
+        .map_or(work.claimed_size, |artifact| artifact.size);
+    let mut upload = v1::Upload {
+        operation_id: meta.operation.to_string(),
+        session: work.session.clone(),
+        state: WAITING.to_owned(),
+        name: clean,
+        claim: work.claim.clone(),
+        chat: work.chat.clone(),
+        message_id: work.message_id.clone(),
+        position: work.position,
+        ..v1::Upload::default()
+    };
+    if work.claim.is_none() {
+        let reason = if work.unavailable.is_empty() {
+            "it could not be fetched"
+        } else {
+            &work.unavailable
+        };
+        failed(&mut upload, (size > 0).then_some(size), reason);
+    }
+    upload
+}
+
+fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
+    FAILED.clone_into(&mut upload.state);
+    upload.reason = name::shown(reason, 200);
+    upload.context_line = line::not_available(&upload.name, size, &upload.reason);
+}
+
+impl SandboxTransfer {
+    /// Puts what waits into the sandbox, in the order it came. Without a sandbox that can be reached it goes on
+    /// waiting; what can never be put fails with its reason.
+    pub(crate) async fn place_waiting(
+        &self,
+        meta: &Meta,
+        session: &str,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let uploads = self.uploads.list(&meta.tenant, session).await?;
+        if !uploads.iter().any(|upload| upload.state == WAITING) {
+            return Ok(());
+        }
+        let opened = match self.sessions.show(&meta.tenant, session).await {
+            Ok(record) => self.open_session(record).await,
+            Err(error) => Err(error),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(Error::NoSession | Error::NoSandbox) => return Ok(()),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "uploads wait: the sandbox cannot be reached"
+                );
+                return Ok(());
+            }
+        };
+        let mut known = uploads.clone();
+        for upload in uploads.into_iter().filter(|upload| upload.state == WAITING) {
+            let Some(ended) = self
+                .place_one(meta, &opened, upload, &known, deadline)
+                .await?
+            else {
+                continue;
+            };
+            self.uploads.ended(&meta.tenant, session, &ended).await?;
+            known.push(ended);
+        }
+        Ok(())
+    }
+
+    /// Puts one upload; `None` when it goes on waiting.
+    async fn place_one(
+        &self,
+        meta: &Meta,
+        opened: &Opened,
+        mut upload: v1::Upload,
+        known: &[v1::Upload],
+        deadline: Deadline,
+    ) -> Result<Option<v1::Upload>, Error> {
+        let Some(claim) = upload.claim.clone() else {
+            return Ok(None);
+        };
+        let claim = Claim::try_from(claim)?;
+        let size = claim.artifact.size;
+        // The same bytes from the same chat keep the place and name they got first (platform-delivery 11.6).
+        let called = known
+            .iter()
+            .find(|other| other.state == PLACED && is_same(other, &upload))
+            .and_then(|other| other.path.rsplit(|byte| *byte == b'/').next())
+            .and_then(|name| str::from_utf8(name).ok())
+            .unwrap_or(&upload.name)
+            .to_owned();
+        let source = StoreSource::new(&self.store, &meta.tenant, claim, deadline);
+        let operation = token(&upload.operation_id);
+        let options = PutOptions {
+            policy: &opened.policy,
+            collision: Collision::Rename,
+            mode: 0o644,
+            operation: operation.get(..16).unwrap_or_default(),
+            epoch: self.clock.now_ms(),
+        };
+        let put = self.put_file(opened, &opened.uploads, &called, &source, &options);
+        match put.await {
+            Ok(placed) => {
+                let path = String::from_utf8_lossy(&placed.path);
+                upload.context_line = line::uploaded(&upload.name, size, &path);
+                PLACED.clone_into(&mut upload.state);
+                upload.path.clone_from(&placed.path);
+                upload.receipt = placed.receipt.map(|receipt| v1::TransferReceipt {
+                    operation_id: upload.operation_id.clone(),
+                    ..receipt
+                });
+                Ok(Some(upload))
+            }
+            Err(Error::Sandbox(error)) if may_pass(error.kind()) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an upload goes on waiting"
+                );
+                Ok(None)
+            }
+            Err(Error::Sandbox(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an upload was refused"
+                );
+                failed(&mut upload, Some(size), reason(error.kind()));
+                Ok(Some(upload))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether two uploads are the same bytes from the same chat.
+fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
+    let digest = |upload: &v1::Upload| {
+        let artifact = upload.claim.as_ref()?.artifact.as_ref()?;
+        Some(artifact.sha256.clone())
+    };
+    let place = |upload: &v1::Upload| {
+        upload.chat.as_ref().map(|chat| {
+            (
+                chat.platform.clone(),
+                chat.account.clone(),
+                chat.chat.clone(),
+            )
+        })
+    };
+    digest(one).is_some() && digest(one) == digest(other) && place(one) == place(other)
+}
+
+/// Whether another sandbox, or the same one later, may take the upload.
+const fn may_pass(kind: ErrorKind) -> bool {
+    match kind.again() {
+        Again::BackOff(_) | Again::Resolve => true,
+        Again::OtherTransport => false,
+        Again::Never => matches!(kind, ErrorKind::Auth),
+    }
+}
+
+/// The reason as the agent reads it in the context line: short, and free of paths.
+const fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::TooLarge => "too large",
+        ErrorKind::NoSpace => "no space left in the sandbox",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnly => "the uploads folder cannot be written",
+        ErrorKind::OutsideRoot | ErrorKind::DeniedPath => "not allowed",
+        ErrorKind::InvalidName => "the sandbox cannot hold a file of this name",
+        ErrorKind::NotFound => "the stored file has expired",
+        _ => "it could not be put into the sandbox",
+    }
+}
