@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Seconds without a test process after which the shared engine ends.
 const GRACE: &str = "10";
 /// Changes when what stands in a shared engine does.
-const GENERATION: u32 = 1;
+const GENERATION: u32 = 2;
 
 /// Runs the engine for as long as somebody holds a lock on `users`, then ends it and removes what it left.
 /// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace.

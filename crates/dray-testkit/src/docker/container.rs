@@ -1,6 +1,8 @@
 //! Containers that sleep, and volumes.
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -35,6 +37,7 @@ pub struct Container {
     socket: PathBuf,
     id: String,
     name: String,
+    pid: OnceLock<i64>,
 }
 
 /// How a command in a container ended.
@@ -95,9 +98,11 @@ impl Container {
             id: made.text("Id"),
             socket,
             name,
+            pid: OnceLock::new(),
         };
         if !options.created_only {
             container.start();
+            container.pid();
         }
         container
     }
@@ -157,6 +162,37 @@ impl Container {
             String::from_utf8_lossy(&output.stderr)
         );
         output.stdout
+    }
+
+    /// Runs a shell script in a folder of the container without the engine, which may be holding the container. The
+    /// container runs.
+    pub fn inside(&self, user: u32, folder: &str, script: &str) -> Output {
+        let ids = [format!("--setuid={user}"), format!("--setgid={user}")];
+        let output = Command::new("nsenter")
+            .arg(format!("--target={}", self.pid()))
+            .args(["--mount", "--pid", "--root"])
+            .args(ids)
+            .args(["/bin/sh", "-c", "cd \"$1\" && eval \"$2\"", "sh"])
+            .args([folder, script])
+            .env_clear()
+            .env("PATH", "/bin:/usr/bin:/sbin:/usr/sbin")
+            .output();
+        let output = output.expect("nsenter of util-linux runs");
+        Output {
+            status: output.status.code().unwrap_or(-1).into(),
+            stdout: output.stdout,
+            stderr: output.stderr,
+        }
+    }
+
+    /// The process on this host that is process 1 of the container; asked once, before anything holds the container.
+    fn pid(&self) -> i64 {
+        *self.pid.get_or_init(|| {
+            let target = format!("/containers/{}/json", self.id);
+            let known = api::expect(&self.socket, "GET", &target, &Value::Null).json();
+            let pid = known.get("State").and_then(|state| state.get("Pid"));
+            pid.and_then(Value::as_i64).expect("it runs")
+        })
     }
 
     /// Runs a command as this user.

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::api;
 
-/// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent`.
+/// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent` and
+/// `/alias` is a link to it.
 pub const BUSYBOX: &str = "dray-busybox:1";
 /// One program that sleeps and nothing else: no shell, no users.
 pub const SHELL_LESS: &str = "dray-shell-less:1";
@@ -33,6 +34,7 @@ pub(super) fn busybox() -> Vec<u8> {
     for folder in ["home/agent", "workspace"] {
         tar.add(folder, b'5', 0o755, 1000, b"", "");
     }
+    tar.add("alias", b'2', 0o777, 0, b"", "/workspace");
     tar.add(
         "etc/passwd",
         b'0',

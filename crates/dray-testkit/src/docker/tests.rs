@@ -23,6 +23,16 @@ fn a_container_runs_commands_and_keeps_the_streams_apart() {
 }
 
 #[test]
+fn a_script_runs_inside_without_the_engine() {
+    let engine = Engine::shared();
+    let container = engine.container(ContainerOptions::default());
+    container.sh("chown 1000 /tmp/.; echo seen > /tmp/file");
+    let output = container.inside(1000, "/tmp", "id -u; cat file; pwd; exit 4");
+    assert_eq!(output.status, 4);
+    assert_eq!(output.stdout, b"1000\nseen\n/tmp\n");
+}
+
+#[test]
 fn the_shared_engine_is_one_and_the_same() {
     let (one, other) = (Engine::shared(), Engine::shared());
     assert_eq!(one.socket(), other.socket());

@@ -1,0 +1,188 @@
+//! Answers that no engine should give.
+
+use std::sync::Arc;
+
+use dray_sandbox::{
+    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, Transport, Write,
+};
+use dray_sandbox_docker::{Config, DockerBackend};
+use dray_types::{Clock, Period};
+
+use super::scripted::{ID, Scripted, answer, closing, described, packed};
+use super::world::{address, kind, path};
+
+async fn open(
+    version: &str,
+    rules: Vec<(&'static str, Vec<u8>)>,
+) -> (Scripted, Result<Arc<dyn Sandbox>, Error>) {
+    let engine = Scripted::start(version, rules).await;
+    let config = Config {
+        endpoint: format!("http://{}", engine.address),
+        answer_timeout: Period::secs(3),
+        ..Config::default()
+    };
+    let backend = DockerBackend::new(&config, Clock::system()).unwrap();
+    let opened = async {
+        let handle = backend.resolve(&address("box")).await?;
+        assert_eq!(handle.incarnation, ID);
+        backend.open(&handle).await
+    };
+    let opened = opened.await;
+    (engine, opened)
+}
+
+/// Reads `/file` of 5 bytes from an engine that answers the download like this.
+async fn download(answer_to_get: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let looked = answer("200 OK", &described(5, 0o644), b"");
+    // What answers HEAD has no body, whatever its length says.
+    let rules = vec![("HEAD ", looked), ("archive?path=/file", answer_to_get)];
+    let (_engine, sandbox) = open("1.41", rules).await;
+    let sandbox = sandbox?;
+    let file = sandbox.stat(&path("/file"), Follow::Yes).await?;
+    assert_eq!(file.size, 5);
+    read(&*sandbox, &file).await
+}
+
+async fn read(sandbox: &dyn Sandbox, file: &Metadata) -> Result<Vec<u8>, Error> {
+    let read = Read {
+        transport: Transport::Archive,
+        file,
+        offset: 0,
+    };
+    sandbox.read(read).await?.read_all(1000).await
+}
+
+fn sent(fields: &str, tar: &[u8]) -> Vec<u8> {
+    closing(&format!("{}{fields}", described(5, 0o644)), tar)
+}
+
+#[tokio::test]
+async fn an_honest_answer_is_read() {
+    let tar = packed("file", b'0', b"12345");
+    assert_eq!(download(sent("", &tar)).await.unwrap(), b"12345");
+}
+
+#[tokio::test]
+async fn r_5_an_answer_that_ends_early_is_truncated_however_politely() {
+    let tar = packed("file", b'0', b"12345");
+    for length in [0, 100, 512, 515, 517, 1000, 1024, 1500, 2047] {
+        let error = download(sent("", &tar[..length])).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn compressed_bytes_that_nobody_asked_for_are_refused() {
+    let tar = packed("file", b'0', b"12345");
+    for encoding in ["gzip", "deflate", "GZIP"] {
+        let error = download(sent(&format!("Content-Encoding: {encoding}\r\n"), &tar)).await;
+        assert_eq!(kind(error), ErrorKind::Protocol, "{encoding}");
+    }
+    let plain = download(sent("Content-Encoding: identity\r\n", &tar)).await;
+    assert_eq!(plain.unwrap(), b"12345");
+}
+
+#[tokio::test]
+async fn an_archive_of_something_else_is_refused() {
+    let two = [
+        &packed("file", b'0', b"12345")[..1024],
+        &packed("more", b'0', b""),
+    ]
+    .concat();
+    for (what, tar, expected) in [
+        (
+            "another name",
+            packed("elif", b'0', b"12345"),
+            ErrorKind::Protocol,
+        ),
+        ("a link", packed("file", b'2', b""), ErrorKind::NotRegular),
+        ("a device", packed("file", b'3', b""), ErrorKind::NotRegular),
+        (
+            "a directory",
+            packed("file", b'5', b""),
+            ErrorKind::IsDirectory,
+        ),
+        (
+            "a short one",
+            packed("file", b'0', b"1234"),
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        (
+            "a long one",
+            packed("file", b'0', b"123456"),
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        ("two of them", two, ErrorKind::Protocol),
+        ("nothing", vec![0; 1024], ErrorKind::NotRegular),
+        ("garbage", vec![b'?'; 2048], ErrorKind::Protocol),
+    ] {
+        assert_eq!(kind(download(sent("", &tar)).await), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_download_without_a_description_is_refused() {
+    let tar = packed("file", b'0', b"12345");
+    assert_eq!(kind(download(closing("", &tar)).await), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn an_endless_refusal_is_cut() {
+    let refusal = answer("500 Internal Server Error", "", &vec![b'x'; 1 << 20]);
+    assert_eq!(kind(download(refusal).await), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn an_engine_that_never_answers_is_timed_out() {
+    assert_eq!(kind(download(Vec::new()).await), ErrorKind::Timeout);
+}
+
+#[tokio::test]
+async fn the_older_of_two_versions_is_spoken() {
+    for (theirs, expected) in [("1.41", "/v1.41/"), ("1.44", "/v1.44/"), ("9.99", "/v1.5")] {
+        let (engine, sandbox) = open(theirs, Vec::new()).await;
+        assert!(sandbox.is_ok());
+        let seen = engine.seen();
+        assert!(seen[0].starts_with("GET /_ping "));
+        assert!(seen.len() > 2);
+        for head in &seen[1..] {
+            let target = head.split(' ').nth(1).unwrap();
+            assert!(target.starts_with(expected), "{target}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_is_too_old_or_unknown_makes_no_sense() {
+    for version in ["1.12", "new", ""] {
+        let (_engine, sandbox) = open(version, Vec::new()).await;
+        assert_eq!(kind(sandbox), ErrorKind::Protocol, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn archives_are_asked_for_plain_and_sent_plain() {
+    let (engine, sandbox) = open("1.41", Vec::new()).await;
+    let sandbox = sandbox.unwrap();
+    let at = path("/file");
+    let write = Write {
+        transport: Transport::Archive,
+        path: &at,
+        size: 5,
+        offset: 0,
+        mode: 0o644,
+    };
+    let written = sandbox.write(write, Body::from_bytes(&b"12345"[..])).await;
+    assert_eq!(kind(written), ErrorKind::NotFound);
+    let seen = engine.seen();
+    let put = seen.iter().find(|head| head.starts_with("PUT ")).unwrap();
+    let put = put.to_ascii_lowercase();
+    assert!(put.contains("content-type: application/x-tar\r\n"));
+    assert!(put.contains("content-length: 2048\r\n"));
+    assert!(!put.contains("content-encoding"));
+    let asked = seen.iter().filter(|head| head.contains("/archive?"));
+    assert!(asked.into_iter().all(|head| {
+        head.to_ascii_lowercase()
+            .contains("accept-encoding: identity")
+    }));
+}

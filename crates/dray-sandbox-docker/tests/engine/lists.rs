@@ -1,0 +1,66 @@
+//! Listings, by a command and by the tar of a directory alike.
+
+use dray_sandbox::{ErrorKind, FileKind, Listing};
+
+use super::world::{World, kind, path};
+
+async fn listed(world: &World, at: &str, depth: u32, limit: usize) -> Listing {
+    world.sandbox.list(&path(at), depth, limit).await.unwrap()
+}
+
+#[tokio::test]
+async fn both_ways_of_listing_say_the_same() {
+    let world = World::agent().await;
+    world.container.sh(
+        r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,
+    );
+    for (at, depth) in [("/workspace", 1), ("/workspace", 3), ("/alias/b", 2)] {
+        let running = listed(&world, at, depth, 100).await;
+        world.container.pause();
+        let paused = listed(&world, at, depth, 100).await;
+        world.container.unpause();
+        let names = |listing: &Listing| -> Vec<_> {
+            let entries = listing.entries.iter();
+            entries
+                .map(|entry| {
+                    let size = match entry.kind {
+                        FileKind::File | FileKind::Symlink => entry.size,
+                        _ => 0,
+                    };
+                    let target = entry.link_target.clone();
+                    (entry.path.clone(), entry.kind, size, entry.mode, target)
+                })
+                .collect()
+        };
+        assert_eq!(names(&running), names(&paused), "{at}");
+        assert!(!running.entries.is_empty() && !paused.truncated);
+    }
+}
+
+#[tokio::test]
+async fn a_listing_from_outside_stops_at_its_limit() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("cd /workspace; head -c 20000000 /dev/zero > a; touch b c d");
+    world.container.stop();
+    let listing = listed(&world, "/workspace", 1, 2).await;
+    assert!(listing.truncated && listing.entries.len() == 2);
+    let listing = listed(&world, "/workspace", 1, 4).await;
+    assert!(!listing.truncated && listing.entries.len() == 4);
+}
+
+#[tokio::test]
+async fn only_directories_are_listed_from_outside() {
+    let world = World::agent().await;
+    world.container.sh("echo x > /workspace/file");
+    world.container.stop();
+    for (at, expected) in [
+        ("/workspace/file", ErrorKind::NotDirectory),
+        ("/workspace/missing", ErrorKind::NotFound),
+        ("/dev", ErrorKind::SandboxStopped),
+    ] {
+        let listed = world.sandbox.list(&path(at), 1, 10).await;
+        assert_eq!(kind(listed), expected, "{at}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Containers of a real engine, and an engine that answers what no real one should.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail the test"
+)]
+
+mod conformance;
+mod faults;
+mod links;
+mod lists;
+mod mounts;
+mod reads;
+mod scripted;
+mod states;
+mod trees;
+mod world;
+mod writes;

@@ -1,0 +1,124 @@
+//! An engine that answers what it is told to.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::TaskTracker;
+
+/// The container that it knows.
+pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Answers by the first rule whose text stands in the first line of a request; never when the answer is empty.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Scripted {
+    pub(crate) async fn start(version: &str, rules: Vec<(&'static str, Vec<u8>)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let ping = answer("200 OK", &format!("Api-Version: {version}\r\n"), b"OK");
+        let known = format!(r#"{{"Id":"{ID}","State":{{"Status":"running"}},"Config":{{}}}}"#);
+        let inspect = answer(
+            "200 OK",
+            "Content-Type: application/json\r\n",
+            known.as_bytes(),
+        );
+        let mut all = rules;
+        all.push(("/_ping", ping));
+        all.push(("/json ", inspect));
+        all.push(("", answer("404 Not Found", "", b"")));
+        let all = Arc::new(all);
+        let tasks = TaskTracker::new();
+        let kept = Arc::clone(&seen);
+        let serving = tasks.clone().spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (all, seen) = (Arc::clone(&all), Arc::clone(&kept));
+                tasks.spawn(async move {
+                    let mut head = Vec::new();
+                    loop {
+                        let mut byte = [0];
+                        if !matches!(stream.read(&mut byte).await, Ok(1)) {
+                            return;
+                        }
+                        head.push(byte[0]);
+                        if !head.ends_with(b"\r\n\r\n") {
+                            continue;
+                        }
+                        let text = String::from_utf8(std::mem::take(&mut head)).unwrap();
+                        let line = text.lines().next().unwrap().to_owned();
+                        seen.lock().unwrap().push(text);
+                        let rule = all.iter().find(|(with, _)| line.contains(with));
+                        let (_, answer) = rule.unwrap();
+                        if !answer.is_empty() && stream.write_all(answer).await.is_err() {
+                            return;
+                        }
+                        if answer.windows(7).any(|window| window == b": close") {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            seen,
+            _serving: AbortOnDropHandle::new(serving),
+        }
+    }
+
+    /// Heads of all requests so far.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+/// An answer with its length.
+pub(crate) fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let mut answer =
+        format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n").into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+/// An answer that ends with the connection.
+pub(crate) fn closing(fields: &str, body: &[u8]) -> Vec<u8> {
+    let mut answer = format!("HTTP/1.1 200 OK\r\n{fields}Connection: close\r\n\r\n").into_bytes();
+    answer.extend_from_slice(body);
+    answer
+}
+
+/// The field that describes a path.
+pub(crate) fn described(size: u64, mode: u32) -> String {
+    use base64::Engine as _;
+    let json = format!(
+        r#"{{"name":"file","size":{size},"mode":{mode},"mtime":"2026-01-02T03:04:05Z","linkTarget":""}}"#
+    );
+    let text = base64::engine::general_purpose::STANDARD.encode(json);
+    format!("X-Docker-Container-Path-Stat: {text}\r\n")
+}
+
+/// One file as the engine packs it.
+pub(crate) fn packed(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
+    let mut tar = vec![0; 512];
+    tar[..name.len()].copy_from_slice(name.as_bytes());
+    tar[100..108].copy_from_slice(b"0000644\0");
+    tar[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+    tar[136..148].copy_from_slice(b"14000000000\0");
+    tar[148..156].fill(b' ');
+    tar[156] = kind;
+    tar[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = tar.iter().copied().map(u32::from).sum();
+    tar[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    tar.extend_from_slice(data);
+    tar.resize(tar.len().next_multiple_of(512), 0);
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}

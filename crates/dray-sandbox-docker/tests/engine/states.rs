@@ -1,0 +1,192 @@
+//! Containers that do not run, or are no longer there.
+
+use dray_sandbox::{Backend as _, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport};
+use dray_testkit::docker::{ContainerOptions, Engine};
+
+use super::world::{World, address, backend, endpoint, kind, path};
+
+/// Archive calls work; what needs a command fails with this kind.
+async fn archive_only(world: &World, expected: ErrorKind) {
+    let sandbox: &dyn Sandbox = &*world.sandbox;
+    world.write("/workspace/file", b"data").await.unwrap();
+    assert_eq!(world.read("/workspace/file").await.unwrap(), b"data");
+    let probe = sandbox.probe().await.unwrap();
+    assert_eq!(probe.transports, [Transport::Archive]);
+    let listing = sandbox.list(&path("/workspace"), 1, 10).await.unwrap();
+    assert_eq!(listing.entries.len(), 1);
+    assert_eq!(listing.entries[0].path, path("/workspace/file"));
+    assert_eq!(
+        (listing.entries[0].kind, listing.entries[0].size),
+        (FileKind::File, 4)
+    );
+    let at = path("/workspace/file");
+    let other = path("/workspace/other");
+    assert_eq!(kind(sandbox.fingerprint(&at).await), expected);
+    assert_eq!(kind(sandbox.rename(&at, &other, false).await), expected);
+    assert_eq!(kind(sandbox.remove(&at, false).await), expected);
+    assert_eq!(kind(sandbox.make_directory(&other).await), expected);
+    assert_eq!(
+        kind(sandbox.stat(&path("/dev/null"), Follow::No).await),
+        expected
+    );
+}
+
+#[tokio::test]
+async fn a_paused_container_gives_and_takes_files() {
+    let world = World::agent().await;
+    world.container.pause();
+    archive_only(&world, ErrorKind::SandboxPaused).await;
+}
+
+#[tokio::test]
+async fn a_stopped_container_gives_and_takes_files() {
+    let world = World::agent().await;
+    world.container.stop();
+    archive_only(&world, ErrorKind::SandboxStopped).await;
+    let probe = world.sandbox.probe().await.unwrap();
+    assert_eq!((probe.uid, probe.gid), (1000, 1000));
+    assert_eq!(probe.home, path("/home/agent"));
+    assert_eq!(probe.working_directory, path("/workspace"));
+    // The same incarnation comes back with its files.
+    world.container.start();
+    assert_eq!(world.cat("/workspace/file"), b"data");
+    assert_eq!(world.sandbox.probe().await.unwrap().uid, 1000);
+}
+
+#[tokio::test]
+async fn a_container_that_never_ran_gives_and_takes_files() {
+    let world = World::of(ContainerOptions {
+        created_only: true,
+        ..ContainerOptions::default()
+    })
+    .await;
+    archive_only(&world, ErrorKind::SandboxStopped).await;
+}
+
+#[tokio::test]
+async fn r_9_a_container_without_a_shell_gives_and_takes_files() {
+    let world = World::of(ContainerOptions {
+        user: "1000:1000".into(),
+        shell_less: true,
+        ..ContainerOptions::default()
+    })
+    .await;
+    archive_only(&world, ErrorKind::ToolMissing).await;
+    // Once that is known, commands are no longer offered.
+    assert_eq!(
+        world.sandbox.transports(&path("/workspace/file")),
+        [Transport::Archive]
+    );
+    let probe = world.sandbox.probe().await.unwrap();
+    assert_eq!((probe.uid, probe.gid), (1000, 1000));
+}
+
+#[tokio::test]
+async fn r_1_a_removed_container_is_gone() {
+    let world = World::agent().await;
+    world.write("/workspace/file", b"data").await.unwrap();
+    let file = world.stat("/workspace/file").await.unwrap();
+    let handle = world.sandbox.handle().clone();
+    world.container.remove();
+    let gone = ErrorKind::SandboxGone;
+    assert_eq!(kind(world.stat("/workspace/file").await), gone);
+    assert_eq!(kind(world.open_as(&file).await), gone);
+    assert_eq!(kind(world.write("/workspace/new", b"x").await), gone);
+    assert_eq!(kind(world.sandbox.probe().await), gone);
+    assert_eq!(kind(world.backend.resolve(&handle.address).await), gone);
+    assert_eq!(kind(world.backend.open(&handle).await), gone);
+}
+
+#[tokio::test]
+async fn r_1_another_container_of_the_same_name_is_not_the_same() {
+    let mut world = World::agent().await;
+    let handle = world.sandbox.handle().clone();
+    let name = world.container.name().to_owned();
+    world.container.rename(&format!("{name}-old"));
+    let other = world.engine.container(ContainerOptions {
+        name: name.clone(),
+        ..ContainerOptions::default()
+    });
+    assert_eq!(
+        kind(world.backend.open(&handle).await),
+        ErrorKind::SandboxGone
+    );
+    let now = world.backend.resolve(&handle.address).await.unwrap();
+    assert_eq!(now.incarnation, other.id());
+    // What was opened stays what it was.
+    world.write("/workspace/file", b"old").await.unwrap();
+    assert_eq!(world.cat("/workspace/file"), b"old");
+    assert!(
+        other
+            .exec("0", &["cat", "/workspace/file"])
+            .stdout
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn r_1_a_short_id_is_bound_to_the_whole_one() {
+    let world = World::agent().await;
+    let short = address(&world.container.id()[..12]);
+    let handle = world.backend.resolve(&short).await.unwrap();
+    assert_eq!(handle.incarnation, world.container.id());
+    assert!(world.backend.open(&handle).await.is_ok());
+    let made_up = Handle {
+        incarnation: "0".repeat(64),
+        ..handle
+    };
+    assert_eq!(
+        kind(world.backend.open(&made_up).await),
+        ErrorKind::SandboxGone
+    );
+}
+
+#[tokio::test]
+async fn names_that_are_no_names_are_refused() {
+    let backend = backend(endpoint(&Engine::shared()));
+    for name in ["../json", "a b", "a/json?x=", "%2e%2e"] {
+        let resolved = backend.resolve(&address(name)).await;
+        assert_eq!(kind(resolved), ErrorKind::InvalidName, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn removing_a_container_under_a_read_is_no_clean_short_end() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("head -c 30000000 /dev/zero > /workspace/big");
+    let mut body = world.open("/workspace/big").await.unwrap();
+    let first = body.next().await.unwrap().unwrap();
+    let World { container, .. } = world;
+    let removing = tokio::task::spawn_blocking(move || drop(container));
+    match body.read_all(100 << 20).await {
+        Ok(rest) => assert_eq!(first.len() + rest.len(), 30_000_000),
+        Err(error) => assert!(
+            matches!(error.kind(), ErrorKind::SandboxGone | ErrorKind::Truncated),
+            "{error}"
+        ),
+    }
+    removing.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_dies_is_unavailable() {
+    let world = World::on(Engine::start(), ContainerOptions::default()).await;
+    world
+        .container
+        .sh("head -c 50000000 /dev/zero > /workspace/big");
+    let mut body = world.open("/workspace/big").await.unwrap();
+    assert!(body.next().await.unwrap().is_ok());
+    world.engine.kill9();
+    let error = body.read_all(100 << 20).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Truncated),
+        "{error}"
+    );
+    assert_eq!(
+        kind(world.stat("/workspace/big").await),
+        ErrorKind::Unavailable
+    );
+    assert_eq!(kind(world.sandbox.probe().await), ErrorKind::Unavailable);
+}

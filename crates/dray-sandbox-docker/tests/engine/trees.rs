@@ -1,0 +1,102 @@
+//! Whole directories.
+
+use dray_sandbox::{Body, ErrorKind};
+use dray_testkit::docker::ContainerOptions;
+
+use super::world::{World, kind, path};
+
+async fn tar(world: &World, at: &str) -> Vec<u8> {
+    let body = world.sandbox.read_tree(&path(at)).await.unwrap();
+    body.read_all(10 << 20).await.unwrap()
+}
+
+/// What `tar` on this host makes of it.
+fn names(tar: &[u8]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tar");
+    std::fs::write(&file, tar).unwrap();
+    let output = std::process::Command::new("tar")
+        .arg("-tf")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut names: Vec<_> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|name| name.trim_matches(['.', '/']).to_owned())
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_tree_comes_back_under_another_name() {
+    let world = World::agent().await;
+    world.container.sh(
+        "cd /workspace; mkdir -p one/deep; echo data > one/deep/file; echo x > one/run; chmod 755 one/run; mkdir two",
+    );
+    let packed = tar(&world, "/workspace/one").await;
+    assert_eq!(names(&packed), ["deep", "deep/file", "run"]);
+    for stopped in [false, true] {
+        if stopped {
+            world.container.sh("rm -rf /workspace/two/*");
+            world.container.stop();
+        }
+        let body = Body::from_bytes(packed.clone());
+        world
+            .sandbox
+            .write_tree(&path("/workspace/two"), body)
+            .await
+            .unwrap();
+        world.container.start();
+        let told = world
+            .container
+            .sh("cd /workspace/two; cat deep/file; stat -c '%u %g %a' deep/file run deep");
+        let told = String::from_utf8(told).unwrap();
+        assert_eq!(told, "data\n1000 1000 644\n1000 1000 755\n1000 1000 755\n");
+    }
+}
+
+#[tokio::test]
+async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
+    let world = World::of(ContainerOptions {
+        user: "agent".into(),
+        tmpfs: vec![("/workspace/memory".into(), "mode=1777".into())],
+        ..ContainerOptions::default()
+    })
+    .await;
+    world
+        .container
+        .sh("cd /workspace; echo a > file; echo b > memory/file");
+    let packed = tar(&world, "/workspace").await;
+    assert_eq!(names(&packed), ["file", "memory", "memory/file"]);
+}
+
+#[tokio::test]
+async fn a_tree_of_anything_else_is_not_unpacked() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("cd /workspace; mkdir one; ln -s /etc one/link");
+    let packed = tar(&world, "/workspace/one").await;
+    let body = Body::from_bytes(packed);
+    let written = world.sandbox.write_tree(&path("/workspace"), body).await;
+    assert_eq!(kind(written), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn only_a_directory_is_a_tree() {
+    let world = World::agent().await;
+    world.container.sh("echo x > /workspace/file");
+    for (at, expected) in [
+        ("/workspace/file", ErrorKind::NotDirectory),
+        ("/workspace/missing", ErrorKind::NotFound),
+    ] {
+        assert_eq!(kind(world.sandbox.read_tree(&path(at)).await), expected);
+        let body = Body::from_bytes(vec![0; 1024]);
+        let written = world.sandbox.write_tree(&path(at), body).await;
+        assert_eq!(kind(written), expected);
+    }
+}
