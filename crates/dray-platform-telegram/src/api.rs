@@ -1,0 +1,150 @@
+//! Requests to the Bot API. The token stands in their addresses, so no address is ever shown.
+
+use std::fmt;
+use std::time::Duration;
+
+use dray_http::{Client, Multipart};
+use dray_platform::{Error, ErrorKind};
+use dray_types::{Period, Secret};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
+use url::Url;
+
+use crate::options::Options;
+use crate::refusal::{Envelope, Refused, refused};
+
+/// Bytes for which one more second is given to answer.
+const BYTES_PER_SECOND: u64 = 1_000_000;
+
+/// What cannot stand in a path as it is.
+const PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// A bot at a server.
+pub(crate) struct Api {
+    client: Client,
+    base: String,
+    token: Secret,
+    answer: Period,
+}
+
+impl Api {
+    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+        let token = options.token.expose();
+        let is_token = token.contains(':')
+            && token
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b":_-".contains(&byte));
+        if !is_token {
+            return Err(wrong("the token of the bot is missing or none"));
+        }
+        let base = Url::parse(&options.base_url)
+            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+        let is_plain = matches!(base.scheme(), "http" | "https")
+            && base.username().is_empty()
+            && base.query().is_none()
+            && base.fragment().is_none();
+        if !is_plain {
+            return Err(wrong("base_url must be http or https, without more"));
+        }
+        let limits = dray_http::Limits {
+            connect: options.connect_timeout.as_duration(),
+            idle: options.idle_timeout.as_duration(),
+            answer: options.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, options.ca_file.as_deref())?,
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            token: options.token.clone(),
+            answer: options.answer_timeout,
+        })
+    }
+
+    /// Calls a method. `size` is about what the form has; it gives time to answer.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        form: Multipart,
+        size: u64,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Value, Refused> {
+        let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
+        let wait = self.answer.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
+        let request = self.client.post(&url).answer_within(wait).multipart(form);
+        let answer = request.send(progress).await.map_err(Error::from)?;
+        let (status, waits) = (answer.status(), answer.retry_after());
+        if answer.is_success() {
+            let envelope: Envelope = answer.json().await.map_err(Error::from)?;
+            if envelope.ok {
+                return Ok(envelope.result);
+            }
+            return Err(refused(status, &envelope, waits));
+        }
+        // A proxy's page has no envelope; its status says enough. So does that of an answer that breaks off.
+        let text = answer.text().await.unwrap_or_default();
+        let envelope: Envelope = serde_json::from_str(&text).unwrap_or_default();
+        Err(refused(status, &envelope, waits))
+    }
+
+    /// Calls a method that shows nothing to anybody.
+    pub(crate) async fn ask(&self, method: &str, form: Multipart) -> Result<Value, Error> {
+        self.ask_for(method, form, Duration::ZERO).await
+    }
+
+    /// The same for a method that may wait so long before it answers.
+    pub(crate) async fn ask_for(
+        &self,
+        method: &str,
+        form: Multipart,
+        wait: Duration,
+    ) -> Result<Value, Error> {
+        let size = wait.as_secs() * BYTES_PER_SECOND;
+        let answer = self.call(method, form, size, &|_| {}).await;
+        answer.map_err(|refused| refused.error.at(dray_platform::Moment::NotSent))
+    }
+
+    /// Opens a file at the path that `getFile` gave.
+    pub(crate) async fn file(&self, path: &str) -> Result<dray_http::Answer, Error> {
+        let is_inside = !path.starts_with('/')
+            && !path.is_empty()
+            && path
+                .split(['/', '\\'])
+                .all(|part| !matches!(part, "" | "." | ".."));
+        if !is_inside {
+            return Err(Error::new(
+                ErrorKind::BadFormat,
+                "the path of the file leads elsewhere",
+            ));
+        }
+        let path = utf8_percent_encode(path, PATH);
+        let url = format!("{}/file/bot{}/{path}", self.base, self.token.expose());
+        let answer = self.client.get(&url).send(&|_| {}).await;
+        let answer =
+            answer.map_err(|error| Error::from(error).at(dray_platform::Moment::NotSent))?;
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        let (status, waits) = (answer.status(), answer.retry_after());
+        let error = refused(status, &Envelope::default(), waits).error;
+        Err(error.at(dray_platform::Moment::NotSent))
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! `sendMediaGroup`.
+
+use serde_json::Value;
+
+use super::answer::{Answer, Refusal};
+use super::fault::Fault;
+use super::files::{self, KINDS};
+use super::form::Form;
+use super::media::message_json;
+use super::methods::{placed, show, visible};
+use super::shown::Shown;
+use super::state::{State, Stored};
+
+/// Longest caption, in UTF-16 units.
+const CAPTION: usize = 1024;
+
+/// One item, checked.
+struct Item {
+    shown: Shown,
+    id: String,
+    file: Stored,
+}
+
+pub(super) fn send(
+    state: &mut State,
+    form: &Form,
+    fault: Option<&Fault>,
+    upload: u64,
+    date: u64,
+) -> Answer {
+    let media = form.json("media").unwrap_or_default();
+    let media = media.as_array().cloned().unwrap_or_default();
+    if !(2..=10).contains(&media.len()) {
+        return Err(Refusal::bad(
+            "number of media in an album must be from 2 to 10",
+        ));
+    }
+    let kinds = media.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
+    let alone = ["document", "audio"];
+    let mixed = kinds
+        .iter()
+        .any(|kind| alone.contains(kind) && kinds.iter().any(|other| other != kind));
+    if mixed {
+        return Err(Refusal::bad(
+            "document and audio can't be mixed with other media types",
+        ));
+    }
+    let album = format!("1374{}", state.next());
+    let (mut chat, mut is_group) = (0, false);
+    let mut items = Vec::new();
+    for (media, kind) in media.iter().zip(kinds) {
+        let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
+        let mut shown;
+        (chat, is_group, shown) = placed(state, form, field("caption").trim(), CAPTION)?;
+        let (id, file) = files::find(state, form, kind, field("media"), upload)?;
+        shown.file = Some(visible(&file));
+        shown.album.clone_from(&album);
+        shown.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));
+        items.push(Item { shown, id, file });
+    }
+    let (count, refusal) = broken(fault, items.len());
+    items.truncate(count);
+    let forgets = fault == Some(&Fault::ForgetFiles);
+    let mut messages = Vec::new();
+    for item in items {
+        let told = (!forgets).then_some((item.id.as_str(), &item.file));
+        messages.push(message_json(chat, is_group, &item.shown, told, date));
+        show(state, chat, item.shown);
+    }
+    refusal.map_or(Ok(Value::Array(messages)), Err)
+}
+
+fn kind(media: &Value) -> Result<&'static str, Refusal> {
+    let asked = media
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    KINDS
+        .into_iter()
+        .find(|kind| *kind == asked && !matches!(asked, "animation" | "voice"))
+        .ok_or_else(|| Refusal::bad("can't parse InputMedia: type of the media is unsupported"))
+}
+
+/// How many items appear, and what is said after them.
+fn broken(fault: Option<&Fault>, all: usize) -> (usize, Option<Refusal>) {
+    match fault {
+        Some(Fault::BreakAlbum(shown, why)) => {
+            let why = format!(
+                "failed to send message #{} with the error message \"{why}\"",
+                shown + 1
+            );
+            (*shown, Some(Refusal::bad(&why)))
+        }
+        Some(Fault::ShortAlbum(shown)) => (*shown, None),
+        _ => (all, None),
+    }
+}

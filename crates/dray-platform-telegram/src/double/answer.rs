@@ -1,0 +1,62 @@
+//! Answers as the API words them.
+
+use serde_json::{Value, json};
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub(super) code: u16,
+    pub(super) description: String,
+    pub(super) parameters: Option<Value>,
+}
+
+/// What a method answers.
+pub(super) type Answer = Result<Value, Refusal>;
+
+impl Refusal {
+    /// `400 Bad Request: …`.
+    pub(super) fn bad(why: &str) -> Self {
+        Self::of(400, why)
+    }
+
+    /// Any code; 400 and 403 get their prefix.
+    pub(super) fn of(code: u16, why: &str) -> Self {
+        let prefix = match code {
+            400 => "Bad Request: ",
+            403 => "Forbidden: ",
+            _ => "",
+        };
+        Self {
+            code,
+            description: format!("{prefix}{why}"),
+            parameters: None,
+        }
+    }
+
+    pub(super) fn rate_limit(seconds: u64) -> Self {
+        Self {
+            code: 429,
+            description: format!("Too Many Requests: retry after {seconds}"),
+            parameters: Some(json!({ "retry_after": seconds })),
+        }
+    }
+
+    pub(super) fn migrated(to: i64) -> Self {
+        Self {
+            parameters: Some(json!({ "migrate_to_chat_id": to })),
+            ..Self::bad("group chat was upgraded to a supergroup chat")
+        }
+    }
+
+    pub(super) fn body(&self) -> Value {
+        let mut body = json!({
+            "ok": false,
+            "error_code": self.code,
+            "description": self.description,
+        });
+        if let (Some(parameters), Some(body)) = (&self.parameters, body.as_object_mut()) {
+            body.insert("parameters".to_owned(), parameters.clone());
+        }
+        body
+    }
+}

@@ -1,0 +1,58 @@
+//! What it is told to do wrong.
+
+/// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A send is refused: too many requests, again after these seconds.
+    RateLimit(u64),
+    /// A send is refused with this code and description (without `Bad Request: ` for others than 400).
+    Refuse(u16, String),
+    /// A send is read to its end and answered with this status and a page of a proxy. Nothing appears.
+    FailAfterBody(u16),
+    /// A send is carried out, and the connection closed.
+    LoseAnswer,
+    /// A send is carried out and never answered.
+    NeverAnswer,
+    /// The connection is closed after the first bytes of the body of a send.
+    CloseDuringBody,
+    /// The first bytes of the body of a send are read, and no more; the connection stays.
+    StallDuringBody,
+    /// A send is carried out; the message in the answer has no file.
+    ForgetFiles,
+    /// A send is carried out; the answer is cut in the middle.
+    CutAnswer,
+    /// A send is carried out; the answer tells these bytes as the size of the file.
+    MisstateSize(u64),
+    /// An album breaks: so many items appear, then the next fails with this description.
+    BreakAlbum(usize, String),
+    /// An album appears with this many items and is answered with success.
+    ShortAlbum(usize),
+    /// The connection is closed in the middle of the next download.
+    CutDownload,
+    /// The next download is redirected there.
+    RedirectDownload(String),
+    /// The next `getUpdates` is answered with this status and description.
+    RefuseUpdates(u16, String),
+    /// The next answer to `getFile` tells this path.
+    TellPath(String),
+}
+
+/// What a fault happens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Send,
+    Download,
+    Updates,
+    File,
+}
+
+impl Fault {
+    pub(super) const fn place(&self) -> Place {
+        match self {
+            Self::CutDownload | Self::RedirectDownload(_) => Place::Download,
+            Self::RefuseUpdates(..) => Place::Updates,
+            Self::TellPath(_) => Place::File,
+            _ => Place::Send,
+        }
+    }
+}

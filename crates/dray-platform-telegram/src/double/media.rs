@@ -1,0 +1,99 @@
+//! Messages as the API writes them.
+
+use serde_json::{Map, Value, json};
+
+use super::shown::Shown;
+use super::state::{Stored, bot_json, chat_json};
+
+/// A file in a message: the key it stands under, and what stands there.
+pub(super) fn file_json(id: &str, file: &Stored) -> (&'static str, Value) {
+    let unique = format!("AgAD{}", file.sha256.to_hex().get(..12).unwrap_or_default());
+    let mut value = json!({
+        "file_id": id,
+        "file_unique_id": unique,
+        "file_size": file.size,
+    });
+    let mut more = json!({});
+    match file.kind {
+        "photo" => {
+            let small = json!({
+                "file_id": format!("{id}-s"), "file_unique_id": format!("{unique}s"),
+                "file_size": 900, "width": 90, "height": 67,
+            });
+            merge(&mut value, json!({ "width": 640, "height": 480 }));
+            return ("photo", json!([small, value]));
+        }
+        "voice" => merge(&mut more, json!({ "duration": 1 })),
+        "video_note" => merge(&mut more, json!({ "duration": 1, "length": 240 })),
+        "sticker" => merge(
+            &mut more,
+            json!({
+                "width": 512, "height": 512, "type": "regular", "emoji": "🙂",
+                "is_animated": false, "is_video": false,
+            }),
+        ),
+        "audio" => merge(&mut more, json!({ "duration": 1, "file_name": file.name })),
+        "video" | "animation" => merge(
+            &mut more,
+            json!({ "duration": 1, "width": 640, "height": 480, "file_name": file.name }),
+        ),
+        _ => merge(&mut more, json!({ "file_name": file.name })),
+    }
+    merge(&mut more, json!({ "mime_type": file.media_type }));
+    merge(&mut value, more);
+    (file.kind, value)
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
+}
+
+/// A message of the bot.
+pub(super) fn message_json(
+    chat: i64,
+    is_group: bool,
+    shown: &Shown,
+    file: Option<(&str, &Stored)>,
+    date: u64,
+) -> Value {
+    let mut message = Map::new();
+    let mut put = |name: &str, value: Value| {
+        message.insert(name.to_owned(), value);
+    };
+    put("message_id", shown.message_id.into());
+    put("from", bot_json());
+    put("chat", chat_json(chat, is_group));
+    put("date", date.into());
+    if shown.thread != 0 {
+        put("message_thread_id", shown.thread.into());
+        put("is_topic_message", true.into());
+    }
+    if shown.reply_to != 0 {
+        put(
+            "reply_to_message",
+            json!({
+                "message_id": shown.reply_to, "date": date,
+                "chat": chat_json(chat, is_group),
+            }),
+        );
+    }
+    if !shown.album.is_empty() {
+        put("media_group_id", shown.album.clone().into());
+    }
+    match file {
+        None => put("text", shown.text.clone().into()),
+        Some((id, file)) => {
+            let (key, value) = file_json(id, file);
+            if key == "animation" {
+                put("document", value.clone());
+            }
+            put(key, value);
+            if !shown.text.is_empty() {
+                put("caption", shown.text.clone().into());
+            }
+        }
+    }
+    Value::Object(message)
+}

@@ -1,0 +1,228 @@
+//! Connections and requests.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::answer::{Answer, Refusal};
+use super::fault::{Fault, Place};
+use super::form::{self, Form};
+use super::multipart::Reader;
+use super::state::Shared;
+use super::{TOKEN, methods, updates};
+
+/// The connection is closed.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closed on purpose")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+type Reply = Response<BoxBody<Bytes, Closed>>;
+
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            let service = service_fn(|request| respond(Arc::clone(&shared), request));
+            // Connections that break are what some tests are about.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
+        });
+    }
+}
+
+async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Reply, Closed> {
+    let path = request.uri().path().to_owned();
+    if let Some(path) = path.strip_prefix(&format!("/file/bot{TOKEN}/")) {
+        return download(&shared, path);
+    }
+    let Some((token, method)) = path
+        .strip_prefix("/bot")
+        .and_then(|rest| rest.split_once('/'))
+    else {
+        return Ok(refuse(&Refusal::of(404, "Not Found")));
+    };
+    shared.state().requests.push(method.to_owned());
+    if token != TOKEN {
+        // The body is not read: the real server does not wait for it either.
+        let refusal = if token.contains(':') {
+            Refusal::of(401, "Unauthorized")
+        } else {
+            Refusal::of(404, "Not Found")
+        };
+        return skipped(&shared, request, refuse(&refusal)).await;
+    }
+    let is_send = method.starts_with("send") && method != "sendChatAction";
+    let fault = is_send.then(|| shared.state().fault(Place::Send)).flatten();
+    let length = request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > shared.upload + (1 << 20)) {
+        return Ok(refuse(&Refusal::of(413, "Request Entity Too Large")));
+    }
+    let method = method.to_owned();
+    if let Some(fault) = fault {
+        return faulty(&shared, &method, request, fault).await;
+    }
+    let form = form::read(request, &shared).await.map_err(|_| Closed)?;
+    Ok(answer(&call(&shared, &method, &form, None).await))
+}
+
+async fn call(shared: &Arc<Shared>, method: &str, form: &Form, fault: Option<&Fault>) -> Answer {
+    if method == "getUpdates" {
+        return updates::get(shared, form).await;
+    }
+    methods::call(shared, method, form, fault)
+}
+
+async fn faulty(
+    shared: &Arc<Shared>,
+    method: &str,
+    request: Request<Incoming>,
+    fault: Fault,
+) -> Result<Reply, Closed> {
+    match fault {
+        Fault::CloseDuringBody | Fault::StallDuringBody => {
+            let mut reader = Reader::new(request.into_body(), Arc::clone(shared));
+            let _ = reader.more().await;
+            if fault == Fault::StallDuringBody {
+                std::future::pending::<()>().await;
+            }
+            return Err(Closed);
+        }
+        Fault::RateLimit(seconds) => {
+            return skipped(shared, request, refuse(&Refusal::rate_limit(seconds))).await;
+        }
+        Fault::Refuse(code, why) => {
+            return skipped(shared, request, refuse(&Refusal::of(code, &why))).await;
+        }
+        Fault::FailAfterBody(status) => {
+            return skipped(shared, request, page(status)).await;
+        }
+        _ => {}
+    }
+    let form = form::read(request, shared).await.map_err(|_| Closed)?;
+    let answered = call(shared, method, &form, Some(&fault)).await;
+    match fault {
+        Fault::LoseAnswer => Err(Closed),
+        Fault::NeverAnswer => std::future::pending().await,
+        Fault::CutAnswer => {
+            let mut text = body(&answered).to_string();
+            text.truncate(text.len() / 2);
+            Ok(reply(200, "application/json", text.into()))
+        }
+        _ => Ok(answer(&answered)),
+    }
+}
+
+/// Answers after the body was read.
+async fn skipped(
+    shared: &Arc<Shared>,
+    request: Request<Incoming>,
+    reply: Reply,
+) -> Result<Reply, Closed> {
+    let reader = Reader::new(request.into_body(), Arc::clone(shared));
+    reader.skip().await.map_err(|_| Closed)?;
+    Ok(reply)
+}
+
+fn body(answer: &Answer) -> serde_json::Value {
+    match answer {
+        Ok(result) => serde_json::json!({ "ok": true, "result": result }),
+        Err(refusal) => refusal.body(),
+    }
+}
+
+fn answer(answer: &Answer) -> Reply {
+    match answer {
+        Ok(_) => reply(200, "application/json", body(answer).to_string().into()),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+fn refuse(refusal: &Refusal) -> Reply {
+    let text = refusal.body().to_string();
+    let mut reply = reply(refusal.code, "application/json", text.into());
+    let wait = refusal
+        .parameters
+        .as_ref()
+        .and_then(|all| all.get("retry_after"));
+    if let Some(wait) = wait.and_then(serde_json::Value::as_u64) {
+        reply.headers_mut().insert(RETRY_AFTER, wait.into());
+    }
+    reply
+}
+
+/// What a proxy in front of the API says.
+fn page(status: u16) -> Reply {
+    reply(status, "text/html", "<html><h1>nginx</h1></html>".into())
+}
+
+fn reply(status: u16, content: &'static str, body: Bytes) -> Reply {
+    let mut reply = Response::new(whole(body));
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    let content = hyper::header::HeaderValue::from_static(content);
+    reply.headers_mut().insert(CONTENT_TYPE, content);
+    reply
+}
+
+fn whole(body: Bytes) -> BoxBody<Bytes, Closed> {
+    Full::new(body)
+        .map_err(|never: Infallible| match never {})
+        .boxed()
+}
+
+fn download(shared: &Arc<Shared>, path: &str) -> Result<Reply, Closed> {
+    let mut state = shared.state();
+    state.requests.push("file".to_owned());
+    let bytes = state
+        .files
+        .values()
+        .find(|file| file.path == path)
+        .and_then(|file| file.bytes.clone());
+    let fault = state.fault(Place::Download);
+    drop(state);
+    let Some(bytes) = bytes else {
+        return Ok(refuse(&Refusal::of(404, "Not Found")));
+    };
+    match fault {
+        Some(Fault::RedirectDownload(to)) => {
+            let mut reply = page(302);
+            let to = to.parse().map_err(|_| Closed)?;
+            reply.headers_mut().insert(LOCATION, to);
+            Ok(reply)
+        }
+        Some(Fault::CutDownload) => {
+            let half = bytes.slice(..bytes.len() / 2);
+            let frames = stream::iter([Ok(Frame::data(half)), Err(Closed)]);
+            let mut reply = Response::new(StreamBody::new(frames).boxed());
+            reply
+                .headers_mut()
+                .insert(CONTENT_LENGTH, bytes.len().into());
+            Ok(reply)
+        }
+        _ => Ok(reply(200, "application/octet-stream", bytes)),
+    }
+}

@@ -1,0 +1,166 @@
+//! Everything it knows.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use dray_types::{Clock, Sha256Digest};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::answer::Refusal;
+use super::fault::{Fault, Place};
+use super::shown::Shown;
+
+/// The topic that every group has.
+pub(super) const TOPIC: i64 = 7;
+
+/// The user who writes in a private chat has the number of the chat.
+pub(super) const BOT: i64 = 4242;
+
+/// Shared by all connections.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) received: AtomicU64,
+    pub(super) upload: u64,
+    /// Tells that there are updates, or that another one asks for them.
+    pub(super) news: Notify,
+    pub(super) clock: Clock,
+}
+
+impl Shared {
+    pub(super) fn new(upload: u64) -> Self {
+        Self {
+            state: Mutex::default(),
+            received: AtomicU64::new(0),
+            upload,
+            news: Notify::new(),
+            clock: Clock::system(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) chats: BTreeMap<i64, Chat>,
+    pub(super) files: BTreeMap<String, Stored>,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) requests: Vec<String>,
+    pub(super) updates: VecDeque<Value>,
+    pub(super) webhook: Option<String>,
+    /// Number of the newest `getUpdates`.
+    pub(super) asking: u64,
+    pub(super) last: i64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Chat {
+    pub(super) is_group: bool,
+    pub(super) topics: BTreeSet<i64>,
+    pub(super) shown: Vec<Shown>,
+    pub(super) actions: Vec<String>,
+    pub(super) migrated_to: Option<i64>,
+}
+
+/// A file that has an id.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) media_type: String,
+    pub(super) size: u64,
+    pub(super) sha256: Sha256Digest,
+    /// Where it is kept to be fetched; users' files only.
+    pub(super) bytes: Option<Bytes>,
+    pub(super) path: String,
+}
+
+impl State {
+    /// A number that was never given before.
+    pub(super) fn next(&mut self) -> i64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn new_chat(&mut self, is_group: bool) -> i64 {
+        let id = if is_group {
+            -1_001_000_000_000 - self.next()
+        } else {
+            700_000_000 + self.next()
+        };
+        let topics = is_group.then_some(TOPIC).into_iter().collect();
+        let chat = Chat {
+            is_group,
+            topics,
+            ..Chat::default()
+        };
+        self.chats.insert(id, chat);
+        id
+    }
+
+    pub(super) fn upgrade(&mut self, group: i64) -> i64 {
+        let id = self.new_chat(true);
+        if let Some(old) = self.chats.get_mut(&group) {
+            old.migrated_to = Some(id);
+        }
+        id
+    }
+
+    pub(super) fn seen(&self, chat: i64) -> Vec<Shown> {
+        self.chats
+            .get(&chat)
+            .map(|chat| chat.shown.clone())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn actions(&self, chat: i64) -> Vec<String> {
+        self.chats
+            .get(&chat)
+            .map(|chat| chat.actions.clone())
+            .unwrap_or_default()
+    }
+
+    /// The chat of a request.
+    pub(super) fn chat(&mut self, id: &str) -> Result<(i64, &mut Chat), Refusal> {
+        let missing = || Refusal::bad("chat not found");
+        let id: i64 = id.parse().map_err(|_| missing())?;
+        let chat = self.chats.get_mut(&id).ok_or_else(missing)?;
+        match chat.migrated_to {
+            Some(to) => Err(Refusal::migrated(to)),
+            None => Ok((id, chat)),
+        }
+    }
+
+    /// The next fault of this place, if it is its turn.
+    pub(super) fn fault(&mut self, place: Place) -> Option<Fault> {
+        let at = self
+            .faults
+            .iter()
+            .position(|fault| fault.place() == place)?;
+        self.faults.remove(at)
+    }
+
+    /// A file gets an id.
+    pub(super) fn store(&mut self, file: Stored) -> String {
+        let number = self.next();
+        let id = format!("BQAC-{}-{number:08}", file.kind);
+        self.files.insert(id.clone(), file);
+        id
+    }
+}
+
+/// The chat as messages name it.
+pub(super) fn chat_json(id: i64, is_group: bool) -> Value {
+    if is_group {
+        json!({ "id": id, "type": "supergroup", "title": "Group", "is_forum": true })
+    } else {
+        json!({ "id": id, "type": "private", "first_name": "Ada" })
+    }
+}
+
+/// The bot as messages and `getMe` name it.
+pub(super) fn bot_json() -> Value {
+    json!({ "id": BOT, "is_bot": true, "first_name": "Double", "username": "double_bot" })
+}

@@ -1,0 +1,63 @@
+//! `getUpdates`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::{Answer, Refusal};
+use super::fault::{Fault, Place};
+use super::form::Form;
+use super::state::{Shared, State};
+
+/// Most updates in one answer.
+const MOST: usize = 100;
+
+pub(super) async fn get(shared: &Arc<Shared>, form: &Form) -> Answer {
+    let asking = begin(&mut shared.state())?;
+    shared.news.notify_waiters();
+    let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
+    let end = Instant::now() + wait;
+    loop {
+        let news = shared.news.notified();
+        tokio::pin!(news);
+        // Registered before the look, so that nothing between the two is missed.
+        news.as_mut().enable();
+        if let Some(answer) = look(&mut shared.state(), asking, form.number("offset")) {
+            return answer;
+        }
+        if timeout_at(end, news).await.is_err() {
+            return Ok(json!([]));
+        }
+    }
+}
+
+fn begin(state: &mut State) -> Result<u64, Refusal> {
+    if let Some(Fault::RefuseUpdates(code, why)) = state.fault(Place::Updates) {
+        return Err(Refusal::of(code, &why));
+    }
+    if state.webhook.is_some() {
+        return Err(Refusal::of(
+            409,
+            "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
+        ));
+    }
+    state.asking += 1;
+    Ok(state.asking)
+}
+
+fn look(state: &mut State, asking: u64, offset: i64) -> Option<Answer> {
+    if state.asking != asking {
+        return Some(Err(Refusal::of(
+            409,
+            "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
+        )));
+    }
+    let number = |update: &Value| update.get("update_id").and_then(Value::as_i64);
+    state
+        .updates
+        .retain(|update| number(update).is_some_and(|number| number >= offset));
+    let found: Vec<Value> = state.updates.iter().take(MOST).cloned().collect();
+    (!found.is_empty()).then(|| Ok(Value::Array(found)))
+}

@@ -1,0 +1,123 @@
+//! The bytes of what a user sent.
+
+use std::path::Path;
+
+use dray_http::Multipart;
+use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment, http};
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+use tokio_util::io::ReaderStream;
+
+use crate::api::Api;
+use crate::options::Options;
+
+/// Where a file is.
+#[derive(Debug, Deserialize)]
+struct File {
+    #[serde(default)]
+    file_size: Option<u64>,
+    #[serde(default)]
+    file_path: String,
+}
+
+pub(crate) async fn fetch(
+    options: &Options,
+    api: &Api,
+    attachment: &InboundAttachment,
+) -> Result<ByteStream, Error> {
+    let within = |size: u64| match options.download() {
+        Some(limit) if size > limit => {
+            let error = Error::new(ErrorKind::TooLarge, "over what a bot may fetch");
+            Err(error.with_numbers(size, limit))
+        }
+        _ => Ok(()),
+    };
+    within(attachment.size)?;
+    let form = Multipart::new().text("file_id", &attachment.reference);
+    let told = api.ask("getFile", form).await.map_err(|error| {
+        // The refusal says no numbers; these are known.
+        match (error.kind(), options.download()) {
+            (ErrorKind::TooLarge, Some(limit)) => error.with_numbers(attachment.size, limit),
+            _ => error,
+        }
+    })?;
+    let file: File = serde_json::from_value(told).map_err(|cause| {
+        Error::new(ErrorKind::Unknown, "the answer is no file").caused_by(cause)
+    })?;
+    within(file.file_size.unwrap_or_default())?;
+    if options.local_mode && file.file_path.starts_with('/') {
+        return on_disk(options, &file).await;
+    }
+    let answer = api.file(&file.file_path).await?;
+    let length = answer.length();
+    if let (Some(told), Some(length)) = (file.file_size, length)
+        && told != length
+    {
+        return Err(broken("the file has another length than was told"));
+    }
+    Ok(exactly(file.file_size.or(length), http::stream(answer)))
+}
+
+/// A server in local mode names a path of its own disk.
+async fn on_disk(options: &Options, file: &File) -> Result<ByteStream, Error> {
+    let refuse = |why: &str| Error::new(ErrorKind::Forbidden, why);
+    let Some(root) = &options.local_files else {
+        return Err(refuse("local_files is not set"));
+    };
+    let missing = |cause: std::io::Error| {
+        Error::new(
+            ErrorKind::Transient,
+            "the file of the local server is missing",
+        )
+        .caused_by(cause)
+    };
+    let root = tokio::fs::canonicalize(root).await.map_err(missing)?;
+    let path = tokio::fs::canonicalize(Path::new(&file.file_path)).await;
+    let path = path.map_err(missing)?;
+    if !path.starts_with(&root) {
+        return Err(refuse("the path of the file leads out of local_files"));
+    }
+    let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
+    let metadata = opened.metadata().await.map_err(missing)?;
+    if !metadata.is_file() {
+        return Err(refuse("the path of the file leads to no file"));
+    }
+    let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
+    let body = pieces.map(|piece| {
+        piece.map_err(|cause| broken("the file of the local server broke").caused_by(cause))
+    });
+    Ok(exactly(file.file_size, body.boxed()))
+}
+
+fn broken(context: &str) -> Error {
+    Error::new(ErrorKind::Transient, context)
+}
+
+/// The same stream, which fails when it is shorter or longer than was told.
+fn exactly(size: Option<u64>, body: ByteStream) -> ByteStream {
+    let Some(size) = size else {
+        return body;
+    };
+    stream::unfold((Some(body), 0_u64), move |(body, seen)| async move {
+        let mut body = body?;
+        match body.next().await {
+            Some(Ok(piece)) => {
+                let seen = seen + u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                if seen > size {
+                    return Some((
+                        Err(broken("the file is longer than was told")),
+                        (None, seen),
+                    ));
+                }
+                Some((Ok(piece), (Some(body), seen)))
+            }
+            None if seen < size => Some((
+                Err(broken("the file is shorter than was told")),
+                (None, seen),
+            )),
+            None => None,
+            Some(Err(error)) => Some((Err(error), (None, seen))),
+        }
+    })
+    .boxed()
+}

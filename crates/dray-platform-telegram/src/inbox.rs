@@ -1,0 +1,48 @@
+//! Updates that the API brings to us.
+
+use dray_platform::{Error, ErrorKind, WebhookReply, WebhookRequest};
+use dray_types::Sha256Digest;
+use serde_json::Value;
+
+use crate::options::Options;
+use crate::update;
+
+/// The header that proves that a request comes from the API.
+const HEADER: &str = "x-telegram-bot-api-secret-token";
+
+pub(crate) fn webhook(
+    account: &str,
+    options: &Options,
+    request: &WebhookRequest,
+) -> Result<WebhookReply, Error> {
+    let mut shown = request
+        .headers
+        .iter()
+        .filter(|(name, _)| name == HEADER)
+        .map(|(_, value)| value);
+    let is_ours = match (shown.next(), shown.next()) {
+        (Some(secret), None) => same(secret, options.webhook_secret.expose()),
+        _ => false,
+    };
+    if !is_ours || options.webhook_secret.is_empty() {
+        return Err(Error::new(ErrorKind::Auth, "the secret token is not ours"));
+    }
+    let malformed = |what: &str| Error::new(ErrorKind::BadFormat, what);
+    if request.method != "POST" {
+        return Err(malformed("an update is posted"));
+    }
+    let update: Value = serde_json::from_slice(&request.body)
+        .map_err(|cause| malformed("the update is no JSON").caused_by(cause))?;
+    let message = update::message(account, &update, options.download())
+        .map_err(|cause| malformed("the update has an unknown shape").caused_by(cause))?;
+    Ok(WebhookReply {
+        status: 200,
+        messages: message.into_iter().collect(),
+        ..WebhookReply::default()
+    })
+}
+
+/// Compares without telling by its duration how much is right: digests differ everywhere or nowhere.
+fn same(shown: &str, secret: &str) -> bool {
+    Sha256Digest::of(shown.as_bytes()) == Sha256Digest::of(secret.as_bytes())
+}

@@ -1,0 +1,115 @@
+//! What an operator can set about a bot.
+
+use std::path::PathBuf;
+
+use dray_platform::Limits;
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The hosted API.
+const HOSTED: &str = "https://api.telegram.org";
+
+/// Largest upload, in bytes: hosted, and to an own server.
+const UPLOAD: u64 = 50_000_000;
+const UPLOAD_LOCAL: u64 = 2_000_000_000;
+
+/// Largest photo, in bytes, everywhere.
+const PHOTO: u64 = 10_000_000;
+
+/// Largest file that the hosted API lets a bot fetch, in bytes.
+const DOWNLOAD: u64 = 20 << 20;
+
+/// Longest caption and text, in UTF-16 units.
+const CAPTION: usize = 1024;
+const TEXT: usize = 4096;
+
+/// Most items of an album.
+const ALBUM: usize = 10;
+
+/// A Telegram bot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// The bot's token, as `BotFather` gave it. Required.
+    pub token: Secret,
+    /// Where the Bot API is. Default `https://api.telegram.org`; an own server listens on port 8081 by default.
+    pub base_url: String,
+    /// PEM file with the authorities that sign an own server's certificate, besides the public ones.
+    pub ca_file: Option<PathBuf>,
+    /// The server at `base_url` runs with `--local`: uploads of up to 2000 MB, no limit for what users send, and files
+    /// of users lie on its disk. Default false.
+    pub local_mode: bool,
+    /// With `local_mode`: the server's working directory as this process sees it. Files of users are read beneath it
+    /// and nowhere else; without it they cannot be fetched.
+    pub local_files: Option<PathBuf>,
+    /// Most bytes of one file. Default 50 MB, and 2000 MB with `local_mode`.
+    pub upload_limit: Option<ByteSize>,
+    /// Most bytes of one photo; larger pictures go as documents. Default 10 MB.
+    pub photo_limit: Option<ByteSize>,
+    /// Most bytes of a file from a user. Default 20 MiB, which the hosted API has, and none with `local_mode`.
+    pub download_limit: Option<ByteSize>,
+    /// The `secret_token` that was given to `setWebhook`. Without it no webhook request is accepted.
+    pub webhook_secret: Secret,
+    /// How long one `getUpdates` waits for something new; at most `50s`. Default `30s`.
+    pub poll_wait: Period,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of an upload or download. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left, on top of a second for each megabyte of it. Default
+    /// `2m`.
+    pub answer_timeout: Period,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            token: Secret::default(),
+            base_url: HOSTED.to_owned(),
+            ca_file: None,
+            local_mode: false,
+            local_files: None,
+            upload_limit: None,
+            photo_limit: None,
+            download_limit: None,
+            webhook_secret: Secret::default(),
+            poll_wait: Period::secs(30),
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(120),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn limits(&self) -> Limits {
+        let upload = self.upload_limit.map_or(
+            if self.local_mode {
+                UPLOAD_LOCAL
+            } else {
+                UPLOAD
+            },
+            ByteSize::as_u64,
+        );
+        let photo = self.photo_limit.map_or(PHOTO, ByteSize::as_u64).min(upload);
+        Limits {
+            routes: vec![("photo".to_owned(), photo)],
+            any: upload,
+            caption: CAPTION,
+            text: TEXT,
+            per_message: ALBUM,
+            request: Some(upload),
+            download: self.download(),
+        }
+    }
+
+    /// Largest file that can be fetched.
+    pub(crate) fn download(&self) -> Option<u64> {
+        match (self.download_limit, self.local_mode) {
+            (Some(limit), _) => Some(limit.as_u64()),
+            (None, true) => None,
+            (None, false) => Some(DOWNLOAD),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Refusals of the API: what each description means, and what helps (the table of platform-delivery 7.2).
+
+use std::time::Duration;
+
+use dray_content::name::{SHOWN_MAX, shown};
+use dray_platform::{Error, ErrorKind, Moment};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What every answer is wrapped in.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Envelope {
+    pub(crate) ok: bool,
+    pub(crate) result: Value,
+    pub(crate) error_code: Option<u16>,
+    pub(crate) description: String,
+    pub(crate) parameters: Parameters,
+}
+
+/// What helps a program with a refusal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Parameters {
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) migrate_to_chat_id: Option<i64>,
+}
+
+/// What may help at once, because nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Once more, not in the thread.
+    NoThread,
+    /// Once more, not as a reply.
+    NoReply,
+    /// Once more, to this chat.
+    Moved(i64),
+}
+
+/// A failed request.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) error: Error,
+    pub(crate) remedy: Option<Remedy>,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            remedy: None,
+        }
+    }
+}
+
+/// Parts of descriptions in lower case, and what they mean. The first that fits counts.
+const MEANINGS: &[(&str, ErrorKind)] = &[
+    ("photo_invalid_dimensions", ErrorKind::UnsupportedKind),
+    ("image_process_failed", ErrorKind::UnsupportedKind),
+    ("photo_save_file_invalid", ErrorKind::UnsupportedKind),
+    ("photo_ext_invalid", ErrorKind::UnsupportedKind),
+    ("too big for a photo", ErrorKind::UnsupportedKind),
+    ("voice_messages_forbidden", ErrorKind::UnsupportedKind),
+    ("can't parse entities", ErrorKind::BadFormat),
+    ("caption is too long", ErrorKind::TooLong),
+    ("message is too long", ErrorKind::TooLong),
+    ("message thread not found", ErrorKind::NoThread),
+    ("topic_deleted", ErrorKind::NoThread),
+    ("message to be replied not found", ErrorKind::NoThread),
+    ("message to reply not found", ErrorKind::NoThread),
+    ("upgraded to a supergroup", ErrorKind::NotFound),
+    ("chat not found", ErrorKind::NotFound),
+    ("peer_id_invalid", ErrorKind::NotFound),
+    ("not enough rights", ErrorKind::Forbidden),
+    ("have no rights", ErrorKind::Forbidden),
+    ("chat_write_forbidden", ErrorKind::Forbidden),
+    ("topic_closed", ErrorKind::Forbidden),
+    ("bot was blocked", ErrorKind::Forbidden),
+    ("bot was kicked", ErrorKind::Forbidden),
+    ("user is deactivated", ErrorKind::Forbidden),
+    ("file must be non-empty", ErrorKind::Empty),
+    ("file is too big", ErrorKind::TooLarge),
+    ("request entity too large", ErrorKind::TooLarge),
+    ("wrong file_id", ErrorKind::StaleFileId),
+    ("wrong file identifier", ErrorKind::StaleFileId),
+    ("wrong remote file id", ErrorKind::StaleFileId),
+    ("type of file mismatch", ErrorKind::StaleFileId),
+    ("can't use file of type", ErrorKind::StaleFileId),
+    // Only a file id can have been taken for an address: we send none.
+    ("failed to get http url content", ErrorKind::StaleFileId),
+    ("wrong type of the web page content", ErrorKind::StaleFileId),
+    ("too many requests", ErrorKind::RateLimited),
+];
+
+fn meaning(description: &str) -> Option<ErrorKind> {
+    let description = description.to_ascii_lowercase();
+    MEANINGS
+        .iter()
+        .find(|(part, _)| description.contains(part))
+        .map(|(_, kind)| *kind)
+}
+
+/// What a refusal means. `waits` is the header `Retry-After`.
+pub(crate) fn refused(status: u16, envelope: &Envelope, waits: Option<Duration>) -> Refused {
+    let code = envelope.error_code.unwrap_or(status);
+    let description = envelope.description.as_str();
+    let album = broken_album(description);
+    let kind = match code {
+        429 => ErrorKind::RateLimited,
+        401 | 404 => ErrorKind::Auth,
+        413 => ErrorKind::TooLarge,
+        403 => ErrorKind::Forbidden,
+        500.. => ErrorKind::Transient,
+        400 => meaning(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
+        _ => ErrorKind::Unknown,
+    };
+    let mut error = Error::new(kind, shown(description, SHOWN_MAX)).code(code.to_string());
+    if kind == ErrorKind::RateLimited {
+        let wait = envelope
+            .parameters
+            .retry_after
+            .map(Duration::from_secs)
+            .or(waits)
+            .or_else(|| told(description));
+        if let Some(wait) = wait {
+            error = error.with_retry_after(wait);
+        }
+    }
+    if album.is_some() {
+        error = error.at(Moment::Partial);
+    } else if kind == ErrorKind::Transient {
+        error = error.ambiguous();
+    }
+    Refused {
+        remedy: remedy(&error, envelope),
+        error,
+    }
+}
+
+fn remedy(error: &Error, envelope: &Envelope) -> Option<Remedy> {
+    if error.moment() != Moment::NotSent {
+        return None;
+    }
+    if let Some(chat) = envelope.parameters.migrate_to_chat_id {
+        return Some(Remedy::Moved(chat));
+    }
+    let description = envelope.description.to_ascii_lowercase();
+    (error.kind() == ErrorKind::NoThread).then_some(if description.contains("repl") {
+        Remedy::NoReply
+    } else {
+        Remedy::NoThread
+    })
+}
+
+/// The inner text of the failure of one item: items before it may be visible.
+fn broken_album(description: &str) -> Option<&str> {
+    let (_, after) = description.split_once("ailed to send message #")?;
+    let (_, inner) = after.split_once("with the error message \"")?;
+    Some(inner.trim_end_matches('"'))
+}
+
+/// The seconds of `retry after 8`.
+fn told(description: &str) -> Option<Duration> {
+    let (_, after) = description.split_once("retry after ")?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(code: u16, description: &str) -> Refused {
+        let envelope = Envelope {
+            error_code: Some(code),
+            description: description.to_owned(),
+            ..Envelope::default()
+        };
+        refused(code, &envelope, None)
+    }
+
+    #[test]
+    fn every_line_of_the_table_has_its_meaning() {
+        use ErrorKind as Kind;
+        for (code, description, kind) in [
+            (400, "PHOTO_INVALID_DIMENSIONS", Kind::UnsupportedKind),
+            (400, "IMAGE_PROCESS_FAILED", Kind::UnsupportedKind),
+            (400, "PHOTO_SAVE_FILE_INVALID", Kind::UnsupportedKind),
+            (400, "PHOTO_EXT_INVALID", Kind::UnsupportedKind),
+            (400, "VOICE_MESSAGES_FORBIDDEN", Kind::UnsupportedKind),
+            (
+                400,
+                "can't parse entities: Unsupported tag",
+                Kind::BadFormat,
+            ),
+            (400, "message caption is too long", Kind::TooLong),
+            (400, "message thread not found", Kind::NoThread),
+            (400, "message to be replied not found", Kind::NoThread),
+            (400, "chat not found", Kind::NotFound),
+            (403, "bot was blocked by the user", Kind::Forbidden),
+            (403, "user is deactivated", Kind::Forbidden),
+            (403, "bot was kicked from the group chat", Kind::Forbidden),
+            (400, "not enough rights to send documents", Kind::Forbidden),
+            (400, "file must be non-empty", Kind::Empty),
+            (400, "wrong file_id or the file is …", Kind::StaleFileId),
+            (400, "failed to get HTTP URL content", Kind::StaleFileId),
+            (413, "Request Entity Too Large", Kind::TooLarge),
+            (400, "file is too big", Kind::TooLarge),
+            (401, "Unauthorized", Kind::Auth),
+            (404, "Not Found", Kind::Auth),
+            (400, "something new", Kind::Unknown),
+        ] {
+            let refused = refuse(code, &format!("Bad Request: {description}"));
+            assert_eq!(refused.error.kind(), kind, "{description}");
+            assert_eq!(refused.error.moment(), Moment::NotSent, "{description}");
+            assert_eq!(refused.error.platform_code(), code.to_string());
+        }
+    }
+
+    #[test]
+    fn what_helps_is_told_with_the_refusal() {
+        let remedy = |description| refuse(400, description).remedy;
+        assert_eq!(
+            remedy("Bad Request: message thread not found"),
+            Some(Remedy::NoThread)
+        );
+        assert_eq!(
+            remedy("Bad Request: message to be replied not found"),
+            Some(Remedy::NoReply)
+        );
+        assert_eq!(remedy("Bad Request: chat not found"), None);
+        let envelope = serde_json::json!({
+            "ok": false, "error_code": 400,
+            "description": "Bad Request: group chat was upgraded to a supergroup chat",
+            "parameters": { "migrate_to_chat_id": -1_001_234_i64 },
+        });
+        let envelope: Envelope = serde_json::from_value(envelope).unwrap();
+        assert_eq!(
+            refused(400, &envelope, None).remedy,
+            Some(Remedy::Moved(-1_001_234))
+        );
+    }
+
+    #[test]
+    fn r_13_a_server_failure_is_ambiguous() {
+        for code in [500, 502, 504] {
+            let error = refuse(code, "Internal Server Error: restart").error;
+            assert_eq!(
+                (error.kind(), error.moment()),
+                (ErrorKind::Transient, Moment::Ambiguous)
+            );
+        }
+    }
+
+    #[test]
+    fn a_broken_album_is_partial_and_tells_its_inner_delay() {
+        let error = refuse(
+            400,
+            "Bad Request: failed to send message #3 with the error message \"Too Many Requests: retry after 8\"",
+        )
+        .error;
+        assert_eq!(
+            (error.kind(), error.moment(), error.retry_after()),
+            (
+                ErrorKind::RateLimited,
+                Moment::Partial,
+                Some(Duration::from_secs(8))
+            )
+        );
+        let inner = "Bad Request: failed to send message #1 with the error message \"message thread not found\"";
+        let refused = refuse(400, inner);
+        assert_eq!(
+            (refused.error.moment(), refused.remedy),
+            (Moment::Partial, None)
+        );
+    }
+
+    #[test]
+    fn a_delay_is_found_wherever_it_is_told() {
+        let wait = |envelope: &Envelope, header| refused(429, envelope, header).error.retry_after();
+        let mut envelope = Envelope {
+            description: "Too Many Requests: retry after 31".to_owned(),
+            ..Envelope::default()
+        };
+        assert_eq!(wait(&envelope, None), Some(Duration::from_secs(31)));
+        let header = Some(Duration::from_secs(32));
+        assert_eq!(wait(&envelope, header), header);
+        envelope.parameters.retry_after = Some(5821);
+        assert_eq!(wait(&envelope, header), Some(Duration::from_secs(5821)));
+        assert_eq!(wait(&Envelope::default(), None), None);
+    }
+}

@@ -1,0 +1,259 @@
+//! One visible request.
+
+use std::time::Duration;
+
+use dray_http::Multipart;
+use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, Target, http};
+use futures_util::future::{Either, select};
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::api::Api;
+use crate::plan::{ALBUM, ANIMATION, AUDIO, DOCUMENT, PHOTO, TEXT, VIDEO, VOICE, native};
+use crate::refusal::{Refused, Remedy};
+
+/// Route of a text that holds links to files.
+const LINK: &str = "link";
+
+/// Times that one request is put right and made again, all before anything is visible.
+const CORRECTIONS: usize = 3;
+
+/// How long an action is shown by clients, less a second.
+const ACTION: Duration = Duration::from_secs(4);
+
+/// When a small upload begins to show an action; a large one does at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A large upload, in bytes.
+const LARGE: u64 = 1_000_000;
+
+/// Where a message goes; corrected when the server says so.
+#[derive(Clone, Debug)]
+struct Place {
+    chat: String,
+    thread: Option<i64>,
+    reply_to: Option<i64>,
+}
+
+impl Place {
+    fn of(target: &Target) -> Result<Self, Error> {
+        let number = |text: &str, what: &str| {
+            let missing = || Error::new(ErrorKind::NoThread, format!("{what} is no number"));
+            (!text.is_empty())
+                .then(|| text.parse().map_err(|_| missing()))
+                .transpose()
+        };
+        Ok(Self {
+            chat: target.chat.clone(),
+            thread: number(&target.thread, "the thread")?,
+            reply_to: number(&target.reply_to, "the message to answer")?,
+        })
+    }
+
+    /// Puts it right; false when that was done before, so that nothing goes round.
+    fn correct(&mut self, remedy: Remedy) -> bool {
+        match remedy {
+            Remedy::NoThread => self.thread.take().is_some(),
+            Remedy::NoReply => self.reply_to.take().is_some(),
+            Remedy::Moved(chat) => {
+                let chat = chat.to_string();
+                let is_new = chat != self.chat;
+                self.chat = chat;
+                is_new
+            }
+        }
+    }
+
+    fn form(&self) -> Multipart {
+        let mut form = Multipart::new().text("chat_id", &self.chat);
+        if let Some(thread) = self.thread {
+            form = form.text("message_thread_id", thread.to_string());
+        }
+        form
+    }
+
+    fn message(&self) -> Multipart {
+        let form = self.form();
+        match self.reply_to {
+            None => form,
+            Some(id) => form.json(
+                "reply_parameters",
+                &json!({ "message_id": id, "allow_sending_without_reply": true }),
+            ),
+        }
+    }
+}
+
+pub(crate) async fn send(
+    api: &Api,
+    send: Send<'_>,
+    progress: &dyn Progress,
+) -> Result<Vec<Confirmed>, Error> {
+    if files(send).any(|file| file.size == 0) && !is_text(send) {
+        return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+    }
+    let mut place = Place::of(&send.delivery.target)?;
+    let mut left = CORRECTIONS;
+    loop {
+        let refused = match once(api, send, &place, progress).await {
+            Ok(confirmed) => return Ok(confirmed),
+            Err(refused) => refused,
+        };
+        let helps = refused.remedy.is_some_and(|remedy| place.correct(remedy));
+        if !helps || left == 0 {
+            return Err(refused.error);
+        }
+        left -= 1;
+        tracing::warn!(remedy = ?refused.remedy, error = %refused.error, "sent once more, put right");
+    }
+}
+
+/// The files of the step.
+fn files(send: Send<'_>) -> impl Iterator<Item = &OutgoingFile> {
+    let indices = send.step.files.iter();
+    indices.filter_map(move |index| send.delivery.files.get(*index))
+}
+
+fn is_text(send: Send<'_>) -> bool {
+    matches!(send.step.route.as_str(), TEXT | LINK)
+}
+
+async fn once(
+    api: &Api,
+    send: Send<'_>,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Vec<Confirmed>, Refused> {
+    if is_text(send) {
+        let form = place
+            .message()
+            .text("text", &send.step.text)
+            .json("link_preview_options", &json!({ "is_disabled": true }));
+        let result = api.call("sendMessage", form, 0, &|_| {}).await?;
+        return Ok(answer::text(send.step, result)?);
+    }
+    let method = method(send)?;
+    let form = match method {
+        "sendMediaGroup" => album(place, send).await?,
+        _ => one(place, send).await?,
+    };
+    let size = files(send)
+        .filter(|file| file.file_id.is_none())
+        .map(|file| file.size)
+        .sum();
+    let told = |bytes| progress.sent(bytes);
+    let sending = std::pin::pin!(api.call(method, form, size, &told));
+    let showing = std::pin::pin!(show_action(api, place, &send.step.route, size));
+    let result = match select(sending, showing).await {
+        Either::Left((result, _)) => result?,
+        Either::Right((never, _)) => match never {},
+    };
+    Ok(answer::files(send.delivery, send.step, result)?)
+}
+
+fn method(send: Send<'_>) -> Result<&'static str, Error> {
+    let wrong = || Error::new(ErrorKind::UnsupportedKind, "no such route");
+    Ok(match (send.step.route.as_str(), send.step.files.len()) {
+        (_, 0) => return Err(wrong()),
+        (PHOTO | VIDEO | AUDIO | DOCUMENT | ALBUM, 2..) => "sendMediaGroup",
+        (PHOTO, _) => "sendPhoto",
+        (VIDEO, _) => "sendVideo",
+        (ANIMATION, 1) => "sendAnimation",
+        (AUDIO, _) => "sendAudio",
+        (VOICE, 1) => "sendVoice",
+        (DOCUMENT, _) => "sendDocument",
+        _ => return Err(wrong()),
+    })
+}
+
+/// A part with the bytes of a file.
+async fn part(form: Multipart, name: &str, file: &OutgoingFile) -> Result<Multipart, Error> {
+    let body = http::body(file.source.open().await?);
+    let media_type = file.detected.media_type;
+    Ok(form.file(name, &file.name, media_type, file.size, body))
+}
+
+async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
+    let route = send.step.route.as_str();
+    let mut form = place.message();
+    if !send.step.text.is_empty() {
+        form = form.text("caption", &send.step.text);
+    }
+    if route == DOCUMENT {
+        // Music stays a file, and a moving picture its bytes.
+        form = form.text("disable_content_type_detection", "true");
+    }
+    if route == VIDEO {
+        form = form.text("supports_streaming", "true");
+    }
+    if send.delivery.flags.spoiler && matches!(route, PHOTO | VIDEO | ANIMATION) {
+        form = form.text("has_spoiler", "true");
+    }
+    for file in files(send) {
+        form = match &file.file_id {
+            Some(id) => form.text(route, id),
+            None => part(form, route, file).await?,
+        };
+    }
+    Ok(form)
+}
+
+async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
+    let mut media = Vec::new();
+    for (position, file) in files(send).enumerate() {
+        let kind = match send.step.route.as_str() {
+            ALBUM => native(file, send.delivery.flags),
+            route => route,
+        };
+        let source = file
+            .file_id
+            .clone()
+            .unwrap_or_else(|| format!("attach://file{position}"));
+        let mut item = json!({ "type": kind, "media": source });
+        let mut put = |name: &str, value: Value| {
+            if let Some(item) = item.as_object_mut() {
+                item.insert(name.to_owned(), value);
+            }
+        };
+        if position == 0 && !send.step.text.is_empty() {
+            put("caption", send.step.text.clone().into());
+        }
+        if kind == DOCUMENT {
+            put("disable_content_type_detection", true.into());
+        }
+        if kind == VIDEO {
+            put("supports_streaming", true.into());
+        }
+        if send.delivery.flags.spoiler && matches!(kind, PHOTO | VIDEO) {
+            put("has_spoiler", true.into());
+        }
+        media.push(item);
+    }
+    let mut form = place.message().json("media", &Value::Array(media));
+    for (position, file) in files(send).enumerate() {
+        if file.file_id.is_none() {
+            form = part(form, &format!("file{position}"), file).await?;
+        }
+    }
+    Ok(form)
+}
+
+/// Shows the user that something is on its way, for as long as it is polled. Nobody is told when that fails.
+async fn show_action(api: &Api, place: &Place, route: &str, size: u64) -> std::convert::Infallible {
+    let action = match route {
+        PHOTO | ALBUM => "upload_photo",
+        VIDEO | ANIMATION => "upload_video",
+        AUDIO | VOICE => "upload_voice",
+        _ => "upload_document",
+    };
+    if size < LARGE {
+        tokio::time::sleep(PATIENCE).await;
+    }
+    loop {
+        let form = place.form().text("action", action);
+        if let Err(error) = api.ask("sendChatAction", form).await {
+            tracing::debug!(%error, "no action shown");
+        }
+        tokio::time::sleep(ACTION).await;
+    }
+}

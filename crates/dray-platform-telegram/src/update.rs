@@ -1,0 +1,174 @@
+//! Updates: what users wrote.
+
+use dray_content::size;
+use dray_platform::{InboundAttachment, InboundMessage, Target};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::NAME;
+
+/// One piece of news.
+#[derive(Debug, Deserialize)]
+struct Update {
+    message: Option<Written>,
+    channel_post: Option<Written>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Written {
+    message_id: i64,
+    message_thread_id: Option<i64>,
+    #[serde(default)]
+    is_topic_message: bool,
+    from: Option<Party>,
+    sender_chat: Option<Party>,
+    chat: Party,
+    text: Option<String>,
+    caption: Option<String>,
+    #[serde(default)]
+    photo: Vec<Content>,
+    document: Option<Content>,
+    audio: Option<Content>,
+    voice: Option<Content>,
+    video: Option<Content>,
+    animation: Option<Content>,
+    video_note: Option<Content>,
+    sticker: Option<Content>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Party {
+    id: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Content {
+    file_id: String,
+    #[serde(default)]
+    file_size: u64,
+    #[serde(default)]
+    file_name: String,
+    #[serde(default)]
+    mime_type: String,
+    #[serde(default)]
+    width: u64,
+    #[serde(default)]
+    height: u64,
+    #[serde(default)]
+    is_animated: bool,
+    #[serde(default)]
+    is_video: bool,
+}
+
+/// The number of an update, by which it is acknowledged.
+pub(crate) fn number(update: &Value) -> Option<i64> {
+    update.get("update_id")?.as_i64()
+}
+
+/// The message in an update. `None` for news of other kinds, and for messages without words and files.
+pub(crate) fn message(
+    account: &str,
+    update: &Value,
+    download: Option<u64>,
+) -> Result<Option<InboundMessage>, serde_json::Error> {
+    let update = Update::deserialize(update)?;
+    let Some(message) = update.message.or(update.channel_post) else {
+        return Ok(None);
+    };
+    let attachments = attachments(&message, download);
+    let text = message.text.or(message.caption).unwrap_or_default();
+    if text.is_empty() && attachments.is_empty() {
+        return Ok(None);
+    }
+    let thread = message
+        .message_thread_id
+        .filter(|_| message.is_topic_message);
+    let sender = message.from.or(message.sender_chat).unwrap_or(Party {
+        id: message.chat.id,
+    });
+    Ok(Some(InboundMessage {
+        target: Target {
+            platform: NAME.to_owned(),
+            account: account.to_owned(),
+            chat: message.chat.id.to_string(),
+            thread: thread.map(|id| id.to_string()).unwrap_or_default(),
+            reply_to: String::new(),
+        },
+        message_id: message.message_id.to_string(),
+        sender: sender.id.to_string(),
+        text,
+        attachments,
+    }))
+}
+
+fn attachments(message: &Written, download: Option<u64>) -> Vec<InboundAttachment> {
+    let photo = message
+        .photo
+        .iter()
+        .max_by_key(|size| size.width * size.height);
+    // An animation stands under `document` as well.
+    let document = message
+        .document
+        .as_ref()
+        .filter(|_| message.animation.is_none());
+    [
+        ("photo", photo),
+        ("document", document),
+        ("audio", message.audio.as_ref()),
+        ("voice", message.voice.as_ref()),
+        ("video", message.video.as_ref()),
+        ("animation", message.animation.as_ref()),
+        ("video_note", message.video_note.as_ref()),
+        ("sticker", message.sticker.as_ref()),
+    ]
+    .into_iter()
+    .filter_map(|(kind, file)| Some(attachment(kind, file?, message.message_id, download)))
+    .collect()
+}
+
+fn attachment(
+    kind: &str,
+    file: &Content,
+    message_id: i64,
+    download: Option<u64>,
+) -> InboundAttachment {
+    let (extension, media_type) = match kind {
+        "photo" => ("jpg", "image/jpeg"),
+        "voice" => ("ogg", "audio/ogg"),
+        "video" | "animation" | "video_note" => ("mp4", "video/mp4"),
+        "sticker" if file.is_animated => ("tgs", "application/gzip"),
+        "sticker" if file.is_video => ("webm", "video/webm"),
+        "sticker" => ("webp", "image/webp"),
+        "audio" => ("mp3", "audio/mpeg"),
+        _ => ("bin", ""),
+    };
+    let or = |told: &str, usual: String| {
+        if told.is_empty() {
+            usual
+        } else {
+            told.to_owned()
+        }
+    };
+    let unavailable = download
+        .filter(|limit| file.file_size > *limit)
+        .map(|limit| too_big(file.file_size, limit))
+        .unwrap_or_default();
+    InboundAttachment {
+        id: file.file_id.clone(),
+        name: or(&file.file_name, format!("{kind}_{message_id}.{extension}")),
+        size: file.file_size,
+        media_type: or(&file.mime_type, media_type.to_owned()),
+        reference: file.file_id.clone(),
+        kind: kind.to_owned(),
+        unavailable,
+    }
+}
+
+/// `over 20 MB, cannot fetch (42 MB of 20 MB)`.
+fn too_big(bytes: u64, limit: u64) -> String {
+    format!(
+        "over {}, cannot fetch ({})",
+        size::human(limit),
+        size::over_limit(bytes, limit)
+    )
+}
