@@ -3,6 +3,8 @@
 //! - [`backend`], [`exec`]: what a backend implements.
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the words that all share.
 //! - [`policy`], [`transfer`], [`receipt`]: what may move, moving it safely, and the proof.
+//! - [`tree`]: directories as one stream, read from hostile tars, written as tars and ZIPs.
+//! - [`local`]: directories of this host.
 //! - `conformance` (feature of the same name): the suite that every backend passes.
 //!
 //! What it does not do: it knows no bus, no store and no chat platform.
@@ -22,6 +24,7 @@ pub mod path;
 pub mod policy;
 pub mod receipt;
 pub mod transfer;
+pub mod tree;
 
 pub use backend::{Backend, Follow, Read, Sandbox, Write};
 pub use body::Body;

@@ -1,0 +1,128 @@
+//! One header block (ustar, GNU and the seventh edition).
+
+use super::input::BLOCK;
+use crate::error::{Error, ErrorKind};
+
+/// What a block says of the member after it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) name: Vec<u8>,
+    pub(super) flag: u8,
+    pub(super) size: u64,
+    pub(super) mode: u32,
+    pub(super) mtime: Option<u64>,
+    /// Old GNU sparse files: whether more maps follow the header.
+    pub(super) more_maps: bool,
+}
+
+/// Reads a block that is not all zeros.
+pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Header, Error> {
+    let wrong = |why: &str| Error::new(ErrorKind::Protocol, why);
+    if !has_its_checksum(block) {
+        return Err(wrong("a tar header with a wrong checksum"));
+    }
+    let field = |at: usize, length: usize| block.get(at..at + length).unwrap_or_default();
+    let size = number(field(124, 12)).ok_or_else(|| wrong("a tar header without a size"))?;
+    let mut name = text(field(0, 100)).to_vec();
+    // Only POSIX has a prefix: GNU keeps times there, and the seventh edition nothing.
+    let prefix = text(field(345, 155));
+    if field(257, 6) == b"ustar\0" && !prefix.is_empty() {
+        name = [prefix, b"/", &name].concat();
+    }
+    Ok(Header {
+        name,
+        flag: field(156, 1).first().copied().unwrap_or_default(),
+        size,
+        mode: u32::try_from(number(field(100, 8)).unwrap_or(0o644) & 0o777).unwrap_or_default(),
+        mtime: number(field(136, 12)),
+        more_maps: field(482, 1) != [0],
+    })
+}
+
+/// Whether a block of sparse maps is followed by another.
+pub(super) fn has_more_maps(block: &[u8; BLOCK]) -> bool {
+    block.get(504).is_some_and(|more| *more != 0)
+}
+
+/// Up to the first NUL.
+fn text(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Octal digits, with spaces before and spaces or NULs after them; or, with the high bit set, a big-endian number.
+fn number(field: &[u8]) -> Option<u64> {
+    let (first, rest) = field.split_first()?;
+    if first & 0x80 != 0 {
+        // 0xff begins a negative number.
+        if *first != 0x80 {
+            return None;
+        }
+        let cut = rest.len().saturating_sub(8);
+        let (high, low) = rest.split_at_checked(cut)?;
+        if high.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        return Some(
+            low.iter()
+                .fold(0, |sum, byte| (sum << 8) | u64::from(*byte)),
+        );
+    }
+    let begin = field.iter().position(|byte| *byte != b' ')?;
+    let digits = field.get(begin..)?;
+    let end = digits
+        .iter()
+        .position(|byte| matches!(byte, 0 | b' '))
+        .unwrap_or(digits.len());
+    let (digits, after) = digits.split_at_checked(end)?;
+    let padded = after.iter().all(|byte| matches!(byte, 0 | b' '));
+    if digits.is_empty() || !padded || !digits.iter().all(|byte| matches!(byte, b'0'..=b'7')) {
+        return None;
+    }
+    u64::from_str_radix(str::from_utf8(digits).ok()?, 8).ok()
+}
+
+/// Some old programs summed signed bytes.
+fn has_its_checksum(block: &[u8; BLOCK]) -> bool {
+    let Some(said) = block.get(148..156).and_then(number) else {
+        return false;
+    };
+    let summed = || {
+        let blank = |(at, byte): (usize, &u8)| {
+            if (148..156).contains(&at) {
+                b' '
+            } else {
+                *byte
+            }
+        };
+        block.iter().enumerate().map(blank)
+    };
+    let unsigned: u64 = summed().map(u64::from).sum();
+    let signed: i64 = summed().map(|byte| i64::from(byte.cast_signed())).sum();
+    said == unsigned || i64::try_from(said).is_ok_and(|said| said == signed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_octal_or_binary_and_nothing_else() {
+        for (field, value) in [
+            (b"0000644\0".as_slice(), Some(0o644)),
+            (b"    644 ", Some(0o644)),
+            (b"644\0\0\0\0\0", Some(0o644)),
+            (b"00000644", Some(0o644)),
+            (b"\x80\0\0\0\0\0\0\x01\0\0\0\x02", Some(0x1_0000_0002)),
+            (b"\x80\0\0\x01\0\0\0\0\0\0\0\0", None),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", None),
+            (b"\0\0\0\0\0\0\0\0", None),
+            (b"        ", None),
+            (b"0x1f\0\0\0\0", None),
+            (b"12\0 34\0\0", None),
+            (b"-1\0\0\0\0\0\0", None),
+            (b"0000008\0", None),
+        ] {
+            assert_eq!(number(field), value, "{field:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A body read by the block.
+
+use bytes::Bytes;
+
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+
+/// Bytes of a tar block.
+pub(super) const BLOCK: usize = 512;
+
+/// What is left of a body, with at most one piece of it held.
+#[derive(Debug)]
+pub(super) struct Input {
+    body: Body,
+    held: Bytes,
+}
+
+impl Input {
+    pub(super) const fn new(body: Body) -> Self {
+        let held = Bytes::new();
+        Self { body, held }
+    }
+
+    /// Some bytes, at most `most` of them; `None` at the end of the body.
+    pub(super) async fn some(&mut self, most: u64) -> Result<Option<Bytes>, Error> {
+        while self.held.is_empty() {
+            match self.body.next().await {
+                Some(piece) => self.held = piece?,
+                None => return Ok(None),
+            }
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let cut = self.held.len().min(most);
+        Ok(Some(self.held.split_to(cut)))
+    }
+
+    /// The next block; `None` when the body ended before it.
+    pub(super) async fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Error> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.some(rest.len() as u64).await? {
+                Some(piece) => {
+                    filled += piece.len();
+                    for (to, from) in rest.iter_mut().zip(&piece) {
+                        *to = *from;
+                    }
+                }
+                None if filled == 0 => return Ok(None),
+                None => return Err(short()),
+            }
+        }
+        Ok(Some(block))
+    }
+
+    /// Exactly `size` bytes and their padding.
+    pub(super) async fn padded(&mut self, size: u64) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let mut left = size;
+        while left > 0 {
+            let piece = self.some(left).await?.ok_or_else(short)?;
+            left -= piece.len() as u64;
+            bytes.extend_from_slice(&piece);
+        }
+        self.pass(padding(size)).await?;
+        Ok(bytes)
+    }
+
+    /// Passes over bytes.
+    pub(super) async fn pass(&mut self, mut count: u64) -> Result<(), Error> {
+        while count > 0 {
+            count -= self.some(count).await?.ok_or_else(short)?.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes between the end of some content and the next block.
+pub(super) const fn padding(size: u64) -> u64 {
+    size.wrapping_neg() % BLOCK as u64
+}
+
+/// The stream ended in the middle of something.
+pub(super) fn short() -> Error {
+    Error::new(ErrorKind::Truncated, "the tar ended early")
+}
