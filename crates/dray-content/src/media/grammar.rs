@@ -108,7 +108,8 @@ pub(super) fn is_boundary(path: &str, rest: &str) -> bool {
         | '…' => true,
         // These stand inside many a name: they end one only behind an extension.
         '*' | '_' | '[' => has_known_extension(path),
-        '.' => ends_sentence(rest),
+        // Only the first dot of several may end a path, so that none is looked at twice.
+        '.' => !path.ends_with('.') && ends_sentence(rest),
         _ => next.is_whitespace() || is_wide_punctuation(next),
     }
 }

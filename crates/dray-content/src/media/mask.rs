@@ -148,11 +148,11 @@ fn code_spans(line: &str) -> Vec<Range<usize>> {
 /// Behind the quote that closes a string whose content begins at `from`.
 fn string_end(line: &str, from: usize) -> Option<usize> {
     let mut escaped = false;
-    for (at, byte) in line.bytes().enumerate().skip(from) {
+    for (at, byte) in line.as_bytes().get(from..)?.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return Some(at + 1),
+            b'"' => return Some(from + at + 1),
             b'\n' => return None,
             _ => {}
         }

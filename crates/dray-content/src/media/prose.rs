@@ -137,33 +137,29 @@ fn path_length(rest: &str) -> usize {
 
 /// `![alt](url)` or `![alt](url "title")`: address, text and length.
 fn markdown(text: &str) -> Option<(&str, &str, usize)> {
-    let (alt, rest) = text.strip_prefix("![")?.split_once("](")?;
-    let target = rest.split(')').next()?;
-    // Without the bracket, the address is not finished.
-    rest.get(target.len()..)
-        .filter(|after| after.starts_with(')'))?;
+    let inner = text.strip_prefix("![")?;
+    // A bracket inside begins another mention.
+    let (alt, rest) = inner.split_at_checked(inner.find(['[', ']'])?)?;
+    let target = rest
+        .strip_prefix("](")
+        .filter(|target| is_http(target.trim_start()))?;
+    let (target, _) = target.split_once(')')?;
     let url = target.split_whitespace().next()?;
     let length = "![".len() + alt.len() + "](".len() + target.len() + ")".len();
-    let sound = !alt.contains(['[', '\n']) && is_http(url) && looks_like_picture(url);
-    sound.then_some((url, alt, length))
+    looks_like_picture(url).then_some((url, alt, length))
 }
 
 /// `<img … src="url" …>`: address, text and length.
 fn element(text: &str) -> Option<(&str, &str, usize)> {
-    let inner = text.get("<img".len()..).filter(|_| {
-        text.get(..4)
-            .is_some_and(|tag| tag.eq_ignore_ascii_case("<img"))
-    })?;
-    let (inner, _) = inner.split_once('>')?;
-    if !inner.starts_with(char::is_whitespace) {
+    let (name, inner) = text.split_at_checked("<img".len())?;
+    let (inner, end) = inner.split_at_checked(inner.find(['<', '>'])?)?;
+    let is_image = name.eq_ignore_ascii_case("<img") && inner.starts_with(char::is_whitespace);
+    if !is_image || !end.starts_with('>') {
         return None;
     }
     let url = attribute(inner, "src").filter(|url| is_http(url))?;
-    Some((
-        url,
-        attribute(inner, "alt").unwrap_or_default(),
-        "<img".len() + inner.len() + ">".len(),
-    ))
+    let alt = attribute(inner, "alt").unwrap_or_default();
+    Some((url, alt, name.len() + inner.len() + ">".len()))
 }
 
 /// The value of an attribute, quoted or not.
