@@ -45,8 +45,10 @@ pub enum Call {
     MakeDirectory,
     /// `remove`.
     Remove,
-    /// `read_tree` and `write_tree`.
-    Tree,
+    /// `read_tree`.
+    ReadTree,
+    /// `write_tree`.
+    WriteTree,
     /// `ensure_life`.
     Life,
 }
@@ -129,6 +131,7 @@ struct State {
     draining: BTreeSet<Transport>,
     digests: Digests,
     renames: bool,
+    tars: bool,
     capacity: Option<u64>,
     parallel: usize,
     dead: bool,
@@ -148,6 +151,7 @@ impl Fake {
             draining: BTreeSet::new(),
             digests: Digests::default(),
             renames: true,
+            tars: true,
             capacity: None,
             parallel: 2,
             dead: false,
@@ -213,6 +217,11 @@ impl Fake {
     /// Whether files can be renamed.
     pub fn renames(&self, renames: bool) {
         self.state().renames = renames;
+    }
+
+    /// Whether it can make and unpack tars.
+    pub fn tars(&self, tars: bool) {
+        self.state().tars = tars;
     }
 
     /// Most bytes of all files together.

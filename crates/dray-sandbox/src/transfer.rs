@@ -23,10 +23,12 @@ mod schedule;
 mod send;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use engine::Engine;
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};
 pub use peer::{BytesSource, Progress, Sink, Source, VecSink};
+pub use tree::{GetTreeOptions, GotTree, PutTree, PutTreeOptions, TreeFormat};
 
 use std::fmt;
 

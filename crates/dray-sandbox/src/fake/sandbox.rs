@@ -1,5 +1,6 @@
 //! The sandbox in memory as a backend shows it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::metadata::{Entry, FileKind, Fingerprint, Listing, Metadata, Probe, Transport};
 use crate::path::SandboxPath;
+use crate::tree::{self, Kind, Limits, Members as _, Owner, Reader, Walk};
 
 #[async_trait]
 impl Sandbox for Fake {
@@ -214,6 +216,38 @@ impl Sandbox for Fake {
             return Err(Error::new(ErrorKind::IsDirectory, "not empty"));
         }
         state.nodes.retain(|at, _| !at.is_beneath(path));
+        after(&fault)
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        let fault = self.call(Call::ReadTree, Some(path)).await?;
+        if !self.state().tars {
+            return Err(Error::new(ErrorKind::ToolMissing, "no tar"));
+        }
+        let walk = Walk::open(Arc::new(self.clone()), path.clone(), Limits::default()).await?;
+        let tar = tree::tar(walk, Owner::default());
+        Ok(streams::faulty(self, tar, fault))
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        let fault = self.call(Call::WriteTree, Some(path)).await?;
+        if !self.state().tars {
+            return Err(Error::new(ErrorKind::ToolMissing, "no tar"));
+        }
+        let mut members = Reader::new(streams::faulty(self, tar, fault.clone()), Limits::default());
+        while let Some(member) = members.next().await? {
+            let place = [path.as_bytes(), b"/", member.name.as_slice()].concat();
+            let place = SandboxPath::new(place)?;
+            let mut content = Vec::new();
+            while let Some(piece) = members.piece().await? {
+                content.extend_from_slice(&piece);
+            }
+            let kind = match member.kind {
+                Kind::File => FileKind::File,
+                Kind::Directory => FileKind::Directory,
+            };
+            self.state().insert(place, kind, content);
+        }
         after(&fault)
     }
 

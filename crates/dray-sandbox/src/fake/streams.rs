@@ -140,6 +140,28 @@ impl Reading {
     }
 }
 
+/// A stream that breaks, stalls or ends where the fault says.
+pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
+    let state = (body, 0_u64, fault, Open::new(&fake.streams));
+    Body::new(stream::try_unfold(
+        state,
+        async |(mut body, at, fault, open)| {
+            tokio::task::yield_now().await;
+            match fault {
+                Fault::Break(after, kind) if at >= after => return Err(scripted(kind)),
+                Fault::Stall(after) if at >= after => std::future::pending().await,
+                Fault::ShortEnd(after) if at >= after => return Ok(None),
+                _ => {}
+            }
+            let piece = body.next().await.transpose()?;
+            Ok(piece.map(|piece| {
+                let at = at + piece.len() as u64;
+                (piece, (body, at, fault, open))
+            }))
+        },
+    ))
+}
+
 /// Appends a body to a file until it ends or a fault strikes.
 pub(super) async fn write(
     fake: &Fake,

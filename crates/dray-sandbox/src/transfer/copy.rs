@@ -9,9 +9,8 @@ use futures_util::future::{Either, select};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::options::EngineOptions;
 use super::peer::{Progress, Sink};
-use super::queue::Queue;
+use super::queue::{Queue, Spool};
 use super::schedule::Trouble;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
@@ -87,15 +86,15 @@ impl Seen {
 }
 
 /// How far a copy may go.
-pub(super) struct Limits<'a> {
-    /// Bytes that the file has.
-    pub(super) size: u64,
+pub(super) struct Limits {
+    /// Bytes that the file has; `None` when only its end can tell.
+    pub(super) size: Option<u64>,
     /// Longest time without a byte.
     pub(super) idle: Duration,
     /// When it must be over.
     pub(super) deadline: Instant,
     /// Where to drain to, when the stream must be.
-    pub(super) spool: Option<&'a EngineOptions>,
+    pub(super) spool: Option<Spool>,
 }
 
 /// Reads a stream to its end into the sink. What `seen` says afterwards is what the sink has, whatever happens.
@@ -103,13 +102,19 @@ pub(super) async fn copy(
     body: Body,
     seen: &mut Seen,
     sink: &mut dyn Sink,
-    limits: &Limits<'_>,
+    limits: Limits,
     progress: &dyn Progress,
 ) -> Result<(), Trouble> {
     let queue = Queue::new(limits.spool);
-    let left = limits.size.saturating_sub(seen.bytes);
+    let left = limits.size.map(|size| size.saturating_sub(seen.bytes));
     let fill = Box::pin(fill(body, &queue, left, limits.idle));
-    let empty = Box::pin(empty(&queue, seen, sink, limits.size, progress));
+    let empty = Box::pin(empty(
+        &queue,
+        seen,
+        sink,
+        limits.size.unwrap_or(0),
+        progress,
+    ));
     let both = async {
         match select(fill, empty).await {
             Either::Left(((), empty)) => empty.await,
@@ -122,8 +127,8 @@ pub(super) async fn copy(
     })
 }
 
-/// Fills the queue with exactly `left` bytes. The stream is closed on return.
-async fn fill(mut body: Body, queue: &Queue<'_>, left: u64, idle: Duration) {
+/// Fills the queue with exactly `left` bytes, or with all there are. The stream is closed on return.
+pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle: Duration) {
     let mut come: u64 = 0;
     let result = loop {
         match timeout(idle, some(&mut body)).await {
@@ -136,7 +141,7 @@ async fn fill(mut body: Body, queue: &Queue<'_>, left: u64, idle: Duration) {
             Ok(Some(Err(error))) => break Err(error),
             Ok(Some(Ok(piece))) => {
                 come = come.saturating_add(piece.len() as u64);
-                if come > left {
+                if left.is_some_and(|left| come > left) {
                     let error = "more bytes than the file had";
                     break Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
                 }
@@ -144,10 +149,10 @@ async fn fill(mut body: Body, queue: &Queue<'_>, left: u64, idle: Duration) {
                     break Err(error);
                 }
             }
-            Ok(None) if come < left => {
+            Ok(None) if left.is_some_and(|left| come < left) => {
                 break Err(Error::new(
                     ErrorKind::Truncated,
-                    format!("{come} of {left} bytes came"),
+                    format!("only {come} bytes came"),
                 ));
             }
             Ok(None) => break Ok(()),
@@ -169,7 +174,7 @@ async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
 
 /// Hands what is in the queue to the sink.
 async fn empty(
-    queue: &Queue<'_>,
+    queue: &Queue,
     seen: &mut Seen,
     sink: &mut dyn Sink,
     size: u64,

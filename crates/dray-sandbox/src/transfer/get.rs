@@ -10,6 +10,7 @@ use super::copy::{Limits, Seen, copy};
 use super::engine::Engine;
 use super::options::GetOptions;
 use super::peer::{Progress, Sink};
+use super::queue::Spool;
 use super::schedule::{Schedule, Trouble};
 use super::{Failed, Got, prove};
 use crate::backend::{Follow, Read};
@@ -262,13 +263,13 @@ impl Getting<'_> {
         }
         let engine = self.engine;
         let limits = Limits {
-            size: file.size,
+            size: Some(file.size),
             idle: engine.options.idle,
             deadline: Instant::now() + Engine::total(file.size),
             spool: engine
                 .sandbox
                 .must_drain(transport)
-                .then_some(&engine.options),
+                .then(|| Spool::from(&engine.options)),
         };
         let read = Read {
             transport,
@@ -277,7 +278,7 @@ impl Getting<'_> {
         };
         let opened = engine.answer(engine.sandbox.read(read)).await;
         let copied = match opened {
-            Ok(body) => copy(body, seen, self.sink, &limits, self.progress).await,
+            Ok(body) => copy(body, seen, self.sink, limits, self.progress).await,
             Err(error) => Err(Trouble::transport(error)),
         };
         self.receipt.bytes = seen.bytes;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -19,15 +20,38 @@ pub(super) const HELD: usize = 2 << 20;
 /// Bytes read back from the spool at once.
 const BACK: usize = 256 << 10;
 
+/// Where to keep what does not fit in memory, and how much of it.
+#[derive(Clone, Debug)]
+pub(super) struct Spool {
+    directory: PathBuf,
+    limit: u64,
+}
+
+impl From<&EngineOptions> for Spool {
+    fn from(options: &EngineOptions) -> Self {
+        Self {
+            directory: options.spool_dir.clone(),
+            limit: options.spool_limit,
+        }
+    }
+}
+
+impl Spool {
+    /// A new file without a name, which only we can open. It goes when it is closed.
+    pub(super) fn file(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.directory)
+    }
+}
+
 /// One writer and one reader, in the order of a pipe.
 #[derive(Debug)]
-pub(super) struct Queue<'a> {
+pub(super) struct Queue {
     state: Mutex<State>,
     /// Something to take, or the end.
     filled: Notify,
     /// Room.
     taken: Notify,
-    spool: Option<&'a EngineOptions>,
+    spool: Option<Spool>,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +72,9 @@ enum Next {
     Wait,
 }
 
-impl<'a> Queue<'a> {
+impl Queue {
     /// With a spool the writer never waits for the reader.
-    pub(super) fn new(spool: Option<&'a EngineOptions>) -> Self {
+    pub(super) fn new(spool: Option<Spool>) -> Self {
         Self {
             state: Mutex::default(),
             filled: Notify::new(),
@@ -69,8 +93,8 @@ impl<'a> Queue<'a> {
             if self.hold(&piece) {
                 return Ok(());
             }
-            match self.spool {
-                Some(options) => return self.spool(options, piece).await,
+            match &self.spool {
+                Some(spool) => return self.spool(spool, piece).await,
                 None => self.taken.notified().await,
             }
         }
@@ -114,7 +138,7 @@ impl<'a> Queue<'a> {
         true
     }
 
-    async fn spool(&self, options: &EngineOptions, piece: Bytes) -> Result<(), Error> {
+    async fn spool(&self, spool: &Spool, piece: Bytes) -> Result<(), Error> {
         let (file, at) = {
             let mut state = self.state();
             if state.read == state.written {
@@ -123,14 +147,14 @@ impl<'a> Queue<'a> {
             (state.file.clone(), state.written)
         };
         let length = piece.len() as u64;
-        if at.saturating_add(length) > options.spool_limit {
+        if at.saturating_add(length) > spool.limit {
             return Err(Error::new(ErrorKind::NoSpace, "the spool limit is reached"));
         }
-        let directory = options.spool_dir.clone();
+        let spool = spool.clone();
         let file = blocking(move || {
             let file = match file {
                 Some(file) => file,
-                None => Arc::new(tempfile::tempfile_in(directory)?),
+                None => Arc::new(spool.file()?),
             };
             file.write_all_at(&piece, at)?;
             Ok(file)
@@ -171,7 +195,7 @@ fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
 }
 
 /// Runs disk work where it may block.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
     let failed = match spawn_blocking(work).await {
@@ -205,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn r_7_a_writer_with_a_spool_never_waits_for_the_reader() {
         let options = options();
-        let queue = Queue::new(Some(&options));
+        let queue = Queue::new(Some(Spool::from(&options)));
         for number in 0..20 {
             queue.push(piece(number)).await.unwrap();
         }
@@ -256,7 +280,7 @@ mod tests {
             (full, ErrorKind::NoSpace),
             (nowhere, ErrorKind::Unavailable),
         ] {
-            let queue = Queue::new(Some(&options));
+            let queue = Queue::new(Some(Spool::from(&options)));
             queue.push(vec![0; HELD].into()).await.unwrap();
             let error = queue.push(vec![0; 11].into()).await.unwrap_err();
             assert_eq!(error.kind(), kind);
@@ -273,7 +297,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {
                 let options = EngineOptions::default();
-                let queue = Queue::new(Some(&options));
+                let queue = Queue::new(Some(Spool::from(&options)));
                 let (mut pushed, mut popped) = (0, 0);
                 // Repeats after a prime, so that no two places in a piece look the same for long.
                 let all: Vec<u8> = (0..251_u8).cycle().take(HELD).collect();

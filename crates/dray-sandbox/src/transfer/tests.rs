@@ -1,8 +1,11 @@
 //! The engine against a sandbox that misbehaves. Time is paused, so that windows and pauses cost nothing.
 
 mod get;
+mod names;
 mod properties;
 mod put;
+mod refusals;
+mod tree;
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -96,12 +96,12 @@ impl Putting<'_> {
         let body = engine.answer(engine.sandbox.read(read)).await?;
         let mut seen = Seen::new(file.size);
         let limits = Limits {
-            size: file.size,
+            size: Some(file.size),
             idle: engine.options.idle,
             deadline: Instant::now() + Engine::total(file.size),
             spool: None,
         };
-        copy(body, &mut seen, &mut Nowhere, &limits, &()).await?;
+        copy(body, &mut seen, &mut Nowhere, limits, &()).await?;
         Ok(seen)
     }
 }
