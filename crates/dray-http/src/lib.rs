@@ -4,12 +4,15 @@
 //! - [`Request`]: bodies with an exact length, streamed, multipart included.
 //! - [`Answer`]: a bounded answer or a stream.
 //! - [`Error`]: what failed, and whether the peer may have got the whole request.
+//! - `double` (feature `double`): the other end, for doubles of platforms and providers.
 //!
 //! What it does not do: it never dials what an agent, a user or a document chose (the egress-fetcher does), follows
 //! no redirect and tries nothing twice.
 
 mod answer;
 mod client;
+#[cfg(any(test, feature = "double"))]
+pub mod double;
 mod error;
 mod multipart;
 mod request;

@@ -192,3 +192,95 @@ async fn queries_and_forms_are_escaped() {
     assert!(seen.starts_with("POST /?a%20b=c%26d "), "{seen}");
     assert!(seen.ends_with("name=a%2Bb%3Dc%26d%20%C3%A9"), "{seen}");
 }
+
+mod doubles {
+    use std::sync::Arc;
+
+    use dray_types::Sha256Digest;
+
+    use super::*;
+    use crate::double::{Closed, Received, Reply, Server, Shared, cut, json, with_header};
+
+    async fn answer(shared: Arc<Shared<Vec<String>>>, request: Received) -> Result<Reply, Closed> {
+        shared.lock().push(format!(
+            "{} {} {}",
+            request.method,
+            request.path,
+            request.parameter("q").unwrap_or_default()
+        ));
+        match request.path.as_str() {
+            "/form" => {
+                let form = request.form().await?;
+                let file = form.files.first().ok_or(Closed)?;
+                Ok(json(
+                    200,
+                    &serde_json::json!({
+                        "text": form.field("text"),
+                        "name": file.name,
+                        "type": file.media_type,
+                        "size": file.content.size,
+                        "sha256": file.content.sha256.to_hex(),
+                    }),
+                ))
+            }
+            "/cut" => Ok(cut("text/plain", &Bytes::from_static(b"abcdef"), 3)),
+            "/close" => Err(Closed),
+            _ => Ok(with_header(
+                json(404, &serde_json::json!({})),
+                "retry-after",
+                "2",
+            )),
+        }
+    }
+
+    async fn start() -> Server<Vec<String>> {
+        Server::start(Vec::new(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_form_of_ours_arrives_as_it_was_sent() {
+        let server = start().await;
+        let (size, stream) = body(100, 10_000);
+        let form = Multipart::new().text("text", "a\r\n--b").file(
+            "file",
+            "naïve \"x\".bin",
+            "a/b",
+            size,
+            stream,
+        );
+        let url = format!("{}/form", server.shared().url());
+        let answer = client()
+            .post(&url)
+            .query(&[("q", "ü")])
+            .multipart(form)
+            .send(&quiet)
+            .await
+            .unwrap();
+        let told: serde_json::Value = answer.json().await.unwrap();
+        let digest = Sha256Digest::of(&vec![7; 1_000_000]).to_hex();
+        assert_eq!(
+            told,
+            serde_json::json!({
+                "text": "a\r\n--b", "name": "naïve \"x\".bin", "type": "a/b", "size": 1_000_000, "sha256": digest
+            })
+        );
+        assert_eq!(*server.shared().lock(), ["POST /form ü"]);
+        assert!(server.shared().received() > 1_000_000);
+    }
+
+    #[tokio::test]
+    async fn it_breaks_as_it_is_told() {
+        let server = start().await;
+        let url = |path: &str| format!("{}{path}", server.shared().url());
+        let answer = client().get(&url("/cut")).send(&quiet).await.unwrap();
+        assert_eq!(answer.length(), Some(6));
+        assert!(answer.bytes(10).await.is_err());
+        assert!(client().get(&url("/close")).send(&quiet).await.is_err());
+        let answer = client().get(&url("/else")).send(&quiet).await.unwrap();
+        assert_eq!(answer.retry_after(), Some(Duration::from_secs(2)));
+    }
+}

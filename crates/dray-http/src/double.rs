@@ -1,0 +1,273 @@
+//! The other end of the wire (feature `double`): a small HTTP server for doubles of platforms and providers.
+//!
+//! Bodies are counted and digested while they come, not held, so that a double can take what a test sends. A double
+//! keeps its state behind one lock and says with [`Closed`] that a connection is to break without an answer.
+
+mod form;
+mod reader;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+pub use form::{Form, Part};
+pub use reader::{Content, Malformed, Reader};
+
+/// The connection breaks without an answer.
+#[derive(Debug)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the double closed the connection")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+impl From<Malformed> for Closed {
+    fn from(_: Malformed) -> Self {
+        Self
+    }
+}
+
+/// An answer on its way.
+pub type Reply = Response<BoxBody<Bytes, Closed>>;
+
+/// A request whose body was not read yet.
+#[derive(Debug)]
+pub struct Received {
+    /// Method in upper case.
+    pub method: String,
+    /// Path as sent, undecoded.
+    pub path: String,
+    /// Query as sent, undecoded; empty for none.
+    pub query: String,
+    headers: http::HeaderMap,
+    body: Incoming,
+    count: Arc<AtomicU64>,
+}
+
+impl Received {
+    /// A header; `None` when it is absent or not printable ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// A parameter of the query, decoded.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        form::pairs(&self.query)
+            .into_iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// `Content-Length`.
+    pub fn length(&self) -> Option<u64> {
+        self.header("content-length")?.parse().ok()
+    }
+
+    /// The body, to be read.
+    pub fn into_reader(self) -> Reader {
+        Reader::new(self.body, self.count)
+    }
+
+    /// A `multipart/form-data` or `application/x-www-form-urlencoded` body.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when it is neither, or breaks.
+    pub async fn form(self) -> Result<Form, Malformed> {
+        let media_type = self.header("content-type").unwrap_or_default().to_owned();
+        form::read(&media_type, self.into_reader()).await
+    }
+
+    /// A JSON body.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when it is none, or breaks.
+    pub async fn json(self) -> Result<serde_json::Value, Malformed> {
+        let bytes = self.into_reader().all().await?;
+        serde_json::from_slice(&bytes).map_err(|_| Malformed)
+    }
+}
+
+/// An answer with a JSON body.
+pub fn json(status: u16, value: &serde_json::Value) -> Reply {
+    reply(status, "application/json", value.to_string().into())
+}
+
+/// An answer with any body.
+pub fn reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
+    let whole = Full::new(body)
+        .map_err(|never: Infallible| match never {})
+        .boxed();
+    let mut reply = Response::new(whole);
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    reply.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(media_type),
+    );
+    reply
+}
+
+/// An answer that promises all of `body` and breaks after `kept` bytes of it.
+pub fn cut(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
+    let first = body.slice(..kept.min(body.len()));
+    let first = futures_util::stream::iter([Ok(Frame::data(first))]);
+    // What was given is written out before the connection breaks.
+    let broken = futures_util::stream::once(async {
+        tokio::task::yield_now().await;
+        Err(Closed)
+    });
+    let mut reply = Response::new(BoxBody::new(StreamBody::new(first.chain(broken))));
+    let headers = reply.headers_mut();
+    headers.insert(http::header::CONTENT_LENGTH, body.len().into());
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(media_type),
+    );
+    reply
+}
+
+/// The same answer with a header more. What no header can be is left out.
+pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        reply
+            .headers_mut()
+            .insert(HeaderName::from_static(name), value);
+    }
+    reply
+}
+
+/// What a double does with a request.
+pub trait Answer<S>: Send + Sync + 'static {
+    /// Answers, or breaks the connection.
+    fn answer(
+        &self,
+        state: Arc<Shared<S>>,
+        request: Received,
+    ) -> BoxFuture<'static, Result<Reply, Closed>>;
+}
+
+impl<S, F> Answer<S> for F
+where
+    F: Fn(Arc<Shared<S>>, Received) -> BoxFuture<'static, Result<Reply, Closed>>
+        + Send
+        + Sync
+        + 'static,
+{
+    fn answer(
+        &self,
+        state: Arc<Shared<S>>,
+        request: Received,
+    ) -> BoxFuture<'static, Result<Reply, Closed>> {
+        self(state, request)
+    }
+}
+
+/// The state of a double.
+#[derive(Debug)]
+pub struct Shared<S> {
+    state: Mutex<S>,
+    received: Arc<AtomicU64>,
+    address: SocketAddr,
+}
+
+impl<S> Shared<S> {
+    /// The state, locked. Never held while awaiting.
+    pub fn lock(&self) -> MutexGuard<'_, S> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Bytes of bodies read from all connections until now.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+}
+
+/// A server on a loopback port. It ends, connections included, when it is dropped.
+#[derive(Debug)]
+pub struct Server<S> {
+    shared: Arc<Shared<S>>,
+    _serving: JoinSet<()>,
+}
+
+impl<S: Send + 'static> Server<S> {
+    /// Listens on a free loopback port.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(state: S, answer: impl Answer<S>) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            received: Arc::default(),
+            address: listener.local_addr()?,
+        });
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, Arc::clone(&shared), Arc::new(answer)));
+        Ok(Self {
+            shared,
+            _serving: serving,
+        })
+    }
+
+    /// What it shares with its answers.
+    pub fn shared(&self) -> &Arc<Shared<S>> {
+        &self.shared
+    }
+}
+
+async fn serve<S: Send + 'static>(
+    listener: TcpListener,
+    shared: Arc<Shared<S>>,
+    answer: Arc<impl Answer<S>>,
+) {
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
+        connections.spawn(async move {
+            let service = service_fn(move |request: http::Request<Incoming>| {
+                let (head, body) = request.into_parts();
+                let received = Received {
+                    method: head.method.as_str().to_owned(),
+                    path: head.uri.path().to_owned(),
+                    query: head.uri.query().unwrap_or_default().to_owned(),
+                    headers: head.headers,
+                    body,
+                    count: Arc::clone(&shared.received),
+                };
+                answer.answer(Arc::clone(&shared), received)
+            });
+            // Connections that break are what some tests are about.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
+        });
+    }
+}

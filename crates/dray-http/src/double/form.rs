@@ -1,0 +1,153 @@
+//! Forms, read while they come: fields are held, files are digested.
+
+use percent_encoding::percent_decode_str;
+
+use super::reader::{Content, Digesting, Malformed, Reader};
+
+/// One file of a form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Name of the field.
+    pub field: String,
+    /// Name of the file, as browsers' escapes stand for it; empty for none.
+    pub name: String,
+    /// Content type as sent; empty for none.
+    pub media_type: String,
+    /// Its bytes.
+    pub content: Content,
+}
+
+/// A form, in the order in which it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    /// Fields without a file name.
+    pub fields: Vec<(String, String)>,
+    /// Files.
+    pub files: Vec<Part>,
+}
+
+impl Form {
+    /// The value of a field; empty when there is none.
+    pub fn field(&self, name: &str) -> &str {
+        self.fields
+            .iter()
+            .find(|(field, _)| field == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// Reads a body of this content type.
+pub(super) async fn read(media_type: &str, reader: Reader) -> Result<Form, Malformed> {
+    if let Some((_, boundary)) = media_type
+        .starts_with("multipart/form-data")
+        .then(|| media_type.split_once("boundary="))
+        .flatten()
+    {
+        let boundary = boundary.trim().trim_matches('"');
+        return multipart(reader, boundary).await;
+    }
+    if media_type.starts_with("application/x-www-form-urlencoded") {
+        let bytes = reader.all().await?;
+        let text = String::from_utf8(bytes).map_err(|_| Malformed)?;
+        return Ok(Form {
+            fields: pairs(&text),
+            files: Vec::new(),
+        });
+    }
+    Err(Malformed)
+}
+
+/// Decodes a query or an urlencoded form.
+pub(super) fn pairs(text: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decode(name), decode(value)))
+        .collect()
+}
+
+async fn multipart(mut reader: Reader, boundary: &str) -> Result<Form, Malformed> {
+    let mut form = Form::default();
+    let mark = format!("\r\n--{boundary}");
+    // The first boundary has no line before it.
+    reader.ahead.extend_from_slice(b"\r\n");
+    reader.until(mark.as_bytes(), &mut |_| {}).await?;
+    loop {
+        while reader.ahead.len() < 2 {
+            if !reader.more().await? {
+                return Err(Malformed);
+            }
+        }
+        if reader.ahead.starts_with(b"--") {
+            reader.digest().await?;
+            return Ok(form);
+        }
+        let head = reader.short(b"\r\n\r\n").await?;
+        let field = parameter(&head, "name").ok_or(Malformed)?;
+        match parameter(&head, "filename") {
+            None => {
+                let value = reader.short(mark.as_bytes()).await?;
+                form.fields.push((field, value));
+            }
+            Some(name) => {
+                let mut digesting = Digesting::default();
+                reader
+                    .until(mark.as_bytes(), &mut |piece| digesting.take(piece))
+                    .await?;
+                form.files.push(Part {
+                    field,
+                    name,
+                    media_type: line(&head, "content-type:").unwrap_or_default(),
+                    content: digesting.end(),
+                });
+            }
+        }
+    }
+}
+
+fn line(head: &str, name: &str) -> Option<String> {
+    let line = head
+        .lines()
+        .find(|line| line.to_ascii_lowercase().starts_with(name))?;
+    Some(line.get(name.len()..)?.trim().to_owned())
+}
+
+/// A quoted parameter of `Content-Disposition`: UTF-8, with the escapes of browsers undone.
+fn parameter(head: &str, name: &str) -> Option<String> {
+    let value = line(head, "content-disposition:")?;
+    let (_, after) = value.split_once(&format!("; {name}=\""))?;
+    let (value, _) = after.split_once('"')?;
+    Some(
+        value
+            .replace("%22", "\"")
+            .replace("%0D", "\r")
+            .replace("%0A", "\n"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_told_apart() {
+        let head = "Content-Disposition: form-data; name=\"a\"; filename=\"b%22 ё.txt\"\r\nContent-Type: x/y";
+        assert_eq!(parameter(head, "name").as_deref(), Some("a"));
+        assert_eq!(parameter(head, "filename").as_deref(), Some("b\" ё.txt"));
+        assert_eq!(line(head, "content-type:").as_deref(), Some("x/y"));
+        assert_eq!(parameter("Content-Type: x", "name"), None);
+    }
+
+    #[test]
+    fn pairs_are_decoded() {
+        assert_eq!(
+            pairs("a=b+c%26&d&%C3%A9=1"),
+            [("a", "b c&"), ("d", ""), ("é", "1")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+    }
+}
