@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::fault;
-use crate::wire::{Connection, Reply, Sent, outgoing};
+use crate::wire::{Connection, Reply, Sent, empty, outgoing};
 
 /// Where the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
@@ -145,16 +145,15 @@ impl Client {
         Ok((stat, reply.into_body()))
     }
 
-    /// Unpacks a plain tar into a directory. A body that fails, or ends before `length`, fails the call.
+    /// Unpacks a plain tar into a directory.
     pub(crate) async fn upload(
         &self,
         container: &str,
         directory: &[u8],
         tar: Body,
-        length: Option<u64>,
     ) -> Result<(), Error> {
         let mut request = self.archive(Method::PUT, container, directory).await?;
-        *request.body_mut() = outgoing(tar, length);
+        *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
         // No limit: the answer comes after the last byte, and whoever owns the bytes watches their pace.
         let answer = connection.send(request).await?;
@@ -183,7 +182,7 @@ impl Client {
             .header(HOST, "docker")
             .header(ACCEPT_ENCODING, "identity")
             .header(CONTENT_TYPE, TAR)
-            .body(outgoing(Body::from_bytes(&b""[..]), Some(0)))
+            .body(empty())
             .map_err(|error| Error::new(ErrorKind::InvalidName, "a request").caused_by(error))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
 use bollard::query_parameters::InspectContainerOptions;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, ClientVersion, Docker};
-use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox::{Error, ErrorKind};
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, ConfigError};
 use crate::fault;
-use crate::wire::{Connection, Endpoint, Reply, outgoing};
+use crate::wire::{Connection, Endpoint, Reply, empty};
 
 /// Oldest version of the interface that has everything used here.
 const OLDEST: (usize, usize) = (1, 24);
@@ -107,7 +107,7 @@ impl Client {
         const DOING: &str = "asking the engine for its version";
         let request = Request::get("/_ping")
             .header(HOST, "docker")
-            .body(outgoing(Body::from_bytes(&b""[..]), Some(0)))
+            .body(empty())
             .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
         let mut connection = self.connect().await?;
         let answer = self.head(connection.send(request)).await?;

@@ -6,8 +6,10 @@
 mod argument;
 mod end;
 mod output;
+mod pending;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::exec::{StartExecOptions, StartExecResults};
@@ -15,15 +17,22 @@ use bollard::models::ExecConfig;
 use dray_sandbox::exec::{Channel, Exec, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
 use rand::Rng as _;
+use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::fault;
 
 use end::{End, Ending};
 use output::Streams;
+use pending::Pending;
 
 /// Bytes that are read at once.
 const CAPACITY: usize = 256 * 1024;
+
+/// First pause between two questions whether a command has ended; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Name of the variable that marks a command and its children.
 const MARK: &str = "DRAY_TRANSFER";
@@ -36,11 +45,16 @@ pub(crate) const NOT_STARTED: &str = "a program cannot be started";
 pub(crate) struct DockerExec {
     client: Arc<Client>,
     container: String,
+    pending: Arc<Pending>,
 }
 
 impl DockerExec {
-    pub(crate) const fn new(client: Arc<Client>, container: String) -> Self {
-        Self { client, container }
+    pub(crate) fn new(client: Arc<Client>, container: String) -> Self {
+        Self {
+            client,
+            container,
+            pending: Arc::new(Pending::new()),
+        }
     }
 }
 
@@ -51,6 +65,7 @@ impl Exec for DockerExec {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        self.pending.settle().await;
         let mark = format!("{:032x}", rand::rng().random::<u128>());
         let config = ExecConfig {
             attach_stdin: Some(stdin.is_some()),
@@ -64,7 +79,8 @@ impl Exec for DockerExec {
         let id = create(&self.client, &self.container, config).await?;
         // From here on something may run.
         let client = Arc::clone(&self.client);
-        let end = End::new(client, self.container.clone(), id.clone(), mark);
+        let pending = Arc::clone(&self.pending);
+        let end = End::new(client, self.container.clone(), id.clone(), mark, pending);
         let ending = Ending::new(&end);
         let (output, input) = start(&self.client, &id).await?;
         let streams = Streams::new(output, input, stdin, Arc::clone(&end));
@@ -96,6 +112,31 @@ type Output = std::pin::Pin<
     >,
 >;
 type Input = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
+
+/// Waits until a command has ended and gives its status. Its output has ended, or nobody has it.
+async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
+    let docker = client.docker().await?;
+    let until = Instant::now() + client.patience();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let told = async {
+            let told = docker.inspect_exec(id).await;
+            told.map_err(|error| fault::failed("asking how a command ended", error))
+        };
+        let told = client.head(told).await?;
+        if told.running == Some(false) {
+            let status = told.exit_code.and_then(|code| i32::try_from(code).ok());
+            let none = || Error::new(ErrorKind::Protocol, "a command without a status");
+            return status.ok_or_else(none);
+        }
+        if Instant::now() > until {
+            let still = "a command does not end after its output";
+            return Err(Error::new(ErrorKind::Timeout, still));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
 
 /// Starts a command and takes its streams.
 async fn start(client: &Client, id: &str) -> Result<(Output, Input), Error> {

@@ -69,15 +69,9 @@ pub(crate) async fn resolve(
             Err(error) => return Err(error),
         };
         if found.kind == FileKind::Symlink {
-            let target = target(client, container, &there).await?;
-            if last && follow == Follow::No {
-                return Ok(Found::Seen {
-                    real_path: there,
-                    stat: found,
-                    target: Some(target),
-                });
+            if let Some(end) = walk.link(there, found, follow).await? {
+                return Ok(end);
             }
-            walk.turn(&target)?;
             stat = None;
             continue;
         }
@@ -114,6 +108,29 @@ impl Walk<'_> {
         self.client
             .look(&mut self.connection, self.container, path.as_bytes())
             .await
+    }
+
+    /// Follows a link, unless it is the end of the walk.
+    async fn link(
+        &mut self,
+        there: SandboxPath,
+        stat: PathStat,
+        follow: Follow,
+    ) -> Result<Option<Found>, Error> {
+        if str::from_utf8(there.name()).is_err() {
+            // The archive calls lose it.
+            return self.hidden(&there).map(Found::Hidden).map(Some);
+        }
+        let target = target(self.client, self.container, &there).await?;
+        if !self.left.is_empty() || follow == Follow::Yes {
+            self.turn(&target)?;
+            return Ok(None);
+        }
+        Ok(Some(Found::Seen {
+            real_path: there,
+            stat,
+            target: Some(target),
+        }))
     }
 
     /// Goes where a link leads.

@@ -57,6 +57,11 @@ impl DockerSandbox {
         })
     }
 
+    /// Whether the archive calls are good for a resolved path. They lose names that are not UTF-8.
+    fn archived(&self, path: &SandboxPath) -> bool {
+        self.mounts.sees(path) && str::from_utf8(path.name()).is_ok()
+    }
+
     fn container(&self) -> &str {
         &self.handle.incarnation
     }
@@ -187,7 +192,7 @@ impl Sandbox for DockerSandbox {
 
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
-        if self.mounts.sees(path) {
+        if self.archived(path) {
             transports.push(Transport::Archive);
         }
         if !self.shell_less.load(Ordering::Relaxed) {
@@ -214,6 +219,10 @@ impl Sandbox for DockerSandbox {
             return self.noted(self.commands.read(read).await);
         }
         begins_at_the_start(read.offset)?;
+        if !self.archived(&read.file.real_path) {
+            let unseen = "not for the archive calls";
+            return Err(Error::new(ErrorKind::ToolMissing, unseen));
+        }
         let container = self.container().to_owned();
         read::read(Arc::clone(&self.client), container, read.file).await
     }
@@ -223,12 +232,10 @@ impl Sandbox for DockerSandbox {
             return self.noted(self.commands.write(write, body).await);
         }
         begins_at_the_start(write.offset)?;
-        if !self.mounts.sees(write.path) {
-            // It would lie beneath the mount and nobody would find it.
-            return Err(Error::new(
-                ErrorKind::ToolMissing,
-                "not seen by the archive calls",
-            ));
+        if !self.archived(write.path) {
+            // Beneath a mount nobody would find it.
+            let unseen = "not for the archive calls";
+            return Err(Error::new(ErrorKind::ToolMissing, unseen));
         }
         let user = self.user().await?;
         let now_s = self.clock.now_ms() / 1000;
@@ -253,6 +260,12 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        // An upload that was dropped may still be under way; the engine answers this only after its end.
+        let mut connection = None;
+        let looked = self
+            .client
+            .look(&mut connection, self.container(), path.as_bytes());
+        drop(looked.await);
         self.noted(self.commands.remove(path, recursive).await)
     }
 
@@ -268,9 +281,7 @@ impl Sandbox for DockerSandbox {
             Some(directory) if self.mounts.sees_all(&directory) => {
                 let user = self.user().await?;
                 let tar = tar::owned(tar, user.uid, user.gid);
-                let sent = self
-                    .client
-                    .upload(self.container(), directory.as_bytes(), tar, None);
+                let sent = write::send(&self.client, self.container(), directory.as_bytes(), tar);
                 sent.await
             }
             _ => self.noted(self.commands.write_tree(path, tar).await),

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::StreamExt as _;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -116,17 +118,9 @@ impl Connection {
                 }
             }
         });
-        answered.await.map_err(|error| {
-            let mut next = std::error::Error::source(&error);
-            while let Some(cause) = next {
-                // What broke is the body that was to be sent.
-                if let Some(own) = cause.downcast_ref::<Error>() {
-                    return Error::new(own.kind(), own.context().to_owned()).caused_by(error);
-                }
-                next = cause.source();
-            }
-            fault::broken("asking the engine", error)
-        })
+        answered
+            .await
+            .map_err(|error| fault::broken("asking the engine", error))
     }
 
     /// Whether another request may be sent.
@@ -251,30 +245,12 @@ struct Message {
     message: String,
 }
 
-/// A body of a known length, or of an unknown one.
-struct Outgoing {
-    body: Body,
-    length: Option<u64>,
+/// A body to send. Its length is not declared in the head: a tar says for itself where it ends.
+pub(crate) fn outgoing(body: Body) -> Sent {
+    UnsyncBoxBody::new(StreamBody::new(body.map(|piece| piece.map(Frame::data))))
 }
 
-/// A body to send; `length` is declared when it is known.
-pub(crate) fn outgoing(body: Body, length: Option<u64>) -> Sent {
-    UnsyncBoxBody::new(Outgoing { body, length })
-}
-
-impl hyper::body::Body for Outgoing {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let piece = futures_util::Stream::poll_next(Pin::new(&mut self.body), context);
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
-    }
+/// No body.
+pub(crate) fn empty() -> Sent {
+    UnsyncBoxBody::new(Empty::new().map_err(|never| match never {}))
 }

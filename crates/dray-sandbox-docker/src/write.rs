@@ -1,5 +1,8 @@
 //! A file into a container as a tar of one entry (sandbox-transfer 4.4).
 
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, Write};
 use futures_util::{StreamExt as _, stream};
@@ -10,8 +13,8 @@ use crate::user::User;
 
 /// Uploads a new file. `now_s` becomes its time, in seconds since the epoch.
 ///
-/// The length is declared, so that the engine notices by itself when the bytes end early; and it unpacks nothing
-/// compressed, so that it starts no program for it (CVE-2026-41567).
+/// The tar declares its length, so that the engine notices when the bytes end early; and it is not compressed, so that
+/// the engine starts no program to unpack it (CVE-2026-41567).
 pub(crate) async fn write(
     client: &Client,
     container: &str,
@@ -38,16 +41,36 @@ pub(crate) async fn write(
     let head = tar::file(name, write.size, mode, (user.uid, user.gid), now_s);
     let mut tail = vec![0; usize::try_from(tar::padding(write.size)).unwrap_or_default()];
     tail.extend_from_slice(&END);
-    let length = (head.len() + tail.len()) as u64 + write.size;
     let pieces = stream::iter([Ok(Bytes::from(head))])
         .chain(body.exactly(write.size))
         .chain(stream::iter([Ok(Bytes::from(tail))]));
     let parent = write.path.parent();
-    let sent = client.upload(
-        container,
-        parent.as_bytes(),
-        Body::new(pieces),
-        Some(length),
-    );
-    sent.await
+    send(client, container, parent.as_bytes(), Body::new(pieces)).await
+}
+
+/// Uploads a tar. When its source fails, the tar is cut where it is and the engine's answer is awaited all the same:
+/// so nothing appears after whatever the caller does next.
+pub(crate) async fn send(
+    client: &Client,
+    container: &str,
+    directory: &[u8],
+    tar: Body,
+) -> Result<(), Error> {
+    let failure = Arc::new(Mutex::new(None));
+    let kept = Arc::clone(&failure);
+    let cut = tar.scan(kept, |kept, piece| {
+        ready(match piece {
+            Ok(piece) => Some(Ok(piece)),
+            Err(error) => {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                None
+            }
+        })
+    });
+    let sent = client.upload(container, directory, Body::new(cut)).await;
+    let failed = failure
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    failed.map_or(sent, Err)
 }

@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bollard::exec::StartExecOptions;
 use bollard::models::ExecConfig;
 use dray_sandbox::exec::Exit;
 use dray_sandbox::{Error, ErrorKind};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
 
 use super::output::Stderr;
-use super::{MARK, create};
+use super::pending::Pending;
+use super::{MARK, create, ended};
 use crate::client::Client;
 use crate::fault;
 
-/// First pause between two questions whether a command has ended; each is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How often a command is killed that does not end.
+const MOST_KILLS: usize = 20;
 
 /// Kills every process that carries the mark. Twice, for those that were being made meanwhile.
 const KILL: &str = r#"
@@ -37,6 +34,7 @@ pub(super) struct End {
     container: String,
     id: String,
     mark: String,
+    pending: Arc<Pending>,
     /// Whether it has ended, or is being ended.
     over: AtomicBool,
     runtime: Handle,
@@ -48,12 +46,14 @@ impl End {
         container: String,
         id: String,
         mark: String,
+        pending: Arc<Pending>,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
             container,
             id,
             mark,
+            pending,
             over: AtomicBool::new(false),
             runtime: Handle::current(),
         })
@@ -61,29 +61,9 @@ impl End {
 
     /// Waits until it has ended; its output has.
     pub(super) async fn status(&self) -> Result<i32, Error> {
-        const DOING: &str = "asking how a command ended";
-        let docker = self.client.docker().await?;
-        let until = Instant::now() + self.client.patience();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let told = async {
-                let told = docker.inspect_exec(&self.id).await;
-                told.map_err(|error| fault::failed(DOING, error))
-            };
-            let told = self.client.head(told).await?;
-            if told.running == Some(false) {
-                self.over.store(true, Ordering::SeqCst);
-                let status = told.exit_code.and_then(|code| i32::try_from(code).ok());
-                return status
-                    .ok_or_else(|| Error::new(ErrorKind::Protocol, "a command without a status"));
-            }
-            if Instant::now() > until {
-                let still = "a command does not end after its output";
-                return Err(Error::new(ErrorKind::Timeout, still));
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        let status = ended(&self.client, &self.id).await?;
+        self.over.store(true, Ordering::SeqCst);
+        Ok(status)
     }
 
     /// Has it killed unless it has ended.
@@ -91,17 +71,32 @@ impl End {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.pending.begin();
         let end = Arc::clone(self);
         let killing = async move {
-            if let Err(error) = end.send_kill().await {
+            if let Err(error) = end.kill_all().await {
                 // A container that stopped or went away has no commands either.
                 tracing::debug!(error = %error, "a command could not be ended");
             }
+            end.pending.end();
         };
         drop(self.client.tasks().spawn_on(killing, &self.runtime));
     }
 
-    async fn send_kill(&self) -> Result<(), Error> {
+    /// Kills until the engine says that it has ended: a command that is only starting carries no mark yet.
+    async fn kill_all(&self) -> Result<(), Error> {
+        for _ in 0..MOST_KILLS {
+            self.kill_once().await?;
+            let told = self.client.docker().await?.inspect_exec(&self.id).await;
+            match told {
+                Ok(told) if told.running == Some(true) => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn kill_once(&self) -> Result<(), Error> {
         let mark = format!("{MARK}={}", self.mark);
         let command = ["sh", "-c", KILL, "sh", &mark].map(str::to_owned);
         let config = ExecConfig {
@@ -115,9 +110,8 @@ impl End {
         };
         let started = self.client.docker().await?.start_exec(&id, Some(options));
         let started = started.await;
-        started
-            .map(drop)
-            .map_err(|error| fault::failed("ending a command", error))
+        started.map_err(|error| fault::failed("ending a command", error))?;
+        ended(&self.client, &id).await.map(drop)
     }
 }
 
