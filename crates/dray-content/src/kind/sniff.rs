@@ -92,7 +92,27 @@ fn structured(head: &[u8], extension: &str) -> Option<Found> {
         .or_else(|| zip::sniff(head, extension))
         .or_else(|| compressed(head, extension))
         .or_else(|| compound(head, extension))
-        .or_else(|| is_at(head, 257, b"ustar").then_some(Found::of(Kind::Archive(Archive::Tar))))
+        .or_else(|| is_tar(head).then_some(Found::of(Kind::Archive(Archive::Tar))))
+}
+
+/// The mark of POSIX; before it there was only the sum of the header, with its own field as spaces.
+fn is_tar(head: &[u8]) -> bool {
+    if is_at(head, 257, b"ustar") {
+        return true;
+    }
+    let (Some(header), Some(field)) = (head.get(..512), head.get(148..156)) else {
+        return false;
+    };
+    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    let octal = field
+        .trim_ascii_start()
+        .split(|byte| !byte.is_ascii_digit())
+        .next()
+        .unwrap_or_default();
+    let told = str::from_utf8(octal)
+        .ok()
+        .and_then(|digits| u32::from_str_radix(digits, 8).ok());
+    head.first() != Some(&0) && told == Some(sum(header) - sum(field) + 8 * u32::from(b' '))
 }
 
 /// gzip; a compressed SVG is one still.

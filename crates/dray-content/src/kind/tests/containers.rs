@@ -114,6 +114,18 @@ fn packages_and_archives_are_known() {
 }
 
 #[test]
+fn an_archive_from_before_posix_is_known_by_its_sum() {
+    let mut header = vec![0; 512];
+    header[..5].copy_from_slice(b"a.txt");
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    assert_eq!(kind(&header, "x"), Kind::Archive(Archive::Tar));
+    header[0] = b'b';
+    assert_eq!(kind(&header, "x"), Kind::Binary);
+}
+
+#[test]
 fn opus_is_told_from_other_ogg_with_its_channels() {
     assert_eq!(
         kind(&ogg(b"OpusHead\x01\x01\x38\x01"), "v.ogg"),

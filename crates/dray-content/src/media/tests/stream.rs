@@ -108,7 +108,7 @@ fn message() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn every_cut_of_a_message_shows_the_same(text in message(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {

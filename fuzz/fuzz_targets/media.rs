@@ -1,0 +1,75 @@
+//! Answers of agents: any cut of a text shows the same, nothing is said that was not written, the paths announced are
+//! the paths asked for, and names and captions keep their promises on the same bytes.
+//!
+//! The first byte chooses which paths exist, the second the size of the pieces; the rest is the answer.
+
+#![no_main]
+
+use dray_content::{caption, kind, line, media, name};
+use libfuzzer_sys::fuzz_target;
+
+fn check_media(choice: u8, piece: usize, text: &str) {
+    let resolve = |path: &str| {
+        let exists = choice == 0 || path.len() % usize::from(choice) == 0;
+        exists.then(|| path.to_owned())
+    };
+    let asked = media::paths(text);
+    let whole = media::extract_with(text, |path| {
+        assert!(asked.iter().any(|known| known == path), "{path:?} was not announced");
+        resolve(path)
+    });
+    let mut hold = media::HoldBack::new();
+    let mut shown = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = rest.floor_char_boundary(piece.min(rest.len()));
+        if end == 0 {
+            end = rest.chars().next().map_or(rest.len(), char::len_utf8);
+        }
+        let (chunk, after) = rest.split_at(end);
+        shown.push_str(&hold.push(chunk, resolve));
+        rest = after;
+    }
+    let last = hold.finish(resolve);
+    shown.push_str(&last.text);
+    assert_eq!(shown, whole.text);
+    assert_eq!((&last.files, &last.notices, last.directives), (&whole.files, &whole.notices, whole.directives));
+    let mut written = text.chars();
+    assert!(whole.text.chars().all(|said| written.any(|character| character == said)));
+    for image in media::remote_images(text) {
+        assert!(text[image.span].contains(&image.url));
+    }
+    for path in media::bare_paths(text, |_| true) {
+        assert!(text.contains(&path));
+    }
+}
+
+fn check_names(raw: &[u8]) {
+    let cleaned = name::clean(raw);
+    assert!(!cleaned.is_empty() && cleaned.len() <= name::CLEAN_MAX && !cleaned.contains(['/', '\\', '\0']));
+    assert_eq!(name::clean(&cleaned), cleaned);
+    assert!(name::part(raw, "nonce").len() <= name::FILE_MAX);
+    let path = format!("/workspace/uploads/{}", name::upload(raw));
+    let said = line::uploaded(&cleaned, 1, &path);
+    assert!(line::read(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n'));
+    for header in [name::attachment(&cleaned), name::form_data("file", &cleaned)] {
+        assert!(!header.contains(char::is_control));
+    }
+    let found = kind::detect(raw, &cleaned, raw.len() as u64);
+    assert_eq!(found.kind == kind::Kind::Empty, raw.is_empty());
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let [choice, piece, rest @ ..] = bytes else {
+        return;
+    };
+    check_names(rest);
+    let text = String::from_utf8_lossy(rest);
+    check_media(choice % 4, usize::from(*piece).max(1), &text);
+    for unit in [caption::Unit::Utf16, caption::Unit::Chars, caption::Unit::Bytes] {
+        let limit = usize::from(*piece).max(4);
+        for part in caption::split(&text, limit, unit) {
+            assert!(!part.is_empty() && unit.count(&part) <= limit);
+        }
+    }
+});
