@@ -59,41 +59,40 @@ pub fn read_all(message: &str) -> impl Iterator<Item = Line<'_>> {
     message.lines().filter_map(read)
 }
 
-/// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`. A name may hold either separator itself, a size
-/// may not hold a bracket: the last reading whose size looks like one is the right one.
+/// `NAME (SIZE) at PATH` or `NAME (SIZE) — not available: REASON`.
+///
+/// A name may imitate either, but no name holds a separator, so it cannot imitate a path: where a path stands, it
+/// begins behind the first `at` that an absolute one follows.
 fn ours(rest: &str) -> Option<Line<'_>> {
-    let separators = [") at ", ") — not available: "];
-    let mut best: Option<(usize, Line<'_>)> = None;
-    for (kind, separator) in separators.iter().enumerate() {
-        for (at, _) in rest.match_indices(separator) {
-            let (Some(head), Some(tail)) = (rest.get(..at), rest.get(at + separator.len()..))
-            else {
-                continue;
-            };
-            let Some((name, size)) = head.rsplit_once(" (") else {
-                continue;
-            };
-            let earlier = best.as_ref().is_none_or(|(found, _)| at < *found);
-            if name.is_empty() || tail.is_empty() || !is_size(size) || !earlier {
-                continue;
-            }
-            let outcome = if kind == 0 {
-                Outcome::At(tail)
-            } else {
-                Outcome::NotAvailable(tail)
-            };
-            best = Some((
-                at,
-                Line {
-                    name,
-                    size: Some(size),
-                    outcome,
-                },
-            ));
-            break;
-        }
+    let absolute = |tail: &str| {
+        tail.starts_with('/') || tail.starts_with("~/") || tail.get(1..3) == Some(":\\")
+    };
+    if let Some((name, size, path)) = parts(rest, ") at ", absolute) {
+        return Some(Line {
+            name,
+            size: Some(size),
+            outcome: Outcome::At(path),
+        });
     }
-    best.map(|(_, line)| line)
+    let (name, size, reason) = parts(rest, ") — not available: ", |tail| !tail.is_empty())?;
+    Some(Line {
+        name,
+        size: Some(size),
+        outcome: Outcome::NotAvailable(reason),
+    })
+}
+
+/// Name, size and tail around the first `separator` that has a size before it and a tail that `fits` behind it.
+fn parts<'text>(
+    rest: &'text str,
+    separator: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Option<(&'text str, &'text str, &'text str)> {
+    rest.match_indices(separator).find_map(|(at, _)| {
+        let (name, size) = rest.get(..at)?.rsplit_once(" (")?;
+        let tail = rest.get(at + separator.len()..)?;
+        (!name.is_empty() && is_size(size) && fits(tail)).then_some((name, size, tail))
+    })
 }
 
 /// `42 KB`, `2.0 MB`, `17 B` or `unknown size`.
