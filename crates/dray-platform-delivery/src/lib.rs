@@ -1,1 +1,37 @@
-//! dray-platform-delivery.
+//! Platform delivery: what happens between "the agent wants the user to have this file" and "the user sees it", and
+//! the way back.
+//!
+//! It answers `SendFile` and its companions, consumes two kinds of work on the way out and one on the way in. Files
+//! come out of sandboxes through sandbox-transfer, over the bus, and wait in the store until the platform has them.
+//!
+//! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and what is told of a delivery.
+//! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
+//! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
+//! - [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
+//! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
+//!
+//! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
+
+pub mod accounts;
+pub mod config;
+pub mod deliver;
+pub mod error;
+pub mod gather;
+pub mod index;
+pub mod keeper;
+pub mod link;
+pub mod machine;
+pub mod memory;
+pub mod metrics;
+pub mod pace;
+pub mod queue;
+pub mod records;
+pub mod report;
+pub mod service;
+pub mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+pub use service::PlatformDelivery;

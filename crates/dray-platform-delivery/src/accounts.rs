@@ -1,0 +1,152 @@
+//! The configured accounts and which of them serves a chat.
+
+use std::sync::Arc;
+
+use dray_platform::{Inbox, Platform};
+use dray_types::TenantId;
+use tokio::sync::Semaphore;
+
+use crate::error::Error;
+
+/// Uploads of one account at one time (platform-delivery 10.4).
+const UPLOADS: usize = 3;
+
+/// One account on one platform.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The only tenant that it serves; all when there is none.
+    pub tenant: Option<TenantId>,
+    /// The way out.
+    pub platform: Arc<dyn Platform>,
+    /// The way in, where there is one.
+    pub inbox: Option<Arc<dyn Inbox>>,
+    /// Places for uploads.
+    pub uploads: Arc<Semaphore>,
+}
+
+impl Account {
+    /// An account.
+    pub fn new(name: impl Into<String>, platform: Arc<dyn Platform>) -> Self {
+        Self {
+            name: name.into(),
+            tenant: None,
+            platform,
+            inbox: None,
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
+        }
+    }
+
+    /// The same with a way in.
+    #[must_use]
+    pub fn with_inbox(mut self, inbox: Arc<dyn Inbox>) -> Self {
+        self.inbox = Some(inbox);
+        self
+    }
+
+    /// The same for one tenant only.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: Option<TenantId>) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// What tells this account from all others, for what is remembered of it.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.platform.name(), self.name)
+    }
+
+    fn serves(&self, tenant: &TenantId) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+    }
+}
+
+/// All accounts.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    all: Vec<Arc<Account>>,
+}
+
+impl Accounts {
+    /// These accounts.
+    pub fn new(all: impl IntoIterator<Item = Account>) -> Self {
+        Self {
+            all: all.into_iter().map(Arc::new).collect(),
+        }
+    }
+
+    /// The account of a tenant on a platform; without a name, the only one.
+    ///
+    /// # Errors
+    /// There is none, or a name is needed.
+    pub fn find(
+        &self,
+        tenant: &TenantId,
+        platform: &str,
+        name: &str,
+    ) -> Result<Arc<Account>, Error> {
+        let mut fitting = self.all.iter().filter(|account| {
+            account.platform.name() == platform
+                && account.serves(tenant)
+                && (name.is_empty() || account.name == name)
+        });
+        match (fitting.next(), fitting.next()) {
+            (Some(account), None) => Ok(Arc::clone(account)),
+            _ => Err(Error::NoAccount(format!("{platform}/{name}"))),
+        }
+    }
+
+    /// The account with this name, whatever its platform.
+    pub fn named(&self, name: &str) -> Option<Arc<Account>> {
+        self.all
+            .iter()
+            .find(|account| account.name == name)
+            .cloned()
+    }
+
+    /// Whether no other account of the same tenant is on the same platform.
+    pub fn is_only(&self, account: &Account, tenant: &TenantId) -> bool {
+        self.find(tenant, account.platform.name(), "")
+            .is_ok_and(|found| found.name == account.name)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.all.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fake::Fake;
+    use crate::tests::world::tenant;
+
+    fn account(name: &str, own: Option<&str>) -> Account {
+        let own = own.map(|own| TenantId::new(own).unwrap());
+        Account::new(name, Fake::new()).with_tenant(own)
+    }
+
+    #[test]
+    fn an_account_is_found_by_name_or_as_the_only_one_of_the_tenant() {
+        let accounts = Accounts::new([
+            account("one", Some("acme")),
+            account("two", Some("other")),
+            account("three", Some("other")),
+        ]);
+        let found = |tenant: &str, platform: &str, name: &str| {
+            let tenant = TenantId::new(tenant).unwrap();
+            let found = accounts.find(&tenant, platform, name);
+            found.ok().map(|account| account.name.clone())
+        };
+        assert_eq!(found("acme", "fake", "").as_deref(), Some("one"));
+        assert_eq!(found("acme", "fake", "two"), None, "somebody else's");
+        assert_eq!(found("other", "fake", ""), None, "which of them?");
+        assert_eq!(found("other", "fake", "two").as_deref(), Some("two"));
+        assert_eq!(found("acme", "slack", ""), None);
+        let one = accounts.named("one").unwrap();
+        assert!(accounts.is_only(&one, &tenant()));
+        assert_eq!(one.id(), "fake/one");
+    }
+}

@@ -1,0 +1,234 @@
+//! What an operator can set about deliveries.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use dray_platform::Target;
+use dray_service::config::{Problem, Section};
+use dray_types::{ByteSize, Period, Secret, TenantId};
+
+use crate::link::Links;
+
+/// Section `platform-delivery`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// Copies files into a folder of this machine for the target `cli:FOLDER`. Only for a system that serves the person
+    /// who runs it. Default false.
+    pub cli: bool,
+    /// Folders that `cli` takes when the wished one cannot be written, in this order.
+    pub cli_fallbacks: Vec<PathBuf>,
+    /// Chats that any session may send to beside its own, each written as `telegram:12345` or, for all chats of an
+    /// account, `telegram:*`.
+    pub allowed_targets: Vec<String>,
+    /// Lets requests name any chat and any sandbox. For a system whose callers are operators. Default false.
+    pub allow_targets: bool,
+    /// Most files of one delivery: 1 to 100. Default 50.
+    pub max_files: usize,
+    /// Most bytes of one file that leaves a sandbox. Default `2GiB`.
+    pub max_file_size: ByteSize,
+    /// Whether files that are too large for a chat go as links: `auto` (when the store's public address is not this
+    /// machine's own), `always` or `never`. Default `auto`.
+    pub links: Links,
+    /// Lifetime of such links: `5m` to `7d`. Default `24h`.
+    pub link_lifetime: Period,
+    /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
+    pub patience: Period,
+    /// How long a file waits for a user to write again where a platform wants that: up to `7d`. Default `72h`.
+    pub window_patience: Period,
+    /// How long a limit that a refusal taught is believed. Default `24h`.
+    pub learned_lifetime: Period,
+    /// Address for webhooks of platforms and uploads of browsers; none is opened without it.
+    pub listen: Option<SocketAddr>,
+    /// Host names under which the listener is reached, as in the `Host` header without its port. Empty means this machine
+    /// only: `localhost` and loopback addresses.
+    pub hosts: Vec<String>,
+    /// Bearer tokens for uploads over HTTP, by tenant.
+    pub upload_tokens: BTreeMap<String, Secret>,
+    /// Asks platforms for messages where they are asked rather than call us. Default true.
+    pub poll: bool,
+    /// Most bytes of one attachment of a user. Default `128MiB`.
+    pub max_attachment: ByteSize,
+    /// Most bytes of all attachments of one message. Default `128MiB`.
+    pub max_message: ByteSize,
+    /// Longest silence while an attachment is fetched. Default `30s`.
+    pub fetch_idle: Period,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        const HOUR: u64 = 3600;
+        Self {
+            cli: false,
+            cli_fallbacks: Vec::new(),
+            allowed_targets: Vec::new(),
+            allow_targets: false,
+            max_files: 50,
+            max_file_size: ByteSize::mib(2048),
+            links: Links::Auto,
+            link_lifetime: Period::secs(24 * HOUR),
+            patience: Period::secs(24 * HOUR),
+            window_patience: Period::secs(72 * HOUR),
+            learned_lifetime: Period::secs(24 * HOUR),
+            listen: None,
+            hosts: Vec::new(),
+            upload_tokens: BTreeMap::new(),
+            poll: true,
+            max_attachment: ByteSize::mib(128),
+            max_message: ByteSize::mib(128),
+            fetch_idle: Period::secs(30),
+        }
+    }
+}
+
+impl Section for Config {
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
+        unless(
+            (1..=100).contains(&self.max_files),
+            "max_files",
+            "must be 1 to 100",
+        );
+        for (field, size) in [
+            ("max_file_size", self.max_file_size),
+            ("max_attachment", self.max_attachment),
+            ("max_message", self.max_message),
+        ] {
+            unless(size > ByteSize::default(), field, "must be above 0");
+        }
+        for (field, period, days) in [
+            ("patience", self.patience, 5),
+            ("window_patience", self.window_patience, 7),
+            ("learned_lifetime", self.learned_lifetime, 30),
+            ("fetch_idle", self.fetch_idle, 1),
+        ] {
+            let right = period > Period::default() && period <= Period::secs(days * 86_400);
+            unless(
+                right,
+                field,
+                &format!("must be above 0 and at most {days}d"),
+            );
+        }
+        unless(
+            (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&self.link_lifetime),
+            "link_lifetime",
+            "must be 5m to 7d",
+        );
+        for (index, target) in self.allowed_targets.iter().enumerate() {
+            unless(
+                target.parse::<Target>().is_ok(),
+                &format!("allowed_targets.{index}"),
+                "must be written like telegram:12345 or telegram:*",
+            );
+        }
+        for (tenant, token) in &self.upload_tokens {
+            let field = format!("upload_tokens.{tenant}");
+            unless(
+                TenantId::new(tenant.as_str()).is_ok(),
+                &field,
+                "is not a tenant's name",
+            );
+            unless(
+                token.expose().len() >= 16,
+                &field,
+                "must have at least 16 characters",
+            );
+        }
+        problems
+    }
+}
+
+impl Config {
+    /// Whether policy lists this chat for every session.
+    pub fn lists(&self, target: &Target) -> bool {
+        self.allowed_targets.iter().any(|allowed| {
+            let Ok(allowed) = allowed.parse::<Target>() else {
+                return false;
+            };
+            allowed.platform == target.platform
+                && (allowed.account.is_empty() || allowed.account == target.account)
+                && (allowed.chat == "*" || allowed.chat == target.chat)
+                && (allowed.thread.is_empty() || allowed.thread == target.thread)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut Config), field: &str) {
+        let mut config = Config::default();
+        change(&mut config);
+        let fields: Vec<_> = config
+            .validate()
+            .into_iter()
+            .map(|problem| problem.field)
+            .collect();
+        assert_eq!(fields, [field]);
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        assert_eq!(Config::default().validate(), []);
+    }
+
+    #[test]
+    fn every_field_has_its_bounds() {
+        check(|config| config.max_files = 0, "max_files");
+        check(|config| config.max_files = 101, "max_files");
+        check(
+            |config| config.max_file_size = ByteSize::default(),
+            "max_file_size",
+        );
+        check(
+            |config| config.max_message = ByteSize::default(),
+            "max_message",
+        );
+        check(|config| config.patience = Period::default(), "patience");
+        check(
+            |config| config.patience = Period::secs(6 * 86_400),
+            "patience",
+        );
+        check(
+            |config| config.link_lifetime = Period::secs(1),
+            "link_lifetime",
+        );
+        check(
+            |config| config.allowed_targets = vec!["nonsense".to_owned()],
+            "allowed_targets.0",
+        );
+        let token = |token: &str| BTreeMap::from([("acme".to_owned(), Secret::new(token))]);
+        check(
+            |config| config.upload_tokens = token("short"),
+            "upload_tokens.acme",
+        );
+    }
+
+    #[test]
+    fn policy_lists_a_chat_or_all_chats_of_a_platform() {
+        let config = Config {
+            allowed_targets: vec!["telegram:42".to_owned(), "slack/work:*".to_owned()],
+            ..Config::default()
+        };
+        for (target, expected) in [
+            ("telegram:42", true),
+            ("telegram/bot:42#7", true),
+            ("telegram:43", false),
+            ("slack/work:C1", true),
+            ("slack/home:C1", false),
+            ("discord:42", false),
+        ] {
+            assert_eq!(config.lists(&target.parse().unwrap()), expected, "{target}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The end of a delivery: what the user, the agent and the auditors are told.
+
+use dray_content::notice::Failure;
+use dray_proto::v1;
+
+use super::plan::NOTICE;
+use super::run::{Open, Run};
+use super::{Desk, Ended};
+use crate::error::Error;
+use crate::machine::{self, Phase};
+use crate::report::{self, state};
+
+impl Run<'_> {
+    /// Adds the notice about what failed as one more step (platform-delivery 9); `false` when there is nothing to add.
+    pub(super) async fn add_notice(&mut self, open: &Open) -> Result<bool, Error> {
+        let steps = &self.report().steps;
+        let is_told = steps.iter().any(|step| step.route == NOTICE);
+        if is_told || open.account.platform.name() == "cli" || unreachable(self.report()) {
+            return Ok(false);
+        }
+        let fresh = self.untold().await;
+        let text = report::notice(&fresh);
+        if text.is_empty() {
+            return Ok(false);
+        }
+        self.report_mut().notice.clone_from(&text);
+        let step = self.new_step(&[], NOTICE, Vec::new(), text, false);
+        self.report_mut().steps.push(step);
+        self.save().await?;
+        Ok(true)
+    }
+
+    /// Failures that the user was not told of in this turn.
+    async fn untold(&self) -> Vec<Failure> {
+        let failures = report::failures(self.report());
+        let marks = failures.iter().map(report::failure_mark).collect();
+        let turn = match self.report().turn.as_str() {
+            "" => &self.report().delivery_id,
+            turn => turn,
+        };
+        let session = &self.report().session;
+        let fresh = self.desk.memory.untold(session, turn, marks).await;
+        failures
+            .into_iter()
+            .filter(|failure| fresh.contains(&report::failure_mark(failure)))
+            .collect()
+    }
+
+    /// Ends the delivery: whatever has no end yet gets one, the record says so, and the audit knows.
+    pub(super) async fn finish(&mut self, open: Option<&Open>) -> Result<Ended, Error> {
+        let now_ms = self.desk.clock.now_ms();
+        conclude(self.report_mut(), now_ms);
+        let platform = open.map_or_else(
+            || self.report().target.clone().unwrap_or_default().platform,
+            |open| open.account.platform.name().to_owned(),
+        );
+        self.desk.audit(&self.meta, &platform, self.report()).await;
+        self.save().await?;
+        self.desk.index.note(&self.key, &self.held);
+        self.desk.metrics.finished(&platform, self.report());
+        Ok(Ended::Finished(self.held.report.clone()))
+    }
+}
+
+/// Whether a notice would fail as everything else did.
+fn unreachable(report: &v1::DeliveryReport) -> bool {
+    report.steps.iter().any(|step| {
+        machine::phase(step) == Phase::Failed
+            && matches!(step.error_kind.as_str(), "auth" | "not_found" | "forbidden")
+    })
+}
+
+/// Writes the end into a record. A file without an end has none because nothing of it was ever sent.
+pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
+    for file in &mut report.files {
+        if !report::is_final(&file.state) {
+            state::FAILED.clone_into(&mut file.state);
+            "transient".clone_into(&mut file.error_kind);
+            "The file could not be delivered in time.".clone_into(&mut file.error_message);
+        }
+    }
+    report.success = report
+        .files
+        .iter()
+        .all(|file| report::is_shown(&file.state))
+        && !(report.files.is_empty() && report.message.is_empty());
+    report.finished = true;
+    report.ended_at_ms = now_ms.max(1);
+    report.due_at_ms = 0;
+    report.waiting.clear();
+    if report.notice.is_empty() {
+        report.notice = report::notice(&report::failures(report));
+    }
+    report.result_json = report::result_json(report);
+}
+
+impl Desk {
+    /// One line for each file (platform-delivery 14.7).
+    pub(crate) async fn audit(
+        &self,
+        meta: &dray_bus::Meta,
+        platform: &str,
+        report: &v1::DeliveryReport,
+    ) {
+        for file in &report.files {
+            let line = v1::DeliveryAudit {
+                delivery_id: report.delivery_id.clone(),
+                direction: "out".to_owned(),
+                platform: platform.to_owned(),
+                session: report.session.clone(),
+                name: dray_content::name::shown_name(&file.name),
+                size: file.size,
+                sha256: file.sha256.clone(),
+                route: file.route.clone(),
+                state: file.state.clone(),
+                error_kind: file.error_kind.clone(),
+                platform_message_id: file.platform_message_id.clone(),
+            };
+            if let Err(error) = self.bus.publish_audit(meta, &line).await {
+                tracing::error!(%error, "an audit line is lost");
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! From stored files to the platform's own word that the user has them.
+//!
+//! [`Desk::deliver`] does one piece of work of a platform's queue. Whatever happens in between, its record says what
+//! may be visible (messaging-reliability 12); whoever finds the record goes on from there.
+
+mod finish;
+mod plan;
+mod progress;
+mod refused;
+mod run;
+mod step;
+
+use dray_bus::{Bus, Meta};
+use dray_platform::Target;
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_store::Store;
+use dray_types::{Clock, OperationId, TenantId};
+use tokio_util::sync::CancellationToken;
+
+use crate::accounts::Accounts;
+use crate::config::Config;
+use crate::error::Error;
+use crate::index::{Index, Waiting};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::queue::Queue;
+use crate::records::{self, Held, Records};
+
+pub(crate) use self::finish::conclude;
+pub(crate) use self::plan::doubt_file;
+use self::run::Run;
+
+/// Everything that deliveries share.
+#[derive(Debug)]
+pub struct Desk {
+    /// The bus.
+    pub bus: Bus,
+    /// The store.
+    pub store: Store,
+    /// The wall clock.
+    pub clock: Clock,
+    /// What the operator set.
+    pub config: Config,
+    /// The accounts.
+    pub accounts: Accounts,
+    /// What became of deliveries.
+    pub records: Records,
+    /// Which of them wait.
+    pub index: Index,
+    /// What platforms taught.
+    pub memory: Memory,
+    /// Who may send when.
+    pub pace: Pace,
+    /// Whose turn it is in a chat.
+    pub queue: Queue,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// How a piece of work ended for now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    /// The delivery is over.
+    Finished(v1::DeliveryReport),
+    /// It waits in its record, and another piece of work will go on with it.
+    Waiting(v1::DeliveryReport),
+}
+
+/// What a delivery waits for, as its record spells it.
+pub mod waiting {
+    /// The platform asked to wait.
+    pub const RATE_LIMITED: &str = "rate_limited";
+    /// The platform lets us write only after the user did.
+    pub const WINDOW_CLOSED: &str = "window_closed";
+    /// Others of the same chat go first.
+    pub const QUEUE: &str = "queue";
+}
+
+/// The chat of a target, for turns and limits: threads share those of their chat.
+pub fn chat_of(account: &str, target: &v1::ChatTarget) -> String {
+    format!("{account}\0{}", target.chat)
+}
+
+/// A target as platforms see it.
+pub fn target_of(target: &v1::ChatTarget) -> Target {
+    let v1::ChatTarget {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    } = target.clone();
+    Target {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    }
+}
+
+/// A target as messages carry it.
+pub fn wire_target(target: Target) -> v1::ChatTarget {
+    let Target {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    } = target;
+    v1::ChatTarget {
+        platform,
+        account,
+        chat,
+        thread,
+        reply_to,
+    }
+}
+
+/// The record that a delivery begins with.
+pub fn new_record(
+    meta: &Meta,
+    work: &v1::DeliverFiles,
+    now_ms: u64,
+    patience_ms: u64,
+) -> v1::DeliveryReport {
+    v1::DeliveryReport {
+        delivery_id: work.delivery_id.clone(),
+        session: work.session.clone(),
+        target: work.target.clone(),
+        files: work.files.clone(),
+        begun_at_ms: now_ms,
+        turn: work.turn.clone(),
+        message: work.message.clone(),
+        flags: work.flags,
+        tenant: meta.tenant.to_string(),
+        deadline_ms: now_ms.saturating_add(patience_ms),
+        traceparent: meta.trace.traceparent.clone(),
+        ..v1::DeliveryReport::default()
+    }
+}
+
+impl Desk {
+    /// Does one piece of work of a platform's queue.
+    ///
+    /// # Errors
+    /// What may pass: the bus is away, somebody else has the record, the process stops. The same work comes again.
+    pub async fn deliver(
+        &self,
+        meta: &Meta,
+        work: &v1::DeliverFiles,
+        cancel: &CancellationToken,
+    ) -> Result<Ended, Error> {
+        let id = OperationId::new(work.delivery_id.as_str())
+            .map_err(|error| Invalid::field("delivery_id", error))?;
+        let key = records::key(&meta.tenant, &id);
+        let held = self.open(meta, work, &key).await?;
+        if held.report.finished {
+            return Ok(Ended::Finished(held.report));
+        }
+        let is_ours = meta.operation == records::round_operation(&id, held.report.rounds);
+        if !is_ours || held.report.due_at_ms > self.clock.now_ms() {
+            return Ok(Ended::Waiting(held.report));
+        }
+        let mut run = Run::new(self, meta.clone(), key, held, cancel.clone());
+        let target = work.target.clone().unwrap_or_default();
+        let account = match self
+            .accounts
+            .find(&meta.tenant, &target.platform, &target.account)
+        {
+            Ok(account) => account,
+            Err(error) => {
+                error.log("a delivery has no account");
+                return run
+                    .refuse_all("no_account", &dray_types::Fault::from(error))
+                    .await;
+            }
+        };
+        let chat = chat_of(&account.id(), &target);
+        let order = (run.report().begun_at_ms, work.delivery_id.clone());
+        if let Some(Waiting { due_ms, why }) = self.index.waiting_before(&chat, &order) {
+            return run.park(due_ms, why).await;
+        }
+        let turn = tokio::select! {
+            turn = self.queue.enter(&chat, order) => turn,
+            () = cancel.cancelled() => return Err(Error::Interrupted),
+        };
+        let Some(turn) = turn else {
+            return run.park(self.clock.now_ms(), waiting::QUEUE).await;
+        };
+        let ended = run.go(account, chat).await;
+        drop(turn);
+        ended
+    }
+
+    /// The record, made when there is none.
+    async fn open(&self, meta: &Meta, work: &v1::DeliverFiles, key: &str) -> Result<Held, Error> {
+        if let Some(held) = self.records.read(key).await? {
+            return Ok(held);
+        }
+        let patience = self.config.patience.as_millis();
+        let report = new_record(meta, work, self.clock.now_ms(), patience);
+        Ok(self.records.write(key, report, 0).await?)
+    }
+
+    /// The tenant of a record.
+    pub(crate) fn tenant_of(report: &v1::DeliveryReport) -> TenantId {
+        TenantId::new(report.tenant.as_str()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,342 @@
+//! Which visible requests a delivery is made of, and what goes as a link because it fits none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dray_content::kind;
+use dray_platform::{Delivery, Error as PlatformError, ErrorKind, Flags, Limits, OutgoingFile};
+use dray_proto::v1;
+use dray_types::{Claim, Sha256Digest};
+
+use super::run::{Flow, Open, Run, backoff};
+use super::{target_of, waiting};
+use crate::accounts::Account;
+use crate::error::Error;
+use crate::link::{self, Links};
+use crate::machine::{self, TRIES};
+use crate::report::{self, state};
+use crate::source::Stored;
+
+/// Longest wait that a worker sits out (platform-delivery 10.2).
+pub(super) const INLINE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Route of a step that this service makes of a file that fits no other.
+pub(super) const LINK: &str = "link";
+/// Route of words.
+pub(super) const TEXT: &str = "text";
+/// Route of the notice about what failed; platforms see [`TEXT`].
+pub(super) const NOTICE: &str = "notice";
+
+impl Run<'_> {
+    /// Makes everything ready for the steps; plans them when nobody did. An error flow ends the work: wait, or finish.
+    pub(super) async fn open(
+        &mut self,
+        account: Arc<Account>,
+        chat: String,
+    ) -> Result<Result<Open, Flow>, Error> {
+        let target = target_of(&self.report().target.clone().unwrap_or_default());
+        let is_planned = !self.report().steps.is_empty();
+        let mut limits = match self.limits(&account, &chat).await? {
+            Ok(limits) => limits,
+            Err(Flow::Next) if is_planned => endless(),
+            Err(flow) => return Ok(Err(flow)),
+        };
+        let learnt = self.desk.memory.limit(&account.id(), &chat).await;
+        if let Some(learnt) = learnt {
+            limits = limits.at_most(learnt);
+        }
+        let mut open = Open {
+            account,
+            chat,
+            delivery: Delivery {
+                target,
+                message: self.report().message.clone(),
+                files: Vec::new(),
+                flags: flags(self.report().flags.unwrap_or_default()),
+            },
+            live: Vec::new(),
+            limits,
+        };
+        self.read_heads(&mut open).await?;
+        if !is_planned {
+            self.plan(&open).await?;
+        }
+        Ok(Ok(open))
+    }
+
+    /// Limits of the chat. `Flow::Next` when the chat cannot be served; its files are refused by then.
+    async fn limits(
+        &mut self,
+        account: &Account,
+        chat: &str,
+    ) -> Result<Result<Limits, Flow>, Error> {
+        let target = target_of(&self.report().target.clone().unwrap_or_default());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let asked = tokio::select! {
+                asked = account.platform.limits(&target) => asked,
+                () = self.cancel.cancelled() => return Err(Error::Interrupted),
+            };
+            let error = match asked {
+                Ok(limits) => return Ok(Ok(limits)),
+                Err(error) => error,
+            };
+            tracing::warn!(%error, "a chat's limits cannot be had");
+            let delay = match error.kind() {
+                ErrorKind::RateLimited => error.retry_after().unwrap_or_else(|| backoff(tries)),
+                ErrorKind::Transient if tries < TRIES => backoff(tries),
+                _ => {
+                    self.refuse_open(&error);
+                    return Ok(Err(Flow::Next));
+                }
+            };
+            if delay > INLINE {
+                self.desk.pace.hold(&account.id(), chat, delay);
+                return Ok(Err(self.later(delay, waiting::RATE_LIMITED)));
+            }
+            if !self.pause(delay).await? {
+                self.refuse_open(&error);
+                return Ok(Err(Flow::Next));
+            }
+        }
+    }
+
+    /// Every file that nothing happened to yet is given up for this reason.
+    fn refuse_open(&mut self, error: &PlatformError) {
+        let kind = error.kind();
+        if self
+            .report()
+            .steps
+            .iter()
+            .any(|step| !machine::phase(step).is_final())
+        {
+            return;
+        }
+        for file in &mut self.report_mut().files {
+            if !report::is_final(&file.state) {
+                fail_file(file, kind, error);
+            }
+        }
+    }
+
+    /// What parks the delivery for so long; at once over when that is longer than there is time.
+    pub(super) fn later(&self, delay: std::time::Duration, why: &'static str) -> Flow {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        Flow::Park(self.desk.clock.now_ms().saturating_add(delay), why)
+    }
+
+    /// Files that something may still happen to, with what their bytes are.
+    async fn read_heads(&mut self, open: &mut Open) -> Result<(), Error> {
+        let needed: BTreeSet<u32> = self
+            .report()
+            .steps
+            .iter()
+            .filter(|step| !machine::phase(step).is_final())
+            .flat_map(|step| step.files.iter().copied())
+            .collect();
+        let is_planned = !self.report().steps.is_empty();
+        for (index, file) in self.report().files.clone().into_iter().enumerate() {
+            let is_needed = u32::try_from(index).is_ok_and(|index| needed.contains(&index));
+            if !is_needed && (is_planned || report::is_final(&file.state)) {
+                continue;
+            }
+            match self.outgoing(&file).await? {
+                Ok(outgoing) => {
+                    open.delivery.files.push(outgoing);
+                    open.live.push(index);
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a stored file cannot be delivered"
+                    );
+                    if let Some(file) = self.report_mut().files.get_mut(index) {
+                        fail_file(file, ErrorKind::Source, &error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn outgoing(
+        &self,
+        file: &v1::DeliveredFile,
+    ) -> Result<Result<OutgoingFile, PlatformError>, Error> {
+        let missing = || PlatformError::new(ErrorKind::Source, "the file has no usable claim");
+        let Some(claim) = file
+            .claim
+            .clone()
+            .and_then(|claim| Claim::try_from(claim).ok())
+        else {
+            return Ok(Err(missing()));
+        };
+        let Ok(sha256) = Sha256Digest::try_from(file.sha256.as_slice()) else {
+            return Ok(Err(missing()));
+        };
+        let source = Stored {
+            store: self.desk.store.clone(),
+            tenant: self.meta.tenant.clone(),
+            claim,
+            clock: self.desk.clock.clone(),
+        };
+        let mut tries = 0;
+        let head = loop {
+            tries += 1;
+            match source.head(kind::HEAD).await {
+                Ok(head) => break head,
+                Err(error) if tries >= TRIES => return Ok(Err(error)),
+                Err(error) => {
+                    if !self.pause(backoff(tries)).await? {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+        };
+        Ok(Ok(OutgoingFile {
+            name: file.name.clone(),
+            size: file.size,
+            sha256,
+            detected: kind::detect(&head, &file.name, file.size),
+            source: Arc::new(source),
+            file_id: None,
+        }))
+    }
+
+    /// Asks the platform for its requests, adds links for what is left, and writes the plan.
+    async fn plan(&mut self, open: &Open) -> Result<(), Error> {
+        let planned = open.account.platform.plan(&open.delivery, &open.limits);
+        let mut steps: Vec<v1::DeliveryStep> = Vec::new();
+        let message = open.delivery.message.trim();
+        let is_said = planned.iter().any(|step| !step.text.trim().is_empty());
+        if !message.is_empty() && !is_said {
+            let text = dray_content::caption::neutralise(message);
+            steps.push(self.new_step(&steps, TEXT, Vec::new(), text, false));
+        }
+        let mut covered = BTreeSet::new();
+        for step in planned {
+            covered.extend(step.files.iter().copied());
+            let files = step
+                .files
+                .iter()
+                .filter_map(|file| open.record_index(*file))
+                .collect();
+            steps.push(self.new_step(&steps, &step.route, files, step.text, step.lossy));
+        }
+        for (place, file) in open.delivery.files.iter().enumerate() {
+            let Some(index) = open
+                .record_index(place)
+                .filter(|_| !covered.contains(&place))
+            else {
+                continue;
+            };
+            if file.size > 0 && self.may_link(index).await {
+                steps.push(self.new_step(&steps, LINK, vec![index], String::new(), false));
+                continue;
+            }
+            let error = if file.size == 0 {
+                PlatformError::new(ErrorKind::Empty, "the platform takes no empty file")
+            } else {
+                PlatformError::new(
+                    ErrorKind::TooLarge,
+                    "the file fits no route and no link is allowed",
+                )
+                .with_numbers(file.size, largest(&open.limits))
+            };
+            if let Some(file) = self.file_mut(index) {
+                fail_file(file, error.kind(), &error);
+            }
+        }
+        self.report_mut().steps = steps;
+        self.save().await
+    }
+
+    /// Whether a link to this file is allowed and of any use.
+    pub(super) async fn may_link(&self, index: u32) -> bool {
+        match self.desk.config.links {
+            Links::Never => false,
+            Links::Always => self.link(index).await.is_ok(),
+            Links::Auto => match self.link(index).await {
+                Ok(made) => link::leads_outside(made.url.expose()),
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// A link to this file, made now.
+    pub(super) async fn link(&self, index: u32) -> Result<dray_store::Link, PlatformError> {
+        let missing = || PlatformError::new(ErrorKind::Source, "no link can be made");
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let file = self.report().files.get(index).ok_or_else(missing)?;
+        let claim = file.claim.clone().ok_or_else(missing)?;
+        let mut claim = Claim::try_from(claim).map_err(|error| missing().caused_by(error))?;
+        // The link downloads under the name that the user sees.
+        claim.artifact.name.clone_from(&file.name);
+        let lifetime = self.desk.config.link_lifetime.as_duration();
+        self.desk
+            .store
+            .presign_get(&self.meta.tenant, &claim, lifetime)
+            .await
+            .map_err(|error| missing().caused_by(error))
+    }
+}
+
+/// Gives a file up for this reason.
+pub(super) fn fail_file(file: &mut v1::DeliveredFile, kind: ErrorKind, error: &PlatformError) {
+    report::given_up(kind).clone_into(&mut file.state);
+    kind.as_str().clone_into(&mut file.error_kind);
+    error.platform_code().clone_into(&mut file.platform_code);
+    kind.sentence().clone_into(&mut file.error_message);
+    if kind == ErrorKind::TooLarge
+        && let Some((_, allowed)) = error.numbers()
+    {
+        file.limit = allowed;
+        file.error_message = format!(
+            "The file is too large for this chat ({}).",
+            dray_content::size::over_limit(file.size, allowed)
+        );
+    }
+}
+
+/// Says that a file may have arrived.
+pub(crate) fn doubt_file(file: &mut v1::DeliveredFile, kind: &str, code: &str) {
+    state::UNKNOWN.clone_into(&mut file.state);
+    let kind = if kind.is_empty() { "ambiguous" } else { kind };
+    kind.clone_into(&mut file.error_kind);
+    code.clone_into(&mut file.platform_code);
+    "The platform's answer was lost: the file may have been delivered."
+        .clone_into(&mut file.error_message);
+}
+
+/// The largest file on any route.
+pub(super) fn largest(limits: &Limits) -> u64 {
+    let routes = limits.routes.iter().map(|(_, limit)| *limit);
+    routes.fold(limits.any, u64::max)
+}
+
+/// Limits of a chat that does not tell them any more, for steps that were planned with its old ones.
+fn endless() -> Limits {
+    Limits {
+        routes: Vec::new(),
+        any: u64::MAX,
+        caption: usize::MAX,
+        text: usize::MAX,
+        per_message: usize::MAX,
+        request: None,
+        download: None,
+    }
+}
+
+fn flags(flags: v1::DeliveryFlags) -> Flags {
+    let v1::DeliveryFlags {
+        as_voice,
+        as_document,
+        spoiler,
+    } = flags;
+    Flags {
+        as_voice,
+        as_document,
+        spoiler,
+    }
+}

@@ -1,0 +1,119 @@
+//! News of a delivery under way, and how many bytes of an upload have left.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dray_platform::Progress;
+use dray_proto::v1;
+
+use super::run::{Open, Run};
+use crate::error::Error;
+
+/// Between two tellings of one upload (platform-delivery 9: uploads of more than 3 s show progress).
+const EVERY: Duration = Duration::from_secs(3);
+
+/// Counts the bytes of one upload.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Progress for Counter {
+    fn sent(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What an upload is about.
+pub(super) struct Stage {
+    name: String,
+    total: u64,
+}
+
+impl Stage {
+    pub(super) fn of(open: &Open, step: &v1::DeliveryStep) -> Self {
+        let files: Vec<_> = step
+            .files
+            .iter()
+            .filter_map(|index| {
+                let index = usize::try_from(*index).ok()?;
+                let place = open.live.iter().position(|live| *live == index)?;
+                open.delivery.files.get(place)
+            })
+            .collect();
+        Self {
+            name: match files.as_slice() {
+                [only] => only.name.clone(),
+                _ => String::new(),
+            },
+            total: files.iter().map(|file| file.size).sum(),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Does a request of the platform's and tells how it goes. Ends early only when the worker has to stop.
+    pub(super) async fn watched<T>(
+        &mut self,
+        stage: Stage,
+        counter: &Counter,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Error> {
+        let cancel = self.cancel.clone();
+        let told = async {
+            let mut tick = tokio::time::interval(EVERY);
+            loop {
+                tick.tick().await;
+                let news = self.news("sending", &stage.name, counter.bytes(), stage.total);
+                self.tell(news).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = cancel.cancelled() => Err(Error::Interrupted),
+            () = told => Err(Error::Interrupted),
+        }
+    }
+
+    /// Tells of a step.
+    pub(super) async fn progress(&mut self, stage: &str, step: &v1::DeliveryStep, bytes: u64) {
+        let name = match step.files.as_slice() {
+            [index] => self.file_mut(*index).map(|file| file.name.clone()),
+            _ => None,
+        };
+        let news = self.news(stage, &name.unwrap_or_default(), bytes, 0);
+        self.tell(news).await;
+    }
+
+    fn news(&self, stage: &str, name: &str, bytes: u64, total: u64) -> v1::DeliveryProgressed {
+        v1::DeliveryProgressed {
+            delivery_id: self.report().delivery_id.clone(),
+            session: self.report().session.clone(),
+            stage: stage.to_owned(),
+            name: name.to_owned(),
+            bytes,
+            total,
+        }
+    }
+
+    /// News that are lost do no harm.
+    async fn tell(&mut self, news: v1::DeliveryProgressed) {
+        self.told += 1;
+        let part = format!("{}.{}.{:x}", news.stage, self.told, rand::random::<u32>());
+        if let Err(error) = self
+            .desk
+            .bus
+            .publish_event_part(&self.meta, &part, &news)
+            .await
+        {
+            tracing::debug!(%error, "news of a delivery was not published");
+        }
+    }
+}

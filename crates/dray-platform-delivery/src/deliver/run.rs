@@ -1,0 +1,279 @@
+//! One delivery in hand: its record, its files as the platform sees them, and what every step does with both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_bus::Meta;
+use dray_platform::{Delivery, Limits, Step};
+use dray_proto::v1;
+use dray_types::{Deadline, Fault, Sha256Digest};
+use tokio_util::sync::CancellationToken;
+
+use super::{Desk, Ended};
+use crate::accounts::Account;
+use crate::error::Error;
+use crate::records::Held;
+use crate::report::{self, state};
+
+/// What is kept of the deadline for telling how it went.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Characters of a key against duplicates (messaging-reliability 12).
+const KEY: usize = 22;
+
+/// A delivery in hand.
+pub(super) struct Run<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) meta: Meta,
+    pub(super) key: String,
+    pub(super) held: Held,
+    pub(super) cancel: CancellationToken,
+    /// Tells this worker from others in what it writes.
+    writer: u64,
+    /// Progress events so far.
+    pub(super) told: u32,
+}
+
+/// A delivery with its account and its turn.
+pub(super) struct Open {
+    pub(super) account: Arc<Account>,
+    pub(super) chat: String,
+    pub(super) delivery: Delivery,
+    /// For each file of `delivery` its place in the record.
+    pub(super) live: Vec<usize>,
+    pub(super) limits: Limits,
+}
+
+/// What follows a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The next step.
+    Next,
+    /// The same step again.
+    Again,
+    /// Later, by another piece of work.
+    Park(u64, &'static str),
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        desk: &'a Desk,
+        meta: Meta,
+        key: String,
+        held: Held,
+        cancel: CancellationToken,
+    ) -> Self {
+        Self {
+            desk,
+            meta,
+            key,
+            held,
+            cancel,
+            writer: rand::random(),
+            told: 0,
+        }
+    }
+
+    pub(super) fn report(&self) -> &v1::DeliveryReport {
+        &self.held.report
+    }
+
+    pub(super) fn report_mut(&mut self) -> &mut v1::DeliveryReport {
+        &mut self.held.report
+    }
+
+    /// Writes the record as it stands. Only afterwards may anything follow from it.
+    pub(super) async fn save(&mut self) -> Result<(), Error> {
+        self.held.report.writer = self.writer;
+        let report = self.held.report.clone();
+        self.held = self
+            .desk
+            .records
+            .write(&self.key, report, self.held.revision)
+            .await?;
+        Ok(())
+    }
+
+    /// Everything from its present state to its end, or to the next long wait.
+    pub(super) async fn go(&mut self, account: Arc<Account>, chat: String) -> Result<Ended, Error> {
+        if self.report().due_at_ms != 0 {
+            let report = self.report_mut();
+            report.due_at_ms = 0;
+            report.waiting.clear();
+            self.save().await?;
+            self.desk.index.note(&self.key, &self.held);
+        }
+        let mut open = match self.open(account, chat).await? {
+            Ok(open) => open,
+            Err(Flow::Park(due_ms, why)) => return self.park(due_ms, why).await,
+            Err(_) => return self.finish(None).await,
+        };
+        loop {
+            let mut at = 0;
+            while at < self.report().steps.len() {
+                match self.step(&mut open, at).await? {
+                    Flow::Next => at += 1,
+                    Flow::Again => {}
+                    Flow::Park(due_ms, why) => return self.park(due_ms, why).await,
+                }
+            }
+            if !self.add_notice(&open).await? {
+                return self.finish(Some(&open)).await;
+            }
+        }
+    }
+
+    /// Puts it back: another piece of work goes on when its time has come.
+    pub(super) async fn park(&mut self, due_ms: u64, why: &'static str) -> Result<Ended, Error> {
+        let report = self.report_mut();
+        report.due_at_ms = due_ms.max(1);
+        why.clone_into(&mut report.waiting);
+        report.rounds += 1;
+        self.save().await?;
+        self.desk.index.note(&self.key, &self.held);
+        self.desk.metrics.parked(why);
+        tracing::info!(why, due_ms, "a delivery waits");
+        Ok(Ended::Waiting(self.held.report.clone()))
+    }
+
+    /// Nothing of it can be sent at all.
+    pub(super) async fn refuse_all(&mut self, kind: &str, fault: &Fault) -> Result<Ended, Error> {
+        for file in &mut self.report_mut().files {
+            if !report::is_final(&file.state) {
+                state::REJECTED.clone_into(&mut file.state);
+                kind.clone_into(&mut file.error_kind);
+                file.error_message.clone_from(&fault.message);
+            }
+        }
+        self.finish(None).await
+    }
+
+    /// Until when it may be tried.
+    pub(super) fn limit(&self) -> Deadline {
+        Deadline::from_unix_ms(self.report().deadline_ms)
+            .min(self.meta.deadline)
+            .earlier(MARGIN)
+    }
+
+    /// Waits; `false` when that would take longer than there is time.
+    pub(super) async fn pause(&self, delay: Duration) -> Result<bool, Error> {
+        if delay.is_zero() {
+            return Ok(true);
+        }
+        if delay >= self.limit().remaining(self.desk.clock.now_ms()) {
+            return Ok(false);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => Ok(true),
+            () = self.cancel.cancelled() => Err(Error::Interrupted),
+        }
+    }
+
+    /// A new step over files of the record, with a fingerprint that no other step of it has.
+    pub(super) fn new_step(
+        &self,
+        others: &[v1::DeliveryStep],
+        route: &str,
+        files: Vec<u32>,
+        text: String,
+        lossy: bool,
+    ) -> v1::DeliveryStep {
+        let mut count = 0_u32;
+        let fingerprint = loop {
+            let found = self.fingerprint(route, &files, &text, count);
+            let known = self.report().steps.iter().chain(others);
+            if !known.into_iter().any(|step| step.fingerprint == found) {
+                break found;
+            }
+            count += 1;
+        };
+        v1::DeliveryStep {
+            route: route.to_owned(),
+            files,
+            text,
+            lossy,
+            state: "ready".to_owned(),
+            fingerprint,
+            ..v1::DeliveryStep::default()
+        }
+    }
+
+    /// SHA-256 of the operation and what the step shows.
+    fn fingerprint(&self, route: &str, files: &[u32], text: &str, count: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut field = |part: &[u8]| {
+            bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(part);
+        };
+        field(self.report().delivery_id.as_bytes());
+        field(route.as_bytes());
+        field(text.as_bytes());
+        field(&count.to_be_bytes());
+        for index in files {
+            field(&index.to_be_bytes());
+            let file = usize::try_from(*index)
+                .ok()
+                .and_then(|index| self.report().files.get(index));
+            field(file.map_or(&[], |file| file.sha256.as_slice()));
+        }
+        Sha256Digest::of(&bytes).as_bytes().to_vec()
+    }
+
+    /// The record's file at this place.
+    pub(super) fn file_mut(&mut self, index: u32) -> Option<&mut v1::DeliveredFile> {
+        let index = usize::try_from(index).ok()?;
+        self.held.report.files.get_mut(index)
+    }
+
+    /// The record's step at this place.
+    pub(super) fn step_at(&self, at: usize) -> v1::DeliveryStep {
+        self.report().steps.get(at).cloned().unwrap_or_default()
+    }
+
+    /// Changes the record's step at this place; nothing is written yet.
+    pub(super) fn change(&mut self, at: usize, change: impl FnOnce(&mut v1::DeliveryStep)) {
+        if let Some(step) = self.held.report.steps.get_mut(at) {
+            change(step);
+        }
+    }
+}
+
+impl Open {
+    /// The step as the platform sees it; `None` when one of its files cannot be read.
+    pub(super) fn platform_step(&self, step: &v1::DeliveryStep) -> Option<Step> {
+        let files: Option<Vec<usize>> = step
+            .files
+            .iter()
+            .map(|index| {
+                let index = usize::try_from(*index).ok()?;
+                self.live.iter().position(|live| *live == index)
+            })
+            .collect();
+        Some(Step {
+            route: step.route.clone(),
+            files: files?,
+            text: step.text.clone(),
+            lossy: step.lossy,
+        })
+    }
+
+    /// The record's place of a file of the delivery.
+    pub(super) fn record_index(&self, file: usize) -> Option<u32> {
+        u32::try_from(*self.live.get(file)?).ok()
+    }
+}
+
+/// The key against duplicates of a step.
+pub(super) fn key_of(step: &v1::DeliveryStep) -> String {
+    let mut key = URL_SAFE_NO_PAD.encode(&step.fingerprint);
+    key.truncate(KEY);
+    key
+}
+
+/// Full jitter below one second that doubles with every try (platform-delivery 10.2).
+pub(super) fn backoff(tries: u32) -> Duration {
+    let bound = 1_000_u64 << tries.saturating_sub(1).min(5);
+    Duration::from_millis(rand::random_range(0..=bound))
+}

@@ -1,0 +1,104 @@
+//! Why a request to this service fails as a whole; what fails for one file is part of its receipt.
+
+use dray_bus::PublishError;
+use dray_proto::convert::Invalid;
+use dray_types::{Fault, FaultCode};
+
+use crate::records::RecordError;
+
+/// The call or the work ends with a fault.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request breaks its contract.
+    #[error("the request is not valid")]
+    Request(#[from] Invalid),
+    /// Another service refused, or did not answer.
+    #[error("{what}: {fault}")]
+    Asked {
+        /// What was asked.
+        what: &'static str,
+        /// The answer.
+        fault: Fault,
+    },
+    /// No chat belongs to the session.
+    #[error("no chat is bound to the session")]
+    NoChat,
+    /// Policy does not allow this target or sandbox.
+    #[error("policy does not allow this {0}")]
+    NotAllowed(&'static str),
+    /// No account serves the target.
+    #[error("no account serves {0}")]
+    NoAccount(String),
+    /// Nobody knows the delivery.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// The delivery is not over yet.
+    #[error("the delivery is still under way")]
+    UnderWay,
+    /// There is nothing that could be delivered once more.
+    #[error("nothing of the delivery can be sent again")]
+    NothingToResend,
+    /// The record could not be read or written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The work could not be published.
+    #[error("the work was not published")]
+    Publish(#[from] PublishError),
+    /// The worker was stopped in the middle.
+    #[error("the work was interrupted")]
+    Interrupted,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Request(invalid) => invalid.into(),
+            Error::Asked { fault, .. } => fault,
+            Error::NoChat => Self::new(FaultCode::NotFound, "No chat belongs to this session.")
+                .detail("no_chat")
+                .advice("Tell the operator to bind a chat to the session."),
+            Error::NotAllowed(what) => {
+                Self::new(FaultCode::Denied, format!("This {what} is not allowed."))
+                    .detail("not_allowed")
+                    .advice("Send to the session's own chat, from its own sandbox.")
+            }
+            Error::NoAccount(_) => Self::new(
+                FaultCode::Unsupported,
+                "No account is configured for this chat's platform.",
+            )
+            .detail("no_account")
+            .advice("Tell the operator to configure one."),
+            Error::NotFound(what) => {
+                Self::new(FaultCode::NotFound, format!("There is no such {what}."))
+                    .detail("not_found")
+            }
+            Error::UnderWay => Self::new(
+                FaultCode::InvalidArgument,
+                "The delivery is still under way.",
+            )
+            .detail("under_way")
+            .advice("Wait for its outcome first."),
+            Error::NothingToResend => Self::new(
+                FaultCode::InvalidArgument,
+                "Everything of this delivery has arrived already.",
+            )
+            .detail("nothing_to_resend")
+            .advice("Ask for all files to send them once more."),
+            Error::Record(error) => error.into(),
+            Error::Publish(error) => error.into(),
+            Error::Interrupted => {
+                Self::new(FaultCode::Unavailable, "The delivery was interrupted.")
+                    .detail("interrupted")
+                    .advice("It is taken up again by itself.")
+                    .retry_after(std::time::Duration::from_secs(1))
+            }
+        }
+    }
+}
+
+impl Error {
+    /// Tells the operator the whole chain.
+    pub(crate) fn log(&self, what: &str) {
+        tracing::warn!(error = self as &dyn std::error::Error, "{what}");
+    }
+}

@@ -1,0 +1,238 @@
+//! From paths in a sandbox to stored files: one failed file never drops its siblings.
+
+mod fetch;
+mod policy;
+
+pub(crate) use self::fetch::stored;
+use dray_bus::{Completed, Failure, Meta};
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_types::{Deadline, Fault, OperationId};
+use tokio_util::sync::CancellationToken;
+
+use crate::deliver::{Desk, conclude, new_record};
+use crate::error::Error;
+use crate::keeper::{round_meta, round_work};
+use crate::records::{self, Held, RecordError};
+use crate::report::{self, state};
+
+/// Most bytes of all paths of a request together, and of its message: both travel in events.
+const TEXT_MOST: usize = 16 * 1024;
+
+/// Attempts of the work after which a file that cannot be had now is given up.
+const ATTEMPTS: u32 = 3;
+
+/// What is needed to gather.
+struct Order<'a> {
+    meta: &'a Meta,
+    work: &'a v1::SendFileRequested,
+    epoch: u64,
+}
+
+/// Checks a request before it becomes work.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn check(work: &v1::SendFileRequested, most: usize) -> Result<(), Invalid> {
+    let count = work.paths.len() + work.claims.len();
+    if count == 0 || count > most {
+        let reason = format!("between 1 and {most} files can be sent at once");
+        return Err(Invalid::field("paths", reason));
+    }
+    let bytes: usize = work.paths.iter().map(Vec::len).sum();
+    if bytes > TEXT_MOST {
+        let reason = format!("all paths together have more than {TEXT_MOST} bytes");
+        return Err(Invalid::field("paths", reason));
+    }
+    if work
+        .paths
+        .iter()
+        .any(|path| path.is_empty() || path.contains(&0))
+    {
+        return Err(Invalid::field("paths", "a path is empty or holds a NUL"));
+    }
+    if work.message.len() > TEXT_MOST {
+        let reason = format!("it has more than {TEXT_MOST} bytes");
+        return Err(Invalid::field("message", reason));
+    }
+    if work.turn.len() > 256 || work.session.len() > 128 {
+        return Err(Invalid::field("turn", "session and turn are short names"));
+    }
+    Ok(())
+}
+
+impl Desk {
+    /// Does one piece of work of the service's own queue: check, copy out of the sandbox, hand to the platform's queue.
+    ///
+    /// # Errors
+    /// The work fails, with its report when it never can do better.
+    pub async fn send(
+        &self,
+        meta: &Meta,
+        work: &v1::SendFileRequested,
+        epoch: u64,
+        attempt: u32,
+        cancel: &CancellationToken,
+    ) -> Result<Completed, Failure> {
+        let order = Order { meta, work, epoch };
+        let key = records::key(&meta.tenant, &meta.operation);
+        let found = self.records.read(&key).await.map_err(Fault::from)?;
+        let held = match found {
+            Some(held) => held,
+            None => {
+                let gathered = tokio::select! {
+                    gathered = self.gather(&order, attempt) => gathered,
+                    () = cancel.cancelled() => Err(Error::Interrupted),
+                };
+                match gathered {
+                    Ok(deliver) => self
+                        .record(meta, &key, &deliver)
+                        .await
+                        .map_err(Fault::from)?,
+                    Err(error) => return Err(self.refuse(&order, &key, error).await),
+                }
+            }
+        };
+        if !held.report.finished && held.report.rounds == 0 {
+            let deliver = round_work(&held.report);
+            let envelope = round_meta(&held.report).unwrap_or_else(|| meta.clone());
+            let envelope = envelope.with_trace(meta.trace.clone());
+            self.bus
+                .publish_work(&envelope, &deliver)
+                .await
+                .map_err(|error| Fault::from(Error::Publish(error)))?;
+        }
+        Ok(Completed::event(&self.news(&order, "stored", "")))
+    }
+
+    /// Everything up to the moment when all files are stored.
+    async fn gather(&self, order: &Order<'_>, attempt: u32) -> Result<v1::DeliverFiles, Error> {
+        let work = order.work;
+        check(work, self.config.max_files)?;
+        self.tell(order, "checking", "").await;
+        let session = self.session(order).await?;
+        let target = self.target(order, session.as_ref())?;
+        self.accounts
+            .find(&order.meta.tenant, &target.platform, &target.account)?;
+        let files = self.fetch_all(order).await;
+        let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
+        if attempt < ATTEMPTS && files.iter().any(may_pass) {
+            return Err(Error::Asked {
+                what: "a file cannot be had now",
+                fault: Fault::new(
+                    dray_types::FaultCode::Unavailable,
+                    "A file of the sandbox cannot be had right now.",
+                )
+                .detail("sandbox_unavailable")
+                .retry_after(std::time::Duration::from_secs(2)),
+            });
+        }
+        Ok(v1::DeliverFiles {
+            delivery_id: order.meta.operation.to_string(),
+            session: work.session.clone(),
+            target: Some(target),
+            message: work.message.clone(),
+            flags: work.flags,
+            files,
+            turn: work.turn.clone(),
+        })
+    }
+
+    /// Writes the record that everything else follows from; whoever was faster wins.
+    async fn record(&self, meta: &Meta, key: &str, work: &v1::DeliverFiles) -> Result<Held, Error> {
+        let patience = self.config.patience.as_millis();
+        let report = new_record(meta, work, self.clock.now_ms(), patience);
+        match self.records.write(key, report, 0).await {
+            Err(RecordError::Moved) => {}
+            other => return Ok(other?),
+        }
+        let found = self.records.read(key).await?;
+        Ok(found.ok_or(RecordError::Moved)?)
+    }
+
+    /// Ends a request that never can be delivered, so that its outcome can be asked for.
+    async fn refuse(&self, order: &Order<'_>, key: &str, error: Error) -> Failure {
+        error.log("files are not delivered");
+        let fault = Fault::from(error);
+        if fault.is_retryable() {
+            return fault.into();
+        }
+        let work = order.work;
+        let deliver = v1::DeliverFiles {
+            delivery_id: order.meta.operation.to_string(),
+            session: work.session.chars().take(128).collect(),
+            target: work.target.clone(),
+            turn: work.turn.chars().take(128).collect(),
+            files: work
+                .paths
+                .iter()
+                .take(100)
+                .map(|path| refused(path, &fault))
+                .collect(),
+            ..v1::DeliverFiles::default()
+        };
+        let mut report = new_record(order.meta, &deliver, self.clock.now_ms(), 0);
+        conclude(&mut report, self.clock.now_ms());
+        report.success = false;
+        report.result_json = report::result_json(&report);
+        let rejected = v1::DeliveryRejected {
+            operation_id: order.meta.operation.to_string(),
+            session: deliver.session,
+            state: v1::TerminalState::Failed.into(),
+            fault: Some(fault.clone().into()),
+            report: Some(report::for_event(&report)),
+        };
+        match self.records.write(key, report, 0).await {
+            Ok(held) => self.index.note(key, &held),
+            Err(RecordError::Moved) => {}
+            Err(error) => return Fault::from(error).into(),
+        }
+        Failure::with_event(fault, &rejected)
+    }
+
+    fn news(&self, order: &Order<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
+        v1::DeliveryProgressed {
+            delivery_id: order.meta.operation.to_string(),
+            session: order.work.session.clone(),
+            stage: stage.to_owned(),
+            name: name.to_owned(),
+            ..v1::DeliveryProgressed::default()
+        }
+    }
+
+    async fn tell(&self, order: &Order<'_>, stage: &str, name: &str) {
+        let part = format!("{stage}.{}.{:x}", order.epoch, rand::random::<u32>());
+        let news = self.news(order, stage, name);
+        if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
+            tracing::debug!(%error, "news of a delivery was not published");
+        }
+    }
+
+    /// The envelope of a question about this work: not longer than a call may take.
+    fn question(&self, order: &Order<'_>, suffix: &str) -> Meta {
+        const LONGEST: std::time::Duration = std::time::Duration::from_mins(10);
+        let deadline = Deadline::after(self.clock.now_ms(), LONGEST).min(order.meta.deadline);
+        let operation = match suffix {
+            "" => order.meta.operation.clone(),
+            suffix => OperationId::new(format!("{}-{suffix}", order.meta.operation.ledger_token()))
+                .unwrap_or_else(|_| order.meta.operation.clone()),
+        };
+        order
+            .meta
+            .clone()
+            .with_operation(operation)
+            .with_deadline(deadline)
+    }
+}
+
+/// A file that was not even looked at.
+fn refused(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
+    v1::DeliveredFile {
+        path: path.to_vec(),
+        name: dray_content::name::shown_name(path),
+        state: state::REJECTED.to_owned(),
+        error_kind: fetch::kind_of(fault).as_str().to_owned(),
+        error_message: fault.message.clone(),
+        ..v1::DeliveredFile::default()
+    }
+}

@@ -1,0 +1,199 @@
+//! Copies out of the sandbox, each file for itself, through sandbox-transfer.
+
+use dray_bus::CallError;
+use dray_content::name;
+use dray_platform::ErrorKind;
+use dray_proto::v1::{self, sandbox_ref};
+use dray_types::{Fault, FaultCode};
+use futures_util::StreamExt as _;
+
+use super::Order;
+use crate::deliver::Desk;
+use crate::report::{self, state};
+
+/// Files copied at one time.
+const AT_ONCE: usize = 3;
+
+/// How the path of a file reads that came from the store.
+const NAMELESS: &str = "file";
+
+impl Desk {
+    /// All files of a request, in its order: those that failed are among them.
+    pub(super) async fn fetch_all(&self, order: &Order<'_>) -> Vec<v1::DeliveredFile> {
+        let mut fetches = Vec::new();
+        for (index, path) in order.work.paths.iter().enumerate() {
+            fetches.push(self.fetch_or_fail(order, index, path));
+        }
+        let mut files: Vec<_> = futures_util::stream::iter(fetches)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        files.extend(order.work.claims.iter().cloned().map(stored));
+        files
+    }
+
+    async fn fetch_or_fail(
+        &self,
+        order: &Order<'_>,
+        index: usize,
+        path: &[u8],
+    ) -> v1::DeliveredFile {
+        match self.fetch(order, index, path).await {
+            Ok(file) => file,
+            Err(fault) => failed(path, &fault),
+        }
+    }
+
+    async fn fetch(
+        &self,
+        order: &Order<'_>,
+        index: usize,
+        path: &[u8],
+    ) -> Result<v1::DeliveredFile, Fault> {
+        let sandbox = Some(sandbox_of(order.work));
+        let stat = v1::StatSandboxRequest {
+            sandbox: sandbox.clone(),
+            path: path.to_vec(),
+            follow: true,
+        };
+        let question = self.question(order, &format!("s{index}"));
+        let entry = self.bus.call(&question, &stat).await.map_err(report)?;
+        self.tell(order, "fetching", &name::shown_name(path)).await;
+        let question = self.question(order, &format!("f{index}"));
+        match entry.kind.as_str() {
+            "file" => {
+                let get = v1::GetSandboxFileRequest {
+                    sandbox,
+                    path: path.to_vec(),
+                    max_bytes: self.config.max_file_size.as_u64(),
+                };
+                let file = self.bus.call(&question, &get).await.map_err(report)?;
+                let claim = file.claim.ok_or_else(Fault::internal)?;
+                Ok(with_path(path, stored(claim), file.receipt))
+            }
+            "dir" => {
+                let get = v1::GetSandboxTreeRequest {
+                    sandbox,
+                    path: path.to_vec(),
+                    format: "zip".to_owned(),
+                    max_bytes: self.config.max_file_size.as_u64(),
+                };
+                let tree = self.bus.call(&question, &get).await.map_err(report)?;
+                let claim = tree.claim.ok_or_else(Fault::internal)?;
+                Ok(with_path(path, stored(claim), tree.receipt))
+            }
+            _ => Err(Fault::new(
+                FaultCode::Unsupported,
+                "This is neither a file nor a directory.",
+            )
+            .detail("not_a_regular_file")),
+        }
+    }
+}
+
+fn report(error: CallError) -> Fault {
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "a file of a sandbox cannot be had"
+    );
+    error.into()
+}
+
+fn sandbox_of(work: &v1::SendFileRequested) -> v1::SandboxRef {
+    let sandbox = match work.sandbox.as_str() {
+        "" => sandbox_ref::Sandbox::Session(work.session.clone()),
+        address => sandbox_ref::Sandbox::Address(address.to_owned()),
+    };
+    v1::SandboxRef {
+        sandbox: Some(sandbox),
+    }
+}
+
+/// A stored file that waits for its delivery.
+pub(crate) fn stored(claim: v1::Claim) -> v1::DeliveredFile {
+    let artifact = claim.artifact.clone().unwrap_or_default();
+    let wanted = match artifact.name.as_str() {
+        "" => NAMELESS,
+        name => name,
+    };
+    v1::DeliveredFile {
+        name: name::clean(wanted),
+        size: artifact.size,
+        media_type: artifact.media_type,
+        sha256: artifact.sha256,
+        state: state::QUEUED.to_owned(),
+        claim: Some(claim),
+        ..v1::DeliveredFile::default()
+    }
+}
+
+fn with_path(
+    path: &[u8],
+    file: v1::DeliveredFile,
+    transfer: Option<v1::TransferReceipt>,
+) -> v1::DeliveredFile {
+    v1::DeliveredFile {
+        path: path.to_vec(),
+        transfer,
+        ..file
+    }
+}
+
+/// A file that could not be had.
+fn failed(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
+    let kind = kind_of(fault);
+    v1::DeliveredFile {
+        path: path.to_vec(),
+        name: name::clean(path),
+        state: report::given_up(kind).to_owned(),
+        error_kind: kind.as_str().to_owned(),
+        error_message: fault.message.clone(),
+        ..v1::DeliveredFile::default()
+    }
+}
+
+/// A fault in the words of receipts.
+pub(super) const fn kind_of(fault: &Fault) -> ErrorKind {
+    match fault.code {
+        FaultCode::NotFound => ErrorKind::NotFound,
+        FaultCode::Denied => ErrorKind::Forbidden,
+        FaultCode::TooLarge => ErrorKind::TooLarge,
+        FaultCode::InvalidArgument => ErrorKind::BadFormat,
+        FaultCode::Unsupported => ErrorKind::UnsupportedKind,
+        FaultCode::RateLimited | FaultCode::Timeout | FaultCode::Unavailable => {
+            ErrorKind::Transient
+        }
+        FaultCode::Internal => ErrorKind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_file_gets_a_name_that_is_safe_to_show() {
+        let claim = |name: &str| v1::Claim {
+            artifact: Some(v1::Artifact {
+                name: name.to_owned(),
+                ..v1::Artifact::default()
+            }),
+            ..v1::Claim::default()
+        };
+        assert_eq!(stored(claim("")).name, "file");
+        assert_eq!(stored(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
+        assert_eq!(stored(claim("x")).state, state::QUEUED);
+    }
+
+    #[test]
+    fn every_fault_has_a_kind_and_only_what_passes_is_tried_again() {
+        for code in FaultCode::ALL {
+            let kind = kind_of(&Fault::new(code, "m"));
+            let passes = matches!(
+                code,
+                FaultCode::RateLimited | FaultCode::Timeout | FaultCode::Unavailable
+            );
+            assert_eq!(kind == ErrorKind::Transient, passes, "{code}");
+        }
+    }
+}

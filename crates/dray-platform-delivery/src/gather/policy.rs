@@ -1,0 +1,68 @@
+//! Which session, which chat: only the session's own, unless policy lists others (platform-delivery 14.4).
+
+use dray_bus::CallError;
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_types::Fault;
+
+use super::Order;
+use crate::deliver::{Desk, target_of};
+use crate::error::Error;
+
+impl Desk {
+    /// What belongs to the session of the request.
+    pub(super) async fn session(&self, order: &Order<'_>) -> Result<Option<v1::Session>, Error> {
+        let work = order.work;
+        if !work.sandbox.is_empty() && !self.config.allow_targets {
+            return Err(Error::NotAllowed("sandbox"));
+        }
+        if work.session.is_empty() {
+            if !self.config.allow_targets {
+                return Err(Invalid::Missing("session").into());
+            }
+            return Ok(None);
+        }
+        let request = v1::ShowSessionRequest {
+            session: work.session.clone(),
+        };
+        let asked = self.bus.call(&self.question(order, ""), &request).await;
+        asked
+            .map(Some)
+            .map_err(|error| asked_in_vain("the session", error))
+    }
+
+    /// Where the files go.
+    pub(super) fn target(
+        &self,
+        order: &Order<'_>,
+        session: Option<&v1::Session>,
+    ) -> Result<v1::ChatTarget, Error> {
+        let own = session.and_then(|session| session.chat.clone());
+        let Some(wanted) = order.work.target.clone() else {
+            return own.ok_or(Error::NoChat);
+        };
+        let is_own = own.is_some_and(|own| {
+            let without_reply = |target: &v1::ChatTarget| v1::ChatTarget {
+                reply_to: String::new(),
+                ..target.clone()
+            };
+            without_reply(&own) == without_reply(&wanted)
+        });
+        if is_own || self.config.allow_targets || self.config.lists(&target_of(&wanted)) {
+            return Ok(wanted);
+        }
+        Err(Error::NotAllowed("chat"))
+    }
+}
+
+/// A question that brought no answer, for the operator and the caller.
+pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> Error {
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "{what} cannot be had"
+    );
+    Error::Asked {
+        what,
+        fault: Fault::from(error),
+    }
+}

@@ -1,0 +1,303 @@
+//! Which deliveries there are and which of them wait: read along from the bucket's changes, kept in memory.
+//!
+//! It can always be built anew from the records and decides nothing: whoever acts on it reads the record first.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dray_bus::KeyError;
+use dray_proto::v1;
+use prost::Message as _;
+
+use crate::deliver::{chat_of, waiting};
+use crate::queue::Order;
+use crate::records::{Held, Records};
+use crate::report;
+
+/// Finished deliveries that are kept in memory.
+const MOST: usize = 50_000;
+
+/// Changes read in one go.
+const BATCH: usize = 5_000;
+
+/// What is known of one delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Key of its record.
+    pub key: String,
+    /// Revision that this is about.
+    pub revision: u64,
+    /// Its id.
+    pub delivery: String,
+    /// Its session.
+    pub session: String,
+    /// Its platform, account and chat as asked for.
+    pub target: v1::ChatTarget,
+    /// When it was asked for.
+    pub begun_at_ms: u64,
+    /// Whether it is over.
+    pub finished: bool,
+    /// Whether somebody may want to look at it: not over, or not all of it arrived.
+    pub open: bool,
+    /// When it goes on; 0 when nothing holds it up.
+    pub due_at_ms: u64,
+    /// What it waits for.
+    pub waiting: String,
+    /// When it is given up.
+    pub deadline_ms: u64,
+}
+
+/// A delivery of the same chat that was asked for earlier and waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// When that one goes on.
+    pub due_ms: u64,
+    /// What it waits for.
+    pub why: &'static str,
+}
+
+/// The index of one process.
+#[derive(Debug)]
+pub struct Index {
+    records: Records,
+    state: Mutex<State>,
+    /// One reader at a time.
+    reading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    lines: BTreeMap<String, Line>,
+}
+
+impl Index {
+    /// An empty index.
+    pub fn new(records: Records) -> Self {
+        Self {
+            records,
+            state: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Reads what changed since the last time.
+    ///
+    /// # Errors
+    /// The bus. What was read until then counts.
+    pub async fn refresh(&self) -> Result<(), KeyError> {
+        let _reading = self.reading.lock().await;
+        for _ in 0..BATCH {
+            let from = self.lock().next;
+            let Some(change) = self.records.keys().next("", from).await? else {
+                break;
+            };
+            let mut state = self.lock();
+            state.next = change.revision + 1;
+            match change.value.map(v1::DeliveryReport::decode) {
+                Some(Ok(report)) => state.put(&change.key, change.revision, &report),
+                Some(Err(error)) => {
+                    tracing::error!(%error, key = change.key, "not a delivery's record")
+                }
+                None => {
+                    state.lines.remove(&change.key);
+                }
+            }
+        }
+        self.lock().forget();
+        Ok(())
+    }
+
+    /// Takes note of a record that was written just now.
+    pub fn note(&self, key: &str, held: &Held) {
+        self.lock().put(key, held.revision, &held.report);
+    }
+
+    /// The first delivery of the chat that was asked for before `order` and waits.
+    pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<Waiting> {
+        let state = self.lock();
+        let mut earlier: Vec<&Line> = state
+            .lines
+            .values()
+            .filter(|line| {
+                !line.finished
+                    && line.due_at_ms != 0
+                    && line.order() < *order
+                    && chat.starts_with(&format!("{}/", line.target.platform))
+                    && chat.ends_with(&chat_of("", &line.target))
+            })
+            .collect();
+        earlier.sort_by_key(|line| line.order());
+        earlier.first().map(|line| Waiting {
+            due_ms: line.due_at_ms,
+            why: match line.waiting.as_str() {
+                waiting::WINDOW_CLOSED => waiting::WINDOW_CLOSED,
+                waiting::RATE_LIMITED => waiting::RATE_LIMITED,
+                _ => waiting::QUEUE,
+            },
+        })
+    }
+
+    /// Deliveries that are not over, in the order in which they were asked for.
+    pub fn unfinished(&self) -> Vec<Line> {
+        let state = self.lock();
+        let mut lines: Vec<Line> = state
+            .lines
+            .values()
+            .filter(|line| !line.finished)
+            .cloned()
+            .collect();
+        lines.sort_by_key(Line::order);
+        lines
+    }
+
+    /// Deliveries of a tenant, newest first; keys begin with its token.
+    pub fn of_tenant(&self, tenant: &str, session: &str, open_only: bool) -> Vec<Line> {
+        let prefix = format!("{tenant}.");
+        let state = self.lock();
+        let mut lines: Vec<Line> = state
+            .lines
+            .range(prefix.clone()..)
+            .take_while(|(key, _)| key.starts_with(&prefix))
+            .map(|(_, line)| line)
+            .filter(|line| session.is_empty() || line.session == session)
+            .filter(|line| !open_only || line.open)
+            .cloned()
+            .collect();
+        lines.sort_by_key(|line| std::cmp::Reverse(line.order()));
+        lines
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// Its place among the deliveries of its chat.
+    pub fn order(&self) -> Order {
+        (self.begun_at_ms, self.delivery.clone())
+    }
+}
+
+impl State {
+    fn put(&mut self, key: &str, revision: u64, report: &v1::DeliveryReport) {
+        if self
+            .lines
+            .get(key)
+            .is_some_and(|line| line.revision >= revision)
+        {
+            return;
+        }
+        let line = Line {
+            key: key.to_owned(),
+            revision,
+            delivery: report.delivery_id.clone(),
+            session: report.session.clone(),
+            target: report.target.clone().unwrap_or_default(),
+            begun_at_ms: report.begun_at_ms,
+            finished: report.finished,
+            open: !report.finished
+                || report
+                    .files
+                    .iter()
+                    .any(|file| !report::is_shown(&file.state)),
+            due_at_ms: report.due_at_ms,
+            waiting: report.waiting.clone(),
+            deadline_ms: report.deadline_ms,
+        };
+        self.lines.insert(key.to_owned(), line);
+    }
+
+    /// Keeps memory bounded: the oldest that are over go first.
+    fn forget(&mut self) {
+        let excess = self.lines.len().saturating_sub(MOST);
+        if excess == 0 {
+            return;
+        }
+        let mut finished: Vec<(u64, String)> = self
+            .lines
+            .values()
+            .filter(|line| line.finished)
+            .map(|line| (line.begun_at_ms, line.key.clone()))
+            .collect();
+        finished.sort();
+        for (_, key) in finished.into_iter().take(excess) {
+            self.lines.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::world::in_process;
+
+    fn report(id: &str, chat: &str, begun: u64, due: u64) -> v1::DeliveryReport {
+        v1::DeliveryReport {
+            delivery_id: id.to_owned(),
+            session: "s".to_owned(),
+            begun_at_ms: begun,
+            due_at_ms: due,
+            target: Some(v1::ChatTarget {
+                platform: "fake".to_owned(),
+                chat: chat.to_owned(),
+                ..v1::ChatTarget::default()
+            }),
+            ..v1::DeliveryReport::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn it_reads_along_and_knows_who_waits() {
+        let (bus, _) = in_process().await;
+        let records = Records::new(&bus);
+        let index = Index::new(records.clone());
+        let held = records
+            .write("acme.a", report("a", "1", 10, 99), 0)
+            .await
+            .unwrap();
+        records
+            .write("acme.b", report("b", "2", 20, 0), 0)
+            .await
+            .unwrap();
+        records
+            .write("other.c", report("c", "1", 5, 0), 0)
+            .await
+            .unwrap();
+        index.refresh().await.unwrap();
+        let before = |chat: &str, at: u64| {
+            let chat = format!("fake/one\0{chat}");
+            index.waiting_before(&chat, &(at, "x".to_owned()))
+        };
+        assert_eq!(before("1", 11).map(|waiting| waiting.due_ms), Some(99));
+        assert_eq!(before("1", 9), None, "asked for later");
+        assert_eq!(before("2", 99), None, "does not wait");
+        let ids = |lines: Vec<Line>| -> Vec<String> {
+            lines.into_iter().map(|line| line.delivery).collect()
+        };
+        assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
+        assert_eq!(ids(index.of_tenant("acme", "t", false)), [""; 0]);
+        assert_eq!(ids(index.unfinished()), ["c", "a", "b"]);
+        let mut over = report("a", "1", 10, 0);
+        over.finished = true;
+        records.write("acme.a", over, held.revision).await.unwrap();
+        index.refresh().await.unwrap();
+        assert_eq!(before("1", 11), None);
+        assert_eq!(ids(index.of_tenant("acme", "", true)), ["b"]);
+        assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
+    }
+
+    #[tokio::test]
+    async fn older_news_do_not_replace_newer_ones() {
+        let (bus, _) = in_process().await;
+        let index = Index::new(Records::new(&bus));
+        let held = |due, revision| Held {
+            report: report("a", "1", 10, due),
+            revision,
+        };
+        index.note("acme.a", &held(0, 7));
+        index.note("acme.a", &held(99, 5));
+        assert_eq!(index.unfinished()[0].due_at_ms, 0);
+    }
+}

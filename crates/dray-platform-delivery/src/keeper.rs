@@ -1,0 +1,349 @@
+//! Goes on with deliveries whose wait is over, ends those whose time is over, and corrects what a platform takes back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_platform::{ErrorKind, StatusUpdate};
+use dray_proto::v1;
+use dray_types::{Deadline, OperationId, SessionId, TraceContext};
+use tokio_util::sync::CancellationToken;
+
+use crate::accounts::Account;
+use crate::deliver::{Desk, chat_of, waiting};
+use crate::error::Error;
+use crate::index::Line;
+use crate::machine::{self, Phase};
+use crate::records::{self, RecordError};
+use crate::report::{self, state};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long after its end a delivery is left to the worker that has it.
+const GRACE_MS: u64 = 60_000;
+
+/// When work that was published for a delivery is published once more, if nothing came of it.
+const AGAIN_MS: u64 = 60_000;
+
+/// Rounds that were published, with the time.
+pub(crate) type Published = HashMap<String, (u64, u64)>;
+
+impl Desk {
+    /// Looks again and again until `stop`.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        let mut published = Published::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(EVERY) => {}
+            }
+            if let Err(error) = self.index.refresh().await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "deliveries cannot be looked through"
+                );
+                continue;
+            }
+            self.sweep(&mut published).await;
+        }
+    }
+
+    /// Looks once through what is not over.
+    pub(crate) async fn sweep(&self, published: &mut Published) {
+        let now_ms = self.clock.now_ms();
+        let mut started: HashMap<String, usize> = HashMap::new();
+        published.retain(|_, (_, at)| now_ms.saturating_sub(*at) < AGAIN_MS);
+        for line in self.index.unfinished() {
+            if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
+                self.log(self.expire(&line).await);
+                continue;
+            }
+            if line.due_at_ms == 0 || line.due_at_ms > now_ms {
+                continue;
+            }
+            let key = line.key.clone();
+            if published
+                .get(&key)
+                .is_some_and(|(revision, _)| *revision == line.revision)
+            {
+                continue;
+            }
+            let chat = self.chat_of_line(&line);
+            let begun = started.entry(chat.clone()).or_default();
+            if *begun >= self.queue.room(&chat) {
+                continue;
+            }
+            *begun += 1;
+            match self.go_on(&line).await {
+                Ok(()) => {
+                    published.insert(key, (line.revision, now_ms));
+                }
+                Err(error) => self.log(Err(error)),
+            }
+        }
+    }
+
+    fn log(&self, result: Result<(), Error>) {
+        match result {
+            // Somebody else was faster.
+            Ok(()) | Err(Error::Record(RecordError::Moved)) => {}
+            Err(error) => error.log("a waiting delivery is left for later"),
+        }
+    }
+
+    fn chat_of_line(&self, line: &Line) -> String {
+        let tenant = line.key.split('.').next().unwrap_or_default();
+        let account = self.accounts.iter().find(|account| {
+            account.platform.name() == line.target.platform
+                && (line.target.account.is_empty() || account.name == line.target.account)
+                && account
+                    .tenant
+                    .as_ref()
+                    .is_none_or(|own| own.token() == tenant)
+        });
+        let id = account.map(|account| account.id()).unwrap_or_default();
+        chat_of(&id, &line.target)
+    }
+
+    /// Publishes the work that goes on with a delivery.
+    async fn go_on(&self, line: &Line) -> Result<(), Error> {
+        let Some(held) = self.records.read(&line.key).await? else {
+            return Ok(());
+        };
+        if held.report.finished || held.report.due_at_ms == 0 {
+            return Ok(());
+        }
+        let Some(meta) = round_meta(&held.report) else {
+            return Ok(());
+        };
+        self.bus
+            .publish_work(&meta, &round_work(&held.report))
+            .await?;
+        Ok(())
+    }
+
+    /// Ends a delivery that nobody ended in time. What was on its way may have arrived.
+    async fn expire(&self, line: &Line) -> Result<(), Error> {
+        let Some(mut held) = self.records.read(&line.key).await? else {
+            return Ok(());
+        };
+        let now_ms = self.clock.now_ms();
+        let report = &mut held.report;
+        if report.finished || now_ms < report.deadline_ms.saturating_add(GRACE_MS) {
+            return Ok(());
+        }
+        give_up(report);
+        crate::deliver::conclude(report, now_ms);
+        let written = self
+            .records
+            .write(&line.key, held.report, held.revision)
+            .await?;
+        self.index.note(&line.key, &written);
+        let report = written.report;
+        let Some(meta) = round_meta(&report) else {
+            return Ok(());
+        };
+        let platform = report.target.clone().unwrap_or_default().platform;
+        self.audit(&meta, &platform, &report).await;
+        self.metrics.finished(&platform, &report);
+        let done = v1::DeliveryDone {
+            report: Some(report::for_event(&report)),
+        };
+        self.bus.publish_event_part(&meta, "expired", &done).await?;
+        Ok(())
+    }
+
+    /// A user wrote: what waited for that goes on.
+    pub(crate) async fn window_opened(&self, account: &Account, chat: &str) {
+        for line in self.index.unfinished() {
+            let is_meant = line.waiting == waiting::WINDOW_CLOSED
+                && line.target.chat == chat
+                && line.target.platform == account.platform.name()
+                && (line.target.account.is_empty() || line.target.account == account.name);
+            if is_meant {
+                self.log(self.make_due(&line).await);
+            }
+        }
+    }
+
+    async fn make_due(&self, line: &Line) -> Result<(), Error> {
+        let Some(mut held) = self.records.read(&line.key).await? else {
+            return Ok(());
+        };
+        if held.report.finished || held.report.waiting != waiting::WINDOW_CLOSED {
+            return Ok(());
+        }
+        held.report.due_at_ms = self.clock.now_ms().max(1);
+        held.report.waiting = waiting::QUEUE.to_owned();
+        let written = self
+            .records
+            .write(&line.key, held.report, held.revision)
+            .await?;
+        self.index.note(&line.key, &written);
+        Ok(())
+    }
+
+    /// Later news on a message. Only bad ones change anything.
+    pub(crate) async fn status(
+        &self,
+        account: &Account,
+        update: &StatusUpdate,
+    ) -> Result<(), Error> {
+        if update.status != "failed" {
+            return Ok(());
+        }
+        let id = account.id();
+        let Some(origin) = self.memory.origin(&id, &update.message_id).await else {
+            // The answer to our own request may still be on its way.
+            self.memory
+                .keep_news(&id, &update.message_id, &update.code)
+                .await;
+            return Ok(());
+        };
+        let Some(mut held) = self.records.read(&origin.record).await? else {
+            return Ok(());
+        };
+        if !correct(&mut held.report, &update.message_id, &update.code) {
+            return Ok(());
+        }
+        if is_window(&update.code) {
+            self.wait_for_user(&mut held.report);
+        }
+        let written = self
+            .records
+            .write(&origin.record, held.report, held.revision)
+            .await?;
+        self.index.note(&origin.record, &written);
+        if let Some(meta) = round_meta(&written.report) {
+            let done = v1::DeliveryDone {
+                report: Some(report::for_event(&written.report)),
+            };
+            let part = format!("corrected.{}", written.revision);
+            self.bus.publish_event_part(&meta, &part, &done).await?;
+        }
+        Ok(())
+    }
+
+    /// A delivery that ended goes on when the user writes again.
+    fn wait_for_user(&self, report: &mut v1::DeliveryReport) {
+        report.finished = false;
+        report.rounds += 1;
+        report.due_at_ms = u64::MAX;
+        report.waiting = waiting::WINDOW_CLOSED.to_owned();
+        let patience = self.config.window_patience.as_millis();
+        report.deadline_ms = self.clock.now_ms().saturating_add(patience);
+    }
+}
+
+/// The codes with which a platform says that only a message of the user opens the window (platform-delivery 7.5).
+fn is_window(code: &str) -> bool {
+    code == "131047"
+}
+
+/// Takes back what a platform confirmed and now denies. Tells whether anything changed.
+pub(crate) fn correct(report: &mut v1::DeliveryReport, message: &str, code: &str) -> bool {
+    let kind = match code {
+        code if is_window(code) => ErrorKind::WindowClosed,
+        "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
+        "131051" | "131053" => ErrorKind::UnsupportedKind,
+        _ => ErrorKind::Unknown,
+    };
+    let mut changed = false;
+    for step in &mut report.steps {
+        let is_meant = |one: &v1::StepConfirmation| one.provisional && one.message_id == message;
+        if machine::phase(step) != Phase::Done || !step.confirmed.iter().any(is_meant) {
+            continue;
+        }
+        changed = true;
+        for index in &step.files {
+            let place = usize::try_from(*index).unwrap_or(usize::MAX);
+            let Some(file) = report.files.get_mut(place) else {
+                continue;
+            };
+            if kind == ErrorKind::WindowClosed {
+                state::QUEUED.clone_into(&mut file.state);
+            } else {
+                report::given_up(kind).clone_into(&mut file.state);
+            }
+            kind.as_str().clone_into(&mut file.error_kind);
+            kind.sentence().clone_into(&mut file.error_message);
+            code.clone_into(&mut file.platform_code);
+            file.platform_message_id.clear();
+        }
+        step.confirmed.clear();
+        step.attempts = 0;
+        kind.as_str().clone_into(&mut step.error_kind);
+        code.clone_into(&mut step.platform_code);
+        if kind == ErrorKind::WindowClosed {
+            machine::back(step);
+        } else {
+            machine::failed(step);
+        }
+    }
+    if changed {
+        report.success = false;
+        report.notice = report::notice(&report::failures(report));
+        report.result_json = report::result_json(report);
+    }
+    changed
+}
+
+/// Says of every file why it has no other end.
+fn give_up(report: &mut v1::DeliveryReport) {
+    let kind = match report.waiting.as_str() {
+        waiting::WINDOW_CLOSED => ErrorKind::WindowClosed,
+        waiting::RATE_LIMITED => ErrorKind::RateLimited,
+        _ => ErrorKind::Transient,
+    };
+    for step in &mut report.steps {
+        let phase = machine::phase(step);
+        if phase.is_final() {
+            continue;
+        }
+        if phase == Phase::Sending {
+            machine::unknown(step);
+        } else {
+            machine::failed(step);
+        }
+        for index in &step.files {
+            let place = usize::try_from(*index).unwrap_or(usize::MAX);
+            let Some(file) = report.files.get_mut(place) else {
+                continue;
+            };
+            if phase == Phase::Sending {
+                crate::deliver::doubt_file(file, "ambiguous", &step.platform_code);
+            } else if !report::is_final(&file.state) {
+                report::given_up(kind).clone_into(&mut file.state);
+                kind.as_str().clone_into(&mut file.error_kind);
+                kind.sentence().clone_into(&mut file.error_message);
+            }
+        }
+    }
+}
+
+/// The envelope of the work that goes on with a delivery.
+pub(crate) fn round_meta(report: &v1::DeliveryReport) -> Option<Meta> {
+    let delivery = OperationId::new(report.delivery_id.as_str()).ok()?;
+    let deadline = Deadline::from_unix_ms(report.deadline_ms);
+    let mut meta = Meta::new(Desk::tenant_of(report), deadline)
+        .with_operation(records::round_operation(&delivery, report.rounds));
+    if let Ok(session) = SessionId::new(report.session.as_str()) {
+        meta = meta.with_session(session);
+    }
+    if !report.traceparent.is_empty() {
+        meta = meta.with_trace(TraceContext::new(&report.traceparent, ""));
+    }
+    Some(meta)
+}
+
+/// The work itself: everything else is in the record.
+pub(crate) fn round_work(report: &v1::DeliveryReport) -> v1::DeliverFiles {
+    v1::DeliverFiles {
+        delivery_id: report.delivery_id.clone(),
+        session: report.session.clone(),
+        target: report.target.clone(),
+        ..v1::DeliverFiles::default()
+    }
+}

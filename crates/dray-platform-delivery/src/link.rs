@@ -1,0 +1,131 @@
+//! What is too large for a chat goes as a link (platform-delivery 13): what the message says, and when a link is of any
+//! use.
+
+use dray_content::{name, size};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+/// When links are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Links {
+    /// When the store's public address is not this machine's own.
+    #[default]
+    Auto,
+    /// Always: whoever reads the chat can reach the store.
+    Always,
+    /// Never: what is too large is refused.
+    Never,
+}
+
+/// Whether a link to this address can be of use to somebody elsewhere.
+pub fn leads_outside(link: &str) -> bool {
+    let Ok(url) = Url::parse(link) else {
+        return false;
+    };
+    match url.host() {
+        Some(Host::Ipv4(address)) => !address.is_loopback() && !address.is_unspecified(),
+        Some(Host::Ipv6(address)) => !address.is_loopback() && !address.is_unspecified(),
+        Some(Host::Domain(host)) => {
+            let host = host.trim_end_matches('.').to_ascii_lowercase();
+            host != "localhost" && !host.ends_with(".localhost")
+        }
+        None => false,
+    }
+}
+
+/// The message: name, size, end in absolute UTC and relative, link.
+pub fn text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
+    format!(
+        "{} ({}), available until {} ({}):\n{url}",
+        dray_content::caption::neutralise(&name::shown_name(file)),
+        size::human(bytes),
+        absolute(expires_at_ms),
+        relative(expires_at_ms.saturating_sub(now_ms)),
+    )
+}
+
+/// `2026-11-21 14:30 UTC`. Minutes are cut, so that the link does not end before the text says.
+fn absolute(unix_ms: u64) -> String {
+    let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
+    match jiff::Timestamp::from_second(second) {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => "the end of time".to_owned(),
+    }
+}
+
+/// `for 24 hours`, never more than is true.
+fn relative(left_ms: u64) -> String {
+    const MINUTE: u64 = 60_000;
+    const HOUR: u64 = 60 * MINUTE;
+    let (count, unit) = match left_ms {
+        0..HOUR => (left_ms / MINUTE, "minute"),
+        // A link of a day that was made a moment ago is still told as 24 hours.
+        HOUR.. if left_ms + MINUTE < 48 * HOUR => ((left_ms + MINUTE) / HOUR, "hour"),
+        _ => ((left_ms + MINUTE) / (24 * HOUR), "day"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("for {count} {unit}{plural}")
+}
+
+/// RFC 3339, for results.
+pub fn timestamp(unix_ms: u64) -> String {
+    let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(second).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400_000;
+
+    #[test]
+    fn the_text_names_file_size_both_ends_and_link() {
+        let now = 1_795_000_000_000;
+        let text = text("/w/big.zip", 62 << 20, "https://s/x?sig=1", now, now + DAY);
+        assert_eq!(
+            text,
+            "big.zip (62 MB), available until 2026-11-19 11:06 UTC (for 24 hours):\nhttps://s/x?sig=1"
+        );
+    }
+
+    #[test]
+    fn the_time_left_is_not_promised_longer_than_it_is() {
+        for (left, expected) in [
+            (0, "for 0 minutes"),
+            (60_000, "for 1 minute"),
+            (59 * 60_000, "for 59 minutes"),
+            (DAY - 1_500, "for 24 hours"),
+            (2 * DAY, "for 2 days"),
+            (7 * DAY - 500, "for 7 days"),
+            (3 * DAY - 3_600_000, "for 2 days"),
+        ] {
+            assert_eq!(relative(left), expected, "{left}");
+        }
+    }
+
+    #[test]
+    fn names_do_not_write_into_the_message() {
+        let text = text("a\n@everyone\u{202e}.pdf", 1, "https://s/", 0, DAY);
+        assert_eq!(text.lines().count(), 2);
+        assert!(!text.contains("@everyone") && !text.contains('\u{202e}'));
+    }
+
+    #[test]
+    fn links_to_this_machine_are_of_no_use_to_others() {
+        for (link, expected) in [
+            ("https://files.example/x", true),
+            ("http://10.0.0.7:9000/x", true),
+            ("http://127.0.0.1:9000/x", false),
+            ("http://[::1]:9000/x", false),
+            ("http://localhost:9000/x", false),
+            ("http://a.localhost/x", false),
+            ("http://0.0.0.0/x", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(leads_outside(link), expected, "{link}");
+        }
+    }
+}

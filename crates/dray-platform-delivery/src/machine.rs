@@ -1,0 +1,199 @@
+//! The states of one visible request (messaging-reliability 12), as pure changes of its record.
+//!
+//! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
+//! leaves, so that whoever finds it knows that something may be visible.
+
+use dray_platform::Ambiguity;
+use dray_proto::v1;
+
+/// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
+pub const TRIES: u32 = 5;
+
+/// Answers that may be lost of one step before nobody asks any more.
+pub const LOST: u32 = 2;
+
+/// Where a step stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing of it is visible.
+    Ready,
+    /// Something of it may be visible.
+    Sending,
+    /// The platform confirmed it.
+    Done,
+    /// It may be visible, and nobody will ever know.
+    Unknown,
+    /// It is not visible and will not be.
+    Failed,
+}
+
+impl Phase {
+    /// As records spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Sending => "sending",
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether nothing happens any more.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Unknown | Self::Failed)
+    }
+}
+
+/// Where this step stands. A spelling that nobody knows counts as the most careful one.
+pub fn phase(step: &v1::DeliveryStep) -> Phase {
+    match step.state.as_str() {
+        "" | "ready" => Phase::Ready,
+        "done" => Phase::Done,
+        "unknown" => Phase::Unknown,
+        "failed" => Phase::Failed,
+        _ => Phase::Sending,
+    }
+}
+
+fn set(step: &mut v1::DeliveryStep, phase: Phase) {
+    phase.as_str().clone_into(&mut step.state);
+}
+
+/// One more visible try begins. The time of the first one is kept while its outcome is open.
+pub fn begin(step: &mut v1::DeliveryStep, now_ms: u64) {
+    if phase(step) == Phase::Ready {
+        step.sending_since_ms = now_ms.max(1);
+    }
+    step.attempts += 1;
+    set(step, Phase::Sending);
+}
+
+/// The platform confirmed it.
+pub fn done(step: &mut v1::DeliveryStep, confirmed: Vec<v1::StepConfirmation>) {
+    step.confirmed = confirmed;
+    step.error_kind.clear();
+    step.platform_code.clear();
+    set(step, Phase::Done);
+}
+
+/// It is certain that nothing is visible: it may be tried again.
+pub fn back(step: &mut v1::DeliveryStep) {
+    step.sending_since_ms = 0;
+    set(step, Phase::Ready);
+}
+
+/// It cannot be known whether it is visible.
+pub fn unknown(step: &mut v1::DeliveryStep) {
+    set(step, Phase::Unknown);
+}
+
+/// It is not visible and is given up.
+pub fn failed(step: &mut v1::DeliveryStep) {
+    set(step, Phase::Failed);
+}
+
+/// What to do with a step whose answer was lost, in this process or in an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The same request with the same key: at most one message comes of it.
+    Send,
+    /// Ask the platform.
+    Reconcile,
+    /// Say that nobody knows.
+    GiveUp,
+}
+
+/// Decides it by what the platform offers (the table of messaging-reliability 12).
+pub fn resume(step: &v1::DeliveryStep, ambiguity: Ambiguity, now_ms: u64) -> Resume {
+    let may_try = step.attempts < TRIES;
+    match ambiguity {
+        Ambiguity::ResendAlways if may_try => Resume::Send,
+        Ambiguity::Resend(window) if may_try => {
+            let since = u128::from(now_ms.saturating_sub(step.sending_since_ms));
+            // A clock that went backwards tells nothing.
+            if step.sending_since_ms <= now_ms && since < window.as_millis() {
+                Resume::Send
+            } else {
+                Resume::GiveUp
+            }
+        }
+        Ambiguity::Reconcile => Resume::Reconcile,
+        Ambiguity::Resend(_) | Ambiguity::ResendAlways | Ambiguity::Unknown => Resume::GiveUp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sending(since: u64) -> v1::DeliveryStep {
+        let mut step = v1::DeliveryStep::default();
+        begin(&mut step, since);
+        step
+    }
+
+    #[test]
+    fn a_step_begins_ready_and_an_unknown_word_is_taken_for_sending() {
+        let mut step = v1::DeliveryStep::default();
+        assert_eq!(phase(&step), Phase::Ready);
+        step.state = "later".to_owned();
+        assert_eq!(phase(&step), Phase::Sending);
+        for phase_of in [
+            Phase::Ready,
+            Phase::Sending,
+            Phase::Done,
+            Phase::Unknown,
+            Phase::Failed,
+        ] {
+            step.state = phase_of.as_str().to_owned();
+            assert_eq!(phase(&step), phase_of);
+        }
+    }
+
+    #[test]
+    fn the_first_try_counts_the_time_until_it_is_certain_that_nothing_is_visible() {
+        let mut step = sending(100);
+        begin(&mut step, 900);
+        assert_eq!((step.sending_since_ms, step.attempts), (100, 2));
+        back(&mut step);
+        begin(&mut step, 900);
+        assert_eq!((step.sending_since_ms, step.attempts), (900, 3));
+    }
+
+    #[test]
+    fn a_lost_answer_is_resolved_as_the_platform_offers() {
+        let window = Ambiguity::Resend(Duration::from_secs(120));
+        let step = sending(1_000);
+        assert_eq!(resume(&step, Ambiguity::Unknown, 1_001), Resume::GiveUp);
+        assert_eq!(
+            resume(&step, Ambiguity::Reconcile, 1_001),
+            Resume::Reconcile
+        );
+        assert_eq!(
+            resume(&step, Ambiguity::ResendAlways, 99_999_999),
+            Resume::Send
+        );
+        assert_eq!(resume(&step, window, 120_999), Resume::Send);
+        assert_eq!(resume(&step, window, 121_000), Resume::GiveUp);
+        assert_eq!(
+            resume(&step, window, 900),
+            Resume::GiveUp,
+            "the clock went back"
+        );
+    }
+
+    #[test]
+    fn five_tries_are_enough_also_where_repeating_is_harmless() {
+        let mut step = sending(1_000);
+        while step.attempts < TRIES {
+            begin(&mut step, 1_000);
+        }
+        assert_eq!(
+            resume(&step, Ambiguity::ResendAlways, 1_001),
+            Resume::GiveUp
+        );
+    }
+}

@@ -1,0 +1,309 @@
+//! What platforms taught, in the bucket `dray_platform`: limits that a refusal lowered, ids of files they have
+//! news on messages (7.5), failures that were told (9). All of it may be lost: it saves work, it proves nothing.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_types::{Clock, Sha256Digest, TenantId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The bucket.
+pub const BUCKET: &str = "dray_platform";
+
+/// Tries of one change that others change as well.
+const TRIES: u32 = 5;
+
+/// Longest life of a platform's file id; the bucket forgets sooner.
+const FILE_IDS: Duration = Duration::from_hours(24 * 30);
+
+/// Reads and changes what was learnt. Failures of the bus are logged and count as "nothing known".
+#[derive(Clone, Debug)]
+pub struct Memory {
+    keys: KeyValue,
+    clock: Clock,
+}
+
+/// A value with an end.
+#[derive(Debug, Serialize, Deserialize)]
+struct Until<T> {
+    until_ms: u64,
+    value: T,
+}
+
+/// Where a platform's message belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Key of the delivery's record.
+    pub record: String,
+    /// Name of its tenant.
+    pub tenant: String,
+    /// Id of the delivery.
+    pub delivery: String,
+}
+
+/// One token of a key for any text.
+fn token(text: &str) -> String {
+    let hex = Sha256Digest::of(text.as_bytes()).to_hex();
+    hex.chars().take(32).collect()
+}
+
+impl Memory {
+    /// What was learnt on this bus.
+    pub fn new(bus: &Bus, clock: Clock) -> Self {
+        Self {
+            keys: bus.key_value(BUCKET),
+            clock,
+        }
+    }
+
+    /// The keys themselves.
+    pub(crate) fn keys(&self) -> &KeyValue {
+        &self.keys
+    }
+
+    /// The largest file that this chat is known to take, in bytes.
+    pub async fn limit(&self, account: &str, chat: &str) -> Option<u64> {
+        self.get(&limit_key(account, chat)).await
+    }
+
+    /// A refusal taught that this chat takes no more than `bytes`; believed for `life`.
+    pub async fn learn_limit(&self, account: &str, chat: &str, bytes: u64, life: Duration) {
+        let known = self.limit(account, chat).await.unwrap_or(u64::MAX);
+        self.set(&limit_key(account, chat), &bytes.min(known), life)
+            .await;
+    }
+
+    /// The platform's id of these bytes on this route, from an earlier delivery of this account.
+    pub async fn file_id(
+        &self,
+        tenant: &TenantId,
+        account: &str,
+        sha256: Sha256Digest,
+        route: &str,
+    ) -> Option<String> {
+        self.get(&file_key(tenant, account, sha256, route)).await
+    }
+
+    /// Remembers the platform's id of these bytes on this route.
+    pub async fn learn_file_id(
+        &self,
+        tenant: &TenantId,
+        account: &str,
+        sha256: Sha256Digest,
+        route: &str,
+        id: &str,
+    ) {
+        let key = file_key(tenant, account, sha256, route);
+        self.set(&key, &id, FILE_IDS).await;
+    }
+
+    /// Forgets it: the platform no longer knows it.
+    pub async fn forget_file_id(
+        &self,
+        tenant: &TenantId,
+        account: &str,
+        sha256: Sha256Digest,
+        route: &str,
+    ) {
+        let key = file_key(tenant, account, sha256, route);
+        self.remove(&key).await;
+    }
+
+    /// Which delivery a message belongs to whose success may still be corrected.
+    pub async fn origin(&self, account: &str, message: &str) -> Option<Origin> {
+        self.get(&message_key("message", account, message)).await
+    }
+
+    /// Remembers it.
+    pub async fn learn_origin(&self, account: &str, message: &str, origin: &Origin) {
+        let key = message_key("message", account, message);
+        self.set(&key, origin, FILE_IDS).await;
+    }
+
+    /// Bad news on a message that nobody knows yet: the platform was faster than we.
+    pub async fn keep_news(&self, account: &str, message: &str, code: &str) {
+        let key = message_key("news", account, message);
+        self.set(&key, &code, Duration::from_hours(1)).await;
+    }
+
+    /// Bad news that came before the message was known.
+    pub async fn news(&self, account: &str, message: &str) -> Option<String> {
+        self.get(&message_key("news", account, message)).await
+    }
+
+    /// Of these failures, those that the user was not told of in this turn; from now on they count as told.
+    pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
+        let key = format!("told.{}", token(&format!("{session}\0{turn}")));
+        for _ in 0..TRIES {
+            let (told, revision) = match self.keys.get(&key).await {
+                Ok(Some(entry)) => (decode::<Vec<String>>(&entry.value), entry.revision),
+                Ok(None) => (None, 0),
+                Err(error) => {
+                    log(&error);
+                    return failures;
+                }
+            };
+            let mut told = told.map(|until| until.value).unwrap_or_default();
+            let fresh: Vec<String> = failures
+                .iter()
+                .filter(|failure| !told.contains(failure))
+                .cloned()
+                .collect();
+            if fresh.is_empty() {
+                return fresh;
+            }
+            told.extend(fresh.iter().cloned());
+            match self.write(&key, &told, FILE_IDS, revision).await {
+                Ok(()) => return fresh,
+                Err(KeyError::Exists | KeyError::Stale) => {}
+                Err(error) => {
+                    log(&error);
+                    return fresh;
+                }
+            }
+        }
+        failures
+    }
+
+    /// A value that is not over yet.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        match self.keys.get(key).await {
+            Ok(entry) => decode::<T>(&entry?.value)
+                .filter(|until| until.until_ms > self.clock.now_ms())
+                .map(|until| until.value),
+            Err(error) => {
+                log(&error);
+                None
+            }
+        }
+    }
+
+    /// Writes a value whatever was there.
+    pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, life: Duration) {
+        for _ in 0..TRIES {
+            let revision = match self.keys.get(key).await {
+                Ok(entry) => entry.map_or(0, |entry| entry.revision),
+                Err(error) => return log(&error),
+            };
+            match self.write(key, value, life, revision).await {
+                Ok(()) => return,
+                Err(KeyError::Exists | KeyError::Stale) => {}
+                Err(error) => return log(&error),
+            }
+        }
+    }
+
+    async fn remove(&self, key: &str) {
+        let removed = match self.keys.get(key).await {
+            Ok(Some(entry)) => self.keys.delete(key, entry.revision).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match removed {
+            // Whoever changed it since knows better.
+            Ok(()) | Err(KeyError::Stale) => {}
+            Err(error) => log(&error),
+        }
+    }
+
+    async fn write<T: Serialize + Sync>(
+        &self,
+        key: &str,
+        value: &T,
+        life: Duration,
+        revision: u64,
+    ) -> Result<(), KeyError> {
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let until = Until {
+            until_ms: self.clock.now_ms().saturating_add(life),
+            value,
+        };
+        let value = Bytes::from(serde_json::to_vec(&until).unwrap_or_default());
+        match revision {
+            0 => self.keys.create(key, value).await,
+            revision => self.keys.update(key, value, revision).await,
+        }
+        .map(|_| ())
+    }
+}
+
+fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<Until<T>> {
+    serde_json::from_slice(value).ok()
+}
+
+fn log(error: &KeyError) {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "what platforms taught cannot be reached"
+    );
+}
+
+fn limit_key(account: &str, chat: &str) -> String {
+    format!("limit.{}.{}", token(account), token(chat))
+}
+
+fn file_key(tenant: &TenantId, account: &str, sha256: Sha256Digest, route: &str) -> String {
+    let account = token(account);
+    format!(
+        "file.{}.{account}.{}.{}",
+        tenant.token(),
+        sha256.to_hex(),
+        token(route)
+    )
+}
+
+fn message_key(what: &str, account: &str, message: &str) -> String {
+    format!("{what}.{}.{}", token(account), token(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::world::{in_process, tenant};
+
+    #[tokio::test]
+    async fn r_6_a_learnt_limit_only_falls_and_is_forgotten_after_its_time() {
+        let (bus, clock) = in_process().await;
+        let memory = Memory::new(&bus, clock.clone());
+        let day = Duration::from_hours(24);
+        assert_eq!(memory.limit("a", "1").await, None);
+        memory.learn_limit("a", "1", 20, day).await;
+        memory.learn_limit("a", "1", 30, day).await;
+        assert_eq!(memory.limit("a", "1").await, Some(20));
+        assert_eq!(memory.limit("a", "2").await, None, "another chat");
+        assert_eq!(memory.limit("b", "1").await, None, "another account");
+        clock.advance(day);
+        assert_eq!(memory.limit("a", "1").await, None);
+    }
+
+    #[tokio::test]
+    async fn r_7_file_ids_belong_to_tenant_account_bytes_and_route() {
+        let (bus, clock) = in_process().await;
+        let memory = Memory::new(&bus, clock);
+        let digest = Sha256Digest::of(b"x");
+        let acme = tenant();
+        memory
+            .learn_file_id(&acme, "bot", digest, "photo", "id-1")
+            .await;
+        let found = memory.file_id(&acme, "bot", digest, "photo").await;
+        assert_eq!(found.as_deref(), Some("id-1"));
+        let other = TenantId::new("other").unwrap();
+        assert_eq!(memory.file_id(&other, "bot", digest, "photo").await, None);
+        assert_eq!(memory.file_id(&acme, "bot", digest, "document").await, None);
+        memory.forget_file_id(&acme, "bot", digest, "photo").await;
+        assert_eq!(memory.file_id(&acme, "bot", digest, "photo").await, None);
+    }
+
+    #[tokio::test]
+    async fn r_21_a_failure_is_told_once_in_a_turn() {
+        let (bus, clock) = in_process().await;
+        let memory = Memory::new(&bus, clock);
+        let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let told = memory.untold("s", "t", failures(&["a", "b"])).await;
+        assert_eq!(told, ["a", "b"]);
+        assert_eq!(memory.untold("s", "t", failures(&["b", "c"])).await, ["c"]);
+        assert_eq!(memory.untold("s", "u", failures(&["b"])).await, ["b"]);
+    }
+}

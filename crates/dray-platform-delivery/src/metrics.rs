@@ -1,0 +1,178 @@
+//! What deliveries count. Labels come from closed sets; no name, chat or tenant is one.
+
+use std::time::Duration;
+
+use dray_platform::ErrorKind;
+use dray_proto::v1;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, Meter};
+
+/// The instruments.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    files: Counter<u64>,
+    steps: Counter<u64>,
+    bytes: Counter<u64>,
+    failures: Counter<u64>,
+    waits: Counter<u64>,
+    inbound: Counter<u64>,
+    request_seconds: Histogram<f64>,
+    delivery_seconds: Histogram<f64>,
+}
+
+/// Routes that platforms may name; anything else is counted as `other`.
+const ROUTES: [&str; 14] = [
+    "photo",
+    "document",
+    "animation",
+    "video",
+    "audio",
+    "voice",
+    "album",
+    "attachment",
+    "file",
+    "image",
+    "link",
+    "text",
+    "notice",
+    "copy",
+];
+
+fn route(route: &str) -> &'static str {
+    ROUTES
+        .into_iter()
+        .find(|known| *known == route)
+        .unwrap_or("other")
+}
+
+impl Metrics {
+    /// Creates every instrument.
+    pub fn new(meter: &Meter) -> Self {
+        let counter = |name: &'static str, text: &'static str| {
+            meter.u64_counter(name).with_description(text).build()
+        };
+        let seconds = |name: &'static str, text: &'static str| {
+            let histogram = meter.f64_histogram(name).with_unit("s");
+            histogram.with_description(text).build()
+        };
+        Self {
+            files: counter(
+                "dray_delivery_files_total",
+                "Files of ended deliveries, by platform, route and state.",
+            ),
+            steps: counter(
+                "dray_delivery_steps_total",
+                "Visible requests that ended, by platform, route and outcome (done, failed, unknown).",
+            ),
+            bytes: counter(
+                "dray_delivery_sent_bytes_total",
+                "Bytes of files that left for platforms, by platform and route.",
+            ),
+            failures: counter(
+                "dray_delivery_failures_total",
+                "Requests that failed, by platform and kind.",
+            ),
+            waits: counter(
+                "dray_delivery_parked_total",
+                "Deliveries put back to wait, by reason (rate_limited, window_closed, queue).",
+            ),
+            inbound: counter(
+                "dray_inbound_attachments_total",
+                "Attachments of users, by platform and outcome (stored, unavailable).",
+            ),
+            request_seconds: seconds(
+                "dray_delivery_request_seconds",
+                "Duration of visible requests, by platform and route.",
+            ),
+            delivery_seconds: seconds(
+                "dray_delivery_seconds",
+                "Duration of deliveries from their record to their end, waits included, by platform.",
+            ),
+        }
+    }
+
+    pub(crate) fn sent(
+        &self,
+        platform: &'static str,
+        step: &v1::DeliveryStep,
+        bytes: u64,
+        took: Duration,
+    ) {
+        let labels = [
+            KeyValue::new("platform", platform),
+            KeyValue::new("route", route(&step.route)),
+        ];
+        self.bytes.add(bytes, &labels);
+        self.request_seconds.record(took.as_secs_f64(), &labels);
+    }
+
+    pub(crate) fn step(
+        &self,
+        platform: &'static str,
+        step: &v1::DeliveryStep,
+        outcome: &'static str,
+    ) {
+        self.steps.add(
+            1,
+            &[
+                KeyValue::new("platform", platform),
+                KeyValue::new("route", route(&step.route)),
+                KeyValue::new("outcome", outcome),
+            ],
+        );
+    }
+
+    pub(crate) fn failed(&self, platform: &'static str, kind: ErrorKind) {
+        self.failures.add(
+            1,
+            &[
+                KeyValue::new("platform", platform),
+                KeyValue::new("kind", kind.as_str()),
+            ],
+        );
+    }
+
+    pub(crate) fn parked(&self, why: &'static str) {
+        self.waits.add(1, &[KeyValue::new("reason", why)]);
+    }
+
+    pub(crate) fn attachment(&self, platform: &'static str, outcome: &'static str) {
+        self.inbound.add(
+            1,
+            &[
+                KeyValue::new("platform", platform),
+                KeyValue::new("outcome", outcome),
+            ],
+        );
+    }
+
+    pub(crate) fn finished(&self, platform: &str, report: &v1::DeliveryReport) {
+        let platform = known_platform(platform);
+        for file in &report.files {
+            self.files.add(
+                1,
+                &[
+                    KeyValue::new("platform", platform),
+                    KeyValue::new("route", route(&file.route)),
+                    KeyValue::new("state", file.state.clone()),
+                ],
+            );
+        }
+        let took = report.ended_at_ms.saturating_sub(report.begun_at_ms);
+        let took = Duration::from_millis(took).as_secs_f64();
+        self.delivery_seconds
+            .record(took, &[KeyValue::new("platform", platform)]);
+    }
+}
+
+/// The platforms there are.
+pub const PLATFORMS: [&str; 8] = [
+    "telegram", "discord", "slack", "whatsapp", "matrix", "email", "webhook", "cli",
+];
+
+fn known_platform(name: &str) -> &'static str {
+    PLATFORMS
+        .into_iter()
+        .find(|known| *known == name)
+        .unwrap_or("other")
+}

@@ -1,0 +1,140 @@
+//! Who may send when: token buckets per chat and account, and waits that a platform asked for (platform-delivery 10.2).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dray_platform::Rates;
+use tokio::time::Instant;
+
+/// Buckets that are kept before those that are full again are forgotten.
+const MOST: usize = 10_000;
+
+/// How many seconds' worth of requests may go at once.
+const BURST_SECONDS: u32 = 5;
+
+/// All buckets of one process.
+#[derive(Debug, Default)]
+pub struct Pace {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When each bucket is full again.
+    full_at: HashMap<String, Instant>,
+    /// Until when a platform wants nothing for a chat.
+    held_until: HashMap<String, Instant>,
+}
+
+impl Pace {
+    /// Takes a token for one visible request, and tells how long to wait before it may leave.
+    pub fn reserve(&self, account: &str, chat: &str, rates: Rates) -> Duration {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.forget(now);
+        let account_wait = state.take(format!("a\0{account}"), rates.account_per_minute, now);
+        let chat_wait = state.take(key(account, chat), rates.chat_per_minute, now);
+        account_wait.max(chat_wait)
+    }
+
+    /// The platform wants nothing for this chat for so long.
+    pub fn hold(&self, account: &str, chat: &str, delay: Duration) {
+        let until = Instant::now() + delay;
+        let mut state = self.lock();
+        let held = state.held_until.entry(key(account, chat)).or_insert(until);
+        *held = (*held).max(until);
+    }
+
+    /// How long the platform still wants nothing for this chat.
+    pub fn held(&self, account: &str, chat: &str) -> Duration {
+        let state = self.lock();
+        let until = state.held_until.get(&key(account, chat));
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(Instant::now())
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(account: &str, chat: &str) -> String {
+    format!("c\0{account}\0{chat}")
+}
+
+impl State {
+    fn take(&mut self, key: String, per_minute: u32, now: Instant) -> Duration {
+        let per_minute = per_minute.max(1);
+        let each = Duration::from_mins(1) / per_minute;
+        let burst = (per_minute * BURST_SECONDS / 60).clamp(1, 30);
+        let full_at = self.full_at.entry(key).or_insert(now);
+        let begins = (*full_at).max(now);
+        *full_at = begins + each;
+        (begins - now).saturating_sub(each * (burst - 1))
+    }
+
+    fn forget(&mut self, now: Instant) {
+        if self.full_at.len() > MOST {
+            self.full_at.retain(|_, full_at| *full_at > now);
+        }
+        if self.held_until.len() > MOST {
+            self.held_until.retain(|_, until| *until > now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates = Rates {
+        account_per_minute: 1200,
+        chat_per_minute: 60,
+    };
+
+    // paused clock
+    #[tokio::test(start_paused = true)]
+    async fn a_chat_has_its_burst_and_then_its_rate() {
+        let pace = Pace::default();
+        for _ in 0..5 {
+            assert_eq!(pace.reserve("a", "1", RATES), Duration::ZERO);
+        }
+        assert_eq!(pace.reserve("a", "1", RATES), Duration::from_secs(1));
+        assert_eq!(pace.reserve("a", "1", RATES), Duration::from_secs(2));
+        assert_eq!(
+            pace.reserve("a", "2", RATES),
+            Duration::ZERO,
+            "another chat"
+        );
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(pace.reserve("a", "1", RATES), Duration::ZERO);
+    }
+
+    // paused clock
+    #[tokio::test(start_paused = true)]
+    async fn an_account_has_a_rate_over_all_its_chats() {
+        let pace = Pace::default();
+        let rates = Rates {
+            account_per_minute: 60,
+            chat_per_minute: 60,
+        };
+        let waits: Vec<_> = (0..7)
+            .map(|chat| pace.reserve("a", &chat.to_string(), rates).as_secs())
+            .collect();
+        assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2]);
+    }
+
+    // paused clock
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_kept_for_its_chat_until_it_is_over() {
+        let pace = Pace::default();
+        pace.hold("a", "1", Duration::from_secs(90));
+        pace.hold("a", "1", Duration::from_secs(10));
+        assert_eq!(pace.held("a", "1"), Duration::from_secs(90));
+        assert_eq!(pace.held("a", "2"), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(90)).await;
+        assert_eq!(pace.held("a", "1"), Duration::ZERO);
+    }
+}

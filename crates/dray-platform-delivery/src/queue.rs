@@ -1,0 +1,161 @@
+//! One delivery at a time for each chat, in the order in which they were asked for (platform-delivery 10.2, 10.4).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Deliveries that may wait for one chat in this process. What comes on top waits in the bus, where it holds no worker.
+pub const MOST: usize = 2;
+
+/// When a delivery was asked for, and its id.
+pub type Order = (u64, String);
+
+/// The lines of all chats.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    lines: Arc<Mutex<HashMap<String, Line>>>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    waiting: BTreeMap<Order, oneshot::Sender<Turn>>,
+}
+
+/// The right to send to one chat. Dropping it lets the next one in.
+#[derive(Debug)]
+pub struct Turn {
+    queue: Queue,
+    chat: String,
+}
+
+impl Queue {
+    /// Waits for the chat's turn, behind everything that was asked for earlier. `None` at once when too many wait.
+    pub async fn enter(&self, chat: &str, order: Order) -> Option<Turn> {
+        let receiver = {
+            let mut lines = self.lock();
+            match lines.get_mut(chat) {
+                None => {
+                    lines.insert(chat.to_owned(), Line::default());
+                    return Some(self.turn(chat));
+                }
+                Some(line) => {
+                    line.waiting.retain(|_, sender| !sender.is_closed());
+                    if line.waiting.len() >= MOST {
+                        return None;
+                    }
+                    let (sender, receiver) = oneshot::channel();
+                    line.waiting.insert(order, sender);
+                    receiver
+                }
+            }
+        };
+        // The sender is gone only when the same delivery came once more and took its place.
+        receiver.await.ok()
+    }
+
+    /// How many more may wait for the chat here.
+    pub fn room(&self, chat: &str) -> usize {
+        self.lock().get(chat).map_or(MOST, |line| {
+            let waiting = line.waiting.values().filter(|sender| !sender.is_closed());
+            MOST.saturating_sub(waiting.count())
+        })
+    }
+
+    fn turn(&self, chat: &str) -> Turn {
+        Turn {
+            queue: self.clone(),
+            chat: chat.to_owned(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next in line; the line is gone when there is nobody.
+    fn next(&self, chat: &str) -> Option<oneshot::Sender<Turn>> {
+        let mut lines = self.lock();
+        let next = lines.get_mut(chat)?.waiting.pop_first();
+        if next.is_none() {
+            lines.remove(chat);
+        }
+        next.map(|(_, sender)| sender)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(next) = self.queue.next(&self.chat) else {
+            return;
+        };
+        // A turn that nobody takes is dropped in turn, and lets the next one in.
+        let _ = next.send(self.queue.turn(&self.chat));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn order(at: u64) -> Order {
+        (at, at.to_string())
+    }
+
+    #[tokio::test]
+    async fn the_earlier_request_goes_first_whoever_came_first() {
+        let queue = Queue::default();
+        let first = queue.enter("c", order(1)).await.unwrap();
+        let mut late = Box::pin(queue.enter("c", order(9)));
+        assert!(late.as_mut().now_or_never().is_none());
+        let mut early = Box::pin(queue.enter("c", order(5)));
+        assert!(early.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(late.as_mut().now_or_never().is_none());
+        let second = early.now_or_never().flatten().unwrap();
+        drop(second);
+        assert!(late.now_or_never().flatten().is_some());
+    }
+
+    #[tokio::test]
+    async fn chats_do_not_wait_for_each_other() {
+        let queue = Queue::default();
+        let _first = queue.enter("a", order(1)).await.unwrap();
+        assert!(
+            queue
+                .enter("b", order(2))
+                .now_or_never()
+                .flatten()
+                .is_some()
+        );
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_is_passed_over() {
+        let queue = Queue::default();
+        let first = queue.enter("c", order(1)).await.unwrap();
+        let mut gone = Box::pin(queue.enter("c", order(2)));
+        assert!(gone.as_mut().now_or_never().is_none());
+        let mut last = Box::pin(queue.enter("c", order(3)));
+        assert!(last.as_mut().now_or_never().is_none());
+        drop(gone);
+        drop(first);
+        drop(last.now_or_never().flatten().unwrap());
+        assert!(queue.lock().is_empty(), "an empty line is forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_full_line_takes_nobody() {
+        let queue = Queue::default();
+        let _first = queue.enter("c", order(1)).await.unwrap();
+        let mut waiting = Vec::new();
+        for at in 2..2 + MOST as u64 {
+            let mut next = Box::pin(queue.enter("c", order(at)));
+            assert!(next.as_mut().now_or_never().is_none());
+            waiting.push(next);
+        }
+        assert!(queue.enter("c", order(99)).await.is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! Deliveries as the bucket `dray_deliveries` keeps them: one record each, changed by compare-and-set alone.
+
+use std::time::Duration;
+
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_proto::v1;
+use dray_types::{Fault, OperationId, TenantId};
+use prost::Message as _;
+
+/// The bucket.
+pub const BUCKET: &str = "dray_deliveries";
+
+/// Tries of one write whose outcome stays unknown.
+const WRITES: u32 = 3;
+/// Between them.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Reads and changes records.
+#[derive(Clone, Debug)]
+pub struct Records {
+    keys: KeyValue,
+}
+
+/// A record with the revision to change it by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// The record.
+    pub report: v1::DeliveryReport,
+    /// Its revision; 0 while it is not stored.
+    pub revision: u64,
+}
+
+/// Why a record was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Another worker changed it: whoever finds this stops without a word.
+    #[error("the delivery's record has moved on")]
+    Moved,
+    /// The bus failed.
+    #[error("the delivery's record cannot be reached")]
+    Unreachable(#[source] KeyError),
+    /// It is not a record.
+    #[error("the delivery's record does not decode")]
+    Corrupt(#[source] prost::DecodeError),
+}
+
+impl From<RecordError> for Fault {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Unreachable(key) => key.into(),
+            RecordError::Moved | RecordError::Corrupt(_) => Self::internal(),
+        }
+    }
+}
+
+/// `<tenant>.<delivery>`.
+pub fn key(tenant: &TenantId, delivery: &OperationId) -> String {
+    format!("{}.{}", tenant.token(), delivery.ledger_token())
+}
+
+/// The operation that goes on with a delivery after its `round`th wait; the delivery's own for none.
+pub fn round_operation(delivery: &OperationId, round: u32) -> OperationId {
+    if round == 0 {
+        return delivery.clone();
+    }
+    // At most 76 printable characters, so that this cannot fail.
+    OperationId::new(format!("r{round}-{}", delivery.ledger_token()))
+        .unwrap_or_else(|_| delivery.clone())
+}
+
+impl Records {
+    /// The records of this bus.
+    pub fn new(bus: &Bus) -> Self {
+        Self {
+            keys: bus.key_value(BUCKET),
+        }
+    }
+
+    /// The keys themselves, for the index.
+    pub(crate) fn keys(&self) -> &KeyValue {
+        &self.keys
+    }
+
+    /// The record under a key.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub async fn read(&self, key: &str) -> Result<Option<Held>, RecordError> {
+        let entry = self.keys.get(key).await.map_err(RecordError::Unreachable)?;
+        entry
+            .map(|entry| {
+                Ok(Held {
+                    report: v1::DeliveryReport::decode(entry.value)
+                        .map_err(RecordError::Corrupt)?,
+                    revision: entry.revision,
+                })
+            })
+            .transpose()
+    }
+
+    /// Writes over revision `expected` (0: there is none). A write whose outcome is unknown is repeated; when the
+    /// first one had happened after all, the record reads as what was written, and that is success.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub async fn write(
+        &self,
+        key: &str,
+        report: v1::DeliveryReport,
+        expected: u64,
+    ) -> Result<Held, RecordError> {
+        let value = bytes::Bytes::from(report.encode_to_vec());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let written = match expected {
+                0 => self.keys.create(key, value.clone()).await,
+                revision => self.keys.update(key, value.clone(), revision).await,
+            };
+            match written {
+                Ok(revision) => return Ok(Held { report, revision }),
+                Err(KeyError::Exists | KeyError::Stale) if tries > 1 => {
+                    let found = self.read(key).await?;
+                    return found
+                        .filter(|held| held.report == report)
+                        .ok_or(RecordError::Moved);
+                }
+                Err(KeyError::Exists | KeyError::Stale) => return Err(RecordError::Moved),
+                Err(KeyError::Transport(error)) if error.is_passing() && tries < WRITES => {
+                    tracing::warn!(%error, "a delivery's record is written again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(RecordError::Unreachable(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::world::in_process;
+
+    #[test]
+    fn rounds_have_operations_of_their_own() {
+        let plain = OperationId::new("0198-a").unwrap();
+        assert_eq!(round_operation(&plain, 0), plain);
+        assert_eq!(round_operation(&plain, 3).as_str(), "r3-0198-a");
+        let long = OperationId::new("x".repeat(128)).unwrap();
+        assert!(round_operation(&long, u32::MAX).as_str().len() <= 76);
+        assert_ne!(round_operation(&long, 1), round_operation(&long, 2));
+    }
+
+    #[tokio::test]
+    async fn a_record_is_changed_only_at_the_revision_that_was_read() {
+        let (bus, _) = in_process().await;
+        let records = Records::new(&bus);
+        assert_eq!(records.read("acme.op").await.unwrap(), None);
+        let report = |message: &str| v1::DeliveryReport {
+            message: message.to_owned(),
+            ..v1::DeliveryReport::default()
+        };
+        let first = records.write("acme.op", report("one"), 0).await.unwrap();
+        let moved = records.write("acme.op", report("two"), 0).await;
+        assert!(matches!(moved, Err(RecordError::Moved)));
+        records
+            .write("acme.op", report("three"), first.revision)
+            .await
+            .unwrap();
+        let moved = records
+            .write("acme.op", report("four"), first.revision)
+            .await;
+        assert!(matches!(moved, Err(RecordError::Moved)));
+        let held = records.read("acme.op").await.unwrap().unwrap();
+        assert_eq!(held.report.message, "three");
+    }
+}

@@ -1,0 +1,271 @@
+//! What is told of a delivery: the tool's result, the notice to the user, and the record without its inner parts.
+
+use dray_content::name;
+use dray_content::notice::{self, Failure, Reason};
+use dray_platform::ErrorKind;
+use dray_proto::v1;
+use serde::Serialize;
+
+use crate::link;
+
+/// What happened to one file, as records spell it (platform-delivery 1).
+pub mod state {
+    /// Nothing happened yet.
+    pub const QUEUED: &str = "queued";
+    /// On its way.
+    pub const SENDING: &str = "sending";
+    /// The platform confirmed it.
+    pub const DELIVERED: &str = "delivered";
+    /// The platform confirmed a message with a link to it.
+    pub const LINKED: &str = "delivered_as_link";
+    /// It lies in a folder of this machine.
+    pub const COPIED: &str = "copied";
+    /// It will never work as asked.
+    pub const REJECTED: &str = "rejected";
+    /// It was tried and given up.
+    pub const FAILED: &str = "failed";
+    /// It may have arrived.
+    pub const UNKNOWN: &str = "unknown";
+}
+
+/// Whether the user has the file.
+pub fn is_shown(state: &str) -> bool {
+    matches!(state, state::DELIVERED | state::LINKED | state::COPIED)
+}
+
+/// Whether nothing will happen to the file any more.
+pub fn is_final(state: &str) -> bool {
+    is_shown(state) || matches!(state, state::REJECTED | state::FAILED | state::UNKNOWN)
+}
+
+/// The state of a file that is given up for this reason: refused for good, or tried in vain.
+pub const fn given_up(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::TooLong
+        | ErrorKind::BadFormat
+        | ErrorKind::Forbidden
+        | ErrorKind::NotFound
+        | ErrorKind::TooLarge
+        | ErrorKind::Empty
+        | ErrorKind::WindowClosed
+        | ErrorKind::UnsupportedKind
+        | ErrorKind::NoThread => state::REJECTED,
+        ErrorKind::RateLimited
+        | ErrorKind::Transient
+        | ErrorKind::Auth
+        | ErrorKind::StaleFileId
+        | ErrorKind::Source
+        | ErrorKind::Unknown => state::FAILED,
+    }
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    success: bool,
+    delivery_id: &'a str,
+    files: Vec<FileOutcome<'a>>,
+}
+
+#[derive(Serialize)]
+struct FileOutcome<'a> {
+    path: String,
+    name: &'a str,
+    size: u64,
+    mime: &'a str,
+    sha256: String,
+    state: &'a str,
+    route: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    platform_message_id: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    url_expires: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<FileError<'a>>,
+}
+
+#[derive(Serialize)]
+struct FileError<'a> {
+    kind: &'a str,
+    message: &'a str,
+}
+
+/// The result of the tool, as the agent sees it (platform-delivery 2.3).
+pub fn result_json(report: &v1::DeliveryReport) -> String {
+    let outcome = Outcome {
+        success: report.success,
+        delivery_id: &report.delivery_id,
+        files: report.files.iter().map(file_outcome).collect(),
+    };
+    serde_json::to_string(&outcome).unwrap_or_default()
+}
+
+fn file_outcome(file: &v1::DeliveredFile) -> FileOutcome<'_> {
+    FileOutcome {
+        path: String::from_utf8_lossy(&file.path).into_owned(),
+        name: &file.name,
+        size: file.size,
+        mime: &file.media_type,
+        sha256: hex(&file.sha256),
+        state: &file.state,
+        route: &file.route,
+        platform_message_id: &file.platform_message_id,
+        url_expires: match file.url_expires_at_ms {
+            0 => String::new(),
+            at => link::timestamp(at),
+        },
+        error: (!file.error_kind.is_empty()).then_some(FileError {
+            kind: &file.error_kind,
+            message: &file.error_message,
+        }),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    dray_types::Sha256Digest::try_from(bytes)
+        .map_or_else(|_| String::new(), |digest| digest.to_hex())
+}
+
+/// The record as callers see it: no steps, no tenant, nothing about its waiting.
+pub fn public(report: &v1::DeliveryReport) -> v1::DeliveryReport {
+    v1::DeliveryReport {
+        steps: Vec::new(),
+        tenant: String::new(),
+        traceparent: String::new(),
+        writer: 0,
+        ..report.clone()
+    }
+}
+
+/// The record as events carry it: also without what the agent said and the proofs of the copies.
+pub fn for_event(report: &v1::DeliveryReport) -> v1::DeliveryReport {
+    let mut report = public(report);
+    report.message.clear();
+    for file in &mut report.files {
+        file.transfer = None;
+    }
+    report
+}
+
+/// What the user is to be told about, in the order of the files.
+pub fn failures(report: &v1::DeliveryReport) -> Vec<Failure> {
+    let failed = |file: &&v1::DeliveredFile| is_final(&file.state) && !is_shown(&file.state);
+    report
+        .files
+        .iter()
+        .filter(failed)
+        .map(|file| Failure {
+            name: file.name.clone(),
+            reason: reason(file),
+        })
+        .collect()
+}
+
+/// One failure as a text that tells it from others of the same turn.
+pub fn failure_mark(failure: &Failure) -> String {
+    format!(
+        "{}\0{}",
+        name::shown_name(&failure.name),
+        failure.reason.text()
+    )
+}
+
+/// The notice to the user; empty for nothing.
+pub fn notice(failures: &[Failure]) -> String {
+    notice::failures(failures).unwrap_or_default()
+}
+
+fn reason(file: &v1::DeliveredFile) -> Reason {
+    if file.state == state::UNKNOWN {
+        return Reason::Ambiguous;
+    }
+    match file.error_kind.as_str() {
+        "too_large" if file.limit > 0 => Reason::TooLarge {
+            size: file.size,
+            limit: file.limit,
+        },
+        "forbidden" | "auth" => Reason::NotAllowed,
+        "empty" => Reason::Empty,
+        "not_found" if file.claim.is_none() => Reason::NotFound,
+        "too_large" | "unsupported_kind" | "bad_format" | "too_long" => Reason::Unsupported,
+        "window_closed" => Reason::WindowClosed,
+        _ => Reason::TryLater,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, state: &str, kind: &str) -> v1::DeliveredFile {
+        v1::DeliveredFile {
+            path: format!("/w/{name}").into_bytes(),
+            name: name.to_owned(),
+            size: 3,
+            media_type: "text/plain".to_owned(),
+            sha256: vec![0xab; 32],
+            state: state.to_owned(),
+            route: "document".to_owned(),
+            error_kind: kind.to_owned(),
+            error_message: if kind.is_empty() { "" } else { "No." }.to_owned(),
+            ..v1::DeliveredFile::default()
+        }
+    }
+
+    #[test]
+    fn the_result_has_the_shape_that_agents_know() {
+        let mut shown = file("a.txt", state::LINKED, "");
+        shown.platform_message_id = "7".to_owned();
+        shown.url_expires_at_ms = 1_795_000_000_000;
+        let report = v1::DeliveryReport {
+            delivery_id: "d".to_owned(),
+            files: vec![shown, file("b.txt", state::REJECTED, "forbidden")],
+            ..v1::DeliveryReport::default()
+        };
+        let digest = "ab".repeat(32);
+        assert_eq!(
+            result_json(&report),
+            format!(
+                concat!(
+                    r#"{{"success":false,"delivery_id":"d","files":["#,
+                    r#"{{"path":"/w/a.txt","name":"a.txt","size":3,"mime":"text/plain","sha256":"{digest}","#,
+                    r#""state":"delivered_as_link","route":"document","platform_message_id":"7","#,
+                    r#""url_expires":"2026-11-18T11:06:40Z"}},"#,
+                    r#"{{"path":"/w/b.txt","name":"b.txt","size":3,"mime":"text/plain","sha256":"{digest}","#,
+                    r#""state":"rejected","route":"document","error":{{"kind":"forbidden","message":"No."}}}}]}}"#,
+                ),
+                digest = digest
+            )
+        );
+    }
+
+    #[test]
+    fn r_21_failures_are_told_by_name_and_class_only() {
+        let mut large = file("big.bin", state::REJECTED, "too_large");
+        (large.size, large.limit) = (62 << 20, 50 << 20);
+        let report = v1::DeliveryReport {
+            files: vec![
+                file("ok.txt", state::DELIVERED, ""),
+                large,
+                file("maybe.txt", state::UNKNOWN, "transient"),
+            ],
+            ..v1::DeliveryReport::default()
+        };
+        assert_eq!(
+            notice(&failures(&report)),
+            "⚠️ Couldn't deliver: big.bin. Reason: too large for this chat (62 MB of 50 MB).\n\
+             ⚠️ May have been delivered: maybe.txt."
+        );
+        assert_eq!(notice(&[]), "");
+    }
+
+    #[test]
+    fn every_kind_of_failure_has_a_state_and_a_reason() {
+        for kind in ErrorKind::ALL {
+            let state = given_up(kind);
+            assert!(is_final(state) && !is_shown(state), "{kind}");
+            let failed = file("x", state, kind.as_str());
+            assert!(!reason(&failed).text().is_empty());
+        }
+        assert!(!is_final(state::QUEUED) && !is_final(state::SENDING));
+    }
+}

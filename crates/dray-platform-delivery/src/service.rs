@@ -1,0 +1,195 @@
+//! The service: what it answers and what it consumes.
+
+use std::sync::Arc;
+
+use opentelemetry::metrics::Meter;
+
+use dray_bus::{Completed, Delivery, Failure};
+use dray_proto::v1;
+use dray_service::{Context, Request, Router, Service, StartError};
+use dray_types::{Deadline, Fault};
+
+use crate::accounts::Accounts;
+use crate::config::Config;
+use crate::deliver::{Desk, Ended};
+use crate::error::Error;
+use crate::gather;
+use crate::index::Index;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::queue::Queue;
+use crate::records::Records;
+use crate::report;
+
+/// The running service.
+#[derive(Debug)]
+pub struct PlatformDelivery {
+    pub(crate) desk: Arc<Desk>,
+}
+
+impl Desk {
+    /// A desk over a host's bus and store.
+    pub fn new(config: Config, accounts: Accounts, cx: &Context) -> Self {
+        let records = Records::new(&cx.bus);
+        Self {
+            index: Index::new(records.clone()),
+            memory: Memory::new(&cx.bus, cx.clock.clone()),
+            metrics: Metrics::new(&cx.meter),
+            bus: cx.bus.clone(),
+            store: cx.store.clone(),
+            clock: cx.clock.clone(),
+            pace: Pace::default(),
+            queue: Queue::default(),
+            records,
+            config,
+            accounts,
+        }
+    }
+}
+
+impl Service for PlatformDelivery {
+    const NAME: &'static str = "platform-delivery";
+    type Config = Config;
+
+    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+        let accounts = Accounts::new(Vec::new());
+        Ok(Self::with_accounts(config, accounts, cx))
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        let router = router.answer(Self::send_file).consume(Self::send);
+        [
+            "platform-delivery-telegram",
+            "platform-delivery-discord",
+            "platform-delivery-slack",
+            "platform-delivery-whatsapp",
+            "platform-delivery-matrix",
+            "platform-delivery-email",
+            "platform-delivery-webhook",
+            "platform-delivery-cli",
+        ]
+        .into_iter()
+        .fold(router, |router, durable| {
+            router.consume_as(durable, Self::deliver)
+        })
+    }
+
+    fn instruments(meter: &Meter) {
+        Metrics::new(meter);
+    }
+}
+
+impl PlatformDelivery {
+    /// The service with these accounts instead of the configured ones.
+    pub fn with_accounts(config: Config, accounts: Accounts, cx: &Context) -> Self {
+        let desk = Arc::new(Desk::new(config, accounts, cx));
+        cx.tasks.spawn(Arc::clone(&desk).keep(cx.stop.clone()));
+        Self { desk }
+    }
+
+    /// Publishes the work of a delivery; the same operation is the same delivery.
+    pub async fn send_file(
+        self: Arc<Self>,
+        request: Request<v1::SendFileRequested>,
+    ) -> Result<v1::DeliveryAccepted, Fault> {
+        let Request { meta, body } = request;
+        gather::check(&body, self.desk.config.max_files)?;
+        self.desk.accept(&meta, &body).await.map_err(Fault::from)
+    }
+
+    /// Does the work of a delivery up to the platform's queue.
+    pub async fn send(
+        self: Arc<Self>,
+        delivery: Delivery<v1::SendFileRequested>,
+    ) -> Result<Completed, Failure> {
+        let Delivery {
+            meta,
+            work,
+            epoch,
+            attempt,
+            cancel,
+            ..
+        } = delivery;
+        self.desk.send(&meta, &work, epoch, attempt, &cancel).await
+    }
+
+    /// Does the work of a platform's queue.
+    pub async fn deliver(
+        self: Arc<Self>,
+        delivery: Delivery<v1::DeliverFiles>,
+    ) -> Result<Completed, Failure> {
+        let Delivery {
+            meta, work, cancel, ..
+        } = delivery;
+        let ended = self.desk.deliver(&meta, &work, &cancel).await;
+        told(&work, ended)
+    }
+}
+
+/// How a piece of work is told.
+fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Completed, Failure> {
+    match ended {
+        Ok(Ended::Finished(report)) if is_refused(&report) => {
+            let fault = Fault::new(
+                dray_types::FaultCode::Unavailable,
+                "None of the files could be delivered.",
+            )
+            .detail("not_delivered");
+            let rejected = v1::DeliveryRejected {
+                operation_id: report.delivery_id.clone(),
+                session: report.session.clone(),
+                state: v1::TerminalState::Failed.into(),
+                fault: Some(fault.clone().into()),
+                report: Some(report::for_event(&report)),
+            };
+            Err(Failure::with_event(fault, &rejected))
+        }
+        Ok(Ended::Finished(report)) => Ok(Completed::event(&v1::DeliveryDone {
+            report: Some(report::for_event(&report)),
+        })),
+        Ok(Ended::Waiting(report)) => Ok(Completed::event(&v1::DeliveryProgressed {
+            delivery_id: work.delivery_id.clone(),
+            session: work.session.clone(),
+            stage: "waiting".to_owned(),
+            name: report.waiting,
+            ..v1::DeliveryProgressed::default()
+        })),
+        Err(error) => {
+            error.log("a delivery is left for later");
+            let fault = Fault::from(error);
+            Err(match fault.is_retryable() {
+                true => fault,
+                // The record tells how far it is; nothing is final before the record says so.
+                false => fault.retry_after(std::time::Duration::from_secs(5)),
+            }
+            .into())
+        }
+    }
+}
+
+/// Whether a delivery ended without anything that was or may have been shown.
+fn is_refused(delivery: &v1::DeliveryReport) -> bool {
+    let seen = |file: &v1::DeliveredFile| {
+        report::is_shown(&file.state) || file.state == report::state::UNKNOWN
+    };
+    !delivery.files.is_empty() && !delivery.files.iter().any(seen)
+}
+
+impl Desk {
+    /// Publishes a request as work.
+    pub(crate) async fn accept(
+        &self,
+        meta: &dray_bus::Meta,
+        work: &v1::SendFileRequested,
+    ) -> Result<v1::DeliveryAccepted, Error> {
+        let patience = self.config.patience.as_duration();
+        let deadline = Deadline::after(self.clock.now_ms(), patience).max(meta.deadline);
+        let envelope = meta.clone().with_deadline(deadline);
+        let published = self.bus.publish_work(&envelope, work).await?;
+        Ok(v1::DeliveryAccepted {
+            delivery_id: meta.operation.to_string(),
+            duplicate: published.duplicate,
+        })
+    }
+}

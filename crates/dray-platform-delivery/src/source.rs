@@ -1,0 +1,65 @@
+//! Stored bytes as platforms read them: checked on the way, and opened anew for every try.
+
+use async_trait::async_trait;
+use dray_platform::{ByteStream, Error, ErrorKind, Source};
+use dray_store::{ReadError, Store};
+use dray_types::{Claim, Clock, Deadline, TenantId};
+use std::time::Duration;
+
+/// Longest time for one reading. Silence ends it much sooner.
+const LONGEST: Duration = Duration::from_hours(6);
+
+/// One stored file.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The store.
+    pub store: Store,
+    /// Whose file it is.
+    pub tenant: TenantId,
+    /// Where it is.
+    pub claim: Claim,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+#[async_trait]
+impl Source for Stored {
+    async fn open(&self) -> Result<ByteStream, Error> {
+        let deadline = Deadline::after(self.clock.now_ms(), LONGEST);
+        let reader = self
+            .store
+            .read(&self.tenant, &self.claim, deadline)
+            .await
+            .map_err(failed)?;
+        let stream = futures_util::stream::try_unfold(reader, |mut reader| async move {
+            let next = reader.next().await.map_err(failed)?;
+            Ok(next.map(|bytes| (bytes, reader)))
+        });
+        Ok(Box::pin(stream))
+    }
+}
+
+impl Stored {
+    /// The first bytes, at most `most`.
+    ///
+    /// # Errors
+    /// The bytes cannot be read.
+    pub async fn head(&self, most: usize) -> Result<Vec<u8>, Error> {
+        use futures_util::StreamExt as _;
+
+        let mut stream = self.open().await?;
+        let mut head = Vec::new();
+        while head.len() < most
+            && let Some(bytes) = stream.next().await
+        {
+            let bytes = bytes?;
+            let wanted = bytes.len().min(most - head.len());
+            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+        }
+        Ok(head)
+    }
+}
+
+fn failed(error: ReadError) -> Error {
+    Error::new(ErrorKind::Source, "the stored file cannot be read").caused_by(error)
+}

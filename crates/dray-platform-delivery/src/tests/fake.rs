@@ -1,0 +1,373 @@
+//! A platform with one memory of what its users see, that fails as a script says.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_content::kind::Kind;
+use dray_platform::{
+    Ambiguity, Confirmed, Delivery, Error, ErrorKind, Limits, Moment, Platform, Progress, Rates,
+    Reconciled, Send as Request, Step, Target,
+};
+use futures_util::StreamExt as _;
+
+/// What happens to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Act {
+    /// It is shown and answered.
+    Show,
+    /// It is refused, and nothing is shown.
+    Refuse(ErrorKind),
+    /// It is refused until so much later.
+    Wait(Duration),
+    /// Too large: the chat takes so many bytes.
+    Limit(u64),
+    /// It is shown, and the answer is lost.
+    LoseAnswer,
+    /// It is lost with its answer.
+    LoseRequest,
+    /// It is shown, and the process dies before the answer.
+    DieAfter,
+    /// The process dies before it is shown.
+    DieBefore,
+    /// It is shown without the files from this place on.
+    Partly(usize),
+    /// It is shown, and may be taken back later.
+    Accept,
+}
+
+/// One message as users see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    pub(crate) chat: String,
+    pub(crate) route: String,
+    pub(crate) text: String,
+    pub(crate) files: Vec<String>,
+    pub(crate) bytes: Vec<u8>,
+    /// Whether its files came as ids of earlier ones.
+    pub(crate) by_id: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    script: VecDeque<Act>,
+    seen: Vec<Seen>,
+    requests: usize,
+    prepared: usize,
+    limits: Limits,
+    names: Vec<String>,
+    fallback: Option<&'static str>,
+    prepares: bool,
+}
+
+/// The platform.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    name: &'static str,
+    ambiguity: Ambiguity,
+    state: Mutex<State>,
+    died: tokio::sync::Notify,
+}
+
+impl Fake {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with("fake", Ambiguity::Unknown)
+    }
+
+    pub(crate) fn with(name: &'static str, ambiguity: Ambiguity) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            ambiguity,
+            state: Mutex::new(State {
+                script: VecDeque::new(),
+                seen: Vec::new(),
+                requests: 0,
+                prepared: 0,
+                limits: Limits {
+                    routes: vec![("photo".to_owned(), 1000)],
+                    any: 10_000,
+                    caption: 20,
+                    text: 100,
+                    per_message: 10,
+                    request: None,
+                    download: None,
+                },
+                names: Vec::new(),
+                fallback: None,
+                prepares: false,
+            }),
+            died: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// What happens to the next requests; those after them are shown.
+    pub(crate) fn script(&self, acts: impl IntoIterator<Item = Act>) {
+        self.lock().script.extend(acts);
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    /// What users see, as `route:files|text`.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let line = |seen: Seen| format!("{}:{}|{}", seen.route, seen.files.join(","), seen.text);
+        self.seen().into_iter().map(line).collect()
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.lock().requests
+    }
+
+    pub(crate) fn uploads(&self) -> usize {
+        self.lock().prepared
+    }
+
+    pub(crate) fn limit(&self, any: u64) {
+        self.lock().limits.any = any;
+    }
+
+    pub(crate) fn fall_back_to(&self, route: &'static str) {
+        self.lock().fallback = Some(route);
+    }
+
+    pub(crate) fn prepares(&self) {
+        self.lock().prepares = true;
+    }
+
+    /// Resolves when a request dies.
+    pub(crate) async fn died(&self) {
+        self.died.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a message once for each key where the platform promises that.
+    fn show(&self, request: &Request<'_>, bytes: Vec<u8>, most: usize) -> (String, Vec<String>) {
+        let mut state = self.lock();
+        let is_known = matches!(
+            self.ambiguity,
+            Ambiguity::Resend(_) | Ambiguity::ResendAlways
+        );
+        if is_known && let Some(first) = state.seen.iter().find(|seen| seen.key == request.key) {
+            return (first.id.clone(), first.files.clone());
+        }
+        let files = &request.delivery.files;
+        let names: Vec<String> = request
+            .step
+            .files
+            .iter()
+            .take(most)
+            .map(|file| files[*file].name.clone())
+            .collect();
+        let id = format!("m{}", state.seen.len() + 1);
+        state.seen.push(Seen {
+            id: id.clone(),
+            key: request.key.to_owned(),
+            chat: request.delivery.target.chat.clone(),
+            route: request.step.route.clone(),
+            text: request.step.text.clone(),
+            files: names.clone(),
+            bytes,
+            by_id: request
+                .step
+                .files
+                .iter()
+                .any(|file| files[*file].file_id.is_some()),
+        });
+        (id, names)
+    }
+
+    fn confirmed(
+        request: &Request<'_>,
+        id: &str,
+        most: usize,
+        provisional: bool,
+    ) -> Vec<Confirmed> {
+        let one = |file: Option<usize>| Confirmed {
+            file,
+            message_id: id.to_owned(),
+            file_id: file.map_or_else(String::new, |file| format!("{id}-{file}")),
+            size: None,
+            route: request.step.route.clone(),
+            provisional,
+        };
+        if request.step.files.is_empty() || request.step.route == "link" {
+            return vec![one(None)];
+        }
+        let files = request.step.files.iter().take(most);
+        files.map(|file| one(Some(*file))).collect()
+    }
+}
+
+async fn read(request: &Request<'_>, progress: &dyn Progress) -> Result<Vec<u8>, Error> {
+    let mut all = Vec::new();
+    if request.step.route == "link" {
+        return Ok(all);
+    }
+    for file in &request.step.files {
+        let file = &request.delivery.files[*file];
+        if file.file_id.is_some() {
+            continue;
+        }
+        let mut stream = file.source.open().await?;
+        while let Some(bytes) = stream.next().await {
+            let bytes = bytes?;
+            progress.sent(bytes.len() as u64);
+            all.extend_from_slice(&bytes);
+        }
+    }
+    Ok(all)
+}
+
+#[async_trait]
+impl Platform for Fake {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn ambiguity(&self) -> Ambiguity {
+        self.ambiguity
+    }
+
+    fn rates(&self, _target: &Target) -> Rates {
+        Rates {
+            account_per_minute: 60_000,
+            chat_per_minute: 60_000,
+        }
+    }
+
+    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+        Ok(self.lock().limits.clone())
+    }
+
+    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let fits = |file: &usize, route: &str| delivery.files[*file].size <= limits.of(route);
+        let is_photo = |file: &usize| {
+            matches!(delivery.files[*file].detected.kind, Kind::Image(_))
+                && !delivery.flags.as_document
+                && fits(file, "photo")
+        };
+        let all: Vec<usize> = (0..delivery.files.len()).collect();
+        let photos: Vec<usize> = all.iter().copied().filter(is_photo).collect();
+        let others = all
+            .iter()
+            .copied()
+            .filter(|file| !is_photo(file) && fits(file, "document"));
+        let step = |route: &str, files: Vec<usize>, text: &str| Step {
+            route: route.to_owned(),
+            lossy: route == "photo",
+            files,
+            text: text.to_owned(),
+        };
+        for batch in photos.chunks(limits.per_message) {
+            steps.push(step("photo", batch.to_vec(), ""));
+        }
+        steps.extend(others.map(|file| step("document", vec![file], "")));
+        let message = delivery.message.trim();
+        if message.is_empty() {
+            return steps;
+        }
+        match steps.first_mut() {
+            Some(first) if message.chars().count() <= limits.caption => {
+                message.clone_into(&mut first.text);
+            }
+            _ => steps.insert(0, step("text", Vec::new(), message)),
+        }
+        steps
+    }
+
+    async fn prepare(
+        &self,
+        request: Request<'_>,
+        progress: &dyn Progress,
+    ) -> Result<String, Error> {
+        if !self.lock().prepares || request.step.files.is_empty() {
+            return Ok(String::new());
+        }
+        read(&request, progress).await?;
+        let mut state = self.lock();
+        state.prepared += 1;
+        Ok(format!("upload-{}", state.prepared))
+    }
+
+    async fn send(
+        &self,
+        request: Request<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Confirmed>, Error> {
+        let act = {
+            let mut state = self.lock();
+            state.requests += 1;
+            if state.prepares && !request.step.files.is_empty() && request.step.route != "link" {
+                assert!(!request.prepared.is_empty(), "sent without its upload");
+            }
+            state.names.push(request.key.to_owned());
+            state.script.pop_front().unwrap_or(Act::Show)
+        };
+        let refused = |kind| Error::new(kind, "the script says so");
+        let shows = matches!(
+            act,
+            Act::Show | Act::LoseAnswer | Act::DieAfter | Act::Partly(_) | Act::Accept
+        );
+        let bytes = if shows {
+            read(&request, progress).await?
+        } else {
+            Vec::new()
+        };
+        match act {
+            Act::Show => {
+                let (id, _) = self.show(&request, bytes, usize::MAX);
+                Ok(Self::confirmed(&request, &id, usize::MAX, false))
+            }
+            Act::Accept => {
+                let (id, _) = self.show(&request, bytes, usize::MAX);
+                Ok(Self::confirmed(&request, &id, usize::MAX, true))
+            }
+            Act::Partly(most) => {
+                let (id, _) = self.show(&request, bytes, most);
+                Ok(Self::confirmed(&request, &id, most, false))
+            }
+            Act::Refuse(kind) => Err(refused(kind).code("7")),
+            Act::Wait(delay) => Err(refused(ErrorKind::RateLimited).with_retry_after(delay)),
+            Act::Limit(most) => Err(refused(ErrorKind::TooLarge).with_numbers(most + 1, most)),
+            Act::LoseAnswer => {
+                self.show(&request, bytes, usize::MAX);
+                Err(refused(ErrorKind::Transient).ambiguous())
+            }
+            Act::LoseRequest => Err(refused(ErrorKind::Transient).at(Moment::Ambiguous)),
+            Act::DieAfter | Act::DieBefore => {
+                if act == Act::DieAfter {
+                    self.show(&request, bytes, usize::MAX);
+                }
+                self.died.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+
+    async fn reconcile(&self, request: Request<'_>) -> Result<Reconciled, Error> {
+        if self.ambiguity != Ambiguity::Reconcile {
+            return Ok(Reconciled::Unknown);
+        }
+        let found = self.seen().into_iter().find(|seen| seen.key == request.key);
+        Ok(found.map_or(Reconciled::NotSent, |seen| {
+            Reconciled::Sent(Self::confirmed(&request, &seen.id, usize::MAX, false))
+        }))
+    }
+
+    fn fallback(&self, _delivery: &Delivery, step: &Step, _error: &Error) -> Option<Step> {
+        let route = self.lock().fallback.filter(|route| *route != step.route)?;
+        (!step.files.is_empty() && step.route != "link").then(|| Step {
+            route: route.to_owned(),
+            lossy: false,
+            ..step.clone()
+        })
+    }
+}

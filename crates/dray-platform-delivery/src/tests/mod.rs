@@ -1,0 +1,6 @@
+//! The service as a whole, with a platform and a sandbox that do what a test says.
+
+pub(crate) mod fake;
+pub(crate) mod world;
+
+mod path;

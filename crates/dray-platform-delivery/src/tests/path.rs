@@ -1,0 +1,212 @@
+//! The whole way: a path in a sandbox, a request, two queues, the platform's word, the receipt.
+
+use dray_bus::{EventFilter, WorkSettings};
+use dray_proto::v1;
+use dray_testkit::eventually;
+use dray_types::{Fault, FaultCode};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::world::{World, chat, states, tenant};
+use crate::PlatformDelivery;
+use crate::report::state;
+use std::sync::Arc;
+
+/// Consumes both queues until it is dropped.
+pub(super) struct Workers {
+    _tasks: JoinSet<()>,
+}
+
+struct First(Arc<PlatformDelivery>);
+struct Second(Arc<PlatformDelivery>);
+
+impl dray_bus::WorkHandler<v1::SendFileRequested> for First {
+    async fn handle(
+        &self,
+        delivery: dray_bus::Delivery<v1::SendFileRequested>,
+    ) -> Result<dray_bus::Completed, dray_bus::Failure> {
+        Arc::clone(&self.0).send(delivery).await
+    }
+}
+
+impl dray_bus::WorkHandler<v1::DeliverFiles> for Second {
+    async fn handle(
+        &self,
+        delivery: dray_bus::Delivery<v1::DeliverFiles>,
+    ) -> Result<dray_bus::Completed, dray_bus::Failure> {
+        Arc::clone(&self.0).deliver(delivery).await
+    }
+}
+
+impl Workers {
+    pub(super) fn start(world: &World) -> Self {
+        let service = Arc::new(PlatformDelivery {
+            desk: Arc::clone(&world.desk),
+        });
+        let mut tasks = JoinSet::new();
+        let bus = world.bus.clone();
+        let handler = First(Arc::clone(&service));
+        tasks.spawn(async move {
+            let stop = CancellationToken::new();
+            let settings = WorkSettings::default();
+            bus.work("platform-delivery", settings, handler, stop)
+                .await
+                .unwrap();
+        });
+        let bus = world.bus.clone();
+        let handler = Second(service);
+        tasks.spawn(async move {
+            let stop = CancellationToken::new();
+            let settings = WorkSettings::default();
+            bus.work("platform-delivery-telegram", settings, handler, stop)
+                .await
+                .unwrap();
+        });
+        Self { _tasks: tasks }
+    }
+}
+
+/// The record once the delivery is over.
+pub(super) async fn over(world: &World, id: &str) -> v1::DeliveryReport {
+    let key = crate::records::key(&tenant(), &dray_types::OperationId::new(id).unwrap());
+    eventually("the end of the delivery", async || {
+        let held = world.desk.records.read(&key).await.unwrap()?;
+        held.report.finished.then_some(held.report)
+    })
+    .await
+}
+
+fn request(paths: &[&str]) -> v1::SendFileRequested {
+    v1::SendFileRequested {
+        session: "s".to_owned(),
+        paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
+        turn: "t".to_owned(),
+        ..v1::SendFileRequested::default()
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    let claim = world.claim("report.csv", b"a,b\n1,2\n").await;
+    world.sandbox.put("/w/report.csv", "file", Some(claim));
+    let _workers = Workers::start(&world);
+    let work = v1::SendFileRequested {
+        message: "here".to_owned(),
+        ..request(&["/w/report.csv"])
+    };
+    let accepted = world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    assert_eq!(
+        (accepted.delivery_id.as_str(), accepted.duplicate),
+        ("d1", false)
+    );
+    let report = over(&world, "d1").await;
+    assert_eq!(states(&report), [state::DELIVERED]);
+    assert!(report.success);
+    let seen = world.fake.seen();
+    assert_eq!(world.fake.shown(), ["document:report.csv|here"]);
+    assert_eq!(seen[0].bytes, b"a,b\n1,2\n");
+    assert_eq!(report.files[0].platform_message_id, seen[0].id);
+    let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
+    assert_eq!(json["files"][0]["path"], "/w/report.csv");
+    assert_eq!(json["files"][0]["state"], "delivered");
+
+    let again = world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    assert!(again.duplicate, "the same operation is the same delivery");
+    world.desk.accept(&world.meta("d2"), &work).await.unwrap();
+    over(&world, "d2").await;
+    assert_eq!(world.fake.seen().len(), 2, "asked twice, sent twice");
+}
+
+#[tokio::test]
+async fn r_1_one_failed_file_does_not_drop_its_siblings() {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    let claim = world.claim("ok.txt", b"ok").await;
+    world.sandbox.put("/w/ok.txt", "file", Some(claim));
+    let zip = world.claim("out.zip", b"PK\x03\x04").await;
+    world.sandbox.put("/w/out", "dir", Some(zip));
+    world.sandbox.put("/w/pipe", "fifo", None);
+    let denied = Fault::new(FaultCode::Denied, "Not allowed.");
+    world.sandbox.refuse("/w/.env", denied);
+    let _workers = Workers::start(&world);
+    let work = request(&["/w/none", "/w/ok.txt", "/w/.env", "/w/out", "/w/pipe"]);
+    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    let report = over(&world, "d1").await;
+    assert_eq!(
+        states(&report),
+        [
+            state::REJECTED,
+            state::DELIVERED,
+            state::REJECTED,
+            state::DELIVERED,
+            state::REJECTED
+        ]
+    );
+    let kinds: Vec<_> = report
+        .files
+        .iter()
+        .map(|file| file.error_kind.as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["not_found", "", "forbidden", "", "unsupported_kind"]
+    );
+    assert!(!report.success);
+    let shown = world.fake.shown();
+    assert_eq!(shown[..2], ["document:ok.txt|", "document:out.zip|"]);
+    assert!(
+        shown[2].starts_with("text:|⚠️ Couldn't deliver: none, _env, pipe."),
+        "{}",
+        shown[2]
+    );
+    assert_eq!(shown.len(), 3);
+}
+
+#[tokio::test]
+async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
+    let world = World::new().await;
+    let _workers = Workers::start(&world);
+    let work = request(&["/w/a"]);
+    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    let report = over(&world, "d1").await;
+    assert_eq!(states(&report), [state::REJECTED]);
+    let mut events = world
+        .bus
+        .events(EventFilter::of::<v1::DeliveryRejected>().from_start())
+        .await
+        .unwrap();
+    let event: v1::DeliveryRejected = events.next().await.unwrap().decode().unwrap();
+    assert_eq!(event.operation_id, "d1");
+    assert_eq!(event.report.unwrap().files.len(), 1);
+}
+
+#[tokio::test]
+async fn a_model_cannot_choose_another_chat_or_sandbox() {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    let claim = world.claim("a", b"a").await;
+    world.sandbox.put("/w/a", "file", Some(claim));
+    let _workers = Workers::start(&world);
+    let elsewhere = v1::SendFileRequested {
+        target: Some(chat("666")),
+        ..request(&["/w/a"])
+    };
+    let other_sandbox = v1::SendFileRequested {
+        sandbox: "docker:db".to_owned(),
+        ..request(&["/w/a"])
+    };
+    for (id, work) in [("d1", elsewhere), ("d2", other_sandbox)] {
+        world.desk.accept(&world.meta(id), &work).await.unwrap();
+        let report = over(&world, id).await;
+        assert_eq!(report.files[0].error_kind, "forbidden", "{id}");
+    }
+    assert_eq!(world.fake.requests(), 0);
+    let own = v1::SendFileRequested {
+        target: Some(chat("42")),
+        ..request(&["/w/a"])
+    };
+    world.desk.accept(&world.meta("d3"), &own).await.unwrap();
+    assert!(over(&world, "d3").await.success);
+}

@@ -1,0 +1,325 @@
+//! One delivery service with everything around it: a bus and a store of its own, a scripted platform, and a sandbox and
+//! sessions that answer what a test tells them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{Bus, Meta, Topology};
+use dray_platform::Ambiguity;
+use dray_proto::contract::call_subject;
+use dray_proto::v1;
+use dray_service::Context;
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Label, Store};
+use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::fake::Fake;
+use crate::accounts::{Account, Accounts};
+use crate::config::Config;
+use crate::deliver::{Desk, Ended};
+use crate::error::Error;
+use crate::keeper::Published;
+use crate::link::Links;
+
+/// 2026-11-20T00:00:00Z.
+pub(crate) const NOW: u64 = 1_795_132_800_000;
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::new("acme").unwrap()
+}
+
+/// A bus of its own with everything provisioned, and a clock that stands.
+pub(crate) async fn in_process() -> (Bus, Clock) {
+    let clock = Clock::manual(NOW);
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let bus = Bus::in_process(clock.clone(), &meter);
+    bus.apply_topology(&Topology::new(1, 1 << 30))
+        .await
+        .unwrap();
+    (bus, clock)
+}
+
+pub(crate) struct World {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) fake: Arc<Fake>,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) sandbox: Sandbox,
+    folder: TempDir,
+    _s3: EmbeddedS3,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Ambiguity::Unknown, |_| {}).await
+    }
+
+    pub(crate) async fn with(ambiguity: Ambiguity, change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (bus, clock) = in_process().await;
+        let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
+            .await
+            .unwrap();
+        let store = Store::open(&options, clock.clone()).await.unwrap();
+        let fake = Fake::with("telegram", ambiguity);
+        let mut config = Config {
+            links: Links::Always,
+            ..Config::default()
+        };
+        change(&mut config);
+        let cx = Context::new(bus.clone(), store.clone(), clock.clone());
+        let accounts = Accounts::new([Account::new("bot", fake.clone())]);
+        Self {
+            desk: Arc::new(Desk::new(config, accounts, &cx)),
+            sandbox: Sandbox::start(&bus).await,
+            fake,
+            bus,
+            store,
+            clock,
+            folder,
+            _s3: s3,
+        }
+    }
+
+    /// The same bus and store after this process died: nothing is remembered.
+    pub(crate) fn restart(&mut self) {
+        let cx = Context::new(self.bus.clone(), self.store.clone(), self.clock.clone());
+        let accounts = Accounts::new([Account::new("bot", self.fake.clone())]);
+        self.desk = Arc::new(Desk::new(self.desk.config.clone(), accounts, &cx));
+    }
+
+    pub(crate) fn meta(&self, operation: &str) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_hours(24));
+        Meta::new(tenant(), deadline).with_operation(OperationId::new(operation).unwrap())
+    }
+
+    /// Stores a file.
+    pub(crate) async fn claim(&self, name: &str, bytes: &[u8]) -> Claim {
+        let label = Label::new("application/octet-stream", name);
+        self.store
+            .put(
+                &tenant(),
+                &OperationId::mint(),
+                Bytes::copy_from_slice(bytes),
+                label,
+            )
+            .await
+            .unwrap()
+    }
+
+    /// Work of the platform's queue over stored files, to the chat `42`.
+    pub(crate) async fn files(&self, id: &str, files: &[(&str, &[u8])]) -> v1::DeliverFiles {
+        let mut stored = Vec::new();
+        for (name, bytes) in files {
+            stored.push(crate::gather::stored(self.claim(name, bytes).await.into()));
+        }
+        v1::DeliverFiles {
+            delivery_id: id.to_owned(),
+            session: "s".to_owned(),
+            target: Some(chat("42")),
+            files: stored,
+            turn: "t".to_owned(),
+            ..v1::DeliverFiles::default()
+        }
+    }
+
+    /// Does this work once.
+    pub(crate) async fn deliver(&self, work: &v1::DeliverFiles) -> Result<Ended, Error> {
+        let cancel = CancellationToken::new();
+        self.desk
+            .deliver(&self.meta(&work.delivery_id), work, &cancel)
+            .await
+    }
+
+    /// Does this work to its end.
+    pub(crate) async fn delivered(&self, work: &v1::DeliverFiles) -> v1::DeliveryReport {
+        match self.deliver(work).await.unwrap() {
+            Ended::Finished(report) => report,
+            Ended::Waiting(report) => panic!("it waits for {}", report.waiting),
+        }
+    }
+
+    /// Does this work until the platform's client dies with the process.
+    pub(crate) async fn die_in(&mut self, work: &v1::DeliverFiles) {
+        {
+            let dying = self.deliver(work);
+            tokio::pin!(dying);
+            tokio::select! {
+                ended = &mut dying => panic!("it did not die: {ended:?}"),
+                () = self.fake.died() => {}
+            }
+        }
+        self.restart();
+    }
+
+    /// What the keeper publishes now.
+    pub(crate) async fn sweep(&self) {
+        self.desk.index.refresh().await.unwrap();
+        self.desk.sweep(&mut Published::new()).await;
+    }
+
+    pub(crate) async fn record(&self, id: &str) -> v1::DeliveryReport {
+        let key = crate::records::key(&tenant(), &OperationId::new(id).unwrap());
+        self.desk.records.read(&key).await.unwrap().unwrap().report
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+}
+
+/// States of all files.
+pub(crate) fn states(report: &v1::DeliveryReport) -> Vec<&str> {
+    report
+        .files
+        .iter()
+        .map(|file| file.state.as_str())
+        .collect()
+}
+
+pub(crate) fn chat(chat: &str) -> v1::ChatTarget {
+    v1::ChatTarget {
+        platform: "telegram".to_owned(),
+        chat: chat.to_owned(),
+        ..v1::ChatTarget::default()
+    }
+}
+
+type Files = HashMap<Vec<u8>, Result<(String, Option<v1::Claim>), Fault>>;
+
+#[derive(Default)]
+struct Told {
+    files: Files,
+    session: Option<v1::Session>,
+    placed: Vec<String>,
+}
+
+/// Sessions and one sandbox without a machine.
+pub(crate) struct Sandbox {
+    told: Arc<Mutex<Told>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Sandbox {
+    async fn start(bus: &Bus) -> Self {
+        let told = Arc::new(Mutex::new(Told::default()));
+        let mut tasks = JoinSet::new();
+        let known = Arc::clone(&told);
+        serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
+            lock(&known).session.clone().ok_or_else(missing)
+        })
+        .await;
+        let known = Arc::clone(&told);
+        serve(bus, &mut tasks, move |request: v1::FindSessionRequest| {
+            let session = lock(&known).session.clone().ok_or_else(missing)?;
+            if session.chat == request.chat {
+                Ok(session)
+            } else {
+                Err(missing())
+            }
+        })
+        .await;
+        let known = Arc::clone(&told);
+        serve(bus, &mut tasks, move |request: v1::StatSandboxRequest| {
+            let found = lock(&known).files.get(&request.path).cloned();
+            let (kind, _) = found.unwrap_or_else(|| Err(missing()))?;
+            Ok(v1::SandboxEntry {
+                kind,
+                path: request.path,
+                ..v1::SandboxEntry::default()
+            })
+        })
+        .await;
+        let known = Arc::clone(&told);
+        serve(
+            bus,
+            &mut tasks,
+            move |request: v1::GetSandboxFileRequest| {
+                let found = lock(&known).files.get(&request.path).cloned();
+                let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
+                Ok(v1::SandboxFile {
+                    claim,
+                    ..v1::SandboxFile::default()
+                })
+            },
+        )
+        .await;
+        let known = Arc::clone(&told);
+        serve(
+            bus,
+            &mut tasks,
+            move |request: v1::GetSandboxTreeRequest| {
+                assert_eq!(request.format, "zip");
+                let found = lock(&known).files.get(&request.path).cloned();
+                let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
+                Ok(v1::SandboxTree {
+                    claim,
+                    files: 1,
+                    ..v1::SandboxTree::default()
+                })
+            },
+        )
+        .await;
+        Self {
+            told,
+            _tasks: tasks,
+        }
+    }
+
+    /// Binds a chat to every session.
+    pub(crate) fn bind(&self, chat: v1::ChatTarget) {
+        lock(&self.told).session = Some(v1::Session {
+            session: "s".to_owned(),
+            chat: Some(chat),
+            ..v1::Session::default()
+        });
+    }
+
+    /// Puts something of this kind (`file`, `dir`, `fifo` …) at a path.
+    pub(crate) fn put(&self, path: &str, kind: &str, claim: Option<Claim>) {
+        let entry = Ok((kind.to_owned(), claim.map(v1::Claim::from)));
+        lock(&self.told)
+            .files
+            .insert(path.as_bytes().to_vec(), entry);
+    }
+
+    /// Whoever asks for this path gets this fault.
+    pub(crate) fn refuse(&self, path: &str, fault: Fault) {
+        lock(&self.told)
+            .files
+            .insert(path.as_bytes().to_vec(), Err(fault));
+    }
+}
+
+fn missing() -> Fault {
+    Fault::new(FaultCode::NotFound, "There is no such thing.")
+}
+
+/// Answers one kind of call.
+async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, answer: F)
+where
+    C: dray_proto::Call,
+    F: Fn(C) -> Result<C::Reply, Fault> + Send + 'static,
+{
+    let mut responder = bus
+        .respond_to(&call_subject::<C>(), "sandbox-transfer")
+        .await
+        .unwrap();
+    tasks.spawn(async move {
+        while let Some(incoming) = responder.next().await {
+            let answered = incoming.decode::<C>().and_then(&answer);
+            incoming.answer(answered).await;
+        }
+    });
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
