@@ -28,9 +28,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<Listing, Error> {
         let enough = limit.saturating_mul(ENTRY).saturating_add(LEAST).min(MOST);
         let channel = self.exec.channel();
-        // Where answers are limited the script must cut; text is at least a third longer than what it stands for.
+        // Where answers are limited the script must cut.
         let room = match channel.longest_output {
-            Some(longest) => (longest.saturating_sub(2048) * 3 / 10).min(enough),
+            Some(longest) => longest.saturating_sub(2048).clamp(256, enough),
             None => 0,
         };
         let arguments: [&[u8]; 3] = [
@@ -40,16 +40,17 @@ impl<E: Exec + 'static> ExecFiles<E> {
         ];
         let exec = self.exec.as_ref();
         let reply = Reply::ask(exec, SCRIPT, &arguments, None, enough * 2).await?;
-        let whole = reply.get("status").is_some() || reply.get("refused").is_some();
-        if whole {
+        let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
+        if whole_answer {
             reply.check("text")?;
         }
-        let mut entries = entries(&reply)?;
-        let mut truncated = !whole;
-        if truncated && !reply.cut {
-            // The script cut in the middle of the last one.
-            entries.pop();
-        }
+        // Where the script cut, the last record may be half a one.
+        let records = match reply.records() {
+            [whole @ .., _] if !whole_answer && !reply.cut => whole,
+            records => records,
+        };
+        let mut entries = entries(records)?;
+        let mut truncated = !whole_answer;
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         truncated |= entries.len() > limit;
         entries.truncate(limit);
@@ -57,11 +58,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-fn entries(reply: &Reply) -> Result<Vec<Entry>, Error> {
+fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut facts: Option<Facts> = None;
     let mut link: Option<SandboxPath> = None;
-    for (tag, value) in reply.records() {
+    for (tag, value) in records {
         let value = one_line(value);
         match tag.as_str() {
             "e" => {

@@ -22,12 +22,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .line("cwd")
             .and_then(|path| SandboxPath::new(path).ok())
             .unwrap_or_else(SandboxPath::root);
-        let (uid, gid) = identity(&reply)
+        let id = |tag: &str| reply.text(tag).parse().ok();
+        let (uid, gid) = id("uid")
+            .zip(id("gid"))
             .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the user id"))?;
-        let home = reply
-            .get("home")
-            .and_then(|path| SandboxPath::new(path).ok())
-            .or_else(|| home_of(uid, &reply.text("passwd")))
+        let home = ["home", "entry"]
+            .iter()
+            .find_map(|tag| SandboxPath::new(reply.get(tag)?).ok())
             .unwrap_or_else(|| working_directory.clone());
         let tools = tools(&reply);
         let _ = self.tools.set(tools.clone());
@@ -62,30 +63,8 @@ fn tools(reply: &Reply) -> Vec<String> {
     said.split_whitespace().map(str::to_owned).collect()
 }
 
-/// User and group, from `id` or from what the kernel says.
-fn identity(reply: &Reply) -> Option<(u32, u32)> {
-    let kernel = reply.text("self");
-    let effective = |field: &str| {
-        let line = kernel.lines().find_map(|line| line.strip_prefix(field))?;
-        line.split_whitespace().nth(1)?.parse().ok()
-    };
-    let number = |tag: &str, field: &str| reply.text(tag).parse().ok().or_else(|| effective(field));
-    number("uid", "Uid:").zip(number("gid", "Gid:"))
-}
-
-/// Home of a user in `/etc/passwd`.
-fn home_of(uid: u32, passwd: &str) -> Option<SandboxPath> {
-    passwd.lines().find_map(|line| {
-        let fields: Vec<_> = line.split(':').collect();
-        match fields.as_slice() {
-            [_, _, id, _, _, home, ..] if id.parse() == Ok(uid) => SandboxPath::new(home).ok(),
-            _ => None,
-        }
-    })
-}
-
 /// Bytes free, from `df -Pk`: the number before the percentage in the last line.
-fn free(df: &str) -> Option<u64> {
+pub(super) fn free(df: &str) -> Option<u64> {
     let words: Vec<_> = df.lines().last()?.split_whitespace().collect();
     let at = words.iter().rposition(|word| word.ends_with('%'))?;
     let kibibytes: u64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
@@ -104,12 +83,5 @@ mod tests {
             "Filesystem 1024-blocks Used Available Capacity Mounted on\nmy disk 64 0 63 1% /mnt\n";
         assert_eq!(free(df), Some(63 * 1024));
         assert_eq!(free(""), None);
-    }
-
-    #[test]
-    fn a_home_is_found_without_an_environment() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n";
-        assert_eq!(home_of(1000, passwd).unwrap().to_string(), "/home/me");
-        assert_eq!(home_of(7, passwd), None);
     }
 }

@@ -118,6 +118,9 @@ impl Stream {
     /// Why there is no answer.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
+        if find(noise, &self.nonce.mark("begin ")).is_some() {
+            return Ok(unanswered(&exit, b"", true));
+        }
         if let Some(reply) = Reply::parse(noise, &self.nonce)? {
             reply.check("text")?;
         }

@@ -1,4 +1,11 @@
 //! Every operation with every shell and over every kind of channel.
 
+mod channels;
+mod commands;
 mod conformance;
+mod hostile;
+mod processes;
+mod scripted;
+mod tools;
+mod trees;
 mod world;

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use super::channel::Exec;
 use super::files::ExecFiles;
 use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
+use super::probe::free;
 use super::read::is_text;
 use super::reply::{Nonce, Reply, command, weight};
 use crate::backend::Write;
@@ -210,6 +211,15 @@ fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
     reply.check("text")?;
     match reply.number("size") {
         Some(found) if found == size => Ok(()),
+        Some(found)
+            if found < size
+                && free(&reply.text("free")).is_some_and(|left| left < size - found) =>
+        {
+            Err(Error::new(
+                ErrorKind::NoSpace,
+                format!("{found} of {size} bytes lie there, and nothing more fits"),
+            ))
+        }
         Some(found) if found < size => Err(Error::new(
             ErrorKind::Truncated,
             format!("{found} of {size} bytes lie there"),

@@ -11,10 +11,12 @@ put() {
     fi
     status=$?
     length=$(size "$1")
+  elif [ "$length" != "$after" ]; then refuse corrupted; return 0
   fi
-  if [ "$status" = 0 ] && [ "$length" != "$after" ]; then refuse corrupted; return 0; fi
   if [ "$status" = 0 ] && [ "$length" = "$2" ]; then chmod "$4" "$1"; status=$?; fi
   finish "$status"
   rec size; printf %s "$length"
+  # Some tools do not tell that a disk is full.
+  if [ "$length" != "$after" ]; then rec free; df -Pk "$1" 2>/dev/null; fi
 }
 answer put "$@"

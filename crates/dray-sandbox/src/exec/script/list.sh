@@ -1,4 +1,4 @@
-# What lies beneath a directory: path, depth, most bytes of output (0: any).
+# What lies beneath a directory: path, depth, most characters of output (0: any).
 each='n=$1; shift
 stat -c "
 @@$n e %f %s %Y %y %n" "$@" 2>/dev/null || stat -c %f / >/dev/null 2>&1 || for f; do
@@ -18,6 +18,8 @@ walk() {
   finish 0
 }
 if [ "$3" = 0 ]; then answer walk "$@"; else
-  cut() { walk "$@" | head -c "$3"; }
+  pick
+  case $how in raw) room=$3 ;; od) room=$(($3 * 30 / 100)) ;; *) room=$(($3 * 72 / 100)) ;; esac
+  cut() { walk "$@" | head -c "$room"; }
   answer cut "$@"
 fi

@@ -1,11 +1,24 @@
 # What is here.
 ask() {
   rec home; printf %s "$HOME"
+  if [ -z "$HOME" ] && has id; then
+    me=$(id -u)
+    while IFS=: read -r name secret id group words home rest; do
+      if [ "$id" = "$me" ]; then rec entry; printf %s "$home"; break; fi
+    done </etc/passwd 2>/dev/null
+  fi
   rec cwd; pwd -P
-  rec uid; id -u 2>/dev/null
-  rec gid; id -g 2>/dev/null
-  rec self; cat /proc/self/status 2>/dev/null
-  rec passwd; cat /etc/passwd 2>/dev/null | head -c 65536
+  if has id; then
+    rec uid; id -u
+    rec gid; id -g
+  else
+    while read -r key real effective rest; do
+      case $key in
+        Uid:) rec uid; printf %s "$effective" ;;
+        Gid:) rec gid; printf %s "$effective"; break ;;
+      esac
+    done </proc/self/status 2>/dev/null
+  fi
   rec free; df -Pk . 2>/dev/null
   rec tools
   for tool in base64 cat chmod cksum cp dd df find gzip head id ln ls mkdir mv od openssl perl python3 readlink \

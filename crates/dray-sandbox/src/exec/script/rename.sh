@@ -4,13 +4,11 @@ bare() {
 }
 over() {
   flag=$(bare mv)
-  if [ -d "$2" ]; then
-    if [ ! -L "$2" ] && [ ! -d "$1" ]; then refuse is_directory; return 0; fi
-    if [ -z "$flag" ]; then
-      if [ ! -L "$2" ]; then refuse is_directory; return 0; fi
-      atomic=no
-      rm -f "$2"
-    fi
+  if [ -d "$2" ] && [ ! -L "$2" ]; then
+    if [ -z "$flag" ] || [ ! -d "$1" ] || [ -L "$1" ]; then refuse is_directory; return 0; fi
+  elif [ -d "$2" ]; then
+    # Only GNU takes a link to a directory for the link that it is.
+    case $(mv --help 2>&1) in *no-target-directory*) ;; *) atomic=no; rm -f "$2" ;; esac
   fi
   rec text; mv -f $flag "$1" "$2"
   finish "$?"

@@ -28,6 +28,7 @@ look() {
   fi
   rec fs; stat -f -c %t "$2" 2>/dev/null
   rec real; real "$2"
-  rec resolved; printf %s "$?"
+  status=$?
+  rec resolved; printf %s "$status"
 }
 answer look "$@"

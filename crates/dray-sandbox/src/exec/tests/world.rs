@@ -16,7 +16,7 @@ use crate::backend::{Backend, Follow, Read, Write};
 use crate::body::Body;
 use crate::conformance::Fixture;
 use crate::error::Error;
-use crate::exec::{ChannelConfig, CommandBackend, CommandConfig, ExecFiles, LocalExec};
+use crate::exec::{ChannelConfig, CommandBackend, CommandConfig, Exec, ExecFiles, LocalExec};
 use crate::handle::Address;
 use crate::metadata::Transport;
 use crate::path::SandboxPath;
@@ -33,9 +33,9 @@ pub(super) enum Tools {
     Bash,
     /// `BusyBox` and nothing else.
     BusyBox,
+    /// dash, and of `BusyBox` only what a test adds.
+    Bare,
 }
-
-pub(super) const ALL: [Tools; 3] = [Tools::Dash, Tools::Bash, Tools::BusyBox];
 
 /// What lies between us and the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl World {
         let bin = root.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         match tools {
-            Tools::Dash => link(&program("dash"), &bin.join("sh")),
+            Tools::Dash | Tools::Bare => link(&program("dash"), &bin.join("sh")),
             Tools::Bash => link(&program("bash"), &bin.join("sh")),
             Tools::BusyBox => {
                 let busybox = program("busybox");
@@ -138,7 +138,7 @@ impl World {
                 }
             }
         }
-        if tools != Tools::BusyBox {
+        if matches!(tools, Tools::Dash | Tools::Bash) {
             for folder in ["/usr/bin", "/bin"] {
                 symlink(folder, root.path().join(folder.replace('/', "_"))).unwrap();
             }
@@ -188,6 +188,40 @@ impl World {
 
     pub(super) fn files(&self) -> ExecFiles<LocalExec> {
         ExecFiles::new(self.exec())
+    }
+
+    /// Adds applets of `BusyBox` to the programs of the sandbox.
+    pub(super) fn with(self, applets: &[&str]) -> Self {
+        for applet in applets {
+            link(
+                &program("busybox"),
+                &self.root.path().join("bin").join(applet),
+            );
+        }
+        self
+    }
+
+    /// Adds programs of this host.
+    pub(super) fn with_host(self, programs: &[&str]) -> Self {
+        for name in programs {
+            link(&program(name), &self.root.path().join("bin").join(name));
+        }
+        self
+    }
+
+    /// Puts a script in the place of a program.
+    pub(super) fn with_fake(self, name: &str, script: &str) -> Self {
+        let path = self.root.path().join("bin").join(name);
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self
+    }
+
+    /// Writes a file of the workspace by other means.
+    pub(super) fn file(&self, name: &str, bytes: &[u8]) -> SandboxPath {
+        std::fs::write(self.work().join(name), bytes).unwrap();
+        self.path(name)
     }
 
     /// Runs a script in the workspace, by other means.
@@ -289,8 +323,8 @@ pub(super) fn write(path: &SandboxPath, transport: Transport, size: usize) -> Wr
     }
 }
 
-pub(super) async fn read(
-    files: &ExecFiles<LocalExec>,
+pub(super) async fn read<E: Exec + 'static>(
+    files: &ExecFiles<E>,
     path: &SandboxPath,
     transport: Transport,
 ) -> Result<Vec<u8>, Error> {
