@@ -1,14 +1,20 @@
 //! The connections to one host, and how a channel finds room on one of them (sandbox-transfer 5.3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
 use tokio::process::Command;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::sleep;
 
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
+
+/// First and longest pause before there may be room for a channel.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 /// What a channel is asked for.
 pub(crate) trait Ask: Sync {
@@ -31,6 +37,8 @@ pub(crate) struct Link {
     /// Key that the host must have; the first one seen when nothing else was asked for.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
+    /// Told when there is no room for a channel.
+    crowded: Notify,
 }
 
 #[derive(Debug)]
@@ -56,6 +64,7 @@ impl Link {
             lines,
             expected: Mutex::new(None),
             generation: AtomicU64::new(0),
+            crowded: Notify::new(),
         })
     }
 
@@ -84,8 +93,35 @@ impl Link {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no key of the host is known"))
     }
 
-    /// Opens a channel. Full connections are passed over; a lost one is made again, once.
+    /// Opens a channel. Full connections are passed over; a lost one is made again, once. When all are full, channels
+    /// that wait for their next use make room, and those that were closed get a moment to be gone.
     pub(crate) async fn channel<A: Ask>(&self, ask: &A) -> Result<A::Channel, Error> {
+        let mut pause = PAUSE;
+        loop {
+            let full = match self.try_channel(ask).await? {
+                Ok(channel) => return Ok(channel),
+                Err(full) => full,
+            };
+            if pause > LONGEST_PAUSE {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "every connection carries as many channels as the host allows",
+                )
+                .caused_by(full));
+            }
+            self.crowded.notify_waiters();
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Resolves when somebody finds no room for a channel.
+    pub(crate) async fn crowded(&self) {
+        self.crowded.notified().await;
+    }
+
+    /// The inner error says that all connections are full.
+    async fn try_channel<A: Ask>(&self, ask: &A) -> Result<Result<A::Channel, Error>, Error> {
         let mut last = Error::new(ErrorKind::Unavailable, "the connection does not hold");
         for line in &self.lines {
             let mut lost = false;
@@ -96,15 +132,16 @@ impl Link {
                 ask.fill(&self.client, &mut command);
                 match ask.open(command).await {
                     // Another process may have put another connection in its place.
-                    Ok(channel) if line.master.identity() == Some(socket) => return Ok(channel),
+                    Ok(channel) if line.master.identity() == Some(socket) => {
+                        return Ok(Ok(channel));
+                    }
                     Ok(_) if lost => return Err(last),
-                    Ok(_) => {}
                     Err(Refusal::Full(error)) => {
                         last = error;
                         break;
                     }
                     Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
-                    Err(Refusal::Gone(_)) => {}
+                    Ok(_) | Err(Refusal::Gone(_)) => {}
                     // A master that dies takes its clients along without a word.
                     Err(Refusal::Final(_)) if !line.master.is_alive().await => {}
                     Err(Refusal::Final(error)) => return Err(error),
@@ -113,11 +150,7 @@ impl Link {
                 *line.known.lock().await = None;
             }
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
-            "every connection carries as many channels as the host allows",
-        )
-        .caused_by(last))
+        Ok(Err(last))
     }
 
     /// Ends all connections, also those that other processes use.

@@ -163,12 +163,21 @@ impl Sandbox for SshSandbox {
 
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport == Transport::Sftp {
-            return sftp::download(self.sftp().await?, read.file, read.offset).await;
+            let body = sftp::download(self.sftp().await?, read.file, read.offset).await;
+            if body
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::Timeout)
+            {
+                // Best effort: what keeps it from being done keeps the transfer from being done, too.
+                let _ = sftp::release(&mut *self.sftp().await?, &read.file.real_path).await;
+            }
+            return body;
         }
         self.exec().await?.read(read).await
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        self.exec.exec().settle().await;
         if write.transport == Transport::Sftp {
             let upload = sftp::Upload {
                 path: write.path,
@@ -201,6 +210,7 @@ impl Sandbox for SshSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
+        self.exec.exec().settle().await;
         if self.found.sftp {
             return sftp::rename(&mut *self.sftp().await?, from, to, replace).await;
         }
@@ -215,6 +225,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        self.exec.exec().settle().await;
         if self.found.sftp {
             return sftp::remove(&mut *self.sftp().await?, path, recursive).await;
         }

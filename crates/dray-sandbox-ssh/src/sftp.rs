@@ -13,9 +13,12 @@ mod read;
 mod wire;
 mod write;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 pub(crate) use change::{make_directory, remove, rename};
 pub(crate) use diagnose::free;
 pub(crate) use files::{list, real_path, stat};
 pub(crate) use pool::{Lease, Pool};
-pub(crate) use read::{digest, download};
+pub(crate) use read::{digest, download, release};
 pub(crate) use write::{Upload, upload};

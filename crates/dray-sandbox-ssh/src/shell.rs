@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -28,7 +29,7 @@ use crate::session::Session;
 /// Says that the command begins, and which process leads its group; the shell stays to tell how it ended.
 const SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$"; shift; "$@"; exit "$?""#;
 /// Kills the group of a process that still is the one that was started.
-const KILL: &str = r#"if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then kill -KILL -- "-$1" || kill -KILL "$1"; fi"#;
+const KILL: &str = r#"if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then kill -KILL "-$1" || kill -KILL "$1"; fi"#;
 /// Most bytes that start files may print.
 const NOISE: usize = 256 * 1024;
 /// Time for start files to run.
@@ -42,8 +43,9 @@ const LONGEST: usize = 131_071;
 #[derive(Clone, Debug)]
 pub(crate) struct Shell {
     link: Arc<Link>,
-    /// What must still be killed.
     tasks: TaskTracker,
+    /// How many commands must still be killed.
+    dying: Arc<watch::Sender<usize>>,
 }
 
 impl Shell {
@@ -51,6 +53,7 @@ impl Shell {
         Self {
             link,
             tasks: TaskTracker::new(),
+            dying: Arc::new(watch::Sender::new(0)),
         }
     }
 
@@ -75,22 +78,50 @@ impl Shell {
         self.link.channel(&Begin { line, nonce, input }).await
     }
 
-    /// Kills what a dropped transfer left behind.
-    fn kill(&self, leader: u32, nonce: &str) {
+    /// Waits until nothing of what was dropped still runs, so that it cannot undo what comes now.
+    pub(crate) async fn settle(&self) {
+        let mut dying = self.dying.subscribe();
+        // The sender lives as long as we do.
+        let _ = dying.wait_for(|dying| *dying == 0).await;
+    }
+
+    /// Kills the group of a command.
+    async fn kill(&self, leader: u32, nonce: &str) {
+        let words = ["sh", "-c", KILL, "sh", &leader.to_string(), nonce];
+        let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
+        if let Err(error) = self.output(argv, NOISE).await {
+            tracing::warn!(%error, "a command on the host may still run");
+        }
+    }
+
+    /// Kills what a dropped transfer left behind, for which nobody waits.
+    fn kill_later(&self, leader: u32, nonce: String) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
+        let dying = Dying::new(&self.dying);
         let shell = self.clone();
-        let words = ["sh", "-c", KILL, "sh", &leader.to_string(), nonce];
-        let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
-        self.tasks.spawn_on(
-            async move {
-                if let Err(error) = shell.output(argv, NOISE).await {
-                    tracing::warn!(%error, "a command on the host may still run");
-                }
-            },
-            &runtime,
-        );
+        let killing = async move {
+            shell.kill(leader, &nonce).await;
+            drop(dying);
+        };
+        self.tasks.spawn_on(killing, &runtime);
+    }
+}
+
+/// Counts one command that must be killed.
+struct Dying(Arc<watch::Sender<usize>>);
+
+impl Dying {
+    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
@@ -286,44 +317,52 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Awaits the end; 255 without a word of the command is how `ssh` says that the channel broke.
+    /// Awaits the end; 255 is how `ssh` says that the channel broke.
     async fn end(&self) -> Result<Exit, Error> {
-        let session = {
-            let mut state = self.state();
-            if let Some(end) = state.end.clone() {
-                return end.map_err(|(kind, context)| Error::new(kind, context));
-            }
-            let session = state.session.take();
-            session.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the command was given up"))?
-        };
-        let end = match session.end().await {
-            Ok((Some(status), stderr)) if status != 255 => Ok(Exit { status, stderr }),
-            Ok((_, text)) => {
-                let error = fault::failure("the channel broke", &text);
-                Err((ErrorKind::Unavailable, error.context().to_owned()))
-            }
-            Err(error) => Err((error.kind(), error.context().to_owned())),
-        };
-        let mut state = self.state();
-        state.input.abort_all();
-        // A body that failed says why better than the end that it caused.
-        let end = state.end.get_or_insert(end).clone();
-        end.map_err(|(kind, context)| Error::new(kind, context))
+        let session = self.state().session.take();
+        if let Some(session) = session {
+            let end = match session.end().await {
+                Ok((Some(status), stderr)) if status != 255 => Ok(Exit { status, stderr }),
+                Ok((_, text)) => {
+                    let error = fault::failure("the channel broke", &text);
+                    Err((ErrorKind::Unavailable, error.context().to_owned()))
+                }
+                Err(error) => Err((error.kind(), error.context().to_owned())),
+            };
+            // A body that failed says why better than the end that it caused.
+            self.state().end.get_or_insert(end);
+        }
+        match self.state().end.clone() {
+            Some(end) => end.map_err(|(kind, context)| Error::new(kind, context)),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the command was given up",
+            )),
+        }
     }
 
-    /// Ends the command unless it has ended; `why` is what is told of it.
-    fn give_up(&self, why: Option<Error>) {
+    /// Ends the command unless it has ended. Nobody waits for it.
+    fn give_up(&self) {
         let mut state = self.state();
-        if state.end.is_some() {
+        let ended = state.session.take().is_none() && state.end.is_some();
+        if ended {
             return;
         }
+        let why = (
+            ErrorKind::Unavailable,
+            "the command was given up".to_owned(),
+        );
+        state.end.get_or_insert(Err(why));
         state.input.abort_all();
-        drop(state.session.take());
-        let why =
-            why.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the command was given up"));
-        state.end = Some(Err((why.kind(), why.context().to_owned())));
         drop(state);
-        self.shell.kill(self.leader, &self.nonce);
+        self.shell.kill_later(self.leader, self.nonce.clone());
+    }
+
+    /// Ends the command because what it is fed with broke. Whoever awaits its end learns why when it is gone.
+    async fn fail(&self, why: &Error) {
+        let why = (why.kind(), why.context().to_owned());
+        self.state().end.get_or_insert(Err(why));
+        self.shell.kill(self.leader, &self.nonce).await;
     }
 }
 
@@ -332,7 +371,7 @@ struct Half(Arc<Job>);
 
 impl Drop for Half {
     fn drop(&mut self) {
-        self.0.give_up(None);
+        self.0.give_up();
     }
 }
 
@@ -373,10 +412,13 @@ async fn feed(job: std::sync::Weak<Job>, mut pipe: ChildStdin, mut body: Body) {
             }
             Err(error) => {
                 if let Some(job) = job.upgrade() {
-                    job.give_up(Some(error));
+                    job.fail(&error).await;
                 }
                 return;
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use dray_sandbox::{Error, ErrorKind};
 use tokio::process::Command;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
+use super::wire::kind;
 use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{Ask, Link};
@@ -19,6 +20,10 @@ use crate::session::Session;
 const MOST_WAITING: usize = 3;
 /// How long they wait.
 const WAIT: Duration = Duration::from_secs(30);
+/// A channel that waited longer may have lost its host.
+const SURE: Duration = Duration::from_secs(1);
+/// How long its answer may take.
+const PING: Duration = Duration::from_secs(10);
 
 /// Channels to one host.
 #[derive(Debug)]
@@ -32,7 +37,7 @@ impl Pool {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         let waiting = Arc::default();
         let mut sweeper = JoinSet::new();
-        sweeper.spawn(sweep(Arc::downgrade(&waiting)));
+        sweeper.spawn(sweep(Arc::clone(&link), Arc::downgrade(&waiting)));
         Self {
             link,
             waiting,
@@ -45,8 +50,9 @@ impl Pool {
         let channel = loop {
             let waiting = lock(&self.waiting).pop();
             match waiting {
-                Some((_, mut channel)) => {
-                    if channel.is_free() {
+                Some((since, mut channel)) => {
+                    if channel.is_free() && (since.elapsed() < SURE || answers(&mut channel).await)
+                    {
                         break channel;
                     }
                 }
@@ -74,6 +80,12 @@ impl Pool {
             .as_duration();
         self.link.channel(&Subsystem { idle }).await
     }
+}
+
+/// Whether the server is still there; asked before the use, for afterwards nobody knows what was done.
+async fn answers(channel: &mut Channel) -> bool {
+    let asked = channel.call_within(PING, kind::REALPATH, |packet| packet.string(b"."));
+    asked.await.is_ok()
 }
 
 /// Asks for SFTP.
@@ -123,14 +135,14 @@ async fn refused(error: Error, session: Session) -> Refusal {
     }
 }
 
-/// Ends channels that waited too long, for as long as there is a pool.
-async fn sweep(waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
+/// Ends channels that waited too long, and all that wait when there is no room for others.
+async fn sweep(link: Arc<Link>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
-        sleep(WAIT / 2).await;
+        let crowded = timeout(WAIT / 2, link.crowded()).await.is_ok();
         let Some(waiting) = waiting.upgrade() else {
             return;
         };
-        lock(&waiting).retain(|(since, _)| since.elapsed() < WAIT);
+        lock(&waiting).retain(|(since, _)| !crowded && since.elapsed() < WAIT);
     }
 }
 
@@ -138,6 +150,16 @@ fn lock(
     waiting: &Mutex<Vec<(Instant, Channel)>>,
 ) -> std::sync::MutexGuard<'_, Vec<(Instant, Channel)>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl From<Channel> for Lease {
+    fn from(channel: Channel) -> Self {
+        Self {
+            channel: Some(channel),
+            waiting: Weak::new(),
+        }
+    }
 }
 
 /// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use dray_sandbox::{Body, Error, ErrorKind, FileKind, Metadata};
+use dray_sandbox::{Body, Error, ErrorKind, FileKind, Metadata, SandboxPath};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use sha2::{Digest as _, Sha256};
@@ -85,6 +85,24 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
             Err(error)
         }
     }
+}
+
+/// Lets a server go that opened a FIFO and waits for somebody to write to it: opening it for both never waits. Done
+/// on another channel, after [`download`] gave up the one that hangs.
+pub(crate) async fn release(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    if lstat(channel, path).await?.kind() != FileKind::Fifo {
+        return Ok(());
+    }
+    let handle = channel
+        .call_within(OPEN, kind::OPEN, |packet| {
+            packet
+                .string(path.as_bytes())
+                .u32(open::READ | open::WRITE)
+                .u32(0)
+        })
+        .await?
+        .handle()?;
+    channel.close(&handle).await?.done()
 }
 
 async fn check_opened(channel: &mut Channel, file: &Metadata, handle: &[u8]) -> Result<(), Error> {

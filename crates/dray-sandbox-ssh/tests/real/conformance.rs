@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dray_sandbox::conformance::{Fixture, Traits, run_all};
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_testkit::sshd::Options;
+use dray_testkit::sshd::{Options, Sftp};
 
 use crate::Host;
 
@@ -27,7 +27,7 @@ impl Asked {
         Self {
             backend: Arc::new(host.backend()),
             address: host.address(),
-            workspace: host.path("x").parent(),
+            workspace: host.root(),
             host: Mutex::new(host),
         }
     }
@@ -94,6 +94,22 @@ async fn ask(options: &Options) {
 }
 
 #[tokio::test]
+async fn sftp_and_commands_pass_the_suite() {
+    ask(&Options::default()).await;
+}
+
+#[tokio::test]
+async fn commands_alone_pass_the_suite() {
+    ask(&Options::default().sftp(Sftp::None)).await;
+}
+
+#[tokio::test]
 async fn sftp_without_a_shell_passes_the_suite() {
     ask(&Options::default().without_shell()).await;
+}
+
+#[tokio::test]
+async fn commands_pass_the_suite_where_start_files_print() {
+    let noise = "echo 'Welcome!'; printf 'no line end'; echo oops >&2";
+    ask(&Options::default().sftp(Sftp::Program).start_file(noise)).await;
 }

@@ -7,10 +7,21 @@
 )]
 
 mod conformance;
+mod faults;
+mod login;
+mod names;
+mod sharing;
+mod space;
+mod ways;
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use dray_sandbox::{Address, Backend as _, Sandbox, SandboxPath};
+use dray_sandbox::{
+    Address, Backend as _, Body, Error, ErrorKind, Follow, Read, Sandbox, SandboxPath, Transport,
+    Write,
+};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::{Options, Sshd};
 
@@ -33,7 +44,7 @@ impl Host {
 
     fn config(&self) -> Config {
         Config {
-            control_directory: Some(self.control.path().join("c")),
+            control_directory: Some(self.control()),
             host_keys: HostKeys::AcceptNew,
             config_file: Some("none".into()),
             identity_file: Some(self.server.key()),
@@ -41,12 +52,16 @@ impl Host {
         }
     }
 
+    fn control(&self) -> PathBuf {
+        self.control.path().join("c")
+    }
+
     fn backend(&self) -> SshBackend {
         SshBackend::new(self.config()).unwrap()
     }
 
     /// The directory of the session.
-    fn session(&self) -> std::path::PathBuf {
+    fn session(&self) -> PathBuf {
         self.work.path().canonicalize().unwrap()
     }
 
@@ -57,19 +72,74 @@ impl Host {
             .unwrap()
     }
 
+    /// The directory of the session, on the host.
+    fn root(&self) -> SandboxPath {
+        SandboxPath::new(self.session().as_os_str().as_bytes()).unwrap()
+    }
+
     /// A path in the directory of the session.
     fn path(&self, name: impl AsRef<[u8]>) -> SandboxPath {
-        use std::os::unix::ffi::OsStrExt as _;
-        let session = SandboxPath::new(self.session().as_os_str().as_bytes()).unwrap();
-        session.join(name).unwrap()
+        self.root().join(name).unwrap()
     }
 
     async fn open(&self) -> Arc<dyn Sandbox> {
         open(&self.backend(), &self.address()).await
+    }
+
+    /// How often somebody logged in.
+    fn logins(&self) -> usize {
+        self.server.log().matches("Accepted publickey").count()
+    }
+
+    /// Makes a file on the host without the backend.
+    fn make(&self, name: &str, bytes: impl AsRef<[u8]>) -> SandboxPath {
+        std::fs::write(self.session().join(name), bytes).unwrap();
+        self.path(name)
     }
 }
 
 async fn open(backend: &SshBackend, address: &Address) -> Arc<dyn Sandbox> {
     let handle = backend.resolve(address).await.unwrap();
     backend.open(&handle).await.unwrap()
+}
+
+fn best(sandbox: &dyn Sandbox, path: &SandboxPath) -> Transport {
+    sandbox.transports(path).first().copied().unwrap()
+}
+
+async fn write(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
+    let write = Write {
+        transport: best(sandbox, path),
+        path,
+        size: bytes.len() as u64,
+        offset: 0,
+        mode: 0o644,
+    };
+    sandbox.write(write, Body::from_bytes(bytes.to_vec())).await
+}
+
+async fn begin(
+    sandbox: &dyn Sandbox,
+    path: &SandboxPath,
+    transport: Transport,
+) -> Result<Body, Error> {
+    let file = sandbox.stat(path, Follow::Yes).await?;
+    let read = Read {
+        transport,
+        file: &file,
+        offset: 0,
+    };
+    sandbox.read(read).await
+}
+
+async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Vec<u8>, Error> {
+    let body = begin(sandbox, path, best(sandbox, path)).await?;
+    body.read_all(256 << 20).await
+}
+
+fn kind<T>(result: Result<T, Error>) -> ErrorKind {
+    match result {
+        Ok(_) => panic!("it went well"),
+        Err(error) => error.kind(),
+    }
 }

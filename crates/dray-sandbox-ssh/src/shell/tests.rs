@@ -1,0 +1,226 @@
+//! Commands on a real host.
+
+use bytes::Bytes;
+use dray_testkit::eventually;
+use dray_testkit::sshd::{Options, Sshd};
+
+use super::*;
+use crate::client::Client;
+use crate::config::{Config, Settings};
+use crate::sftp::{self, Pool};
+use crate::target::Target;
+
+struct Host {
+    server: Sshd,
+    shell: Shell,
+    _control: tempfile::TempDir,
+}
+
+async fn host(options: &Options) -> Host {
+    let server = Sshd::start(options);
+    let control = tempfile::tempdir_in("/tmp").unwrap();
+    let settings = Settings::new(Config {
+        control_directory: Some(control.path().join("c")),
+        config_file: Some("none".into()),
+        identity_file: Some(server.key()),
+        ..Config::default()
+    })
+    .unwrap();
+    let target = Target::parse(&format!("{}@127.0.0.1:{}", server.user(), server.port())).unwrap();
+    let client = Client::new(Arc::new(settings), target);
+    let link = Arc::new(Link::new(client).await.unwrap());
+    Host {
+        server,
+        shell: Shell::new(link),
+        _control: control,
+    }
+}
+
+fn argv(words: &[&[u8]]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.to_vec()).collect()
+}
+
+async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<Running, Error> {
+    shell
+        .run(argv(&[b"sh", b"-c", script.as_bytes()]), stdin)
+        .await
+}
+
+/// Whether a process runs whose command line holds this word.
+fn runs(word: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        std::fs::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| line.windows(word.len()).any(|part| part == word.as_bytes()))
+    })
+}
+
+#[tokio::test]
+async fn output_status_and_errors_come_back_without_what_start_files_print() {
+    let noise = "echo hello; printf '@@0 1 no end'; echo trouble >&2";
+    let host = host(&Options::default().start_file(noise)).await;
+    let script = "printf 'a\\nb\\0'; echo problem >&2; exit 3";
+    let running = sh(&host.shell, script, None).await.unwrap();
+    assert_eq!(running.stdout.read_all(100).await.unwrap(), b"a\nb\0");
+    let exit = running.end.await.unwrap();
+    assert_eq!(exit.status, 3);
+    assert!(exit.stderr.ends_with("problem\n"), "{}", exit.stderr);
+}
+
+#[tokio::test]
+async fn r_16_arguments_are_passed_as_they_are() {
+    let host = host(&Options::default()).await;
+    let every: Vec<u8> = (1..=255).collect();
+    let words: [&[u8]; 7] = [
+        b"",
+        b"-n",
+        b"$(touch x)`touch y`;&|",
+        b"it's",
+        b"\n",
+        b"'\\''",
+        &every,
+    ];
+    let all = [&[&b"printf"[..], b"%s|"][..], &words].concat();
+    let (exit, output) = host.shell.output(argv(&all), 4096).await.unwrap();
+    assert_eq!(exit.status, 0);
+    assert!(
+        output == [words.join(&b'|'), b"|".to_vec()].concat(),
+        "{}",
+        output.escape_ascii()
+    );
+}
+
+#[tokio::test]
+async fn bytes_pass_unchanged_in_both_directions() {
+    let host = host(&Options::default()).await;
+    let bytes: Vec<u8> = (0..3_000_000_u32)
+        .map(|index| (index % 253) as u8)
+        .collect();
+    let body = Body::from_bytes(bytes.clone());
+    let running = host.shell.run(argv(&[b"cat"]), Some(body)).await.unwrap();
+    assert!(running.stdout.read_all(4_000_000).await.unwrap() == bytes);
+    assert_eq!(running.end.await.unwrap().status, 0);
+}
+
+#[tokio::test]
+async fn a_command_that_wants_less_than_it_is_fed_ends_well() {
+    let host = host(&Options::default()).await;
+    let body = Body::from_bytes(vec![b'x'; 5_000_000]);
+    let running = sh(&host.shell, "head -c 3; exec <&-", Some(body))
+        .await
+        .unwrap();
+    assert_eq!(running.stdout.read_all(10).await.unwrap(), b"xxx");
+    assert_eq!(running.end.await.unwrap().status, 0);
+}
+
+#[tokio::test]
+async fn input_that_breaks_is_not_input_that_ends() {
+    let host = host(&Options::default()).await;
+    let pieces = [
+        Ok(Bytes::from_static(b"half")),
+        Err(Error::new(ErrorKind::Corrupted, "the source broke")),
+    ];
+    let body = Body::new(stream::iter(pieces));
+    let running = host.shell.run(argv(&[b"cat"]), Some(body)).await.unwrap();
+    let output = running.stdout.read_all(100).await;
+    assert_eq!(output.unwrap_err().kind(), ErrorKind::Corrupted);
+    assert_eq!(running.end.await.unwrap_err().kind(), ErrorKind::Corrupted);
+}
+
+#[tokio::test]
+async fn a_signal_is_told_as_shells_do() {
+    let host = host(&Options::default()).await;
+    let running = sh(&host.shell, "kill -9 $$", None).await.unwrap();
+    assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
+    assert_eq!(running.end.await.unwrap().status, 137);
+}
+
+#[tokio::test]
+async fn dropping_either_end_leaves_no_process_behind() {
+    let host = host(&Options::default()).await;
+    for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
+        // A child of a child, which no pipe reaches.
+        let script = format!("echo begun; (sleep {word} >/dev/null </dev/null); true");
+        let mut running = sh(&host.shell, &script, None).await.unwrap();
+        assert_eq!(
+            &running.stdout.next().await.unwrap().unwrap()[..],
+            b"begun\n"
+        );
+        eventually("the command", async || runs(word).then_some(())).await;
+        if index == 0 {
+            drop(running.stdout);
+            assert!(running.end.await.is_err());
+        } else {
+            drop(running.end);
+            assert!(running.stdout.read_all(10).await.is_err());
+        }
+        eventually("its end", async || (!runs(word)).then_some(())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_never_a_clean_end() {
+    let host = host(&Options::default()).await;
+    let mut running = sh(&host.shell, "echo begun; exec sleep 1000000.75", None)
+        .await
+        .unwrap();
+    assert_eq!(
+        &running.stdout.next().await.unwrap().unwrap()[..],
+        b"begun\n"
+    );
+    host.server.cut();
+    let broken = running.stdout.next().await.unwrap().unwrap_err();
+    assert_eq!(broken.kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        running.end.await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+    // The next one connects anew.
+    let (exit, _) = host.shell.output(argv(&[b"true"]), 10).await.unwrap();
+    assert_eq!(exit.status, 0);
+}
+
+#[tokio::test]
+async fn a_host_without_a_shell_lacks_a_tool() {
+    let host = host(&Options::default().without_shell()).await;
+    for stdin in [None, Some(Body::from_bytes("never read"))] {
+        let refused = sh(&host.shell, "true", stdin).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ToolMissing, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_no_shell_could_take_is_refused_here() {
+    let host = host(&Options::default()).await;
+    let long = host
+        .shell
+        .run(argv(&[b"echo", &vec![b'x'; LONGEST]]), None)
+        .await;
+    assert_eq!(long.unwrap_err().kind(), ErrorKind::TooLarge);
+    let nul = host.shell.run(argv(&[b"echo", b"a\0b"]), None).await;
+    assert_eq!(nul.unwrap_err().kind(), ErrorKind::InvalidName);
+}
+
+#[tokio::test]
+async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
+    let host = host(&Options::default()).await;
+    let path = host.server.home().join("pipe");
+    let made = std::process::Command::new("mkfifo")
+        .arg(&path)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let path = dray_sandbox::SandboxPath::new(path.to_str().unwrap()).unwrap();
+    let pool = Pool::new(Arc::clone(&host.shell.link));
+    drop(pool.lease().await.unwrap());
+    let before = host.server.processes().len();
+    sftp::tests::open_and_give_up(pool.lease().await.unwrap(), &path).await;
+    assert_eq!(host.server.processes().len(), before, "the server hangs");
+    sftp::release(&mut pool.lease().await.unwrap(), &path)
+        .await
+        .unwrap();
+    pool.clear();
+    eventually("the end of the servers", async || {
+        (host.server.processes().len() < before).then_some(())
+    })
+    .await;
+}

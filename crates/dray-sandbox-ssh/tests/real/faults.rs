@@ -1,0 +1,227 @@
+//! What goes wrong with files and hosts (sandbox-transfer 5.2, 5.5).
+
+use std::time::Duration;
+
+use dray_sandbox::{
+    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Metadata, Read, Transport, Write,
+};
+use dray_testkit::sshd::Options;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+
+use crate::{Host, begin, kind, read, write};
+
+/// What `stat` would have said of a file that was there before.
+fn as_file(found: Metadata) -> Metadata {
+    Metadata {
+        kind: FileKind::File,
+        ..found
+    }
+}
+
+#[tokio::test]
+async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let made = std::process::Command::new("mkfifo")
+        .arg(host.session().join("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    std::fs::create_dir(host.session().join("directory")).unwrap();
+    for (name, wanted) in [
+        ("pipe", ErrorKind::NotRegular),
+        ("directory", ErrorKind::IsDirectory),
+    ] {
+        let found = sandbox.stat(&host.path(name), Follow::Yes).await.unwrap();
+        assert_ne!(found.kind, FileKind::File);
+        let file = as_file(found);
+        let read = Read {
+            transport: Transport::Sftp,
+            file: &file,
+            offset: 0,
+        };
+        assert_eq!(kind(sandbox.read(read).await), wanted);
+    }
+    let path = host.make("file", "text");
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+}
+
+#[tokio::test]
+async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.make("file", "text");
+    host.make("other", "text");
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    std::fs::remove_file(host.session().join("file")).unwrap();
+    std::os::unix::fs::symlink("other", host.session().join("file")).unwrap();
+    let read = Read {
+        transport: Transport::Sftp,
+        file: &file,
+        offset: 0,
+    };
+    assert_eq!(
+        kind(sandbox.read(read).await),
+        ErrorKind::ChangedDuringTransfer
+    );
+}
+
+#[tokio::test]
+async fn names_are_claimed_and_replaced_in_one_step() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let (from, to) = (host.make("from", "new"), host.make("to", "old"));
+    assert_eq!(
+        kind(sandbox.rename(&from, &to, false).await),
+        ErrorKind::Exists
+    );
+    assert_eq!(read(&*sandbox, &to).await.unwrap(), b"old");
+    assert!(sandbox.rename(&from, &to, true).await.unwrap());
+    assert_eq!(read(&*sandbox, &to).await.unwrap(), b"new");
+    assert_eq!(
+        kind(sandbox.stat(&from, Follow::No).await),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        kind(sandbox.rename(&from, &to, true).await),
+        ErrorKind::NotFound
+    );
+    std::fs::create_dir(host.session().join("directory")).unwrap();
+    let directory = host.path("directory");
+    assert_eq!(
+        kind(sandbox.rename(&to, &directory, true).await),
+        ErrorKind::IsDirectory
+    );
+    assert_eq!(
+        kind(sandbox.rename(&to, &directory, false).await),
+        ErrorKind::Exists
+    );
+}
+
+#[tokio::test]
+async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
+    let mut host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let bytes: Vec<u8> = (0..=250).cycle().take(32 << 20).collect();
+    let path = host.make("large", &bytes);
+    let mut body = begin(&*sandbox, &path, Transport::Sftp).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    let target = host.path("written");
+    let write = Write {
+        transport: Transport::Sftp,
+        path: &target,
+        size: 1 << 30,
+        offset: 0,
+        mode: 0o644,
+    };
+    // The host dies while it is written to.
+    let pieces = (0..64).map(|_| Ok(bytes::Bytes::from(vec![3; 1 << 20])));
+    let endless = futures_util::StreamExt::chain(stream::iter(pieces), stream::pending());
+    let writing = sandbox.write(write, Body::new(endless));
+    let killing = async {
+        dray_testkit::eventually("bytes", async || {
+            let found = std::fs::metadata(host.session().join("written")).ok()?;
+            (found.len() > 0).then_some(())
+        })
+        .await;
+        host.server.cut();
+    };
+    tokio::select! {
+        written = writing => assert_eq!(kind(written), ErrorKind::Unavailable),
+        () = async { killing.await; std::future::pending().await } => {}
+    }
+    assert_eq!(kind(body.read_all(256 << 20).await), ErrorKind::Unavailable);
+    host.server.kill9();
+    assert_eq!(kind(read(&*sandbox, &path).await), ErrorKind::Unavailable);
+    host.server.restart();
+    assert!(read(&*sandbox, &path).await.unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.path("part");
+    let pieces = [
+        Ok(bytes::Bytes::from(vec![3; 1 << 20])),
+        Err(Error::new(ErrorKind::Corrupted, "the source broke")),
+    ];
+    let write = Write {
+        transport: Transport::Sftp,
+        path: &path,
+        size: 2 << 20,
+        offset: 0,
+        mode: 0o644,
+    };
+    let broken = sandbox.write(write, Body::new(stream::iter(pieces))).await;
+    assert_eq!(kind(broken), ErrorKind::Corrupted);
+    sandbox.remove(&path, false).await.unwrap();
+}
+
+#[tokio::test]
+async fn loops_and_files_on_the_way_are_told_from_what_is_missing() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    host.make("file", "text");
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, host.session().join(name)).unwrap();
+    };
+    link("one", "two");
+    link("two", "one");
+    link("nowhere", "dangling");
+    link("file", "to-file");
+    for (name, wanted) in [
+        ("one", ErrorKind::Loop),
+        ("one/x", ErrorKind::Loop),
+        ("file/x", ErrorKind::NotDirectory),
+        ("to-file/x", ErrorKind::NotDirectory),
+        ("dangling", ErrorKind::NotFound),
+        ("missing/x", ErrorKind::NotFound),
+    ] {
+        let path = name
+            .split('/')
+            .fold(host.root(), |path, part| path.join(part).unwrap());
+        let found = sandbox.stat(&path, Follow::Yes).await;
+        assert_eq!(kind(found), wanted, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
+    for options in [Options::default(), Options::default().without_shell()] {
+        let host = Host::start(&options);
+        let sandbox = host.open().await;
+        let path = host.make("file", "text");
+        let found = sandbox.fingerprint(&path).await.unwrap();
+        assert_eq!(found, Fingerprint::Sha256(Sha256Digest::of(b"text"), 4));
+    }
+}
+
+#[tokio::test]
+async fn slow_start_files_hold_up_commands_and_not_sftp() {
+    // They wait for a file that only the end of the test makes.
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.make("file", "text");
+    let go = host.control.path().join("go");
+    let text = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    std::fs::write(host.server.home().join(".bashrc"), text).unwrap();
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+    let digest = sandbox.fingerprint(&path);
+    let waited = tokio::time::timeout(Duration::from_millis(300), digest).await;
+    assert!(waited.is_err());
+    std::fs::write(go, "").unwrap();
+    assert!(sandbox.fingerprint(&path).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_exists_is_never_written_to() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.make("file", "text");
+    assert_eq!(
+        kind(write(&*sandbox, &path, b"new").await),
+        ErrorKind::Exists
+    );
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+}

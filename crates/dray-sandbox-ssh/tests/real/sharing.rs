@@ -1,0 +1,200 @@
+//! Shared connections (sandbox-transfer 5.3).
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use dray_sandbox::{Backend as _, ErrorKind, Follow, Transport};
+use dray_sandbox_ssh::{Config, SshBackend};
+use dray_testkit::eventually;
+use dray_testkit::sshd::{Options, Sftp};
+
+use crate::{Host, begin, kind, open, read};
+
+fn sockets(host: &Host) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(host.control()).unwrap();
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "sock")
+        })
+        .collect()
+}
+
+/// Process ids of the masters of a host.
+fn masters(host: &Host) -> Vec<i32> {
+    let control = host.control();
+    let name = control.to_str().unwrap().as_bytes();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let ours = line.windows(name.len()).any(|part| part == name);
+            (ours && line.windows(4).any(|part| part == b"\0-M\0")).then_some(id)
+        })
+        .collect()
+}
+
+fn kill_masters(host: &Host) {
+    let masters = masters(host);
+    assert!(!masters.is_empty());
+    for id in masters {
+        let id = rustix::process::Pid::from_raw(id).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn everybody_shares_one_connection() {
+    let host = Host::start(&Options::default());
+    let path = host.make("file", "text");
+    for _ in 0..2 {
+        // As another process would.
+        let backend = host.backend();
+        let sandbox = open(&backend, &host.address()).await;
+        assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+    }
+    assert_eq!(host.logins(), 1);
+    let mode = std::fs::metadata(host.control())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o700);
+    let [socket] = &sockets(&host)[..] else {
+        panic!("{:?}", sockets(&host));
+    };
+    let name = socket.file_stem().unwrap().to_str().unwrap();
+    assert!(name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()));
+}
+
+#[tokio::test]
+async fn two_that_connect_at_once_make_one_connection() {
+    let host = Host::start(&Options::default());
+    let (one, other) = (host.backend(), host.backend());
+    let address = host.address();
+    let (one, other) = tokio::join!(one.resolve(&address), other.resolve(&address));
+    assert_eq!(one.unwrap(), other.unwrap());
+    assert_eq!(host.logins(), 1);
+}
+
+#[tokio::test]
+async fn disconnecting_ends_the_connection() {
+    let host = Host::start(&Options::default());
+    let backend = host.backend();
+    backend.resolve(&host.address()).await.unwrap();
+    backend.disconnect(&host.address()).await.unwrap();
+    eventually("the end of the connection", async || {
+        (host.server.processes().is_empty() && masters(&host).is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(sockets(&host), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_removed() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.make("file", "text");
+    kill_masters(&host);
+    eventually("the end of the connection", async || {
+        host.server.processes().is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(sockets(&host).len(), 1, "the socket is still there");
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+    assert_eq!(host.logins(), 2);
+}
+
+#[tokio::test]
+async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_anew() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let bytes = vec![7; 64 << 20];
+    let path = host.make("large", &bytes);
+    for transport in [Transport::Sftp, Transport::ExecRaw] {
+        let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+        body.next().await.unwrap().unwrap();
+        kill_masters(&host);
+        let broken = body.read_all(256 << 20).await;
+        assert_eq!(
+            kind(broken),
+            ErrorKind::Unavailable,
+            "{}",
+            transport.as_str()
+        );
+        let mut again = begin(&*sandbox, &path, transport).await.unwrap();
+        again.next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn where_a_connection_is_full_there_is_another() {
+    let host = Host::start(&Options::default().line("MaxSessions 2"));
+    let sandbox = host.open().await;
+    let path = host.make("file", vec![1; 8 << 20]);
+    let mut bodies = Vec::new();
+    for _ in 0..5 {
+        let transport = sandbox.transports(&path)[0];
+        let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+        body.next().await.unwrap().unwrap();
+        bodies.push(body);
+    }
+    for body in bodies {
+        assert!(body.read_all(8 << 20).await.is_ok());
+    }
+    assert!((3..=4).contains(&host.logins()), "{}", host.logins());
+}
+
+#[tokio::test]
+async fn when_all_connections_are_full_it_is_unavailable_for_now() {
+    let host = Host::start(&Options::default().line("MaxSessions 1"));
+    let backend = SshBackend::new(Config {
+        connections: 1,
+        ..host.config()
+    })
+    .unwrap();
+    let sandbox = open(&backend, &host.address()).await;
+    let path = host.make("file", vec![1; 8 << 20]);
+    let transport = sandbox.transports(&path)[0];
+    let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    let full = sandbox.stat(&path, Follow::Yes).await;
+    assert_eq!(kind(full), ErrorKind::Unavailable);
+    drop(body);
+    eventually("room", async || sandbox.stat(&path, Follow::Yes).await.ok()).await;
+}
+
+#[tokio::test]
+async fn a_transfer_that_is_dropped_leaves_nothing_running() {
+    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+        let host = Host::start(&options);
+        let sandbox = host.open().await;
+        let path = host.make("large", vec![7; 64 << 20]);
+        for transport in sandbox.transports(&path) {
+            let mut body = begin(&*sandbox, &path, transport).await.unwrap();
+            body.next().await.unwrap().unwrap();
+            drop(body);
+            eventually("the end of the transfer", async || {
+                commands(&host, transport).is_empty().then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// What the server runs that belongs to a transfer: all but the connection itself, and the channel that waits.
+fn commands(host: &Host, transport: Transport) -> Vec<String> {
+    let lines = host.server.processes().into_iter().map(|id| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).into_owned()
+    });
+    let rest = if transport == Transport::Sftp {
+        "@notty"
+    } else {
+        "sshd: "
+    };
+    lines
+        .filter(|line| !line.is_empty() && !line.contains(rest))
+        .collect()
+}

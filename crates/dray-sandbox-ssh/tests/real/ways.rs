@@ -1,0 +1,104 @@
+//! What is used where the host does not offer everything (sandbox-transfer 2, 5.5).
+
+use dray_sandbox::{Transport, Write};
+use dray_testkit::sshd::{Options, Sftp};
+
+use crate::{Host, read, write};
+
+async fn transports(options: &Options) -> (Host, Vec<Transport>) {
+    let host = Host::start(options);
+    let sandbox = host.open().await;
+    let path = host.path("file");
+    write(&*sandbox, &path, b"text").await.unwrap();
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+    let probe = sandbox.probe().await.unwrap();
+    assert_eq!(probe.transports, sandbox.transports(&path));
+    assert_eq!(probe.working_directory, host.root());
+    assert!(probe.free.is_some_and(|free| free > 0));
+    (host, probe.transports)
+}
+
+const COMMANDS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
+
+#[tokio::test]
+async fn sftp_comes_first_and_commands_after_it() {
+    let (_host, found) = transports(&Options::default()).await;
+    assert_eq!(found, [&[Transport::Sftp], &COMMANDS[..]].concat());
+}
+
+#[tokio::test]
+async fn without_sftp_there_are_commands() {
+    let (_host, found) = transports(&Options::default().sftp(Sftp::None)).await;
+    assert_eq!(found, COMMANDS);
+}
+
+#[tokio::test]
+async fn without_a_shell_there_is_sftp() {
+    let (_host, found) = transports(&Options::default().without_shell()).await;
+    assert_eq!(found, [Transport::Sftp]);
+}
+
+#[tokio::test]
+async fn where_start_files_print_into_sftp_there_are_commands() {
+    let noisy = Options::default()
+        .sftp(Sftp::Program)
+        .start_file("echo Welcome");
+    let (_host, found) = transports(&noisy).await;
+    assert_eq!(found, COMMANDS);
+    let quiet = Options::default().sftp(Sftp::Program);
+    let (_host, found) = transports(&quiet).await;
+    assert_eq!(found[0], Transport::Sftp);
+}
+
+#[tokio::test]
+async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
+    let mut host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    let path = host.make("part", "first ");
+    host.server.restart();
+    assert!(sandbox.resumes(Transport::Sftp));
+    let rest = Write {
+        transport: Transport::Sftp,
+        path: &path,
+        size: 12,
+        offset: 6,
+        mode: 0o600,
+    };
+    sandbox
+        .write(rest, dray_sandbox::Body::from_bytes("second"))
+        .await
+        .unwrap();
+    assert_eq!(read(&*sandbox, &path).await.unwrap(), b"first second");
+}
+
+#[tokio::test]
+async fn a_tree_comes_and_goes_as_tar_but_never_into_a_home_directory() {
+    let host = Host::start(&Options::default());
+    let sandbox = host.open().await;
+    std::fs::create_dir(host.session().join("from")).unwrap();
+    std::fs::write(host.session().join("from/a"), "text").unwrap();
+    let tar = sandbox.read_tree(&host.path("from")).await.unwrap();
+    let tar = tar.read_all(1 << 20).await.unwrap();
+    assert!(tar.windows(4).any(|part| part == b"text"));
+    let before = std::fs::metadata(host.server.home()).unwrap();
+    let home = dray_sandbox::SandboxPath::new(host.server.home().to_str().unwrap()).unwrap();
+    for path in [
+        home.clone(),
+        home.parent(),
+        dray_sandbox::SandboxPath::root(),
+    ] {
+        let refused = sandbox
+            .write_tree(&path, dray_sandbox::Body::from_bytes(tar.clone()))
+            .await;
+        assert_eq!(crate::kind(refused), dray_sandbox::ErrorKind::ToolMissing);
+    }
+    let after = std::fs::metadata(host.server.home()).unwrap();
+    assert_eq!(after.permissions(), before.permissions());
+    std::fs::create_dir(host.session().join("to")).unwrap();
+    sandbox
+        .write_tree(&host.path("to"), dray_sandbox::Body::from_bytes(tar))
+        .await
+        .unwrap();
+    let found = std::fs::read(host.session().join("to/a"));
+    assert_eq!(found.unwrap(), b"text");
+}
