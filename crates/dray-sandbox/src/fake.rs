@@ -10,6 +10,7 @@ mod streams;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dray_types::Sha256Digest;
@@ -60,6 +61,8 @@ pub enum Fault {
     None,
     /// It fails at once.
     Fail(ErrorKind),
+    /// It is refused for now, with when to come back.
+    Later(Duration),
     /// It is never answered.
     Hang,
     /// It takes effect, and then the answer is lost with this kind. Streams: after the last byte.

@@ -34,6 +34,8 @@ pub enum Way {
 pub struct Policy {
     /// Beneath one of these or nowhere.
     pub(crate) roots: Vec<SandboxPath>,
+    /// Those of them that an operator wrote down as they are.
+    pub(crate) written: Vec<SandboxPath>,
     /// Homes of the sandbox user, as told and as resolved; empty when unknown.
     pub(crate) homes: Vec<SandboxPath>,
     /// What the operator lifts from the deny list.
@@ -70,8 +72,10 @@ impl Policy {
     /// Nothing is allowed but what lies beneath `roots`, less the deny list. The home of the sandbox user counts as
     /// unknown, so that its entries match at any depth.
     pub fn beneath(roots: impl IntoIterator<Item = SandboxPath>) -> Self {
+        let roots: Vec<SandboxPath> = roots.into_iter().collect();
         Self {
-            roots: roots.into_iter().collect(),
+            written: roots.clone(),
+            roots,
             homes: Vec::new(),
             allow: Vec::new(),
             deny: Vec::new(),
@@ -152,7 +156,7 @@ impl Policy {
         if self.deny.iter().any(|pattern| pattern.matches(path)) {
             return Some("deny".to_owned());
         }
-        deny::place(path, &self.homes)
+        deny::place(path, &self.homes, &self.written)
             .or_else(|| (way == Way::Out).then(|| deny::secret_name(path)).flatten())
     }
 }

@@ -281,6 +281,7 @@ impl Fake {
         tokio::task::yield_now().await;
         match fault {
             Fault::Fail(kind) => Err(scripted(kind)),
+            Fault::Later(delay) => Err(scripted(ErrorKind::RateLimited).with_retry_after(delay)),
             Fault::Hang => std::future::pending().await,
             fault => Ok(fault),
         }

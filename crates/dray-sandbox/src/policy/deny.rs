@@ -7,6 +7,9 @@ const SYSTEM: [&str; 10] = [
     "/etc", "/proc", "/sys", "/dev", "/root", "/boot", "/var/log", "/var/lib", "/var/run", "/run",
 ];
 
+/// Those of them in which homes are.
+const HOMES: [&str; 2] = ["/root", "/var/lib"];
+
 /// What lies in a home and nobody should hand out.
 const HOME: [&str; 14] = [
     ".ssh",
@@ -64,9 +67,13 @@ const SECRETS: [&[u8]; 9] = [
 ];
 
 /// The rule against the place of `path`.
-pub(super) fn place(path: &SandboxPath, homes: &[SandboxPath]) -> Option<String> {
+pub(super) fn place(
+    path: &SandboxPath,
+    homes: &[SandboxPath],
+    written: &[SandboxPath],
+) -> Option<String> {
     let parts = parts(path.as_bytes());
-    system(path, &parts, homes)
+    system(path, &parts, homes, written)
         .map(|directory| format!("system directory {directory}"))
         .or_else(|| home(path, &parts, homes).map(|entry| format!("home entry {entry}")))
         .or_else(|| state(&parts).map(|entry| format!("state file {entry}")))
@@ -86,16 +93,30 @@ pub(super) fn may_be_key(name: &[u8]) -> bool {
     name.ends_with(b".pem") || name.ends_with(b".key")
 }
 
-/// A home that is `/root` or lies in it may be used.
-fn system(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
+/// Homes in `/root` and `/var/lib`, where services have theirs, may be used, and so may roots in any such directory
+/// that an operator wrote down.
+fn system(
+    path: &SandboxPath,
+    parts: &[&[u8]],
+    homes: &[SandboxPath],
+    written: &[SandboxPath],
+) -> Option<&'static str> {
     let directory = SYSTEM
         .into_iter()
         .find(|directory| starts_with(parts, directory))?;
-    let at_home = directory == "/root"
-        && homes.iter().any(|home| {
-            starts_with(&self::parts(home.as_bytes()), directory) && path.is_beneath(home)
-        });
-    (!at_home).then_some(directory)
+    let at_home = homes.iter().any(|home| {
+        let inside = home.as_bytes() == b"/root" || is_inside(home, directory);
+        HOMES.contains(&directory) && inside && path.is_beneath(home)
+    });
+    let at_root = written
+        .iter()
+        .any(|root| is_inside(root, directory) && path.is_beneath(root));
+    (!at_home && !at_root).then_some(directory)
+}
+
+/// Whether a path lies in a directory and is not that itself.
+fn is_inside(path: &SandboxPath, directory: &str) -> bool {
+    path.as_bytes() != directory.as_bytes() && starts_with(&parts(path.as_bytes()), directory)
 }
 
 /// Beneath a known home exactly; at any depth when no home is known.

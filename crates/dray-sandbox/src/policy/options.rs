@@ -13,7 +13,8 @@ use crate::path::SandboxPath;
 #[serde(default)]
 pub struct PolicyOptions {
     /// Directories beneath which files may lie: absolute, `~` for the home of the sandbox user, `.` for the working
-    /// directory of the session. `~` and `.` mean nothing where they are `/`. Without any root nothing is allowed.
+    /// directory of the session. `~` and `.` mean nothing where they are `/`. Without any root nothing is allowed. A
+    /// root written here inside a system directory, such as `/var/lib/jobs`, may be used.
     /// Default `.`, `~`, `/tmp`, `/workspace` and `/mnt/data`.
     pub roots: Vec<String>,
     /// What to lift from the built-in list of credential and system paths: absolute paths or `~/…` with everything
@@ -60,12 +61,17 @@ impl PolicyOptions {
     ///
     /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) for an entry that is no path; its context names it.
     pub fn bind(&self, places: &Places) -> Result<Policy, Error> {
-        let mut roots = Vec::new();
+        let (mut roots, mut written) = (Vec::new(), Vec::new());
         for text in &self.roots {
-            roots.extend(root(text, places)?);
+            let root = root(text, places)?;
+            if text.starts_with('/') {
+                written.extend(root.clone());
+            }
+            roots.extend(root);
         }
         Ok(Policy {
             roots,
+            written,
             homes: places.home.iter().cloned().collect(),
             allow: patterns(&self.allow, places)?,
             deny: patterns(&self.deny, places)?,

@@ -111,6 +111,32 @@ fn a_home_that_is_root_may_be_used_but_not_its_credentials() {
 }
 
 #[test]
+fn homes_of_services_and_written_roots_in_system_directories_may_be_used() {
+    let service = Places::from(&probe("/var/lib/jobs", "/etc/app"));
+    let policy = PolicyOptions::default().bind(&service).unwrap();
+    check(&policy, None, &["/var/lib/jobs/out.csv"]);
+    check(
+        &policy,
+        DENIED,
+        &["/var/lib/other/x", "/etc/app/x", "/var/lib/jobs/.ssh/id"],
+    );
+    let options = PolicyOptions {
+        roots: vec!["/var/log/app".to_owned(), "/etc".to_owned()],
+        ..PolicyOptions::default()
+    };
+    let policy = bind(&options);
+    check(&policy, None, &["/var/log/app/today.log"]);
+    check(
+        &policy,
+        DENIED,
+        &["/var/log/syslog", "/etc/passwd", "/var/log/app/.env"],
+    );
+    let hostile = Places::from(&probe("/proc/1", "/"));
+    let policy = PolicyOptions::default().bind(&hostile).unwrap();
+    check(&policy, DENIED, &["/proc/1/environ"]);
+}
+
+#[test]
 fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() {
     let known = bind(&PolicyOptions::default());
     check(
@@ -288,6 +314,8 @@ fn paths_are_read_as_their_writer_means_them() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn a_scan_does_not_depend_on_where_the_pieces_end(
         before in "[ -~\n]{0,1200}",

@@ -50,7 +50,7 @@ impl Engine {
         let mut writing = std::pin::pin!(writing);
         let deadline = Instant::now() + Self::total(size);
         let mut idle = Instant::now() + self.options.idle;
-        let mut flowing = true;
+        let mut flowing = *taken.borrow() < size;
         loop {
             let until = if flowing {
                 idle.min(deadline)

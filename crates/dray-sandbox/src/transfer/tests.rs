@@ -1,6 +1,8 @@
 //! The engine against a sandbox that misbehaves. Time is paused, so that windows and pauses cost nothing.
 
+mod engine;
 mod get;
+mod local;
 mod names;
 mod properties;
 mod put;

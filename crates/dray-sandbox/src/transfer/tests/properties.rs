@@ -126,7 +126,7 @@ fn versions(first: &[u8], faults: &[Fault]) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
     fn r_8_a_get_gives_a_true_file_or_an_error(
@@ -167,6 +167,10 @@ proptest! {
     ) {
         let content = pattern(length);
         let other = taken.map(|length| vec![b'#'; length]);
+        // With a lost answer and a digest that lies about what is there, one copy more is all that can be done.
+        let most = 2 + usize::from(prints.contains(&Fault::WrongDigest));
+        let lost = renames.iter().any(|fault| matches!(fault, Fault::Lost(_)))
+            || other.as_ref() == Some(&content);
         let (put, world) = block_on(async {
             let mut world = World::new(made.fake());
             world.collision = collision;
@@ -185,12 +189,19 @@ proptest! {
             Ok(put) => {
                 prop_assert_eq!(world.fake.content(put.path.to_text().unwrap()).unwrap(), content);
                 prop_assert!(put.left.is_empty());
-                prop_assert!(files.len() <= 2, "more than one copy: {:?}", files);
+                prop_assert!(files.len() <= most, "more than one copy: {:?}", files);
             }
             Err(failed) => {
                 prop_assert!(failed.left.is_empty());
                 prop_assert!(failed.receipt.sha256.is_none());
-                prop_assert!(files.len() <= usize::from(other.is_some()), "{:?}", files);
+// A rename whose answer is lost, and then no way to ask: the file may be there, but it is whole.
+                let whole = |name: &String| {
+                    world.fake.content(&format!("/work/{name}")).unwrap() == content
+                };
+                let ours = files.iter().filter(|name| whole(name)).count();
+                let strangers = files.len() - ours;
+                prop_assert!(strangers <= usize::from(other.is_some()), "{:?}", files);
+                prop_assert!(ours == 0 || lost, "{:?}", files);
             }
         }
         if let Some(other) = other && collision != Collision::Overwrite {
