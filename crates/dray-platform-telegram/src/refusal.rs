@@ -26,30 +26,17 @@ pub(crate) struct Parameters {
     pub(crate) migrate_to_chat_id: Option<i64>,
 }
 
-/// What may help at once, because nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedy {
-    /// Once more, not in the thread.
-    NoThread,
-    /// Once more, not as a reply.
-    NoReply,
-    /// Once more, to this chat.
-    Moved(i64),
-}
-
 /// A failed request.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) error: Error,
-    pub(crate) remedy: Option<Remedy>,
+    /// The chat has this id now; nothing was sent.
+    pub(crate) moved: Option<i64>,
 }
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
-        Self {
-            error,
-            remedy: None,
-        }
+        Self { error, moved: None }
     }
 }
 
@@ -131,25 +118,11 @@ pub(crate) fn refused(status: u16, envelope: &Envelope, waits: Option<Duration>)
     } else if kind == ErrorKind::Transient {
         error = error.ambiguous();
     }
+    let moved = envelope.parameters.migrate_to_chat_id;
     Refused {
-        remedy: remedy(&error, envelope),
+        moved: moved.filter(|_| error.moment() == Moment::NotSent),
         error,
     }
-}
-
-fn remedy(error: &Error, envelope: &Envelope) -> Option<Remedy> {
-    if error.moment() != Moment::NotSent {
-        return None;
-    }
-    if let Some(chat) = envelope.parameters.migrate_to_chat_id {
-        return Some(Remedy::Moved(chat));
-    }
-    let description = envelope.description.to_ascii_lowercase();
-    (error.kind() == ErrorKind::NoThread).then_some(if description.contains("repl") {
-        Remedy::NoReply
-    } else {
-        Remedy::NoThread
-    })
 }
 
 /// The inner text of the failure of one item: items before it may be visible.
@@ -218,27 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn what_helps_is_told_with_the_refusal() {
-        let remedy = |description| refuse(400, description).remedy;
-        assert_eq!(
-            remedy("Bad Request: message thread not found"),
-            Some(Remedy::NoThread)
-        );
-        assert_eq!(
-            remedy("Bad Request: message to be replied not found"),
-            Some(Remedy::NoReply)
-        );
-        assert_eq!(remedy("Bad Request: chat not found"), None);
+    fn the_new_id_of_a_chat_is_told_with_the_refusal() {
         let envelope = serde_json::json!({
             "ok": false, "error_code": 400,
             "description": "Bad Request: group chat was upgraded to a supergroup chat",
             "parameters": { "migrate_to_chat_id": -1_001_234_i64 },
         });
         let envelope: Envelope = serde_json::from_value(envelope).unwrap();
-        assert_eq!(
-            refused(400, &envelope, None).remedy,
-            Some(Remedy::Moved(-1_001_234))
-        );
+        let refused = refused(400, &envelope, None);
+        assert_eq!(refused.moved, Some(-1_001_234));
+        assert_eq!(refused.error.kind(), ErrorKind::NotFound);
     }
 
     #[test]
@@ -268,10 +230,10 @@ mod tests {
             )
         );
         let inner = "Bad Request: failed to send message #1 with the error message \"message thread not found\"";
-        let refused = refuse(400, inner);
+        let error = refuse(400, inner).error;
         assert_eq!(
-            (refused.error.moment(), refused.remedy),
-            (Moment::Partial, None)
+            (error.kind(), error.moment()),
+            (ErrorKind::NoThread, Moment::Partial)
         );
     }
 

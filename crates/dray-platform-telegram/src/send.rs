@@ -10,13 +10,10 @@ use serde_json::{Value, json};
 use crate::answer;
 use crate::api::Api;
 use crate::plan::{ALBUM, ANIMATION, AUDIO, DOCUMENT, PHOTO, TEXT, VIDEO, VOICE, native};
-use crate::refusal::{Refused, Remedy};
+use crate::refusal::Refused;
 
 /// Route of a text that holds links to files.
 const LINK: &str = "link";
-
-/// Times that one request is put right and made again, all before anything is visible.
-const CORRECTIONS: usize = 3;
 
 /// How long an action is shown by clients, less a second.
 const ACTION: Duration = Duration::from_secs(4);
@@ -27,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A large upload, in bytes.
 const LARGE: u64 = 1_000_000;
 
-/// Where a message goes; corrected when the server says so.
+/// Where a message goes.
 #[derive(Clone, Debug)]
 struct Place {
     chat: String,
@@ -48,20 +45,6 @@ impl Place {
             thread: number(&target.thread, "the thread")?,
             reply_to: number(&target.reply_to, "the message to answer")?,
         })
-    }
-
-    /// Puts it right; false when that was done before, so that nothing goes round.
-    fn correct(&mut self, remedy: Remedy) -> bool {
-        match remedy {
-            Remedy::NoThread => self.thread.take().is_some(),
-            Remedy::NoReply => self.reply_to.take().is_some(),
-            Remedy::Moved(chat) => {
-                let chat = chat.to_string();
-                let is_new = chat != self.chat;
-                self.chat = chat;
-                is_new
-            }
-        }
     }
 
     fn form(&self) -> Multipart {
@@ -93,19 +76,17 @@ pub(crate) async fn send(
         return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
     }
     let mut place = Place::of(&send.delivery.target)?;
-    let mut left = CORRECTIONS;
-    loop {
-        let refused = match once(api, send, &place, progress).await {
-            Ok(confirmed) => return Ok(confirmed),
-            Err(refused) => refused,
-        };
-        let helps = refused.remedy.is_some_and(|remedy| place.correct(remedy));
-        if !helps || left == 0 {
-            return Err(refused.error);
-        }
-        left -= 1;
-        tracing::warn!(remedy = ?refused.remedy, error = %refused.error, "sent once more, put right");
-    }
+    let refused = match once(api, send, &place, progress).await {
+        Ok(confirmed) => return Ok(confirmed),
+        Err(refused) => refused,
+    };
+    let Some(chat) = refused.moved else {
+        return Err(refused.error);
+    };
+    tracing::warn!(chat = place.chat, now = chat, "the chat has another id now");
+    place.chat = chat.to_string();
+    let again = once(api, send, &place, progress).await;
+    again.map_err(|refused| refused.error)
 }
 
 /// The files of the step.
@@ -143,7 +124,7 @@ async fn once(
         .sum();
     let told = |bytes| progress.sent(bytes);
     let sending = std::pin::pin!(api.call(method, form, size, &told));
-    let showing = std::pin::pin!(show_action(api, place, &send.step.route, size));
+    let showing = std::pin::pin!(show_action(api, place, route(send), size));
     let result = match select(sending, showing).await {
         Either::Left((result, _)) => result?,
         Either::Right((never, _)) => match never {},
@@ -153,7 +134,7 @@ async fn once(
 
 fn method(send: Send<'_>) -> Result<&'static str, Error> {
     let wrong = || Error::new(ErrorKind::UnsupportedKind, "no such route");
-    Ok(match (send.step.route.as_str(), send.step.files.len()) {
+    Ok(match (route(send), send.step.files.len()) {
         (_, 0) => return Err(wrong()),
         (PHOTO | VIDEO | AUDIO | DOCUMENT | ALBUM, 2..) => "sendMediaGroup",
         (PHOTO, _) => "sendPhoto",
@@ -166,6 +147,17 @@ fn method(send: Send<'_>) -> Result<&'static str, Error> {
     })
 }
 
+/// The route of the step; what is left alone of an album has the one of its file.
+fn route(send: Send<'_>) -> &str {
+    match (send.step.route.as_str(), send.step.files.as_slice()) {
+        (ALBUM, [_]) => {
+            let alone = files(send).next();
+            alone.map_or(ALBUM, |file| native(file, send.delivery.flags))
+        }
+        (route, _) => route,
+    }
+}
+
 /// A part with the bytes of a file.
 async fn part(form: Multipart, name: &str, file: &OutgoingFile) -> Result<Multipart, Error> {
     let body = http::body(file.source.open().await?);
@@ -174,7 +166,7 @@ async fn part(form: Multipart, name: &str, file: &OutgoingFile) -> Result<Multip
 }
 
 async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
-    let route = send.step.route.as_str();
+    let route = route(send);
     let mut form = place.message();
     if !send.step.text.is_empty() {
         form = form.text("caption", &send.step.text);

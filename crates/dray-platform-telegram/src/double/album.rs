@@ -52,7 +52,7 @@ pub(super) fn send(
         let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
         let mut shown;
         (chat, is_group, shown) = placed(state, form, field("caption").trim(), CAPTION)?;
-        let (id, file) = files::find(state, form, kind, field("media"), upload)?;
+        let (id, file) = files::find(state, form, kind, field("media"), false, upload)?;
         shown.file = Some(visible(&file));
         shown.album.clone_from(&album);
         shown.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));

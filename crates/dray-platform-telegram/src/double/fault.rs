@@ -3,6 +3,8 @@
 /// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// Nothing: the send goes as always. Puts off the faults behind it.
+    Nothing,
     /// A send is refused: too many requests, again after these seconds.
     RateLimit(u64),
     /// A send is refused with this code and description (without `Bad Request: ` for others than 400).

@@ -10,17 +10,19 @@ use super::state::{State, Stored};
 /// Kinds by the name of their field and method.
 pub(super) const KINDS: [&str; 6] = ["photo", "document", "audio", "voice", "video", "animation"];
 
-/// Finds the file of a field: `attach://name`, an upload of the field's own name, or a file id.
+/// Finds the file of a field: `attach://name`, an upload of the field's own name, or a file id. `detects` when the
+/// server looks what a document really is.
 pub(super) fn find(
     state: &mut State,
     form: &Form,
     kind: &'static str,
     value: &str,
+    detects: bool,
     upload_limit: u64,
 ) -> Result<(String, Stored), Refusal> {
     let part = value.strip_prefix("attach://").unwrap_or(kind);
     if let Some(upload) = form.files.get(part) {
-        let file = taken(upload, kind, form, upload_limit)?;
+        let file = taken(upload, kind, detects, upload_limit)?;
         let id = state.store(file.clone());
         return Ok((id, file));
     }
@@ -42,7 +44,7 @@ pub(super) fn find(
 fn taken(
     upload: &Upload,
     asked: &'static str,
-    form: &Form,
+    detects: bool,
     upload_limit: u64,
 ) -> Result<Stored, Refusal> {
     if upload.size == 0 {
@@ -55,7 +57,6 @@ fn taken(
     if asked == "photo" {
         photo(upload, &detected)?;
     }
-    let detects = !form.flag("disable_content_type_detection");
     Ok(Stored {
         kind: becomes(asked, detected.kind, detects),
         name: upload.name.clone(),

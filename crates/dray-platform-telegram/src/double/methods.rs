@@ -140,7 +140,8 @@ fn one(
     date: u64,
 ) -> Answer {
     let (chat, is_group, mut shown) = placed(state, form, form.get("caption").trim(), CAPTION)?;
-    let (id, mut file) = files::find(state, form, kind, form.get(kind), upload)?;
+    let detects = !form.flag("disable_content_type_detection");
+    let (id, mut file) = files::find(state, form, kind, form.get(kind), detects, upload)?;
     shown.file = Some(visible(&file));
     if let Some(Fault::MisstateSize(size)) = fault {
         file.size = *size;

@@ -13,6 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -53,7 +54,10 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Reply, Closed> {
-    let path = request.uri().path().to_owned();
+    // Some clients escape the colon of the token.
+    let path = percent_decode_str(request.uri().path())
+        .decode_utf8_lossy()
+        .into_owned();
     if let Some(path) = path.strip_prefix(&format!("/file/bot{TOKEN}/")) {
         return download(&shared, path);
     }
@@ -80,7 +84,8 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Repl
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > shared.upload + (1 << 20)) {
-        return Ok(refuse(&Refusal::of(413, "Request Entity Too Large")));
+        let refusal = Refusal::of(413, "Request Entity Too Large");
+        return skipped(&shared, request, refuse(&refusal)).await;
     }
     let method = method.to_owned();
     if let Some(fault) = fault {

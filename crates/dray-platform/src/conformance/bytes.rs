@@ -16,7 +16,7 @@ use crate::platform::Delivery;
 const MEMORY: u64 = 16 << 20;
 
 /// A size at which an upload in memory shows.
-const LARGE: u64 = 48 << 20;
+const LARGE: u64 = 60 << 20;
 
 async fn alone(world: &World<'_>, file: OutgoingFile, flags: Flags) -> Result<(), Stop> {
     let world = world.anew().await;

@@ -70,18 +70,18 @@ pub fn binary(name: &str, size: usize) -> OutgoingFile {
     file(name, patterned(size))
 }
 
-/// Bytes in which no piece looks like another.
+/// Bytes in which no piece looks like another; not text.
 pub fn patterned(size: usize) -> Vec<u8> {
-    let numbers = (0_u64..).flat_map(|number| {
-        (number ^ 0x9E37_79B9_7F4A_7C15)
-            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
-            .to_le_bytes()
-    });
-    [0, 0xFF, 0xFE]
-        .into_iter()
-        .chain(numbers)
-        .take(size)
-        .collect()
+    let mut bytes = Vec::with_capacity(size + 8);
+    bytes.extend([0, 0xFF, 0xFE]);
+    let mut number = 0_u64;
+    while bytes.len() < size {
+        number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (number ^ (number >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 32)).to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
 }
 
 /// A file of which only the first `readable` bytes can be read; then reading fails.

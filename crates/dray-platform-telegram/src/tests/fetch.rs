@@ -1,0 +1,190 @@
+//! The bytes of what users send.
+
+use bytes::Bytes;
+use dray_platform::conformance::sample;
+use dray_platform::{Error, ErrorKind, InboundAttachment, Inbox as _};
+use dray_testkit::http::{Responder, Script, Server};
+use futures_util::TryStreamExt as _;
+
+use super::World;
+use crate::double::{Attached, Double, Fault, TOKEN};
+
+/// A user's file as the inbox tells it.
+fn attachment(world: &World, file: Attached) -> InboundAttachment {
+    let update = world.double.user_writes(world.chat, "", Some(file));
+    let message = crate::update::message("", &update, Some(20 << 20));
+    message.unwrap().unwrap().attachments.remove(0)
+}
+
+async fn fetch(world: &World, attachment: &InboundAttachment) -> Result<Vec<u8>, Error> {
+    let stream = world.bot.fetch(attachment).await?;
+    let pieces: Vec<Bytes> = stream.try_collect().await?;
+    Ok(pieces.concat())
+}
+
+#[tokio::test]
+async fn every_kind_comes_byte_for_byte() {
+    let world = World::new().await;
+    for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
+        let bytes = sample::patterned(300_000);
+        let found = attachment(&world, Attached::new(kind, "ä b#c?.bin", bytes.clone()));
+        assert_eq!(fetch(&world, &found).await.unwrap(), bytes, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_big_is_not_asked_for() {
+    let world = World::new().await;
+    let big = Attached {
+        size: Some(21 << 20),
+        ..Attached::new("document", "big.zip", "")
+    };
+    let found = attachment(&world, big);
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert_eq!(error.numbers(), Some((21 << 20, 20 << 20)));
+    assert_eq!(world.double.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_the_server_finds_too_big_is_told_with_the_limit() {
+    let world = World::new().await;
+    let big = Attached {
+        size: Some(21 << 20),
+        ..Attached::new("document", "big.zip", "")
+    };
+    let mut found = attachment(&world, big);
+    found.size = 0;
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert_eq!(error.numbers().unwrap().1, 20 << 20);
+    assert_eq!(world.double.requests(), ["getFile"]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_forgotten_is_stale() {
+    let world = World::new().await;
+    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    world.double.forget_files();
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StaleFileId);
+}
+
+#[tokio::test]
+async fn paths_that_lead_elsewhere_are_not_followed() {
+    let world = World::new().await;
+    for path in [
+        "../bot4242:x/getMe",
+        "/etc/passwd",
+        "a/../../b",
+        "a//b",
+        "a\\..\\b",
+        "",
+    ] {
+        let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+        world.double.script(Fault::TellPath(path.to_owned()));
+        let error = fetch(&world, &found).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFormat, "{path:?}");
+    }
+    assert!(!world.double.requests().contains(&"file".to_owned()));
+}
+
+#[tokio::test]
+async fn r_9_a_redirect_is_not_followed() {
+    let world = World::new().await;
+    let other = Server::start(Responder::always(Script::ok("evil")))
+        .await
+        .unwrap();
+    let address = format!("http://{}/x", other.address());
+    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    world.double.script(Fault::RedirectDownload(address));
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert!(!format!("{error:?}").contains(TOKEN));
+    assert_eq!(other.seen(), []);
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_is_a_failure() {
+    let world = World::new().await;
+    let bytes = sample::patterned(300_000);
+    let found = attachment(&world, Attached::new("document", "a.bin", bytes));
+    world.double.script(Fault::CutDownload);
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Transient);
+}
+
+#[tokio::test]
+async fn a_file_of_another_length_than_told_is_a_failure() {
+    let world = World::new().await;
+    for size in [4, 6] {
+        let file = Attached {
+            size: Some(size),
+            ..Attached::new("document", "a.bin", "bytes")
+        };
+        let error = fetch(&world, &attachment(&world, file)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Transient, "{size}");
+    }
+}
+
+/// An own server in local mode, whose files lie in a folder.
+async fn local(folder: Option<std::path::PathBuf>) -> World {
+    let double = Double::start_with(2_000_000_000).await.unwrap();
+    let mut options = super::options(&double);
+    options.local_mode = true;
+    options.local_files = folder;
+    World {
+        bot: super::Telegram::new("", options).unwrap(),
+        chat: double.chat(),
+        double,
+    }
+}
+
+#[tokio::test]
+async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("documents");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("file_1"), "bytes").unwrap();
+    std::fs::write(outside.path().join("secret"), "bytes").unwrap();
+    let link = inside.join("link");
+    std::os::unix::fs::symlink(outside.path().join("secret"), &link).unwrap();
+    let world = local(Some(folder.path().to_owned())).await;
+    let ask = async |path: std::path::PathBuf| {
+        let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+        let path = path.to_str().unwrap().to_owned();
+        world.double.script(Fault::TellPath(path));
+        fetch(&world, &found).await
+    };
+    assert_eq!(ask(inside.join("file_1")).await.unwrap(), b"bytes");
+    for path in [
+        outside.path().join("secret"),
+        link,
+        inside.join("../../secret-that-is-none"),
+        inside.clone(),
+    ] {
+        let error = ask(path.clone()).await.unwrap_err();
+        let kinds = [ErrorKind::Forbidden, ErrorKind::Transient];
+        assert!(kinds.contains(&error.kind()), "{path:?}: {error}");
+        assert!(!error.context().contains("secret"));
+    }
+}
+
+#[tokio::test]
+async fn without_its_folder_nothing_of_a_local_server_is_read() {
+    let world = local(None).await;
+    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    world
+        .double
+        .script(Fault::TellPath("/etc/hostname".to_owned()));
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+}
+
+#[tokio::test]
+async fn a_local_server_serves_relative_paths_by_http() {
+    let world = local(None).await;
+    let bytes = sample::patterned(100_000);
+    let found = attachment(&world, Attached::new("document", "a.bin", bytes.clone()));
+    assert_eq!(fetch(&world, &found).await.unwrap(), bytes);
+}

@@ -1,0 +1,204 @@
+//! Updates that are brought to us.
+
+use bytes::Bytes;
+use dray_platform::{ErrorKind, InboundMessage, Inbox as _, WebhookReply, WebhookRequest};
+use serde_json::{Value, json};
+
+use super::World;
+use crate::double::Attached;
+
+fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
+    let header = |secret: &&str| {
+        (
+            "x-telegram-bot-api-secret-token".to_owned(),
+            (*secret).to_owned(),
+        )
+    };
+    WebhookRequest {
+        method: "POST".to_owned(),
+        query: String::new(),
+        headers: secrets.iter().map(header).collect(),
+        body: body.into(),
+    }
+}
+
+fn told(world: &World, update: &Value) -> Vec<InboundMessage> {
+    let request = request(&["hook-secret"], update.to_string());
+    let WebhookReply {
+        status, messages, ..
+    } = world.bot.webhook(&request).unwrap();
+    assert_eq!(status, 200);
+    messages
+}
+
+#[tokio::test]
+async fn only_the_holder_of_the_secret_is_believed() {
+    let world = World::new().await;
+    let body = world.double.user_writes(world.chat, "hi", None).to_string();
+    let check = |secrets: &[&str], is_believed| {
+        let answer = world.bot.webhook(&request(secrets, body.clone()));
+        match answer {
+            Ok(reply) => assert!(is_believed && reply.messages.len() == 1, "{secrets:?}"),
+            Err(error) => {
+                assert!(!is_believed, "{secrets:?}");
+                assert_eq!(error.kind(), ErrorKind::Auth);
+                assert!(!format!("{error:?}").contains("hook-secret"));
+            }
+        }
+    };
+    check(&["hook-secret"], true);
+    check(&[], false);
+    check(&[""], false);
+    check(&["hook-secreT"], false);
+    check(&["hook-secret "], false);
+    check(&["hook-secret", "hook-secret"], false);
+}
+
+#[tokio::test]
+async fn without_a_secret_nobody_is_believed() {
+    let world = World::with(|options| options.webhook_secret = dray_types::Secret::default()).await;
+    for secrets in [&[][..], &[""]] {
+        let error = world.bot.webhook(&request(secrets, "{}")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Auth);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_update_is_refused() {
+    let world = World::new().await;
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{\"message\": {\"message_id\": \"x\"}}",
+        "\u{0}",
+    ] {
+        let error = world
+            .bot
+            .webhook(&request(&["hook-secret"], body))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFormat, "{body:?}");
+    }
+    let mut get = request(&["hook-secret"], "{}");
+    get.method = "GET".to_owned();
+    assert_eq!(
+        world.bot.webhook(&get).unwrap_err().kind(),
+        ErrorKind::BadFormat
+    );
+}
+
+#[tokio::test]
+async fn a_message_says_where_who_and_what() {
+    let world = World::new().await;
+    let update = world.double.user_writes(world.chat, "hello", None);
+    let message = told(&world, &update).remove(0);
+    assert_eq!(
+        message.target.to_string(),
+        format!("telegram:{}#7", world.chat)
+    );
+    assert_eq!(message.sender, world.chat.abs().to_string());
+    assert_eq!(message.text, "hello");
+    let number = update["message"]["message_id"].to_string();
+    assert_eq!(message.message_id, number);
+    let private = world.double.chat();
+    let update = world.double.user_writes(private, "hi", None);
+    let message = told(&world, &update).remove(0);
+    assert_eq!(message.target.to_string(), format!("telegram:{private}"));
+}
+
+#[tokio::test]
+async fn every_kind_of_attachment_is_told_once() {
+    let world = World::new().await;
+    for (kind, name) in [
+        ("document", "report.csv"),
+        ("audio", "song.mp3"),
+        ("video", "film.mp4"),
+        ("animation", "cat.mp4"),
+        ("photo", ""),
+        ("voice", ""),
+        ("video_note", ""),
+        ("sticker", ""),
+    ] {
+        let file = Attached::new(kind, name, "bytes");
+        let update = world.double.user_writes(world.chat, "words", Some(file));
+        let message = told(&world, &update).remove(0);
+        assert_eq!(message.text, "words");
+        let [attachment] = message.attachments.as_slice() else {
+            panic!("{kind}: {:?}", message.attachments);
+        };
+        assert_eq!((attachment.kind.as_str(), attachment.size), (kind, 5));
+        assert_eq!(attachment.unavailable, "");
+        assert!(attachment.name.ends_with(name) && attachment.name.contains('.'));
+        assert!(!attachment.reference.contains(crate::double::TOKEN));
+    }
+}
+
+#[tokio::test]
+async fn of_a_photo_the_largest_size_is_told() {
+    let world = World::new().await;
+    let size = |id: &str, width: u32, bytes: u32| json!({ "file_id": id, "file_unique_id": id, "width": width, "height": width, "file_size": bytes });
+    let update = json!({ "update_id": 1, "message": {
+        "message_id": 5, "date": 1, "chat": { "id": 9, "type": "private" },
+        "photo": [size("s", 90, 900), size("x", 1280, 90_000), size("m", 320, 9000)],
+    }});
+    let message = told(&world, &update).remove(0);
+    let photo = &message.attachments[0];
+    assert_eq!((photo.reference.as_str(), photo.size), ("x", 90_000));
+    assert_eq!(
+        (photo.name.as_str(), photo.media_type.as_str()),
+        ("photo_5.jpg", "image/jpeg")
+    );
+    assert_eq!(message.sender, "9");
+}
+
+#[tokio::test]
+async fn what_is_over_20_mb_is_said_to_be_at_once() {
+    let world = World::new().await;
+    for (size, unavailable) in [
+        (20 << 20, ""),
+        (
+            (20 << 20) + 1,
+            "over 20 MB, cannot fetch (20971521 bytes of 20971520)",
+        ),
+        (42 << 20, "over 20 MB, cannot fetch (42 MB of 20 MB)"),
+    ] {
+        let file = Attached {
+            size: Some(size),
+            ..Attached::new("document", "big.zip", "")
+        };
+        let update = world.double.user_writes(world.chat, "", Some(file));
+        let message = told(&world, &update).remove(0);
+        assert_eq!(message.attachments[0].unavailable, unavailable);
+    }
+    let own = World::with(|options| options.local_mode = true).await;
+    let file = Attached {
+        size: Some(42 << 20),
+        ..Attached::new("document", "big.zip", "")
+    };
+    let update = own.double.user_writes(own.chat, "", Some(file));
+    assert_eq!(told(&own, &update)[0].attachments[0].unavailable, "");
+}
+
+#[tokio::test]
+async fn other_news_is_taken_and_tells_nothing() {
+    let world = World::new().await;
+    let chat = json!({ "id": -5, "type": "channel" });
+    let joined = json!({ "update_id": 1, "message": {
+        "message_id": 5, "date": 1, "chat": chat, "new_chat_members": [],
+    }});
+    let edited = json!({ "update_id": 1, "edited_message": {
+        "message_id": 5, "date": 1, "chat": chat, "text": "changed",
+    }});
+    let callback = json!({ "update_id": 1, "callback_query": { "id": "1" } });
+    for update in [joined, edited, callback, json!({ "update_id": 1 })] {
+        assert_eq!(told(&world, &update), []);
+    }
+    let post = json!({ "update_id": 1, "channel_post": {
+        "message_id": 5, "date": 1, "chat": chat, "sender_chat": chat, "text": "news",
+    }});
+    let message = told(&world, &post).remove(0);
+    assert_eq!(
+        (message.sender.as_str(), message.text.as_str()),
+        ("-5", "news")
+    );
+}

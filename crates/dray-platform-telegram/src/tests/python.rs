@@ -1,0 +1,166 @@
+//! The double is proved with a client that we did not write: python-telegram-bot.
+//!
+//! It runs in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
+//! without that it is made here, in the same place.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use super::World;
+use crate::double::{Attached, Fault, TOKEN};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+}
+
+/// An interpreter with python-telegram-bot.
+fn interpreter() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(named) = named {
+        return named.into();
+    }
+    let folder = root().join("target/python");
+    let interpreter = folder.join("bin/python");
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    if !interpreter.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+    }
+    let has_it = Command::new(&interpreter)
+        .args(["-c", "import telegram"])
+        .stderr(Stdio::null())
+        .status();
+    if !has_it.unwrap().success() {
+        let mut install = Command::new(&interpreter);
+        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
+        run(install.arg(root().join("tests/python/requirements.txt")));
+    }
+    interpreter
+}
+
+/// Runs the script against the double, and gives what it printed.
+async fn run(world: &World, moved: i64) -> Value {
+    let output = tokio::process::Command::new(interpreter())
+        .arg(root().join("tests/python/telegram_client.py"))
+        .args([&world.double.url(), TOKEN])
+        .args([world.chat.to_string(), moved.to_string()])
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn python_telegram_bot_takes_the_double_for_the_api() {
+    let world = World::new().await;
+    let moved = world.double.group();
+    let now = world.double.upgrade(moved);
+    for _ in 0..9 {
+        world.double.script(Fault::Nothing);
+    }
+    for fault in [
+        Fault::RateLimit(97 * 60),
+        Fault::Refuse(403, "bot was blocked by the user".to_owned()),
+        Fault::FailAfterBody(502),
+        Fault::Refuse(413, "Request Entity Too Large".to_owned()),
+    ] {
+        world.double.script(fault);
+    }
+    world.double.user_writes(world.chat, "just words", None);
+    let file = Attached::new("document", "a.csv", "a,b\n1,2\n");
+    world.double.user_writes(world.chat, "a file", Some(file));
+    let big = Attached {
+        size: Some(21 << 20),
+        ..Attached::new("document", "big.zip", "")
+    };
+    world.double.user_writes(world.chat, "too big", Some(big));
+    let shown = run(&world, moved).await;
+    assert_eq!(shown["me"], "double_bot");
+    sent(&world, &shown["sends"]);
+    refused(&shown["failures"], now);
+    let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
+    let updates = json!([
+        { "text": "just words", "sha256": null },
+        { "text": "a file", "sha256": digest },
+        { "text": "too big", "sha256": null, "refused": "File is too big" },
+    ]);
+    assert_eq!(shown["updates"], updates);
+    assert_eq!(shown["conflict"]["type"], "Conflict");
+    assert_eq!(shown["silence"], 0);
+    assert_eq!(shown["token"]["type"], "InvalidToken");
+}
+
+/// What it says of what it sent, and what users see of that.
+fn sent(world: &World, sends: &Value) {
+    assert_eq!(sends["text"], json!(["hello", true, 7]));
+    assert_eq!(sends["edited"], "changed");
+    assert_eq!(sends["photo"], json!(["a photo", 2, 33]));
+    assert_eq!(sends["document"], json!(["отчёт.bin", 1_024_000]));
+    for name in ["reply", "again", "action"] {
+        assert_eq!(sends[name], true, "{name}");
+    }
+    assert_eq!(sends["group"], 1);
+    let seen = world.seen();
+    let kinds = [
+        "photo",
+        "document",
+        "document",
+        "audio",
+        "voice",
+        "video",
+        "animation",
+        "photo",
+        "video",
+    ];
+    assert_eq!(world.kinds(), kinds);
+    assert_eq!((seen[0].text.as_str(), seen[0].thread), ("changed", 7));
+    assert!(seen[1].spoiler);
+    let document = seen[2].file.clone().unwrap();
+    assert_eq!(sends["sha256"], document.sha256.to_hex());
+    assert_eq!(seen[3].file.as_ref(), Some(&document));
+    assert_eq!(seen[2].reply_to, seen[0].message_id);
+    assert_eq!(seen[8].text, "an album");
+    assert_eq!(
+        sends["album"],
+        json!([seen[8].message_id, seen[9].message_id])
+    );
+}
+
+/// How the library names the refusals.
+fn refused(failures: &Value, now: i64) {
+    for (name, kind, text) in [
+        ("rate", "RetryAfter", "Flood control exceeded"),
+        ("blocked", "Forbidden", "bot was blocked by the user"),
+        ("broken", "NetworkError", ""),
+        ("large", "NetworkError", "Request Entity Too Large"),
+        ("chat", "BadRequest", "Chat not found"),
+        ("thread", "BadRequest", "Message thread not found"),
+        ("moved", "ChatMigrated", ""),
+        ("empty", "BadRequest", "File must be non-empty"),
+        ("id", "BadRequest", "Wrong file_id"),
+        ("dimensions", "BadRequest", "Photo_invalid_dimensions"),
+        ("mixed", "BadRequest", "can't be mixed"),
+        ("caption", "BadRequest", "Message caption is too long"),
+    ] {
+        let failure = &failures[name];
+        assert_eq!(failure["type"], kind, "{name}: {failure}");
+        assert!(
+            failure["text"].as_str().unwrap().contains(text),
+            "{name}: {failure}"
+        );
+    }
+    assert_eq!(failures["rate"]["after"].as_f64(), Some(97.0 * 60.0));
+    assert_eq!(failures["moved"]["chat"], now);
+}

@@ -1,0 +1,213 @@
+//! What users see of what is sent.
+
+use dray_platform::conformance::sample;
+use dray_platform::{Delivery, Flags, Step};
+use dray_testkit::eventually;
+use futures_util::future::{Either, select};
+
+use super::World;
+use crate::double::{self, Fault};
+
+#[tokio::test]
+async fn an_album_is_one_with_its_caption_on_the_first() {
+    let world = World::new().await;
+    let files = vec![
+        sample::png("1.png", 64, 64, 1),
+        sample::mp4("2.mp4"),
+        sample::jpeg("3.jpg", 1),
+    ];
+    let delivery = world.delivery("words", files);
+    let confirmed = world.only(&delivery).await.unwrap();
+    let seen = world.seen();
+    let texts: Vec<&str> = seen.iter().map(|shown| shown.text.as_str()).collect();
+    assert_eq!(texts, ["words", "", ""]);
+    assert_eq!(world.kinds(), ["photo", "video", "photo"]);
+    assert!(seen.iter().all(|shown| shown.album == seen[0].album));
+    assert!(!seen[0].album.is_empty());
+    for (index, (confirmed, shown)) in confirmed.iter().zip(&seen).enumerate() {
+        assert_eq!(confirmed.file, Some(index));
+        assert_eq!(confirmed.message_id, shown.message_id.to_string());
+        assert!(!confirmed.file_id.is_empty());
+    }
+    let routes: Vec<&str> = confirmed.iter().map(|one| one.route.as_str()).collect();
+    assert_eq!(routes, ["photo", "video", "photo"]);
+}
+
+#[tokio::test]
+async fn documents_and_music_have_albums_of_their_own() {
+    let world = World::new().await;
+    let files = vec![
+        sample::binary("a.bin", 10),
+        sample::mp3("b.mp3"),
+        sample::binary("c.bin", 11),
+    ];
+    let flags = Flags {
+        as_document: true,
+        ..Flags::default()
+    };
+    let delivery = Delivery {
+        flags,
+        ..world.delivery("", files)
+    };
+    world.only(&delivery).await.unwrap();
+    assert_eq!(world.kinds(), ["document"; 3]);
+    let other = World::new().await;
+    let songs = vec![sample::mp3("a.mp3"), sample::m4a("b.m4a")];
+    other.only(&other.delivery("", songs)).await.unwrap();
+    assert_eq!(other.kinds(), ["audio"; 2]);
+}
+
+#[tokio::test]
+async fn what_is_left_alone_of_an_album_has_its_own_kind() {
+    let world = World::new().await;
+    let delivery = world.delivery("", vec![sample::mp4("a.mp4")]);
+    let step = Step {
+        route: "album".to_owned(),
+        files: vec![0],
+        text: "words".to_owned(),
+        lossy: true,
+    };
+    world.attempt(&delivery, &step).await.unwrap();
+    assert_eq!(world.kinds(), ["video"]);
+    assert_eq!(world.seen()[0].text, "words");
+}
+
+#[tokio::test]
+async fn a_document_is_not_made_into_something_else() {
+    let flags = Flags {
+        as_document: true,
+        ..Flags::default()
+    };
+    for file in [
+        sample::gif("a.gif"),
+        sample::mp3("a.mp3"),
+        sample::mp4("a.mp4"),
+        sample::opus("a.ogg"),
+    ] {
+        let world = World::new().await;
+        let delivery = Delivery {
+            flags,
+            ..world.delivery("", vec![file])
+        };
+        let confirmed = world.only(&delivery).await.unwrap();
+        assert_eq!(world.kinds(), ["document"]);
+        assert_eq!(confirmed[0].route, "document");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
+    let world = World::new().await;
+    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let step = Step {
+        route: "video".to_owned(),
+        files: vec![0],
+        text: String::new(),
+        lossy: false,
+    };
+    let confirmed = world.attempt(&delivery, &step).await.unwrap();
+    assert_eq!(confirmed[0].route, "document");
+    assert_eq!(confirmed[0].size, Some(100));
+}
+
+#[tokio::test]
+async fn spoilers_are_hidden_alone_and_in_albums() {
+    let flags = Flags {
+        spoiler: true,
+        ..Flags::default()
+    };
+    let world = World::new().await;
+    let pictures = vec![
+        sample::png("1.png", 64, 64, 1),
+        sample::png("2.png", 64, 64, 2),
+    ];
+    for files in [pictures.clone(), pictures[..1].to_vec()] {
+        let delivery = Delivery {
+            flags,
+            ..world.delivery("", files)
+        };
+        world.only(&delivery).await.unwrap();
+    }
+    assert_eq!(world.seen().len(), 3);
+    assert!(world.seen().iter().all(|shown| shown.spoiler));
+}
+
+#[tokio::test]
+async fn r_12_links_have_no_preview_and_stand_for_their_file() {
+    let world = World::new().await;
+    let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
+    let step = Step {
+        route: "link".to_owned(),
+        files: vec![0],
+        text: "a.bin: https://files.example/x?sig=1".to_owned(),
+        lossy: false,
+    };
+    let confirmed = world.attempt(&delivery, &step).await.unwrap();
+    assert_eq!(
+        (confirmed[0].file, confirmed[0].route.as_str()),
+        (Some(0), "link")
+    );
+    let seen = world.seen();
+    assert_eq!((seen.len(), seen[0].preview), (1, false));
+    assert_eq!(seen[0].text, step.text);
+}
+
+#[tokio::test]
+async fn a_large_upload_is_shown_while_it_lasts() {
+    let world = World::new().await;
+    let delivery = world.delivery("", vec![sample::binary("a.bin", 2_000_000)]);
+    world.double.script(Fault::StallDuringBody);
+    let sending = std::pin::pin!(world.only(&delivery));
+    let shown = std::pin::pin!(eventually("an action", async || {
+        world.double.actions(world.chat).first().cloned()
+    }));
+    match select(sending, shown).await {
+        Either::Left((result, _)) => panic!("it ended: {result:?}"),
+        Either::Right((action, _)) => assert_eq!(action, "upload_document"),
+    }
+    assert_eq!(world.seen(), []);
+}
+
+#[tokio::test]
+async fn a_chat_that_moved_is_followed_once() {
+    let world = World::new().await;
+    let moved = world.double.upgrade(world.chat);
+    let delivery = world.delivery("words", vec![sample::binary("a.bin", 100)]);
+    world.only(&delivery).await.unwrap();
+    assert_eq!(world.double.seen(moved).len(), 1);
+    assert_eq!(world.seen(), []);
+    let asked = world.double.requests();
+    assert_eq!(asked, ["sendDocument", "sendDocument"]);
+    world.double.upgrade(moved);
+    world.only(&delivery).await.unwrap_err();
+    assert_eq!(world.double.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_reply_to_what_is_gone_is_sent_all_the_same() {
+    let world = World::new().await;
+    let mut delivery = world.delivery("words", Vec::new());
+    delivery.target.reply_to = "123456".to_owned();
+    world.only(&delivery).await.unwrap();
+    assert_eq!(world.seen()[0].reply_to, 0);
+}
+
+#[tokio::test]
+async fn an_own_server_takes_more_than_the_hosted_one() {
+    let own = double::Double::start_with(2_000_000_000).await.unwrap();
+    let mut options = super::options(&own);
+    options.local_mode = true;
+    let world = World {
+        bot: super::Telegram::new("", options).unwrap(),
+        chat: own.chat(),
+        double: own,
+    };
+    let file = sample::binary("large.bin", 60_000_000);
+    let sha256 = file.sha256;
+    let delivery = world.delivery("", vec![file]);
+    let hosted = World::new().await;
+    assert_eq!(hosted.steps(&delivery).await, []);
+    world.only(&delivery).await.unwrap();
+    let seen = world.seen().remove(0).file.unwrap();
+    assert_eq!((seen.size, seen.sha256), (60_000_000, sha256));
+}

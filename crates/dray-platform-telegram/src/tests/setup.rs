@@ -1,0 +1,83 @@
+//! What an operator sets.
+
+use dray_platform::ErrorKind;
+use dray_types::{ByteSize, Secret};
+
+use crate::{Options, Telegram};
+
+fn with_token(token: &str) -> Options {
+    Options {
+        token: Secret::new(token),
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_none_is_refused_at_the_start() {
+    for token in [
+        "",
+        "no-colon",
+        "12:with space",
+        "12:a/../b",
+        "12:a?b",
+        "12:\r\nX",
+    ] {
+        let error = Telegram::new("", with_token(token)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFormat, "{token:?}");
+        assert!(token.is_empty() || !format!("{error:?}").contains(token));
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_refused_at_the_start() {
+    for base in [
+        "",
+        "api.telegram.org",
+        "ftp://h/",
+        "http://u:p@h/",
+        "http://h/?a=b",
+    ] {
+        let options = Options {
+            base_url: base.to_owned(),
+            ..with_token("12:abc")
+        };
+        let error = Telegram::new("", options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFormat, "{base:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_prints_a_bot_prints_its_token() {
+    let mut options = with_token("12:the-secret");
+    options.webhook_secret = Secret::new("the-secret-too");
+    let written = serde_json::to_string(&options).unwrap();
+    let bot = Telegram::new("work", options).unwrap();
+    for shown in [format!("{bot:?}"), format!("{bot:#?}"), written] {
+        assert!(!shown.contains("the-secret"), "{shown}");
+    }
+}
+
+#[test]
+fn what_is_not_set_has_its_default_and_what_is_not_known_is_refused() {
+    let options: Options = serde_json::from_str("{\"token\": \"12:abc\"}").unwrap();
+    assert_eq!(options, with_token("12:abc"));
+    assert!(serde_json::from_str::<Options>("{\"tokn\": \"12:abc\"}").is_err());
+}
+
+#[test]
+fn r_6_limits_are_those_of_the_server_and_can_be_set() {
+    let mut options = with_token("12:abc");
+    let hosted = options.limits();
+    assert_eq!(hosted.of("document"), 50_000_000);
+    assert_eq!(hosted.of("photo"), 10_000_000);
+    assert_eq!(hosted.download, Some(20 << 20));
+    options.local_mode = true;
+    let local = options.limits();
+    assert_eq!(local.of("document"), 2_000_000_000);
+    assert_eq!((local.of("photo"), local.download), (10_000_000, None));
+    options.upload_limit = Some(ByteSize::bytes(5));
+    options.download_limit = Some(ByteSize::bytes(6));
+    let set = options.limits();
+    assert_eq!((set.of("document"), set.of("photo")), (5, 5));
+    assert_eq!(set.download, Some(6));
+}
