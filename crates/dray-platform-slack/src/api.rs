@@ -1,0 +1,277 @@
+//! Calls of the Web API. Every refusal comes as HTTP 200 with `ok: false`.
+
+use std::fmt;
+use std::time::Duration;
+
+use dray_http::{Answer, Client};
+use dray_platform::{ByteStream, Error, ErrorKind, Moment, http};
+use dray_types::Secret;
+use serde_json::Value;
+use url::Url;
+
+use crate::options::Options;
+
+/// Wait after a 429 that does not say how long.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A Slack app.
+pub(crate) struct Api {
+    client: Client,
+    base: String,
+    hosts: Vec<String>,
+    token: Secret,
+}
+
+impl Api {
+    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+        if options.token.is_empty() {
+            return Err(wrong("the token is missing"));
+        }
+        let base = Url::parse(&options.base_url)
+            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+        let mut hosts = options.file_hosts.clone();
+        hosts.extend(authority(&base));
+        let limits = dray_http::Limits {
+            connect: options.connect_timeout.as_duration(),
+            idle: options.idle_timeout.as_duration(),
+            answer: options.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, options.ca_file.as_deref())?,
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            hosts,
+            token: options.token.clone(),
+        })
+    }
+
+    /// Calls a method with a form.
+    pub(crate) async fn form(&self, method: &str, fields: &[(&str, &str)]) -> Result<Value, Error> {
+        let url = format!("{}/{method}", self.base);
+        let request = self.client.post(&url).form(fields);
+        self.call(request).await
+    }
+
+    /// Calls a method with JSON.
+    pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, Error> {
+        let url = format!("{}/{method}", self.base);
+        let request = self
+            .client
+            .post(&url)
+            .header("content-type", "application/json; charset=utf-8")
+            .json(value);
+        self.call(request).await
+    }
+
+    async fn call(&self, request: dray_http::Request) -> Result<Value, Error> {
+        let request = request.authorization("Bearer", &self.token);
+        let answer = request.send(&|_| {}).await?;
+        checked(answer).await
+    }
+
+    /// Uploads bytes to the address that Slack gave. The token is not sent there. Gives the text of the answer.
+    pub(crate) async fn upload(
+        &self,
+        url: &str,
+        media_type: &str,
+        size: u64,
+        body: ByteStream,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<String, Error> {
+        self.check_host(url)?;
+        let request = self
+            .client
+            .post(url)
+            .stream(media_type, size, http::body(body));
+        let answer = request.send(progress).await?;
+        let (status, wait) = (answer.status(), answer.retry_after());
+        if status == 200 {
+            return Ok(answer.text().await?);
+        }
+        Err(of_status(status, wait).at(Moment::NotSent))
+    }
+
+    /// Opens a file that a user sent. The token goes to Slack's own hosts only; a redirect is not followed.
+    pub(crate) async fn download(&self, url: &str) -> Result<Answer, Error> {
+        self.check_host(url)?;
+        let request = self.client.get(url).authorization("Bearer", &self.token);
+        let answer = request.send(&|_| {}).await?;
+        let (status, wait) = (answer.status(), answer.retry_after());
+        if status != 200 {
+            return Err(of_status(status, wait).at(Moment::NotSent));
+        }
+        // Without the scope the answer is a page to log in, with status 200 (platform-delivery 7.4).
+        if answer
+            .header("content-type")
+            .is_some_and(|media_type| media_type.starts_with("text/html"))
+            && answer.header("content-disposition").is_none()
+        {
+            return Err(
+                Error::new(ErrorKind::Auth, "a login page came instead of the file")
+                    .code("missing_scope"),
+            );
+        }
+        Ok(answer)
+    }
+
+    fn check_host(&self, url: &str) -> Result<(), Error> {
+        let wrong = || Error::new(ErrorKind::Forbidden, "an address outside of Slack's hosts");
+        let url = Url::parse(url).map_err(|_| wrong())?;
+        let found = authority(&url).ok_or_else(wrong)?;
+        let is_known = self.hosts.contains(&found);
+        let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
+        if is_known && is_safe {
+            Ok(())
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+/// Host, with its port where one is named.
+fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
+}
+
+async fn checked(answer: Answer) -> Result<Value, Error> {
+    let (status, wait) = (answer.status(), answer.retry_after());
+    if status != 200 {
+        return Err(of_status(status, wait));
+    }
+    let value: Value = answer.json().await?;
+    if value.get("ok").and_then(Value::as_bool) == Some(true) {
+        return Ok(value);
+    }
+    let code = value
+        .get("error")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if code.is_empty() {
+        let error = Error::new(ErrorKind::Unknown, "an answer without ok and error");
+        return Err(error.ambiguous());
+    }
+    Err(refused(code, wait))
+}
+
+fn of_status(status: u16, wait: Option<Duration>) -> Error {
+    let error = match status {
+        429 => {
+            return Error::new(ErrorKind::RateLimited, "too many requests")
+                .with_retry_after(wait.unwrap_or(PAUSE))
+                .code("ratelimited");
+        }
+        413 => Error::new(ErrorKind::TooLarge, "request too large"),
+        401 | 403 => Error::new(ErrorKind::Auth, "the token is not accepted"),
+        500..=599 => Error::new(ErrorKind::Transient, "the server failed").ambiguous(),
+        _ => Error::new(ErrorKind::Unknown, "an unexpected status"),
+    };
+    error.code(status.to_string())
+}
+
+/// What Slack's words mean.
+fn refused(code: &str, wait: Option<Duration>) -> Error {
+    let kind = match code {
+        "not_in_channel"
+        | "restricted_action"
+        | "is_archived"
+        | "file_uploads_disabled"
+        | "cant_post_to_channel"
+        | "user_is_restricted"
+        | "ekm_access_denied"
+        | "posting_to_general_channel_denied" => ErrorKind::Forbidden,
+        "channel_not_found" | "user_not_found" | "users_not_found" | "user_disabled" => {
+            ErrorKind::NotFound
+        }
+        "file_upload_size_restricted" | "snippet_too_large" | "file_too_large" => {
+            ErrorKind::TooLarge
+        }
+        "file_uploads_except_images_disabled" | "file_type_not_allowed" => {
+            ErrorKind::UnsupportedKind
+        }
+        "msg_too_long" | "alt_txt_too_large" => ErrorKind::TooLong,
+        "thread_not_found" | "invalid_thread_ts" => ErrorKind::NoThread,
+        "file_not_found" | "file_deleted" => ErrorKind::StaleFileId,
+        "invalid_auth"
+        | "not_authed"
+        | "account_inactive"
+        | "token_revoked"
+        | "token_expired"
+        | "missing_scope"
+        | "not_allowed_token_type" => ErrorKind::Auth,
+        "ratelimited" | "rate_limited" => {
+            return Error::new(ErrorKind::RateLimited, code)
+                .with_retry_after(wait.unwrap_or(PAUSE))
+                .code(code);
+        }
+        "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => {
+            return Error::new(ErrorKind::Transient, code)
+                .ambiguous()
+                .code(code);
+        }
+        "missing_argument" | "invalid_arguments" | "no_text" | "invalid_blocks" => {
+            ErrorKind::BadFormat
+        }
+        _ => ErrorKind::Unknown,
+    };
+    Error::new(kind, code).code(code)
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slacks_words_have_their_kinds() {
+        for (code, kind, moment) in [
+            ("not_in_channel", ErrorKind::Forbidden, Moment::NotSent),
+            ("channel_not_found", ErrorKind::NotFound, Moment::NotSent),
+            (
+                "file_upload_size_restricted",
+                ErrorKind::TooLarge,
+                Moment::NotSent,
+            ),
+            ("missing_scope", ErrorKind::Auth, Moment::NotSent),
+            ("fatal_error", ErrorKind::Transient, Moment::Ambiguous),
+            ("internal_error", ErrorKind::Transient, Moment::Ambiguous),
+            ("something_new", ErrorKind::Unknown, Moment::NotSent),
+        ] {
+            let error = refused(code, None);
+            assert_eq!((error.kind(), error.moment()), (kind, moment), "{code}");
+            assert_eq!(error.platform_code(), code);
+        }
+        let error = refused("ratelimited", Some(Duration::from_secs(5821)));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(5821)));
+    }
+
+    #[test]
+    fn r_9_nothing_goes_to_other_hosts() {
+        let api = Api::new(&Options {
+            token: Secret::new("xoxb-1"),
+            ..Options::default()
+        })
+        .unwrap();
+        for (url, allowed) in [
+            ("https://files.slack.com/upload/v1/abc", true),
+            ("https://slack.com/x", true),
+            ("http://files.slack.com/upload", false),
+            ("https://files.slack.com.evil.example/", false),
+            ("https://files.slack.com:8443/", false),
+            ("https://evil.example/?files.slack.com", false),
+            ("not an address", false),
+        ] {
+            assert_eq!(api.check_host(url).is_ok(), allowed, "{url}");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A server that speaks the Web API's file and message calls, for tests and the demo.
+//!
+//! It keeps what users see and nothing else: bodies are counted and digested while they come. It is proved with
+//! `slack_sdk` in `tests/python.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::double::{
+    Closed, Content, Form, Received, Reply, Server, Shared, json, reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+/// The token that it takes.
+pub const TOKEN: &str = "xoxb-double-token-of-an-app-that-is-none";
+/// The signing secret of its events.
+pub const SIGNING_SECRET: &str = "double-signing-secret";
+/// A user whose conversation can be opened.
+pub const USER: &str = "U0DOUBLE";
+/// Channel of the conversation with [`USER`].
+pub const DIRECT: &str = "D0DOUBLE";
+
+/// What it is told to do wrong, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next completion or message is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next completion or message is answered with 500; nothing appears.
+    Fail,
+    /// The next completion or message is carried out, and the connection closed.
+    LoseAnswer,
+    /// The next completion or message is not carried out, and the connection closed.
+    LoseRequest,
+    /// The connection of the next upload is closed after the first bytes.
+    CloseDuringUpload,
+    /// The next place for an upload is refused as too large.
+    TooLarge,
+    /// The next completion is answered with `ok`, and the files are never shared.
+    NeverShare,
+    /// The next completion or message is carried out and answered with something else.
+    Gibberish,
+    /// The next completion or message is refused with this word.
+    Refuse(&'static str),
+    /// The next upload is answered with a smaller count.
+    Miscount,
+    /// The share appears only after so many looks.
+    ShareLate(u32),
+}
+
+/// A visible message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its time stamp.
+    pub ts: String,
+    /// Text as a user reads it.
+    pub text: String,
+    /// Root of its thread; empty for none.
+    pub thread: String,
+    /// Names and contents of its files.
+    pub files: Vec<(String, Content)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<String, File>,
+    channels: BTreeMap<String, Vec<Shown>>,
+    faults: Vec<Fault>,
+    /// Requests until now: method, and whether it bore a token.
+    requests: Vec<(String, bool)>,
+    /// Files of users by their path.
+    downloads: BTreeMap<String, Vec<u8>>,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    name: String,
+    length: u64,
+    content: Option<Content>,
+    /// Channel, time stamp, and looks until the share shows.
+    shared: Option<(String, String, u32)>,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+}
+
+/// A Web API on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Double {
+    server: Server<State>,
+}
+
+impl Double {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = Server::start(State::default(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/api", self.server.shared().url())
+    }
+
+    /// The token that it takes.
+    pub fn token(&self) -> Secret {
+        Secret::new(TOKEN)
+    }
+
+    /// Makes a channel and gives its id.
+    pub fn channel(&self) -> String {
+        let mut state = self.server.shared().lock();
+        let id = format!("C{:08}", state.next());
+        state.channels.insert(id.clone(), Vec::new());
+        id
+    }
+
+    /// What a channel shows, oldest first.
+    pub fn seen(&self, channel: &str) -> Vec<Shown> {
+        let state = self.server.shared().lock();
+        state.channels.get(channel).cloned().unwrap_or_default()
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Requests until now: method, and whether it bore a token.
+    pub fn requests(&self) -> Vec<(String, bool)> {
+        self.server.shared().lock().requests.clone()
+    }
+
+    /// Keeps a file of a user; the address to fetch it from.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        let shared = self.server.shared();
+        let mut state = shared.lock();
+        let path = format!("/files-pri/{}", state.next());
+        state.downloads.insert(path.clone(), bytes);
+        format!("{}{path}", shared.url())
+    }
+}
+
+fn ok(mut value: Value) -> Reply {
+    if let Some(value) = value.as_object_mut() {
+        value.insert("ok".to_owned(), true.into());
+    }
+    json(200, &value)
+}
+
+fn refuse(word: &str) -> Reply {
+    json(200, &json!({ "ok": false, "error": word }))
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    let path = request.path.clone();
+    let bearer = request.header("authorization").map(str::to_owned);
+    shared.lock().requests.push((
+        path.trim_start_matches("/api/").to_owned(),
+        bearer.is_some(),
+    ));
+    if let Some(id) = path.strip_prefix("/upload/") {
+        return upload(&shared, id, request).await;
+    }
+    if path.starts_with("/files-pri/") {
+        return download(&shared, &path, bearer.as_deref());
+    }
+    let Some(method) = path.strip_prefix("/api/") else {
+        return Ok(json(404, &json!({})));
+    };
+    let is_json = request
+        .header("content-type")
+        .is_some_and(|media_type| media_type.starts_with("application/json"));
+    let form = if is_json {
+        fields(&request.json().await?)
+    } else if request.length().unwrap_or_default() == 0 {
+        Form::default()
+    } else {
+        request.form().await?
+    };
+    let token = bearer
+        .as_deref()
+        .and_then(|bearer| bearer.strip_prefix("Bearer "))
+        .unwrap_or_else(|| form.field("token"));
+    if token != TOKEN {
+        return Ok(refuse("invalid_auth"));
+    }
+    match method {
+        "auth.test" => Ok(ok(json!({ "team_id": "T1", "user_id": "UBOT" }))),
+        "conversations.open" => Ok(match form.field("users") {
+            USER => ok(json!({ "channel": { "id": DIRECT } })),
+            _ => refuse("user_not_found"),
+        }),
+        "files.getUploadURLExternal" => Ok(place(&shared, &form)),
+        "files.info" => Ok(info(&shared, form.field("file"))),
+        "files.completeUploadExternal" => visible(&shared, &form, complete),
+        "chat.postMessage" => visible(&shared, &form, post),
+        _ => Ok(refuse("unknown_method")),
+    }
+}
+
+/// JSON arguments as if they had come in a form; arrays stay JSON, as the wire has them there.
+fn fields(value: &Value) -> Form {
+    let mut form = Form::default();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        form.fields.push((name.clone(), text));
+    }
+    form
+}
+
+fn place(shared: &Shared<State>, form: &Form) -> Reply {
+    let mut state = shared.lock();
+    let length: u64 = form.field("length").parse().unwrap_or_default();
+    if form.field("filename").is_empty() || length == 0 {
+        return refuse("missing_argument");
+    }
+    if state.fault(|fault| *fault == Fault::TooLarge).is_some() {
+        return refuse("file_upload_size_restricted");
+    }
+    let id = format!("F{:08}", state.next());
+    state.files.insert(
+        id.clone(),
+        File {
+            name: form.field("filename").to_owned(),
+            length,
+            ..File::default()
+        },
+    );
+    let url = format!("{}/upload/{id}", shared.url());
+    ok(json!({ "upload_url": url, "file_id": id }))
+}
+
+async fn upload(shared: &Shared<State>, id: &str, request: Received) -> Result<Reply, Closed> {
+    let closes = shared
+        .lock()
+        .fault(|fault| *fault == Fault::CloseDuringUpload)
+        .is_some();
+    if closes {
+        let mut reader = request.into_reader();
+        reader.more().await?;
+        return Err(Closed);
+    }
+    let is_form = request
+        .header("content-type")
+        .is_some_and(|media_type| media_type.starts_with("multipart/"));
+    let content = if is_form {
+        let form = request.form().await?;
+        form.files.into_iter().next().ok_or(Closed)?.content
+    } else {
+        request.into_reader().digest().await?
+    };
+    let mut state = shared.lock();
+    let less = u64::from(state.fault(|fault| *fault == Fault::Miscount).is_some());
+    let Some(file) = state.files.get_mut(id) else {
+        return Ok(reply(404, "text/plain", "not found".into()));
+    };
+    if content.size != file.length {
+        return Ok(reply(400, "text/plain", "length mismatch".into()));
+    }
+    let told = format!("OK - {}", content.size - less);
+    file.content = Some(content);
+    Ok(reply(200, "text/plain", told.into()))
+}
+
+/// Does something that users see, with the faults that may befall it.
+fn visible(
+    shared: &Shared<State>,
+    form: &Form,
+    act: fn(&mut State, &Form, Option<&Fault>) -> Result<Value, &'static str>,
+) -> Result<Reply, Closed> {
+    let mut state = shared.lock();
+    let fault = state.fault(|fault| {
+        !matches!(
+            fault,
+            Fault::CloseDuringUpload | Fault::TooLarge | Fault::Miscount
+        )
+    });
+    match fault {
+        Some(Fault::RateLimit(wait)) => {
+            let refused = json(429, &json!({ "ok": false, "error": "ratelimited" }));
+            let seconds = wait.as_secs().to_string();
+            return Ok(with_header(refused, "retry-after", &seconds));
+        }
+        Some(Fault::Fail) => return Ok(reply(500, "text/html", "<html>".into())),
+        Some(Fault::LoseRequest) => return Err(Closed),
+        Some(Fault::Refuse(word)) => return Ok(refuse(word)),
+        _ => {}
+    }
+    let done = act(&mut state, form, fault.as_ref());
+    match (fault, done) {
+        (Some(Fault::LoseAnswer), _) => Err(Closed),
+        (Some(Fault::Gibberish), _) => Ok(json(200, &json!([1, 2]))),
+        (_, Ok(value)) => Ok(ok(value)),
+        (_, Err(word)) => Ok(refuse(word)),
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+}
+
+fn post(state: &mut State, form: &Form, _: Option<&Fault>) -> Result<Value, &'static str> {
+    let text = plain(form.field("text"));
+    if text.is_empty() {
+        return Err("no_text");
+    }
+    if text.chars().count() > 40_000 {
+        return Err("msg_too_long");
+    }
+    let ts = show(
+        state,
+        form.field("channel"),
+        form.field("thread_ts"),
+        text,
+        Vec::new(),
+    )?;
+    Ok(json!({ "ts": ts, "channel": form.field("channel") }))
+}
+
+fn show(
+    state: &mut State,
+    channel: &str,
+    thread: &str,
+    text: String,
+    files: Vec<(String, Content)>,
+) -> Result<String, &'static str> {
+    let ts = format!("1700000000.{:06}", state.next());
+    if channel == DIRECT {
+        state.channels.entry(DIRECT.to_owned()).or_default();
+    }
+    let shown = state.channels.get_mut(channel).ok_or("channel_not_found")?;
+    shown.push(Shown {
+        ts: ts.clone(),
+        text,
+        thread: thread.to_owned(),
+        files,
+    });
+    Ok(ts)
+}
+
+fn complete(state: &mut State, form: &Form, fault: Option<&Fault>) -> Result<Value, &'static str> {
+    let listed: Vec<Value> =
+        serde_json::from_str(form.field("files")).map_err(|_| "invalid_arguments")?;
+    if listed.len() > 14 {
+        return Err("internal_error");
+    }
+    let channel = match form.field("channel_id") {
+        "" => form.field("channels").split(',').next().unwrap_or_default(),
+        id => id,
+    };
+    let mut files = Vec::new();
+    let mut ids = Vec::new();
+    for item in &listed {
+        let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
+        let file = state.files.get(id).ok_or("file_not_found")?;
+        let content = file.content.clone().ok_or("file_not_found")?;
+        let title = item
+            .get("title")
+            .and_then(Value::as_str)
+            .unwrap_or(&file.name);
+        files.push((title.to_owned(), content));
+        ids.push(id.to_owned());
+    }
+    if fault == Some(&Fault::NeverShare) {
+        return Ok(json!({ "files": listed }));
+    }
+    let comment = plain(form.field("initial_comment"));
+    let ts = show(state, channel, form.field("thread_ts"), comment, files)?;
+    let late = match fault {
+        Some(Fault::ShareLate(looks)) => *looks,
+        _ => 0,
+    };
+    for id in ids {
+        if let Some(file) = state.files.get_mut(&id) {
+            file.shared = Some((channel.to_owned(), ts.clone(), late));
+        }
+    }
+    Ok(json!({ "files": listed }))
+}
+
+fn info(shared: &Shared<State>, id: &str) -> Reply {
+    let mut state = shared.lock();
+    let Some(file) = state.files.get_mut(id) else {
+        return refuse("file_not_found");
+    };
+    let mut shares = json!({});
+    if let Some((channel, ts, late)) = &mut file.shared {
+        if *late > 0 {
+            *late -= 1;
+        } else {
+            shares = json!({ "public": { channel.as_str(): [{ "ts": ts }] } });
+        }
+    }
+    let size = file.content.as_ref().map(|content| content.size);
+    ok(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
+}
+
+fn download(shared: &Shared<State>, path: &str, bearer: Option<&str>) -> Result<Reply, Closed> {
+    let state = shared.lock();
+    if bearer != Some(&format!("Bearer {TOKEN}")) {
+        return Ok(reply(200, "text/html", "<html>Sign in</html>".into()));
+    }
+    let bytes = state.downloads.get(path).cloned().ok_or(Closed)?;
+    Ok(reply(200, "application/octet-stream", bytes.into()))
+}

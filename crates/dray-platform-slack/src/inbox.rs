@@ -1,0 +1,154 @@
+//! Events that Slack posts to us, verified by signature.
+
+use dray_platform::{
+    Error, ErrorKind, InboundAttachment, InboundMessage, Target, WebhookReply, WebhookRequest,
+};
+use hmac::{Hmac, Mac as _};
+use serde_json::Value;
+use sha2::Sha256;
+
+use crate::NAME;
+use crate::options::Options;
+
+/// How old a signature may be, in seconds; older ones may be replays.
+const FRESH: u64 = 300;
+
+/// Reads one request. `now` is the time in Unix seconds.
+pub(crate) fn webhook(
+    account: &str,
+    options: &Options,
+    request: &WebhookRequest,
+    now: u64,
+) -> Result<WebhookReply, Error> {
+    verify(options, request, now)?;
+    let event: Value = serde_json::from_slice(&request.body).map_err(|cause| {
+        Error::new(ErrorKind::BadFormat, "the event is no JSON").caused_by(cause)
+    })?;
+    let text = |pointer: &str| {
+        event
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    if text("/type") == "url_verification" {
+        return Ok(WebhookReply {
+            status: 200,
+            body: Some(("text/plain", text("/challenge").to_owned())),
+            ..WebhookReply::default()
+        });
+    }
+    let mut reply = WebhookReply {
+        status: 200,
+        ..WebhookReply::default()
+    };
+    if text("/type") == "event_callback"
+        && let Some(event) = event.get("event")
+    {
+        reply.messages.extend(message(account, event));
+    }
+    Ok(reply)
+}
+
+/// `v0=HMAC-SHA256(secret, "v0:" timestamp ":" body)`, compared in constant time.
+fn verify(options: &Options, request: &WebhookRequest, now: u64) -> Result<(), Error> {
+    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+    let header = |name: &str| {
+        request
+            .headers
+            .iter()
+            .find(|(header, _)| header == name)
+            .map(|(_, value)| value.as_str())
+    };
+    if options.signing_secret.is_empty() {
+        return Err(refused("no signing secret is configured"));
+    }
+    let stamp = header("x-slack-request-timestamp").ok_or_else(|| refused("no time stamp"))?;
+    let sent: u64 = stamp
+        .parse()
+        .map_err(|_| refused("the time stamp is none"))?;
+    if now.abs_diff(sent) > FRESH {
+        return Err(refused("the signature is too old"));
+    }
+    let signature = header("x-slack-signature")
+        .and_then(|signature| signature.strip_prefix("v0="))
+        .and_then(unhex)
+        .ok_or_else(|| refused("no signature"))?;
+    let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
+        .map_err(|_| refused("the signing secret cannot be used"))?;
+    mac.update(format!("v0:{stamp}:").as_bytes());
+    mac.update(&request.body);
+    mac.verify_slice(&signature)
+        .map_err(|_| refused("the signature is not Slack's"))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+/// A message of a user; what bots and Slack itself write is left out.
+fn message(account: &str, event: &Value) -> Option<InboundMessage> {
+    let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    let is_message = matches!(text("type"), "message" | "app_mention")
+        && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
+    if !is_message || event.get("bot_id").is_some() || text("user").is_empty() {
+        return None;
+    }
+    // Mentions come a second time as messages; files only with those.
+    let files = event.get("files").and_then(Value::as_array);
+    Some(InboundMessage {
+        target: Target {
+            platform: NAME.to_owned(),
+            account: account.to_owned(),
+            chat: text("channel").to_owned(),
+            thread: text("thread_ts").to_owned(),
+            reply_to: String::new(),
+        },
+        message_id: text("ts").to_owned(),
+        sender: text("user").to_owned(),
+        text: unescape(text("text")),
+        attachments: files
+            .map(|files| files.iter().map(attachment).collect())
+            .unwrap_or_default(),
+    })
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+}
+
+fn attachment(file: &Value) -> InboundAttachment {
+    let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
+    let media_type = text("mimetype");
+    let kind = match media_type.split('/').next() {
+        Some("image") => "photo",
+        Some("audio") => "audio",
+        Some("video") => "video",
+        _ => "document",
+    };
+    let reference = match text("url_private_download") {
+        "" => text("url_private"),
+        url => url,
+    };
+    let unavailable = if reference.is_empty() {
+        "Slack gives no address for this file"
+    } else {
+        ""
+    };
+    InboundAttachment {
+        id: text("id").to_owned(),
+        name: text("name").to_owned(),
+        size: file.get("size").and_then(Value::as_u64).unwrap_or_default(),
+        media_type: media_type.to_owned(),
+        reference: reference.to_owned(),
+        kind: kind.to_owned(),
+        unavailable: unavailable.to_owned(),
+    }
+}

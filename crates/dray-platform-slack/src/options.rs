@@ -1,0 +1,74 @@
+//! What an operator can set about a Slack app.
+
+use std::path::PathBuf;
+
+use dray_platform::Limits;
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Largest file, in bytes, in all plans.
+const FILE: u64 = 1_000_000_000;
+/// Longest text that is shown well; the hard limit is 40 000.
+const TEXT: usize = 4000;
+/// Most files of one completion; above about 14 Slack answers `internal_error`.
+const FILES: usize = 10;
+
+/// A Slack app in one workspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// The bot's token (`xoxb-…`). Required. Scopes: `files:write`, `chat:write`; `files:read` for what users send,
+    /// `im:write` for targets that are users.
+    pub token: Secret,
+    /// The app's signing secret. Without it no event is accepted.
+    pub signing_secret: Secret,
+    /// Where the Web API is. Default `https://slack.com/api`.
+    pub base_url: String,
+    /// Hosts that Slack serves files from and takes uploads at, besides that of `base_url`. The token goes to the host
+    /// of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
+    pub file_hosts: Vec<String>,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Most bytes of one file. Default 1 GB.
+    pub upload_limit: Option<ByteSize>,
+    /// How long a share that Slack accepted is looked for before it counts as unknown. Default `30s`.
+    pub share_wait: Period,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of an upload or download. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `2m`.
+    pub answer_timeout: Period,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            token: Secret::default(),
+            signing_secret: Secret::default(),
+            base_url: "https://slack.com/api".to_owned(),
+            file_hosts: vec!["files.slack.com".to_owned()],
+            ca_file: None,
+            upload_limit: None,
+            share_wait: Period::secs(30),
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(120),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            routes: Vec::new(),
+            any: self.upload_limit.map_or(FILE, ByteSize::as_u64),
+            caption: TEXT,
+            text: TEXT,
+            per_message: FILES,
+            request: None,
+            download: None,
+        }
+    }
+}

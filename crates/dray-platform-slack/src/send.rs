@@ -1,0 +1,267 @@
+//! Uploads that nobody sees, the completion that shows them, and the look for the share that proves it.
+
+use std::time::Duration;
+
+use dray_content::name;
+use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Reconciled, Send};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::plan::{LINK, TEXT, escape};
+
+/// Between two looks for a share.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What was uploaded for a step: kept before anything is visible.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Prepared {
+    /// Channel that the files will be shared in; that of a user's conversation when the target is a user.
+    channel: String,
+    /// Slack's ids of the files, in the order of the step.
+    files: Vec<String>,
+}
+
+fn is_text(send: Send<'_>) -> bool {
+    matches!(send.step.route.as_str(), TEXT | LINK)
+}
+
+fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
+    let indices = send.step.files.iter();
+    indices.filter_map(move |index| Some((*index, send.delivery.files.get(*index)?)))
+}
+
+/// Uploads the files of a step. Nobody sees them yet.
+pub(crate) async fn prepare(
+    api: &Api,
+    send: Send<'_>,
+    progress: &dyn Progress,
+) -> Result<String, Error> {
+    if is_text(send) {
+        return Ok(String::new());
+    }
+    if files(send).any(|(_, file)| file.size == 0) {
+        return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+    }
+    let mut prepared = Prepared {
+        channel: channel(api, send).await?,
+        files: Vec::new(),
+    };
+    for (_, file) in files(send) {
+        // Nothing here is visible, whatever becomes of it.
+        let id = upload(api, file, progress)
+            .await
+            .map_err(|error| error.at(dray_platform::Moment::NotSent))?;
+        prepared.files.push(id);
+    }
+    serde_json::to_string(&prepared)
+        .map_err(|cause| Error::new(ErrorKind::Unknown, "not written down").caused_by(cause))
+}
+
+/// The channel of the target; a conversation is opened for a user.
+async fn channel(api: &Api, send: Send<'_>) -> Result<String, Error> {
+    let chat = send.delivery.target.chat.as_str();
+    if !chat.starts_with(['U', 'W']) {
+        return Ok(chat.to_owned());
+    }
+    let opened = api
+        .form("conversations.open", &[("users", chat)])
+        .await
+        .map_err(|error| error.at(dray_platform::Moment::NotSent))?;
+    let id = opened.pointer("/channel/id").and_then(Value::as_str);
+    id.map(str::to_owned)
+        .ok_or_else(|| Error::new(ErrorKind::Unknown, "no conversation was opened"))
+}
+
+async fn upload(api: &Api, file: &OutgoingFile, progress: &dyn Progress) -> Result<String, Error> {
+    let length = file.size.to_string();
+    let called = name::clean(&file.name);
+    let fields = [("filename", called.as_str()), ("length", &length)];
+    let place = api.form("files.getUploadURLExternal", &fields).await?;
+    let text = |name: &str| {
+        place
+            .get(name)
+            .and_then(Value::as_str)
+            .ok_or_else(|| Error::new(ErrorKind::Unknown, "no place for the upload was given"))
+    };
+    let (url, id) = (text("upload_url")?, text("file_id")?.to_owned());
+    let body = file.source.open().await?;
+    let told = |bytes| progress.sent(bytes);
+    let media_type = file.detected.media_type;
+    let answer = api.upload(url, media_type, file.size, body, &told).await?;
+    // `OK - N`: the bytes that Slack has.
+    let taken = answer
+        .trim()
+        .strip_prefix("OK - ")
+        .and_then(|count| count.parse::<u64>().ok());
+    match taken {
+        Some(size) if size == file.size => Ok(id),
+        Some(size) => Err(Error::new(
+            ErrorKind::Transient,
+            format!("{size} of {} bytes were taken", file.size),
+        )),
+        None => Err(Error::new(
+            ErrorKind::Unknown,
+            "the upload was not confirmed",
+        )),
+    }
+}
+
+/// Shows it, and waits for the proof.
+pub(crate) async fn send(
+    api: &Api,
+    send: Send<'_>,
+    wait: Duration,
+) -> Result<Vec<Confirmed>, Error> {
+    if is_text(send) {
+        return text(api, send).await;
+    }
+    let prepared = read(send)?;
+    let listed: Vec<Value> = files(send)
+        .zip(&prepared.files)
+        .map(|((_, file), id)| json!({ "id": id, "title": name::clean(&file.name) }))
+        .collect();
+    let mut request = json!({ "files": listed, "channel_id": prepared.channel });
+    put(&mut request, "thread_ts", thread(send));
+    if !send.step.text.is_empty() {
+        put(&mut request, "initial_comment", &escape(&send.step.text));
+    }
+    let answer = api.json("files.completeUploadExternal", &request).await?;
+    let told = answer
+        .get("files")
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len);
+    if told != prepared.files.len() {
+        let error = Error::new(ErrorKind::Unknown, "not all files were completed");
+        return Err(error.ambiguous());
+    }
+    match shares(api, send, &prepared, wait).await? {
+        Some(confirmed) => Ok(confirmed),
+        None => {
+            Err(Error::new(ErrorKind::Unknown, "completed, but not shared in time").ambiguous())
+        }
+    }
+}
+
+/// Looks whether a step whose answer was lost is there.
+pub(crate) async fn reconcile(
+    api: &Api,
+    send: Send<'_>,
+    wait: Duration,
+) -> Result<Reconciled, Error> {
+    if is_text(send) {
+        return Ok(Reconciled::Unknown);
+    }
+    let prepared = read(send)?;
+    Ok(match shares(api, send, &prepared, wait).await? {
+        Some(confirmed) => Reconciled::Sent(confirmed),
+        None => Reconciled::NotSent,
+    })
+}
+
+fn read(send: Send<'_>) -> Result<Prepared, Error> {
+    let prepared: Prepared = serde_json::from_str(send.prepared).map_err(|cause| {
+        Error::new(ErrorKind::Unknown, "the files were not uploaded").caused_by(cause)
+    })?;
+    if prepared.files.len() == files(send).count() {
+        Ok(prepared)
+    } else {
+        Err(Error::new(ErrorKind::Unknown, "other files were uploaded"))
+    }
+}
+
+/// The thread: that of the target, or that of the message to answer.
+fn thread(send: Send<'_>) -> &str {
+    let target = &send.delivery.target;
+    if target.thread.is_empty() {
+        &target.reply_to
+    } else {
+        &target.thread
+    }
+}
+
+fn put(request: &mut Value, name: &str, value: &str) {
+    if let (false, Some(request)) = (value.is_empty(), request.as_object_mut()) {
+        request.insert(name.to_owned(), value.into());
+    }
+}
+
+async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
+    let channel = channel(api, send).await?;
+    let mut request = json!({
+        "channel": channel,
+        "text": escape(&send.step.text),
+        "mrkdwn": false,
+        "unfurl_links": false,
+        "unfurl_media": false,
+    });
+    put(&mut request, "thread_ts", thread(send));
+    let answer = api.json("chat.postMessage", &request).await?;
+    let ts = answer.get("ts").and_then(Value::as_str).unwrap_or_default();
+    if ts.is_empty() {
+        let error = Error::new(ErrorKind::Unknown, "the message has no time stamp");
+        return Err(error.ambiguous());
+    }
+    Ok(vec![Confirmed {
+        file: None,
+        message_id: ts.to_owned(),
+        file_id: String::new(),
+        size: None,
+        route: send.step.route.clone(),
+        provisional: false,
+    }])
+}
+
+/// Waits until every file is shared in the channel; `None` when that does not come in time.
+async fn shares(
+    api: &Api,
+    send: Send<'_>,
+    prepared: &Prepared,
+    wait: Duration,
+) -> Result<Option<Vec<Confirmed>>, Error> {
+    let end = Instant::now() + wait;
+    let mut confirmed = Vec::new();
+    for ((index, file), id) in files(send).zip(&prepared.files) {
+        loop {
+            match share(api, id, &prepared.channel).await {
+                Ok(Some((ts, size))) => {
+                    if size.is_some_and(|size| size != file.size) {
+                        let error = Error::new(ErrorKind::Unknown, "another size is shared");
+                        return Err(error.ambiguous());
+                    }
+                    confirmed.push(Confirmed {
+                        file: Some(index),
+                        message_id: ts,
+                        file_id: String::new(),
+                        size,
+                        route: send.step.route.clone(),
+                        provisional: false,
+                    });
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a look for a share failed");
+                }
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            tokio::time::sleep(LOOK.min(end.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+    Ok(Some(confirmed))
+}
+
+/// The message that shares a file in a channel, and the bytes that Slack has.
+async fn share(api: &Api, id: &str, channel: &str) -> Result<Option<(String, Option<u64>)>, Error> {
+    let answer = api.form("files.info", &[("file", id)]).await?;
+    let size = answer.pointer("/file/size").and_then(Value::as_u64);
+    let shares = answer.pointer("/file/shares");
+    let found = ["public", "private"].iter().find_map(|kind| {
+        let shared = shares?.get(*kind)?.get(channel)?.as_array()?;
+        Some(shared.first()?.get("ts")?.as_str()?.to_owned())
+    });
+    Ok(found.map(|ts| (ts, size)))
+}
