@@ -24,11 +24,8 @@ pub(crate) async fn read(
     same(&stat, file)?;
     let mut reader = Reader::new(tar);
     let Some(header) = reader.entry().await? else {
-        // Sockets are left out.
-        return Err(Error::new(
-            ErrorKind::NotRegular,
-            "an archive without a file",
-        ));
+        // It was there a moment ago.
+        return Err(changed("an archive without the file"));
     };
     check(&header, file)?;
     let reading = Reading {

@@ -1,9 +1,10 @@
 //! Who a container works as, without running anything in it.
 
 use bollard::models::ContainerInspectResponse;
-use dray_sandbox::{Error, ErrorKind, SandboxPath};
+use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
 
 use crate::client::Client;
+use crate::resolve::{Found, resolve};
 use crate::tar::{Kind, Reader};
 
 /// Longest file of users or groups that is read.
@@ -39,12 +40,14 @@ pub(crate) async fn find(
 
 /// A small text file of the container; empty when there is none.
 async fn list(client: &Client, container: &str, path: &str) -> Result<String, Error> {
-    let downloaded = client.download(container, path.as_bytes()).await;
-    let body = match downloaded {
-        Ok((_, body)) => body,
+    let path = SandboxPath::new(path)?;
+    let real_path = match resolve(client, container, None, &path, Follow::Yes).await {
+        Ok(Found::Seen { real_path, .. }) => real_path,
+        Ok(Found::Hidden(_)) => return Ok(String::new()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(error),
     };
+    let (_, body) = client.download(container, real_path.as_bytes()).await?;
     let mut reader = Reader::new(body);
     let mut text = Vec::new();
     match reader.entry().await? {

@@ -113,7 +113,7 @@ async fn an_archive_of_something_else_is_refused() {
             ErrorKind::ChangedDuringTransfer,
         ),
         ("two of them", two, ErrorKind::Protocol),
-        ("nothing", vec![0; 1024], ErrorKind::NotRegular),
+        ("nothing", vec![0; 1024], ErrorKind::ChangedDuringTransfer),
         ("garbage", vec![b'?'; 2048], ErrorKind::Protocol),
     ] {
         assert_eq!(kind(download(sent("", &tar)).await), expected, "{what}");

@@ -54,6 +54,17 @@ async fn a_stopped_container_gives_and_takes_files() {
 }
 
 #[tokio::test]
+async fn users_behind_a_link_are_found() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("mkdir /store; mv /etc/passwd /store/users; ln -s ../store/users /etc/passwd");
+    world.write("/workspace/file", b"data").await.unwrap();
+    let told = world.container.sh("stat -c %u /workspace/file");
+    assert_eq!(told, b"1000\n");
+}
+
+#[tokio::test]
 async fn a_container_that_never_ran_gives_and_takes_files() {
     let world = World::of(ContainerOptions {
         created_only: true,
