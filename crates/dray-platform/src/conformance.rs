@@ -10,6 +10,8 @@ mod order;
 mod places;
 mod report;
 pub mod sample;
+#[cfg(test)]
+mod tests;
 mod text;
 mod watch;
 mod world;
