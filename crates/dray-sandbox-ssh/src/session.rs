@@ -13,8 +13,8 @@ use tokio::time::timeout;
 const TAIL: usize = 4096;
 /// Time for the client to end after its channel did.
 const END: Duration = Duration::from_secs(10);
-/// What pipes hold, so that the master works on while we hash or write.
-const PIPE: usize = 1024 * 1024;
+/// What pipes hold, so that the master works on while we hash or write. More would use up what Linux allows a user.
+const PIPE: usize = 256 * 1024;
 
 /// A running client. Dropping it closes the channel.
 #[derive(Debug)]

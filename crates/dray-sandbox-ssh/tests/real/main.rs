@@ -7,6 +7,7 @@
 )]
 
 mod conformance;
+mod engine;
 mod faults;
 mod login;
 mod names;

@@ -1,0 +1,174 @@
+//! Whole transfers with their receipts, as the service makes them (sandbox-transfer 1.6, R-8, R-10, R-13, R-14).
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use dray_sandbox::transfer::{
+    BytesSource, Collision, EngineOptions, GetOptions, Progress, PutOptions, VecSink,
+};
+use dray_sandbox::{Engine, Integrity, Policy, Transport};
+use dray_testkit::sshd::{Options, Sftp};
+use tokio_util::sync::CancellationToken;
+
+use crate::Host;
+
+const SIZE: usize = 24 << 20;
+
+fn bytes() -> Vec<u8> {
+    (0..=250).cycle().take(SIZE).collect()
+}
+
+async fn engine(host: &Host) -> Engine {
+    let options = EngineOptions {
+        backoff: Duration::from_millis(10),
+        ..EngineOptions::default()
+    };
+    Engine::new(host.open().await, options)
+}
+
+fn put_options(policy: &Policy) -> PutOptions<'_> {
+    PutOptions {
+        policy,
+        collision: Collision::Rename,
+        mode: 0o644,
+        operation: "test",
+        epoch: 1,
+    }
+}
+
+/// Does something once, when so many bytes are through.
+struct Once<F>(Mutex<Option<F>>, u64);
+
+impl<F: FnOnce() + Send> Once<F> {
+    fn at(bytes: u64, act: F) -> Self {
+        Self(Mutex::new(Some(act)), bytes)
+    }
+}
+
+impl<F: FnOnce() + Send> Progress for Once<F> {
+    fn moved(&self, done: u64, _of: u64) {
+        if done >= self.1
+            && let Some(act) = self.0.lock().unwrap().take()
+        {
+            act();
+        }
+    }
+}
+
+fn left(host: &Host) -> usize {
+    std::fs::read_dir(host.session()).unwrap().count()
+}
+
+#[tokio::test]
+async fn r_14_receipts_say_how_it_went() {
+    for (options, transport) in [
+        (Options::default(), Transport::Sftp),
+        (Options::default().without_shell(), Transport::Sftp),
+        (Options::default().sftp(Sftp::None), Transport::ExecRaw),
+    ] {
+        let host = Host::start(&options);
+        let engine = engine(&host).await;
+        let policy = Policy::beneath([host.root()]);
+        let (bytes, cancel) = (bytes(), CancellationToken::new());
+        let source = BytesSource::new(bytes.clone());
+        let put = engine
+            .put(
+                &host.root(),
+                b"file",
+                &source,
+                &put_options(&policy),
+                &(),
+                &cancel,
+            )
+            .await
+            .unwrap();
+        assert_eq!(put.path, host.path("file"));
+        assert_eq!(put.receipt.transport, Some(transport));
+        assert_eq!(put.receipt.atomic, Some(true));
+        assert!(
+            put.receipt.integrity >= Some(Integrity::Sha256After),
+            "{:?}",
+            put.receipt
+        );
+        assert_eq!(left(&host), 1, "no temp file is left");
+        let mut sink = VecSink::default();
+        let get = GetOptions {
+            policy: &policy,
+            max_bytes: SIZE as u64,
+        };
+        let got = engine
+            .get(&put.path, &get, &mut sink, &(), &cancel)
+            .await
+            .unwrap();
+        assert_eq!(got.receipt.transport, Some(transport));
+        assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+        assert_eq!(got.receipt.attempts, 1);
+        assert!(sink.into_bytes().unwrap() == bytes);
+    }
+}
+
+#[tokio::test]
+async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
+    let host = Host::start(&Options::default());
+    let engine = engine(&host).await;
+    let policy = Policy::beneath([host.root()]);
+    let (bytes, cancel) = (bytes(), CancellationToken::new());
+    let path = host.make("file", &bytes);
+    let mut sink = VecSink::default();
+    let get = GetOptions {
+        policy: &policy,
+        max_bytes: SIZE as u64,
+    };
+    let cut = Once::at(SIZE as u64 / 4, || host.server.cut());
+    let got = engine
+        .get(&path, &get, &mut sink, &cut, &cancel)
+        .await
+        .unwrap();
+    assert!(
+        got.receipt.resumed && got.receipt.attempts == 2,
+        "{:?}",
+        got.receipt
+    );
+    assert!(sink.into_bytes().unwrap() == bytes);
+    let cut = Once::at(SIZE as u64 / 4, || host.server.cut());
+    let source = BytesSource::new(bytes.clone());
+    let put = engine
+        .put(
+            &host.root(),
+            b"back",
+            &source,
+            &put_options(&policy),
+            &cut,
+            &cancel,
+        )
+        .await
+        .unwrap();
+    assert!(put.receipt.attempts >= 2, "{:?}", put.receipt);
+    assert!(std::fs::read(host.session().join("back")).unwrap() == bytes);
+    assert_eq!(left(&host), 2, "no temp file is left");
+}
+
+#[tokio::test]
+async fn r_13_a_cancelled_put_leaves_nothing() {
+    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+        let host = Host::start(&options);
+        let engine = engine(&host).await;
+        let policy = Policy::beneath([host.root()]);
+        let cancel = CancellationToken::new();
+        let stop = Once::at(SIZE as u64 / 4, || cancel.cancel());
+        let source = BytesSource::new(bytes());
+        let failed = engine
+            .put(
+                &host.root(),
+                b"file",
+                &source,
+                &put_options(&policy),
+                &stop,
+                &cancel,
+            )
+            .await
+            .unwrap_err();
+        assert!(failed.cancelled && failed.left.is_empty(), "{failed:?}");
+        assert_eq!(left(&host), 0);
+    }
+}
