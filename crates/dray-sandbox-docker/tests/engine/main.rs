@@ -14,6 +14,7 @@ mod mounts;
 mod reads;
 mod scripted;
 mod states;
+mod transfers;
 mod trees;
 mod world;
 mod writes;

@@ -1,0 +1,151 @@
+//! What the transfer engine makes of a container, and what its receipts say.
+
+use std::sync::Arc;
+
+use dray_sandbox::policy::Policy;
+use dray_sandbox::receipt::Receipt;
+use dray_sandbox::transfer::{
+    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
+    Source as _, VecSink,
+};
+use dray_sandbox::{ErrorKind, Integrity, Transport};
+use dray_testkit::docker::ContainerOptions;
+use tokio_util::sync::CancellationToken;
+
+use super::world::{World, path};
+
+async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
+    let policy = Policy::beneath([path(folder)]);
+    let options = PutOptions {
+        policy: &policy,
+        collision: Collision::Rename,
+        mode: 0o644,
+        operation: "test",
+        epoch: 1,
+    };
+    let source = BytesSource::new(bytes.to_vec());
+    let cancel = CancellationToken::new();
+    engine
+        .put(
+            &path(folder),
+            b"report.bin",
+            &source,
+            &options,
+            &(),
+            &cancel,
+        )
+        .await
+}
+
+async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
+    let policy = Policy::beneath([path(at).parent()]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 100 << 20,
+    };
+    let cancel = CancellationToken::new();
+    let mut sink = VecSink::default();
+    let got = engine
+        .get(&path(at), &options, &mut sink, &(), &cancel)
+        .await?;
+    Ok((got, sink.into_bytes().unwrap()))
+}
+
+fn engine(world: &World) -> Engine {
+    Engine::new(Arc::clone(&world.sandbox), EngineOptions::default())
+}
+
+/// Puts a file twice and gets it; gives both receipts.
+async fn there_and_back(world: &World, folder: &str) -> (Receipt, Receipt) {
+    let engine = engine(world);
+    let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
+    let first = put(&engine, folder, &bytes).await.unwrap();
+    assert_eq!(first.path, path(format!("{folder}/report.bin")));
+    let other = put(&engine, folder, b"other").await.unwrap();
+    assert_eq!(other.path, path(format!("{folder}/report_2.bin")));
+    assert!(first.left.is_empty() && other.left.is_empty());
+    let (got, read) = get(&engine, &format!("{folder}/report.bin")).await.unwrap();
+    assert!(read == bytes);
+    let sha256 = BytesSource::new(bytes).sha256();
+    assert_eq!((got.sha256, first.sha256), (sha256, sha256));
+    (first.receipt, got.receipt)
+}
+
+#[tokio::test]
+async fn r_14_a_running_container_proves_what_was_moved() {
+    let world = World::agent().await;
+    let (put, got) = there_and_back(&world, "/workspace").await;
+    assert_eq!(put.transport, Some(Transport::Archive));
+    assert_eq!(put.integrity, Some(Integrity::Sha256After));
+    assert_eq!((put.atomic, put.attempts), (Some(true), 1));
+    assert_eq!(got.transport, Some(Transport::Archive));
+    assert_eq!(got.integrity, Some(Integrity::Sha256));
+    let told = world
+        .container
+        .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
+    assert_eq!(told, b"report.bin\nreport_2.bin\n1000 644\n");
+}
+
+#[tokio::test]
+async fn r_6_memory_is_reached_by_commands() {
+    let world = World::of(ContainerOptions {
+        user: "agent".into(),
+        tmpfs: vec![("/memory".into(), "mode=1777".into())],
+        ..ContainerOptions::default()
+    })
+    .await;
+    let (put, got) = there_and_back(&world, "/memory").await;
+    assert_eq!(put.transport, Some(Transport::ExecRaw));
+    assert_eq!(put.atomic, Some(true));
+    assert_eq!(got.transport, Some(Transport::ExecRaw));
+    assert_eq!(world.cat("/memory/report_2.bin"), b"other");
+}
+
+#[tokio::test]
+async fn r_9_what_cannot_run_commands_says_so_in_its_receipts() {
+    let stopped = World::agent().await;
+    stopped.container.stop();
+    let paused = World::agent().await;
+    paused.container.pause();
+    let shell_less = World::of(ContainerOptions {
+        shell_less: true,
+        ..ContainerOptions::default()
+    })
+    .await;
+    for world in [&stopped, &paused, &shell_less] {
+        let (put, got) = there_and_back(world, "/workspace").await;
+        assert_eq!(put.transport, Some(Transport::Archive));
+        assert_eq!(put.atomic, Some(false));
+        assert_eq!(got.transport, Some(Transport::Archive));
+        assert_eq!(got.integrity, Some(Integrity::SizeMtime));
+    }
+}
+
+#[tokio::test]
+async fn r_13_a_full_volume_is_left_as_it_was() {
+    let host = dray_testkit::docker::Engine::shared();
+    let volume = host.small_volume(1 << 20);
+    let world = World::on(
+        host,
+        ContainerOptions {
+            volumes: vec![format!("{}:/small", volume.name())],
+            ..ContainerOptions::default()
+        },
+    )
+    .await;
+    let failed = put(&engine(&world), "/small", &vec![7; 4 << 20]).await;
+    let failed = failed.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::NoSpace);
+    assert!(failed.left.is_empty());
+    assert_eq!(world.container.sh("ls -A /small"), b"");
+}
+
+#[tokio::test]
+async fn a_file_that_its_user_may_not_read_does_not_leave_by_the_engines_rights() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("cd /workspace; echo secret > closed; chmod 600 closed");
+    let failed = get(&engine(&world), "/workspace/closed").await.unwrap_err();
+    assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
+}
