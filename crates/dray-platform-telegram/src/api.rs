@@ -136,6 +136,11 @@ impl Api {
             return Ok(answer);
         }
         let (status, waits) = (answer.status(), answer.retry_after());
+        if status == 404 {
+            // The token was good for `getFile`; it is the file that is gone.
+            let gone = Error::new(ErrorKind::StaleFileId, "the file is gone");
+            return Err(gone.code("404"));
+        }
         let error = refused(status, &Envelope::default(), waits).error;
         Err(error.at(dray_platform::Moment::NotSent))
     }

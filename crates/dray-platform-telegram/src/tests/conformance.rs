@@ -14,12 +14,32 @@ use crate::double;
 struct Bench {
     double: Double,
     nobody: String,
+    local_mode: bool,
+}
+
+impl Bench {
+    async fn new(double: Double, local_mode: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = format!("http://{}", listener.local_addr().unwrap());
+        Self {
+            double,
+            nobody,
+            local_mode,
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            local_mode: self.local_mode,
+            ..options(&self.double)
+        }
+    }
 }
 
 #[async_trait]
 impl Fixture for Bench {
     fn platform(&self) -> Arc<dyn Platform> {
-        Arc::new(Telegram::new("", options(&self.double)).unwrap())
+        Arc::new(Telegram::new("", self.options()).unwrap())
     }
 
     async fn chat(&self) -> Target {
@@ -66,7 +86,7 @@ impl Fixture for Bench {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
         let options = Options {
             token: Secret::new("4242:another-token"),
-            ..options(&self.double)
+            ..self.options()
         };
         Some(Arc::new(Telegram::new("", options).unwrap()))
     }
@@ -74,7 +94,7 @@ impl Fixture for Bench {
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
         let options = Options {
             base_url: self.nobody.clone(),
-            ..options(&self.double)
+            ..self.options()
         };
         Some(Arc::new(Telegram::new("", options).unwrap()))
     }
@@ -98,14 +118,21 @@ impl Fixture for Bench {
 
 #[tokio::test]
 async fn telegram_does_what_every_platform_does() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let bench = Bench {
-        double: Double::start().await.unwrap(),
-        nobody,
-    };
+    let bench = Bench::new(Double::start().await.unwrap(), false).await;
     let report = conformance::run_all(&bench).await.unwrap();
     assert_eq!(report.skipped, Vec::<&str>::new());
     assert_eq!(report.passed.len(), conformance::CASES.len());
+}
+
+#[tokio::test]
+async fn r_18_sixty_megabytes_for_an_own_server_are_not_held_in_memory() {
+    let double = Double::start_with(2_000_000_000).await.unwrap();
+    let bench = Bench::new(double, true).await;
+    let large: Vec<_> = conformance::CASES
+        .iter()
+        .copied()
+        .filter(|(name, _)| *name == "a_large_file_is_not_held_in_memory")
+        .collect();
+    let report = conformance::run(&bench, &large).await.unwrap();
+    assert_eq!(report.passed.len(), 1);
 }

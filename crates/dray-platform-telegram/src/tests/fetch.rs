@@ -71,6 +71,17 @@ async fn a_file_that_is_forgotten_is_stale() {
 }
 
 #[tokio::test]
+async fn a_path_that_is_gone_says_nothing_about_the_token() {
+    let world = World::new().await;
+    let found = attachment(&world, Attached::new("document", "a.bin", "bytes"));
+    world
+        .double
+        .script(Fault::TellPath("documents/gone".to_owned()));
+    let error = fetch(&world, &found).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StaleFileId);
+}
+
+#[tokio::test]
 async fn paths_that_lead_elsewhere_are_not_followed() {
     let world = World::new().await;
     for path in [

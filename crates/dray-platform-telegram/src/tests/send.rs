@@ -158,12 +158,13 @@ async fn a_large_upload_is_shown_while_it_lasts() {
     let delivery = world.delivery("", vec![sample::binary("a.bin", 2_000_000)]);
     world.double.script(Fault::StallDuringBody);
     let sending = std::pin::pin!(world.only(&delivery));
-    let shown = std::pin::pin!(eventually("an action", async || {
-        world.double.actions(world.chat).first().cloned()
+    let shown = std::pin::pin!(eventually("the action, and once more", async || {
+        let actions = world.double.actions(world.chat);
+        (actions.len() == 2).then_some(actions)
     }));
     match select(sending, shown).await {
         Either::Left((result, _)) => panic!("it ended: {result:?}"),
-        Either::Right((action, _)) => assert_eq!(action, "upload_document"),
+        Either::Right((actions, _)) => assert_eq!(actions, ["upload_document"; 2]),
     }
     assert_eq!(world.seen(), []);
 }
