@@ -83,6 +83,11 @@ impl Client {
         self.request(Method::PUT, url)
     }
 
+    /// A PATCH request.
+    pub fn patch(&self, url: &str) -> Request {
+        self.request(Method::PATCH, url)
+    }
+
     /// A DELETE request.
     pub fn delete(&self, url: &str) -> Request {
         self.request(Method::DELETE, url)

@@ -18,6 +18,7 @@ mod send;
 mod tests;
 
 use async_trait::async_trait;
+use dray_content::caption::Unit;
 use dray_platform::{
     Ambiguity, ByteStream, Confirmed, Delivery, Error, InboundAttachment, Inbox, Limits, Platform,
     Progress, Rates, Reconciled, Send, Step, Target, WebhookReply, WebhookRequest, http,
@@ -82,7 +83,7 @@ impl Platform for Slack {
     }
 
     fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        plan::steps(delivery, limits)
+        dray_platform::plan::attachments(delivery, limits, plan::FILE, Unit::Chars)
     }
 
     async fn prepare(&self, send: Send<'_>, progress: &dyn Progress) -> Result<String, Error> {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dray_content::name;
-use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Reconciled, Send};
+use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Reconciled, Send, plan};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api::Api;
-use crate::plan::{LINK, TEXT, escape};
+use crate::plan::escape;
 
 /// Between two looks for a share.
 const LOOK: Duration = Duration::from_millis(500);
@@ -23,13 +23,8 @@ struct Prepared {
     files: Vec<String>,
 }
 
-fn is_text(send: Send<'_>) -> bool {
-    matches!(send.step.route.as_str(), TEXT | LINK)
-}
-
 fn files(send: Send<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
-    let indices = send.step.files.iter();
-    indices.filter_map(move |index| Some((*index, send.delivery.files.get(*index)?)))
+    plan::files_of(send.delivery, send.step)
 }
 
 /// Uploads the files of a step. Nobody sees them yet.
@@ -38,7 +33,7 @@ pub(crate) async fn prepare(
     send: Send<'_>,
     progress: &dyn Progress,
 ) -> Result<String, Error> {
-    if is_text(send) {
+    if plan::is_text(send.step) {
         return Ok(String::new());
     }
     if files(send).any(|(_, file)| file.size == 0) {
@@ -114,7 +109,7 @@ pub(crate) async fn send(
     send: Send<'_>,
     wait: Duration,
 ) -> Result<Vec<Confirmed>, Error> {
-    if is_text(send) {
+    if plan::is_text(send.step) {
         return text(api, send).await;
     }
     let prepared = read(send)?;
@@ -150,7 +145,7 @@ pub(crate) async fn reconcile(
     send: Send<'_>,
     wait: Duration,
 ) -> Result<Reconciled, Error> {
-    if is_text(send) {
+    if plan::is_text(send.step) {
         return Ok(Reconciled::Unknown);
     }
     let prepared = read(send)?;

@@ -1,5 +1,6 @@
 //! Files to people: the interface of a platform and everything that is the same for all of them.
 //!
+//! - [`plan`]: which file goes with which message, where all are attachments.
 //! - [`platform`]: what a platform implements, for the way out and the way in.
 //! - [`http`]: requests to the endpoints of platforms.
 //! - [`delivery`], [`limits`], [`error`]: the words that all share.
@@ -13,6 +14,7 @@ pub mod delivery;
 pub mod error;
 pub mod http;
 pub mod limits;
+pub mod plan;
 pub mod platform;
 
 pub use delivery::{ByteStream, Confirmed, Flags, OutgoingFile, Source, Step, Target};

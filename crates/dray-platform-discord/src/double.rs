@@ -1,0 +1,355 @@
+//! A server that speaks the API's message calls, for tests and the demo.
+//!
+//! It keeps what users see and nothing else: bodies are counted and digested while they come. It is proved with
+//! discord.py in `tests/python.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::double::{
+    Closed, Content, Form, Received, Reply, Server, Shared, json, reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+/// The token that it takes.
+pub const TOKEN: &str = "double.token.of-a-bot-that-is-none";
+/// Largest file by boost level, in bytes.
+const FILE: u64 = 10 << 20;
+const LEVEL_2: u64 = 50 << 20;
+const LEVEL_3: u64 = 100 << 20;
+
+/// What it is told to do wrong, once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// The next message is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next message is read and answered with a page and this status; nothing appears.
+    Fail(u16),
+    /// The next message appears, and the connection is closed.
+    LoseAnswer,
+    /// The connection is closed after the first bytes of the next message.
+    CloseDuringBody,
+    /// The next message is refused with this status, code and text.
+    Refuse(u16, u64, &'static str),
+    /// The next message appears, and the answer shows no attachments.
+    ForgetFiles,
+    /// The next message appears, and the answer is not of the wire.
+    Gibberish,
+}
+
+/// A visible message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Its id.
+    pub id: String,
+    /// Its text.
+    pub text: String,
+    /// The message it answers; empty for none.
+    pub reply_to: String,
+    /// Names and contents of its files.
+    pub files: Vec<(String, Content)>,
+    /// All that was said about it.
+    pub payload: Value,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    guild: String,
+    archived: bool,
+    shown: Vec<Shown>,
+    nonces: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    channels: BTreeMap<String, Channel>,
+    tiers: BTreeMap<String, u64>,
+    faults: Vec<Fault>,
+    requests: Vec<String>,
+    count: u64,
+}
+
+impl State {
+    fn next(&mut self) -> String {
+        self.count += 1;
+        format!("{}", 1_000_000_000_000_000_000 + self.count)
+    }
+}
+
+/// An API on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Double {
+    server: Server<State>,
+}
+
+impl Double {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = Server::start(State::default(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/api/v10", self.server.shared().url())
+    }
+
+    /// The token that it takes.
+    pub fn token(&self) -> Secret {
+        Secret::new(TOKEN)
+    }
+
+    /// Makes a channel in a server of its own with this boost level, and gives its id.
+    pub fn channel(&self, boosts: u64) -> String {
+        let mut state = self.server.shared().lock();
+        let (guild, id) = (state.next(), state.next());
+        state.tiers.insert(guild.clone(), boosts);
+        let channel = Channel {
+            guild,
+            ..Channel::default()
+        };
+        state.channels.insert(id.clone(), channel);
+        id
+    }
+
+    /// Archives a thread.
+    pub fn archive(&self, channel: &str) {
+        let mut state = self.server.shared().lock();
+        if let Some(channel) = state.channels.get_mut(channel) {
+            channel.archived = true;
+        }
+    }
+
+    /// What a channel shows, oldest first.
+    pub fn seen(&self, channel: &str) -> Vec<Shown> {
+        let state = self.server.shared().lock();
+        state
+            .channels
+            .get(channel)
+            .map(|channel| channel.shown.clone())
+            .unwrap_or_default()
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Requests until now: method and path.
+    pub fn requests(&self) -> Vec<String> {
+        self.server.shared().lock().requests.clone()
+    }
+}
+
+fn refuse(status: u16, code: u64, message: &str) -> Reply {
+    json(status, &json!({ "code": code, "message": message }))
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    let path = request
+        .path
+        .strip_prefix("/api/v10/")
+        .unwrap_or_default()
+        .to_owned();
+    shared
+        .lock()
+        .requests
+        .push(format!("{} {path}", request.method));
+    if request.header("authorization") != Some(&format!("Bot {TOKEN}")) {
+        request.into_reader().digest().await?;
+        return Ok(refuse(401, 0, "401: Unauthorized"));
+    }
+    let parts: Vec<&str> = path.split('/').collect();
+    match (request.method.as_str(), parts.as_slice()) {
+        ("GET", ["users", "@me"]) => Ok(json(200, &user())),
+        ("GET", ["guilds", id]) => Ok(guild(&shared, id)),
+        ("GET", ["channels", id]) => Ok(shared.lock().channels.get(*id).map_or_else(
+            || refuse(404, 10_003, "Unknown Channel"),
+            |channel| json(200, &described(id, channel)),
+        )),
+        ("PATCH", ["channels", id]) => {
+            let asked = request.json().await?;
+            let mut state = shared.lock();
+            let Some(channel) = state.channels.get_mut(*id) else {
+                return Ok(refuse(404, 10_003, "Unknown Channel"));
+            };
+            if let Some(archived) = asked.get("archived").and_then(Value::as_bool) {
+                channel.archived = archived;
+            }
+            Ok(json(200, &described(id, channel)))
+        }
+        ("POST", ["channels", id, "messages"]) => {
+            let id = (*id).to_owned();
+            post(&shared, &id, request).await
+        }
+        _ => Ok(refuse(404, 0, "404: Not Found")),
+    }
+}
+
+fn user() -> Value {
+    json!({ "id": "1", "username": "double", "discriminator": "0000", "avatar": null, "bot": true })
+}
+
+fn guild(shared: &Shared<State>, id: &str) -> Reply {
+    match shared.lock().tiers.get(id) {
+        Some(tier) => json(200, &json!({ "id": id, "premium_tier": tier })),
+        None => refuse(404, 10_004, "Unknown Guild"),
+    }
+}
+
+fn described(id: &str, channel: &Channel) -> Value {
+    json!({ "id": id, "type": 0, "guild_id": channel.guild, "name": "double" })
+}
+
+async fn post(shared: &Shared<State>, id: &str, request: Received) -> Result<Reply, Closed> {
+    let fault = {
+        let mut state = shared.lock();
+        let first = !state.faults.is_empty();
+        first.then(|| state.faults.remove(0))
+    };
+    if fault == Some(Fault::CloseDuringBody) {
+        let mut reader = request.into_reader();
+        reader.more().await?;
+        return Err(Closed);
+    }
+    let is_form = request
+        .header("content-type")
+        .is_some_and(|media_type| media_type.starts_with("multipart/"));
+    let (payload, form) = if is_form {
+        let form = request.form().await?;
+        let payload = serde_json::from_str(form.field("payload_json")).map_err(|_| Closed)?;
+        (payload, form)
+    } else {
+        (request.json().await?, Form::default())
+    };
+    match &fault {
+        Some(Fault::RateLimit(wait)) => {
+            let body = json!({ "message": "You are being rate limited.", "retry_after": wait.as_secs_f64(), "global": false });
+            return Ok(with_header(
+                json(429, &body),
+                "retry-after",
+                &wait.as_secs().to_string(),
+            ));
+        }
+        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/html", "<html>".into())),
+        Some(Fault::Refuse(status, code, text)) => return Ok(refuse(*status, *code, text)),
+        _ => {}
+    }
+    let shown = show(&mut shared.lock(), id, payload, form);
+    match fault {
+        Some(Fault::LoseAnswer) => Err(Closed),
+        Some(Fault::Gibberish) => Ok(json(200, &json!(["what"]))),
+        Some(Fault::ForgetFiles) => Ok(json(200, &json!({ "id": "1", "attachments": [] }))),
+        _ => Ok(shown),
+    }
+}
+
+/// Why a message is refused; `None` when it is not.
+fn refusal(channel: &Channel, tier: u64, payload: &Value, form: &Form) -> Option<Reply> {
+    let content = text(payload, "/content");
+    let most = match tier {
+        0 | 1 => FILE,
+        2 => LEVEL_2,
+        _ => LEVEL_3,
+    };
+    let invalid = |errors: Value| {
+        let body = json!({ "code": 50_035, "message": "Invalid Form Body", "errors": errors });
+        Some(json(400, &body))
+    };
+    if channel.archived {
+        return Some(refuse(400, 50_083, "Thread is archived"));
+    }
+    if text(payload, "/nonce").chars().count() > 25 {
+        return invalid(json!({ "nonce": {} }));
+    }
+    if content.chars().count() > 2000 {
+        return invalid(json!({ "content": {} }));
+    }
+    if form.files.len() > 10 {
+        return invalid(json!({ "attachments": {} }));
+    }
+    if content.is_empty() && form.files.is_empty() {
+        return Some(refuse(400, 50_006, "Cannot send an empty message"));
+    }
+    let is_large = form.files.iter().any(|file| file.content.size > most);
+    is_large.then(|| refuse(413, 40_005, "Request entity too large"))
+}
+
+fn text(payload: &Value, pointer: &str) -> String {
+    let value = payload.pointer(pointer).and_then(Value::as_str);
+    value.unwrap_or_default().to_owned()
+}
+
+/// Makes a message appear, unless its nonce did so before.
+fn show(state: &mut State, id: &str, payload: Value, form: Form) -> Reply {
+    let message_id = state.next();
+    let Some(channel) = state.channels.get_mut(id) else {
+        return refuse(404, 10_003, "Unknown Channel");
+    };
+    let tier = state.tiers.get(&channel.guild).copied().unwrap_or_default();
+    if let Some(refusal) = refusal(channel, tier, &payload, &form) {
+        return refusal;
+    }
+    let nonce = text(&payload, "/nonce");
+    let enforced = payload.get("enforce_nonce").and_then(Value::as_bool) == Some(true);
+    if let (true, Some(earlier)) = (enforced, channel.nonces.get(&nonce)) {
+        return json(200, earlier);
+    }
+    let files: Vec<(String, Content)> = form
+        .files
+        .into_iter()
+        .map(|file| (file.name, file.content))
+        .collect();
+    let message = described_message(id, &message_id, &payload, &files);
+    channel.shown.push(Shown {
+        id: message_id,
+        text: text(&payload, "/content"),
+        reply_to: text(&payload, "/message_reference/message_id"),
+        files,
+        payload,
+    });
+    if enforced && !nonce.is_empty() {
+        channel.nonces.insert(nonce, message.clone());
+    }
+    json(200, &message)
+}
+
+fn described_message(
+    channel: &str,
+    id: &str,
+    payload: &Value,
+    files: &[(String, Content)],
+) -> Value {
+    let attachments: Vec<Value> = files
+        .iter()
+        .enumerate()
+        .map(|(place, (name, content))| {
+            json!({
+                "id": format!("{id}{place}"), "filename": name, "size": content.size,
+                "url": format!("https://cdn.discordapp.com/attachments/{channel}/{id}/{place}"),
+                "proxy_url": "https://media.discordapp.net/x",
+            })
+        })
+        .collect();
+    json!({
+        "id": id, "channel_id": channel, "content": text(payload, "/content"), "attachments": attachments,
+        "author": user(), "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null, "tts": false,
+        "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [], "pinned": false, "type": 0,
+        "nonce": text(payload, "/nonce"),
+    })
+}

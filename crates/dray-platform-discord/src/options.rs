@@ -1,0 +1,82 @@
+//! What an operator can set about a Discord bot.
+
+use std::path::PathBuf;
+
+use dray_platform::Limits;
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Largest file without boosts, in bytes: what servers took in all cases; documentation of late 2026 says twice as much.
+const FILE: u64 = 10 << 20;
+/// Largest file with server boosts of level 2 and 3, in bytes.
+const LEVEL_2: u64 = 50 << 20;
+const LEVEL_3: u64 = 100 << 20;
+/// Largest whole request, in bytes, less what is not files.
+const REQUEST: u64 = (25 << 20) - (64 << 10);
+/// Longest text, in characters.
+const TEXT: usize = 2000;
+/// Most files in one message.
+const FILES: usize = 10;
+
+/// A Discord bot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// The bot's token. Required.
+    pub token: Secret,
+    /// Where the API is. Default `https://discord.com/api/v10`.
+    pub base_url: String,
+    /// Hosts that Discord serves attachments from, besides that of `base_url`. Default `cdn.discordapp.com` and
+    /// `media.discordapp.net`. No token goes there.
+    pub file_hosts: Vec<String>,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Most bytes of one file, whatever the boosts say. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
+    pub upload_limit: Option<ByteSize>,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of an upload or download. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `2m`.
+    pub answer_timeout: Period,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            token: Secret::default(),
+            base_url: "https://discord.com/api/v10".to_owned(),
+            file_hosts: vec![
+                "cdn.discordapp.com".to_owned(),
+                "media.discordapp.net".to_owned(),
+            ],
+            ca_file: None,
+            upload_limit: None,
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(120),
+        }
+    }
+}
+
+impl Options {
+    /// Limits in a server with boosts of this level; 0 where there is no server.
+    pub(crate) fn limits(&self, boosts: u64) -> Limits {
+        let any = match (self.upload_limit, boosts) {
+            (Some(limit), _) => limit.as_u64(),
+            (None, 0 | 1) => FILE,
+            (None, 2) => LEVEL_2,
+            (None, _) => LEVEL_3,
+        };
+        Limits {
+            routes: Vec::new(),
+            any,
+            caption: TEXT,
+            text: TEXT,
+            per_message: FILES,
+            request: Some(REQUEST.max(any)),
+            download: None,
+        }
+    }
+}

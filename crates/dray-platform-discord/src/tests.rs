@@ -1,0 +1,351 @@
+//! The bot against its double.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_content::kind;
+use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits, sample};
+use dray_platform::{
+    ByteStream, Delivery, ErrorKind, Flags, Moment, OutgoingFile, Platform, Progress, Send, Source,
+    Target,
+};
+use dray_types::{Secret, Sha256Digest};
+use futures_util::StreamExt as _;
+use serde_json::json;
+
+use crate::double::{Double, Fault};
+use crate::{Discord, Options};
+
+fn options(double: &Double) -> Options {
+    Options {
+        token: double.token(),
+        base_url: double.url(),
+        ..Options::default()
+    }
+}
+
+fn bot(options: Options) -> Discord {
+    Discord::new(options).unwrap()
+}
+
+fn target(chat: &str) -> Target {
+    Target {
+        platform: "discord".to_owned(),
+        account: String::new(),
+        chat: chat.to_owned(),
+        thread: String::new(),
+        reply_to: String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct World {
+    double: Double,
+}
+
+#[async_trait]
+impl Fixture for World {
+    fn platform(&self) -> Arc<dyn Platform> {
+        Arc::new(bot(options(&self.double)))
+    }
+
+    async fn chat(&self) -> Target {
+        target(&self.double.channel(2))
+    }
+
+    async fn seen(&self, target: &Target) -> Vec<Seen> {
+        let shown = self.double.seen(&target.chat).into_iter();
+        shown
+            .map(|shown| Seen {
+                message_id: shown.id,
+                text: shown.text,
+                files: shown
+                    .files
+                    .into_iter()
+                    .map(|(name, content)| SeenFile {
+                        name: Some(name),
+                        size: content.size,
+                        sha256: content.sha256,
+                    })
+                    .collect(),
+                thread: String::new(),
+                reply_to: shown.reply_to,
+            })
+            .collect()
+    }
+
+    async fn script(&self, fault: Wanted) -> bool {
+        self.double.script(match fault {
+            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
+            Wanted::FailAfterBody => Fault::Fail(502),
+            Wanted::LoseAnswer => Fault::LoseAnswer,
+            Wanted::CloseDuringBody => Fault::CloseDuringBody,
+            Wanted::TooLarge => Fault::Refuse(413, 40_005, "Request entity too large"),
+            Wanted::ForgetFiles => Fault::ForgetFiles,
+            Wanted::Gibberish => Fault::Gibberish,
+        });
+        true
+    }
+
+    fn nowhere(&self) -> Option<Target> {
+        Some(target("404"))
+    }
+
+    fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(bot(Options {
+            token: Secret::new("wrong.token"),
+            ..options(&self.double)
+        })))
+    }
+
+    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(bot(Options {
+            base_url: "http://127.0.0.1:1/api/v10".to_owned(),
+            ..options(&self.double)
+        })))
+    }
+
+    fn received(&self) -> u64 {
+        self.double.received()
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![
+            self.double.token().expose().to_owned(),
+            "wrong.token".to_owned(),
+        ]
+    }
+
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+}
+
+#[tokio::test]
+async fn it_does_what_every_platform_does() {
+    let world = World {
+        double: Double::start().await.unwrap(),
+    };
+    match conformance::run_all(&world).await {
+        Ok(report) => assert_eq!(
+            report.skipped,
+            ["a_known_file_id_saves_the_upload", "a_thread_is_kept"]
+        ),
+        Err(failures) => panic!("{failures}"),
+    }
+}
+
+#[derive(Debug)]
+struct Quiet;
+
+impl Progress for Quiet {
+    fn sent(&self, _: u64) {}
+}
+
+fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
+    Delivery {
+        target: target(chat),
+        message: String::new(),
+        files,
+        flags: Flags::default(),
+    }
+}
+
+async fn deliver(
+    discord: &Discord,
+    delivery: &Delivery,
+    key: &str,
+) -> Result<String, dray_platform::Error> {
+    let limits = discord.limits(&delivery.target).await?;
+    let steps = discord.plan(delivery, &limits);
+    let send = Send {
+        delivery,
+        step: steps.first().unwrap(),
+        prepared: "",
+        key,
+    };
+    let confirmed = discord.send(send, &Quiet).await?;
+    Ok(confirmed.first().unwrap().message_id.clone())
+}
+
+#[tokio::test]
+async fn r_8_the_same_key_is_the_same_message() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let discord = bot(options(&double));
+    let delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    let key = "abcdefghijklmnopqrstuv";
+    double.script(Fault::LoseAnswer);
+    let lost = deliver(&discord, &delivery, key).await.unwrap_err();
+    assert_eq!(lost.moment(), Moment::Ambiguous);
+    let again = deliver(&discord, &delivery, key).await.unwrap();
+    let seen = double.seen(&channel);
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].id, again);
+    deliver(&discord, &delivery, "another-key-of-a-step1")
+        .await
+        .unwrap();
+    assert_eq!(double.seen(&channel).len(), 2);
+}
+
+#[tokio::test]
+async fn r_6_limits_follow_the_boosts_of_the_server() {
+    let double = Double::start().await.unwrap();
+    for (boosts, expected) in [(0, 10 << 20), (1, 10 << 20), (2, 50 << 20), (3, 100 << 20)] {
+        let channel = double.channel(boosts);
+        let discord = bot(options(&double));
+        let limits = discord.limits(&target(&channel)).await.unwrap();
+        assert_eq!(limits.of("attachment"), expected, "level {boosts}");
+    }
+}
+
+#[tokio::test]
+async fn an_archived_thread_is_opened_once() {
+    let double = Double::start().await.unwrap();
+    let (channel, thread) = (double.channel(0), double.channel(0));
+    double.archive(&thread);
+    let discord = bot(options(&double));
+    let mut delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    delivery.target.thread.clone_from(&thread);
+    deliver(&discord, &delivery, "k").await.unwrap();
+    assert_eq!(double.seen(&thread).len(), 1);
+    double.script(Fault::Refuse(400, 50_083, "Thread is archived"));
+    double.script(Fault::Refuse(400, 50_083, "Thread is archived"));
+    let error = deliver(&discord, &delivery, "l").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+}
+
+#[tokio::test]
+async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let discord = bot(options(&double));
+    let mut delivery = delivery(&channel, vec![sample::binary("a.bin", 10)]);
+    "404".clone_into(&mut delivery.target.reply_to);
+    double.script(Fault::Refuse(400, 10_008, "Unknown Message"));
+    deliver(&discord, &delivery, "k").await.unwrap();
+    assert_eq!(double.seen(&channel)[0].reply_to, "");
+}
+
+#[tokio::test]
+async fn nobody_is_called_and_links_have_no_preview() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let discord = bot(options(&double));
+    let delivery = delivery(&channel, Vec::new());
+    let step = dray_platform::Step {
+        route: "link".to_owned(),
+        files: Vec::new(),
+        text: "https://example.org/x?sig=1".to_owned(),
+        lossy: false,
+    };
+    let send = Send {
+        delivery: &delivery,
+        step: &step,
+        prepared: "",
+        key: "k",
+    };
+    discord.send(send, &Quiet).await.unwrap();
+    let payload = &double.seen(&channel)[0].payload;
+    assert_eq!(payload["flags"], 4);
+    assert_eq!(payload["allowed_mentions"], json!({ "parse": [] }));
+}
+
+/// An Ogg page that ends with this sample.
+fn page(granule: u64, body: &[u8]) -> Vec<u8> {
+    let mut page = b"OggS\0\0".to_vec();
+    page.extend_from_slice(&granule.to_le_bytes());
+    page.extend_from_slice(&[0; 12]);
+    page.push(1);
+    page.push(u8::try_from(body.len()).unwrap());
+    page.extend_from_slice(body);
+    page
+}
+
+#[derive(Debug)]
+struct Whole(Vec<u8>, usize);
+
+#[async_trait]
+impl Source for Whole {
+    async fn open(&self) -> Result<ByteStream, dray_platform::Error> {
+        let pieces: Vec<_> = self
+            .0
+            .chunks(self.1)
+            .map(Bytes::copy_from_slice)
+            .map(Ok)
+            .collect();
+        Ok(futures_util::stream::iter(pieces).boxed())
+    }
+}
+
+#[tokio::test]
+async fn a_voice_message_tells_its_length() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let discord = bot(options(&double));
+    let mut bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
+    bytes.extend(page(48_000, &[1; 200]));
+    bytes.extend(page(120_000, &[2; 100]));
+    for chunk in [bytes.len(), 7, 1] {
+        let file = OutgoingFile {
+            name: "voice.ogg".to_owned(),
+            size: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes),
+            detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
+            source: Arc::new(Whole(bytes.clone(), chunk)),
+            file_id: None,
+        };
+        let mut delivery = delivery(&channel, vec![file]);
+        delivery.flags.as_voice = true;
+        deliver(&discord, &delivery, &format!("key{chunk}"))
+            .await
+            .unwrap();
+        let payload = double.seen(&channel).last().unwrap().payload.clone();
+        assert_eq!(payload["flags"], 8192);
+        assert_eq!(payload["attachments"][0]["duration_secs"], 2.5, "{payload}");
+        let waveform = payload["attachments"][0]["waveform"].as_str();
+        assert!(waveform.is_some_and(|waveform| !waveform.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
+    let double = Double::start().await.unwrap();
+    let discord = bot(options(&double));
+    let channel = double.channel(0);
+    let bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
+    let file = OutgoingFile {
+        name: "voice.ogg".to_owned(),
+        size: bytes.len() as u64,
+        sha256: Sha256Digest::of(&bytes),
+        detected: kind::detect(&bytes, "voice.ogg", bytes.len() as u64),
+        source: Arc::new(Whole(bytes.clone(), 10)),
+        file_id: None,
+    };
+    let mut delivery = delivery(&channel, vec![file, sample::binary("a.bin", 10)]);
+    delivery.flags.as_voice = true;
+    "hear".clone_into(&mut delivery.message);
+    let limits = discord.limits(&delivery.target).await.unwrap();
+    let steps = discord.plan(&delivery, &limits);
+    let routes: Vec<_> = steps
+        .iter()
+        .map(|step| (step.route.as_str(), step.text.as_str()))
+        .collect();
+    assert_eq!(routes, [("attachment", "hear"), ("voice", "")]);
+    let refused = dray_platform::Error::new(ErrorKind::BadFormat, "no voice here");
+    let other = discord.fallback(&delivery, &steps[1], &refused).unwrap();
+    assert_eq!(other.route, "attachment");
+    assert!(discord.fallback(&delivery, &steps[0], &refused).is_none());
+}
+
+#[tokio::test]
+async fn ids_that_are_no_numbers_reach_no_path() {
+    let double = Double::start().await.unwrap();
+    let discord = bot(options(&double));
+    for chat in ["../users/@me", "1/2", "", "1?x"] {
+        let error = discord.limits(&target(chat)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{chat}");
+    }
+    assert!(double.requests().is_empty());
+}
