@@ -12,7 +12,7 @@ use super::files::{self, KINDS};
 use super::form::Form;
 use super::media::message_json;
 use super::shown::{Shown, ShownFile};
-use super::state::{Shared, State, Stored, bot_json};
+use super::state::{Shared, State, Stored, Webhook, bot_json};
 
 /// Longest text and caption, in UTF-16 units.
 const TEXT: usize = 4096;
@@ -35,7 +35,11 @@ pub(super) fn call(
         "editMessageText" => edit(&mut state, form, date),
         "getFile" => file(&mut state, form, shared.upload),
         "setWebhook" => {
-            state.webhook = Some(form.get("url").to_owned()).filter(|url| !url.is_empty());
+            let webhook = Webhook {
+                url: form.get("url").to_owned(),
+                secret: form.get("secret_token").to_owned(),
+            };
+            state.webhook = (!webhook.url.is_empty()).then_some(webhook);
             Ok(json!(true))
         }
         "deleteWebhook" => {

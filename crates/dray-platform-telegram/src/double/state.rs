@@ -49,10 +49,17 @@ pub(super) struct State {
     pub(super) faults: VecDeque<Fault>,
     pub(super) requests: Vec<String>,
     pub(super) updates: VecDeque<Value>,
-    pub(super) webhook: Option<String>,
+    pub(super) webhook: Option<Webhook>,
     /// Number of the newest `getUpdates`.
     pub(super) asking: u64,
     pub(super) last: i64,
+}
+
+/// Where updates are brought.
+#[derive(Clone, Debug)]
+pub(super) struct Webhook {
+    pub(super) url: String,
+    pub(super) secret: String,
 }
 
 #[derive(Debug, Default)]

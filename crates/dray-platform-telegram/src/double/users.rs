@@ -99,6 +99,34 @@ impl Double {
         self.shared.news.notify_waiters();
     }
 
+    /// Brings waiting updates to the webhook, in their order, until one is not taken. Returns how many were.
+    ///
+    /// # Errors
+    ///
+    /// When the webhook cannot be reached. What it did not answer for is kept, as the API does.
+    pub async fn push(&self) -> Result<usize, dray_http::Error> {
+        let client = dray_http::Client::new(dray_http::Limits::default(), None)?;
+        let mut taken = 0;
+        loop {
+            let (webhook, update) = {
+                let state = self.state();
+                (state.webhook.clone(), state.updates.front().cloned())
+            };
+            let (Some(webhook), Some(update)) = (webhook, update) else {
+                return Ok(taken);
+            };
+            let mut request = client.post(&webhook.url).json(&update);
+            if !webhook.secret.is_empty() {
+                request = request.header("X-Telegram-Bot-Api-Secret-Token", &webhook.secret);
+            }
+            if !request.send(&|_| {}).await?.is_success() {
+                return Ok(taken);
+            }
+            taken += 1;
+            self.state().updates.retain(|other| *other != update);
+        }
+    }
+
     /// Updates that were not acknowledged yet.
     pub fn waiting(&self) -> usize {
         self.state().updates.len()

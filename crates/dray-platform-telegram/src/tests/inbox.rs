@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use dray_platform::{ErrorKind, InboundMessage, Inbox as _, WebhookReply, WebhookRequest};
+use dray_testkit::http::{Responder, Script, Server};
 use serde_json::{Value, json};
 
 use super::World;
@@ -201,4 +202,42 @@ async fn other_news_is_taken_and_tells_nothing() {
         (message.sender.as_str(), message.text.as_str()),
         ("-5", "news")
     );
+}
+
+#[tokio::test]
+async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
+    let world = World::new().await;
+    let set = |url: String| {
+        let form = dray_http::Multipart::new()
+            .text("url", url)
+            .text("secret_token", "hook-secret");
+        world.bot.api.ask("setWebhook", form)
+    };
+    for text in ["one", "two"] {
+        world.double.user_writes(world.chat, text, None);
+    }
+    let busy = Server::start(Responder::always(Script::status(503)))
+        .await
+        .unwrap();
+    set(format!("http://{}/hook", busy.address()))
+        .await
+        .unwrap();
+    assert_eq!(
+        (world.double.push().await.unwrap(), world.double.waiting()),
+        (0, 2)
+    );
+    let hook = Server::start(Responder::always(Script::status(200)))
+        .await
+        .unwrap();
+    set(format!("http://{}/hook", hook.address()))
+        .await
+        .unwrap();
+    assert_eq!(
+        (world.double.push().await.unwrap(), world.double.waiting()),
+        (2, 0)
+    );
+    for seen in hook.seen() {
+        let secret = seen.field("x-telegram-bot-api-secret-token");
+        assert_eq!((seen.target(), secret), ("/hook", Some("hook-secret")));
+    }
 }
