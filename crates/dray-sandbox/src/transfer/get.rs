@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -151,8 +152,25 @@ struct Getting<'a> {
 /// A copy under way.
 struct Partial {
     file: Metadata,
-    before: Option<Fingerprint>,
+    before: Before,
     seen: Seen,
+}
+
+/// The digest before the copy.
+enum Before {
+    /// To be asked for while the copy runs.
+    Due,
+    /// What the sandbox said; nothing where it could not, or was not asked.
+    Known(Option<Fingerprint>),
+}
+
+impl Before {
+    const fn known(&self) -> Option<&Fingerprint> {
+        match self {
+            Self::Known(print) => print.as_ref(),
+            Self::Due => None,
+        }
+    }
 }
 
 /// A copy that is proved.
@@ -236,10 +254,13 @@ impl Getting<'_> {
         self.receipt.resumed = false;
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
-        let before = if file.size <= engine.options.digest_before_up_to {
-            engine.print(&file.real_path, file.size).await?
+        let options = &engine.options;
+        let before = if file.size > options.digest_before_up_to {
+            Before::Known(None)
+        } else if options.digest_while_reading {
+            Before::Due
         } else {
-            None
+            Before::Known(engine.print(&file.real_path, file.size).await?)
         };
         self.sink.begin(&file).await.map_err(Trouble::host)?;
         let seen = Seen::new(file.size);
@@ -252,7 +273,7 @@ impl Getting<'_> {
         mut partial: Partial,
         transport: Transport,
     ) -> Result<Partial, Trouble> {
-        let Partial { file, seen, .. } = &mut partial;
+        let Partial { file, before, seen } = &mut partial;
         let offset = seen.bytes;
         self.receipt.attempts += 1;
         self.progress
@@ -262,24 +283,32 @@ impl Getting<'_> {
             return Ok(partial);
         }
         let engine = self.engine;
-        let limits = Limits {
-            size: Some(file.size),
-            idle: engine.options.idle,
-            deadline: Instant::now() + Engine::total(file.size),
-            spool: engine
-                .sandbox
-                .must_drain(transport)
-                .then(|| Spool::from(&engine.options)),
+        let copied = async {
+            let read = Read {
+                transport,
+                file,
+                offset,
+            };
+            let opened = engine.answer(engine.sandbox.read(read)).await;
+            let body = opened.map_err(Trouble::transport)?;
+            let limits = Limits {
+                size: Some(file.size),
+                idle: engine.options.idle,
+                deadline: Instant::now() + Engine::total(file.size),
+                spool: engine
+                    .sandbox
+                    .must_drain(transport)
+                    .then(|| Spool::from(&engine.options)),
+            };
+            copy(body, seen, self.sink, limits, self.progress).await
         };
-        let read = Read {
-            transport,
-            file,
-            offset,
-        };
-        let opened = engine.answer(engine.sandbox.read(read)).await;
-        let copied = match opened {
-            Ok(body) => copy(body, seen, self.sink, limits, self.progress).await,
-            Err(error) => Err(Trouble::transport(error)),
+        let copied = if matches!(before, Before::Due) {
+            let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
+            // One that cannot be had says nothing; the one afterwards decides, and the receipt tells.
+            *before = Before::Known(print.unwrap_or_default());
+            copied
+        } else {
+            copied.await
         };
         self.receipt.bytes = seen.bytes;
         match copied {
@@ -298,10 +327,11 @@ impl Getting<'_> {
     async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
         let Partial { file, before, seen } = &partial;
         let (engine, path) = (self.engine, self.path);
+        let before = before.known();
         let after = self
             .patiently(|| engine.print(&file.real_path, file.size))
             .await?;
-        let stable = if prove::needs_stat(before.as_ref(), after.as_ref(), seen) {
+        let stable = if prove::needs_stat(before, after.as_ref(), seen) {
             let now = self
                 .patiently(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
                 .await?;
@@ -309,7 +339,7 @@ impl Getting<'_> {
         } else {
             true
         };
-        match prove::judge(before.as_ref(), after.as_ref(), seen, stable) {
+        match prove::judge(before, after.as_ref(), seen, stable) {
             Ok(integrity) => Ok((partial, integrity)),
             Err(kind) => Err(Trouble::transport(Error::new(
                 kind,

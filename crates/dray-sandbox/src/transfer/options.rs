@@ -18,6 +18,9 @@ pub struct EngineOptions {
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
+    /// Whether the digest before is computed while the copy runs. It then takes no time of its own; that what came is
+    /// what was there afterwards is proved all the same. Default true.
+    pub digest_while_reading: bool,
     /// Existing directory for what must be drained at once. Files there have no name. Default `/tmp`.
     pub spool_dir: PathBuf,
     /// Most bytes that one transfer keeps in the spool directory. Default 16 GiB.
@@ -31,6 +34,7 @@ impl Default for EngineOptions {
             answer: Duration::from_mins(1),
             backoff: Duration::from_secs(1),
             digest_before_up_to: 1 << 30,
+            digest_while_reading: true,
             spool_dir: PathBuf::from("/tmp"),
             spool_limit: 16 << 30,
         }

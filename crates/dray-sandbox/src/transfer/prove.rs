@@ -20,8 +20,9 @@ pub(super) fn needs_stat(
     seen: &Seen,
 ) -> bool {
     match (before, after) {
-        (Some(_), Some(_)) => false,
-        (None, Some(after)) => !seen.agrees(after),
+        (before, Some(after)) => {
+            !seen.agrees(after) || before.is_some_and(|before| !seen.agrees(before))
+        }
         (_, None) => true,
     }
 }
@@ -52,7 +53,7 @@ pub(super) fn judge(
                     strength(before, Integrity::Sha256).min(strength(after, Integrity::Sha256))
                 );
             }
-            differ(before == after)
+            differ(before == after && stable)
         }
         (None, Some(after)) if seen.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
         (None, Some(_)) => differ(stable),
@@ -126,6 +127,7 @@ mod tests {
         assert_eq!(judged(Some(&bad), Some(&good), true), Err(changed));
         assert_eq!(judged(None, Some(&bad), true), Err(corrupted));
         assert_eq!(judged(None, Some(&bad), false), Err(changed));
+        assert_eq!(judged(Some(&bad), Some(&bad), false), Err(changed));
         assert_eq!(judged(None, None, false), Err(changed));
         assert_eq!(judged(Some(&bad), None, true), Err(corrupted));
     }

@@ -311,6 +311,29 @@ async fn a_digest_that_could_not_be_asked_for_is_asked_again_without_a_new_copy(
 }
 
 #[tokio::test(start_paused = true)] // paused clock
+async fn a_digest_before_that_is_lost_is_missing_in_the_receipt_or_asked_again() {
+    for (digest_while_reading, integrity) in
+        [(true, Integrity::Sha256After), (false, Integrity::Sha256)]
+    {
+        let fake = Fake::new();
+        fake.file("/work/a", pattern(5000));
+        let options = EngineOptions {
+            digest_while_reading,
+            ..EngineOptions::default()
+        };
+        let world = World::with(fake, options);
+        world
+            .fake
+            .script(Call::Fingerprint, [Fault::Fail(ErrorKind::Unavailable)]);
+        let (got, _) = world.got("/work/a").await;
+        assert_eq!(
+            (got.receipt.attempts, got.receipt.integrity),
+            (1, Some(integrity))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
 async fn wrong_digests_never_end_in_success() {
     let world = world();
     world
@@ -361,4 +384,49 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
     let got = world.get_into("/work/big", &mut sink).await.unwrap();
     assert!(sink.bytes == content);
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+}
+
+/// Never returns from its second write, once.
+struct Stuck {
+    recorder: Recorder,
+    writes: u32,
+}
+
+#[async_trait]
+impl Sink for Stuck {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.recorder.begin(file).await
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        self.writes += 1;
+        if self.writes == 2 {
+            std::future::pending::<()>().await;
+        }
+        self.recorder.write(piece).await
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
+        self.recorder.finish(sha256, size).await
+    }
+
+    async fn abort(&mut self) {
+        self.recorder.abort().await;
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_sink_that_was_stopped_within_a_write_gets_the_file_from_its_beginning() {
+    let world = world();
+    world.fake.resuming(Transport::Files);
+    let mut sink = Stuck {
+        recorder: Recorder::default(),
+        writes: 0,
+    };
+    let got = world.get_into("/work/a", &mut sink).await.unwrap();
+    assert_eq!((sink.recorder.begun, got.receipt.resumed), (2, false));
+    assert_eq!(
+        Some(Bytes::from(sink.recorder.bytes)),
+        world.fake.content("/work/a")
+    );
 }

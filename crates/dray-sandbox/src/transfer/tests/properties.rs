@@ -62,6 +62,7 @@ struct Made {
     drains: bool,
     weak: bool,
     renames: bool,
+    while_reading: bool,
 }
 
 fn made() -> impl Strategy<Value = Made> {
@@ -70,18 +71,27 @@ fn made() -> impl Strategy<Value = Made> {
         Just(vec![Transport::Archive, Transport::Files]),
         Just(vec![Transport::Archive, Transport::Sftp, Transport::Files]),
     ];
-    (transports, any::<[bool; 4]>()).prop_map(|(transports, [resumes, drains, weak, renames])| {
-        Made {
+    (transports, any::<[bool; 5]>()).prop_map(
+        |(transports, [resumes, drains, weak, renames, while_reading])| Made {
             transports,
             resumes,
             drains,
             weak,
             renames,
-        }
-    })
+            while_reading,
+        },
+    )
 }
 
 impl Made {
+    fn world(&self) -> World {
+        let options = EngineOptions {
+            digest_while_reading: self.while_reading,
+            ..EngineOptions::default()
+        };
+        World::with(self.fake(), options)
+    }
+
     fn fake(&self) -> Fake {
         let fake = Fake::new();
         fake.transports(&self.transports);
@@ -141,7 +151,7 @@ proptest! {
         let all: Vec<Fault> = scripts.iter().flat_map(|(_, faults)| faults.clone()).collect();
         let honest = versions(&first, &all);
         let (got, sink) = block_on(async {
-            let world = World::new(made.fake());
+            let world = made.world();
             world.fake.file("/tmp/secret", "never");
             world.fake.file("/work/a", first);
             for (call, faults) in scripts {
@@ -172,7 +182,7 @@ proptest! {
         let lost = renames.iter().any(|fault| matches!(fault, Fault::Lost(_)))
             || other.as_ref() == Some(&content);
         let (put, world) = block_on(async {
-            let mut world = World::new(made.fake());
+            let mut world = made.world();
             world.collision = collision;
             if let Some(other) = &other {
                 world.fake.file("/work/a", other.clone());
