@@ -1,1 +1,160 @@
-//! dray-sandbox-apptainer.
+//! Files in Apptainer (Singularity) instances (sandbox-transfer 10).
+//!
+//! Everything is done by `apptainer exec instance://NAME`, whose pipes carry any bytes. Files beneath the exchange
+//! folder, a private bind mount of each instance, are read and written on this host directly.
+//!
+//! What it does not do: it starts and stops no instances, and it never looks into overlays of running ones.
+
+mod config;
+mod exchange;
+mod instance;
+mod sandbox;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Exit, Guard as _, Guarded, LocalExec, kind_of_text};
+use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+
+pub use config::{Config, Exchange};
+use exchange::Bound;
+use instance::{Instance, SameInstance, check_name, list};
+use sandbox::ApptainerSandbox;
+
+/// The backend `apptainer`: instances by their names.
+#[derive(Clone, Debug, Default)]
+pub struct ApptainerBackend {
+    config: Config,
+}
+
+impl ApptainerBackend {
+    /// With these settings.
+    pub const fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    fn program(&self) -> LocalExec {
+        let nothing: [&str; 0] = [];
+        LocalExec::new(nothing)
+            .with_environment(&self.config.environment)
+            .with_directory("/")
+    }
+
+    async fn find(&self, address: &Address) -> Result<Instance, Error> {
+        let name = &address.name;
+        check_name(name)?;
+        let instances = list(&self.program(), &self.config.program).await?;
+        instances
+            .into_iter()
+            .find(|instance| instance.name == *name && address.backend == self.name())
+            .ok_or_else(|| Error::new(ErrorKind::SandboxGone, "no instance of this name"))
+    }
+
+    /// Runs commands in an instance.
+    fn exec(&self, name: &str) -> LocalExec {
+        let mut prefix = vec![self.config.program.clone(), "exec".to_owned()];
+        if let Some(directory) = &self.config.working_directory {
+            prefix.extend(["--pwd".to_owned(), directory.clone()]);
+        }
+        prefix.push(format!("instance://{name}"));
+        LocalExec::new(prefix)
+            .with_environment(&self.config.environment)
+            .with_directory("/")
+            .with_failure(failure)
+    }
+}
+
+#[async_trait]
+impl Backend for ApptainerBackend {
+    fn name(&self) -> &'static str {
+        "apptainer"
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let instance = self.find(address).await?;
+        Ok(Handle {
+            address: address.clone(),
+            incarnation: instance.incarnation().await?,
+        })
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let instance = self.find(&handle.address).await?;
+        let guard = Arc::new(SameInstance::new(&instance, &handle.incarnation));
+        guard.check().await?;
+        let guarding: Arc<dyn dray_sandbox::exec::Guard> = guard;
+        let exec = Guarded::new(self.exec(&handle.address.name), Arc::clone(&guarding));
+        let mut sandbox = ApptainerSandbox::new(handle.clone(), exec, guarding);
+        sandbox.home_is_working_directory = self.config.working_directory.is_none();
+        if let Some(exchange) = &self.config.exchange {
+            sandbox.bound = Bound::find(exchange, &handle.address.name, &sandbox.files).await?;
+        }
+        Ok(Arc::new(sandbox))
+    }
+}
+
+/// What Apptainer says when it is not the command that failed. Its own status is always 255.
+fn failure(exit: &Exit) -> Option<Error> {
+    if exit.status != 255 {
+        return None;
+    }
+    let said = exit
+        .stderr
+        .lines()
+        .rev()
+        .find(|line| line.contains("FATAL"))?;
+    let lower = said.to_ascii_lowercase();
+    let about_instance = lower.contains("instance") && !lower.contains("executable");
+    let kind = if lower.contains("no instance found")
+        || about_instance && (lower.contains("not found") || lower.contains("no such"))
+    {
+        ErrorKind::SandboxGone
+    } else if lower.contains("executable file not found") {
+        ErrorKind::ToolMissing
+    } else {
+        match kind_of_text(said) {
+            Some(ErrorKind::NoSpace) => ErrorKind::NoSpace,
+            _ => ErrorKind::Unavailable,
+        }
+    };
+    Some(Error::new(kind, said.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_own_failures_are_told_from_those_of_commands() {
+        let kind = |status, stderr: &str| {
+            let exit = Exit {
+                status,
+                stderr: stderr.to_owned(),
+            };
+            failure(&exit).map(|error| error.kind())
+        };
+        for (stderr, expected) in [
+            (
+                "FATAL:   no instance found with name box",
+                ErrorKind::SandboxGone,
+            ),
+            (
+                "INFO: x\nFATAL:   instance box not found\n",
+                ErrorKind::SandboxGone,
+            ),
+            (
+                "FATAL:   \"sh\": executable file not found in $PATH",
+                ErrorKind::ToolMissing,
+            ),
+            (
+                "FATAL:   container creation failed: mount: No space left on device",
+                ErrorKind::NoSpace,
+            ),
+            ("FATAL:   kernel too old", ErrorKind::Unavailable),
+        ] {
+            assert_eq!(kind(255, stderr), Some(expected), "{stderr}");
+            assert_eq!(kind(1, stderr), None);
+        }
+        assert_eq!(kind(255, "grep: no instance found"), None);
+    }
+}

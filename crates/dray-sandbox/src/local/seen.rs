@@ -45,7 +45,8 @@ impl Seen {
         let nanoseconds =
             |seconds: i64, rest: u32| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
         let born = StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::BTIME);
-        let device = (u64::from(statx.stx_dev_major) << 32) | u64::from(statx.stx_dev_minor);
+        // As `st_dev` has it: what a command in a sandbox says of the same file is the same number.
+        let device = rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor);
         Self {
             kind: FileKind::from_st_mode(u32::from(statx.stx_mode)),
             size: statx.stx_size,

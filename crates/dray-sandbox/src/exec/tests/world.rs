@@ -1,9 +1,10 @@
 //! Sandboxes that are shells on this host: which tools they have, and what their channel can carry.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -213,8 +214,21 @@ impl World {
     pub(super) fn with_fake(self, name: &str, script: &str) -> Self {
         let path = self.root.path().join("bin").join(name);
         let _ = std::fs::remove_file(&path);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it: while this one had it open, a fork of another test would keep it busy.
+        let mut install = Command::new("install")
+            .args(["-m", "755", "/dev/stdin"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let text = format!("#!/bin/sh\n{script}\n");
+        install
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+        assert!(install.wait().unwrap().success());
         self
     }
 

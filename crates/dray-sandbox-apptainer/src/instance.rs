@@ -1,0 +1,160 @@
+//! Which instances run, and whether one is still the same.
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Exec as _, Guard, LocalExec};
+use dray_sandbox::{Error, ErrorKind};
+use serde::Deserialize;
+
+/// Most bytes of a list of instances.
+const LONGEST_LIST: usize = 4 << 20;
+
+/// A running instance.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Instance {
+    #[serde(rename = "instance")]
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(default)]
+    instances: Vec<Instance>,
+}
+
+/// Names that Apptainer gives.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let plain = name.bytes().all(letter) && !name.starts_with(['.', '-']);
+    if plain && !name.is_empty() && name.len() <= 255 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidName,
+        "an instance has letters, digits, `_`, `.` and `-` in its name",
+    ))
+}
+
+/// Asks which instances of this user run.
+pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance>, Error> {
+    let words = [program, "instance", "list", "--json"];
+    let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
+    let unavailable = |error: Error| {
+        Error::new(ErrorKind::Unavailable, "instances cannot be listed").caused_by(error)
+    };
+    let running = exec.run(argv, None).await.map_err(unavailable)?;
+    let said = running
+        .stdout
+        .read_all(LONGEST_LIST)
+        .await
+        .map_err(unavailable)?;
+    let exit = running.end.await.map_err(unavailable)?;
+    if exit.status != 0 {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "instance list, status {}: {}",
+                exit.status,
+                exit.stderr.trim()
+            ),
+        ));
+    }
+    let listed: Listed = serde_json::from_slice(&said)
+        .map_err(|error| Error::new(ErrorKind::Protocol, "not a list").caused_by(error))?;
+    Ok(listed.instances)
+}
+
+impl Instance {
+    /// What tells it from every other that ever has this name: its first process and when that began.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SandboxGone`] when that process has ended.
+    pub(crate) async fn incarnation(&self) -> Result<String, Error> {
+        let pid = self.pid;
+        let stat = tokio::fs::read_to_string(format!("/proc/{pid}/stat")).await;
+        let stat = stat.map_err(|error| {
+            Error::new(ErrorKind::SandboxGone, "its first process has ended").caused_by(error)
+        })?;
+        let started = started(&stat)
+            .ok_or_else(|| Error::new(ErrorKind::SandboxGone, "its first process is dead"))?;
+        Ok(format!("{pid}-{started}"))
+    }
+}
+
+/// When a process began, in ticks since the host did (`proc(5)`, field 22); `None` for a dead one.
+fn started(stat: &str) -> Option<u64> {
+    // The second field is a name that may hold anything, also brackets.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    if state.starts_with(['Z', 'X']) {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// Looks before every command whether the instance that was opened still runs.
+#[derive(Debug)]
+pub(crate) struct SameInstance {
+    instance: Instance,
+    incarnation: String,
+}
+
+impl SameInstance {
+    pub(crate) fn new(instance: &Instance, incarnation: &str) -> Self {
+        Self {
+            instance: instance.clone(),
+            incarnation: incarnation.to_owned(),
+        }
+    }
+}
+
+#[async_trait]
+impl Guard for SameInstance {
+    async fn check(&self) -> Result<(), Error> {
+        if self.instance.incarnation().await? == self.incarnation {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::SandboxGone,
+            "another instance has the name now",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_read_and_what_is_new_in_it_ignored() {
+        let text = r#"{"instances":[{"instance":"box","pid":7,"img":"/a.sif","ip":"","logErrPath":"/e"}]}"#;
+        let listed: Listed = serde_json::from_str(text).unwrap();
+        let expected = Instance {
+            name: "box".to_owned(),
+            pid: 7,
+        };
+        assert_eq!(listed.instances, [expected]);
+        let none: Listed = serde_json::from_str("{}").unwrap();
+        assert!(none.instances.is_empty());
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_beginning_whatever_its_name() {
+        let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        assert_eq!(started(&format!("7 (a) b) S {rest}")), Some(4711));
+        assert_eq!(started(&format!("7 (a) Z {rest}")), None);
+        assert_eq!(started("7 (a) S 1"), None);
+        assert_eq!(started(""), None);
+    }
+
+    #[test]
+    fn names_that_could_be_something_else_are_refused() {
+        for name in ["box", "a.b_c-1"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "-x", "..", ".", "a/b", "a b", "a*", &"x".repeat(256)] {
+            assert_eq!(check_name(name).unwrap_err().kind(), ErrorKind::InvalidName);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One opened instance.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{ExecFiles, Guard, Guarded, LocalExec};
+use dray_sandbox::{
+    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
+    SandboxPath, Transport, Write,
+};
+
+use crate::exchange::Bound;
+
+/// Commands for everything; bytes of files in the exchange folder go directly.
+#[derive(Debug)]
+pub(crate) struct ApptainerSandbox {
+    handle: Handle,
+    guard: Arc<dyn Guard>,
+    pub(crate) files: ExecFiles<Guarded<LocalExec>>,
+    pub(crate) bound: Option<Bound>,
+    /// Commands do not run where the user works, but where we put them.
+    pub(crate) home_is_working_directory: bool,
+}
+
+impl ApptainerSandbox {
+    pub(crate) fn new(handle: Handle, exec: Guarded<LocalExec>, guard: Arc<dyn Guard>) -> Self {
+        Self {
+            handle,
+            guard,
+            files: ExecFiles::new(exec),
+            bound: None,
+            home_is_working_directory: false,
+        }
+    }
+
+    /// The folder of this host that holds a path, and the path there.
+    async fn direct(&self, path: &SandboxPath) -> Result<(&Bound, SandboxPath), Error> {
+        self.guard.check().await?;
+        self.bound
+            .as_ref()
+            .and_then(|bound| Some((bound, bound.on_host(path)?)))
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "not in the exchange folder"))
+    }
+}
+
+#[async_trait]
+impl Sandbox for ApptainerSandbox {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        let mut probe = self.files.probe().await?;
+        if self.home_is_working_directory {
+            probe.working_directory = probe.home.clone();
+        }
+        if self.bound.is_some() {
+            probe.transports.insert(0, Transport::Direct);
+        }
+        Ok(probe)
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        self.files.stat(path, follow).await
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        self.files.list(path, depth, limit).await
+    }
+
+    fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = self.files.transports();
+        let bound = self.bound.as_ref();
+        if bound.is_some_and(|bound| bound.on_host(path).is_some()) {
+            transports.insert(0, Transport::Direct);
+        }
+        transports
+    }
+
+    fn resumes(&self, transport: Transport) -> bool {
+        match (transport, &self.bound) {
+            (Transport::Direct, Some(bound)) => bound.local.resumes(transport),
+            _ => self.files.resumes(transport),
+        }
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        if read.transport != Transport::Direct {
+            return self.files.read(read).await;
+        }
+        let (bound, path) = self.direct(&read.file.real_path).await?;
+        let file = Metadata {
+            real_path: path,
+            ..read.file.clone()
+        };
+        let read = Read {
+            file: &file,
+            ..read
+        };
+        bound.local.read(read).await
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        if write.transport != Transport::Direct {
+            return self.files.write(write, body).await;
+        }
+        let (bound, path) = self.direct(write.path).await?;
+        let write = Write {
+            path: &path,
+            ..write
+        };
+        bound.local.write(write, body).await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        self.files.fingerprint(path).await
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        self.files.rename(from, to, replace).await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        self.files.make_directory(path).await
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        self.files.remove(path, recursive).await
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        self.files.read_tree(path).await
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        self.files.write_tree(path, tar).await
+    }
+}

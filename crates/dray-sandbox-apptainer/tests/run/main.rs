@@ -1,0 +1,227 @@
+//! The backend against a stand-in for the program: the suite of all backends, and what only it has.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod world;
+
+use std::path::PathBuf;
+
+use dray_sandbox::conformance::{Fixture as _, run_all};
+use dray_sandbox::{
+    Address, Backend as _, Body, ErrorKind, Follow, Handle, Read, Transport, Write,
+};
+use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
+use world::World;
+
+async fn conforms(world: World) {
+    let report = run_all(&world).await.unwrap();
+    let skipped: &[&str] = if rustix::process::geteuid().is_root() {
+        &["what_the_user_may_not_touch_is_refused"]
+    } else {
+        &[]
+    };
+    assert_eq!(report.skipped, skipped);
+}
+
+#[tokio::test]
+async fn r_17_an_instance_is_a_sandbox_like_any_other() {
+    conforms(World::new()).await;
+}
+
+#[tokio::test]
+async fn r_17_so_is_one_with_an_exchange_folder() {
+    conforms(World::new().with_exchange()).await;
+}
+
+#[tokio::test]
+async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
+    let world = World::new().with_exchange();
+    let sandbox = world.open().await;
+    let inside = world.path("f");
+    assert_eq!(
+        sandbox.transports(&inside),
+        [Transport::Direct, Transport::ExecRaw, Transport::ExecBase64]
+    );
+    assert_eq!(
+        sandbox.probe().await.unwrap().transports[0],
+        Transport::Direct
+    );
+    let outside = world.elsewhere("f");
+    assert_eq!(sandbox.transports(&outside)[0], Transport::ExecRaw);
+    let write = Write {
+        transport: Transport::Direct,
+        path: &outside,
+        size: 1,
+        offset: 0,
+        mode: 0o644,
+    };
+    let refused = sandbox.write(write, Body::from_bytes(&b"x"[..])).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::ToolMissing);
+}
+
+#[tokio::test]
+async fn a_folder_that_the_instance_sees_otherwise_is_not_used() {
+    let world = World::new().with_exchange();
+    let backend = ApptainerBackend::new(Config {
+        exchange: Some(Exchange {
+            host: world.root(),
+            container: "/tmp".to_owned(),
+        }),
+        ..world.config()
+    });
+    let handle = backend.resolve(&world.address()).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    assert_eq!(sandbox.transports(&world.path("f"))[0], Transport::ExecRaw);
+    assert_eq!(
+        sandbox.probe().await.unwrap().transports[0],
+        Transport::ExecRaw
+    );
+}
+
+#[tokio::test]
+async fn a_folder_bound_elsewhere_is_found_on_this_host() {
+    let Some(world) = World::new().with_exchange().bound() else {
+        return;
+    };
+    let sandbox = world.open().await;
+    let path = world.path("f");
+    assert!(!PathBuf::from(path.to_text().unwrap()).exists());
+    let write = Write {
+        transport: sandbox.transports(&path)[0],
+        path: &path,
+        size: 5,
+        offset: 0,
+        mode: 0o644,
+    };
+    assert_eq!(write.transport, Transport::Direct);
+    sandbox
+        .write(write, Body::from_bytes(&b"hello"[..]))
+        .await
+        .unwrap();
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    assert_eq!((file.size, &file.real_path), (5, &path));
+    for transport in sandbox.transports(&path) {
+        let read = Read {
+            transport,
+            file: &file,
+            offset: 0,
+        };
+        let body = sandbox.read(read).await.unwrap();
+        assert_eq!(body.read_all(10).await.unwrap(), b"hello");
+    }
+}
+
+#[tokio::test]
+async fn links_out_of_the_exchange_folder_are_followed_in_the_instance_only() {
+    let world = World::new().with_exchange();
+    let secret = world.root().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    std::os::unix::fs::symlink(&secret, world.root().join("box").join("link")).unwrap();
+    let sandbox = world.open().await;
+    let link = world.path("link");
+    let file = sandbox.stat(&link, Follow::Yes).await.unwrap();
+    assert_eq!(sandbox.transports(&file.real_path)[0], Transport::ExecRaw);
+    // As if the link had been put there after the look.
+    let mut stale = file.clone();
+    stale.real_path = link;
+    let read = Read {
+        transport: Transport::Direct,
+        file: &stale,
+        offset: 0,
+    };
+    let body = match sandbox.read(read).await {
+        Ok(body) => body.read_all(100).await,
+        Err(error) => Err(error),
+    };
+    assert!(body.is_err(), "{body:?}");
+}
+
+#[tokio::test]
+async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
+    let world = World::new();
+    let backend = world.backend();
+    let handle = backend.resolve(&world.address()).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    world.restart();
+    let gone = sandbox
+        .stat(&world.path("f"), Follow::No)
+        .await
+        .unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    assert_eq!(
+        backend.open(&handle).await.unwrap_err().kind(),
+        ErrorKind::SandboxGone
+    );
+    let new = backend.resolve(&world.address()).await.unwrap();
+    assert_ne!(new, handle);
+    let lie = Handle {
+        incarnation: "1-1".to_owned(),
+        ..new
+    };
+    assert_eq!(
+        backend.open(&lie).await.unwrap_err().kind(),
+        ErrorKind::SandboxGone
+    );
+}
+
+#[tokio::test]
+async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
+    let world = World::new();
+    let sandbox = world.open().await;
+    // The process lives, but the name is no longer known.
+    let state = world.root().join("state/instances");
+    std::fs::rename(state.join("box"), state.join("other")).unwrap();
+    let gone = sandbox
+        .stat(&world.path("f"), Follow::No)
+        .await
+        .unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::SandboxGone, "{gone}");
+    std::fs::rename(state.join("other"), state.join("box")).unwrap();
+}
+
+#[tokio::test]
+async fn names_that_no_instance_can_have_are_refused() {
+    let backend = World::new().backend();
+    for name in ["--json", "../box", "a b"] {
+        let address = Address {
+            backend: "apptainer".to_owned(),
+            name: name.to_owned(),
+        };
+        let error = backend.resolve(&address).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_fails_is_unavailable_and_nonsense_is_told() {
+    for (program, kind) in [
+        ("/no/such/apptainer", ErrorKind::Unavailable),
+        ("false", ErrorKind::Unavailable),
+        ("echo", ErrorKind::Protocol),
+    ] {
+        let backend = ApptainerBackend::new(Config {
+            program: program.to_owned(),
+            ..Config::default()
+        });
+        let error = backend
+            .resolve(&"apptainer:box".parse().unwrap())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), kind, "{program}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn commands_run_where_they_are_told() {
+    let world = World::new();
+    let probe = world.open().await.probe().await.unwrap();
+    assert_eq!(probe.working_directory, probe.home);
+    let directory = world.root().canonicalize().unwrap().display().to_string();
+    let backend = ApptainerBackend::new(Config {
+        working_directory: Some(directory.clone()),
+        ..world.config()
+    });
+    let handle = backend.resolve(&world.address()).await.unwrap();
+    let probe = backend.open(&handle).await.unwrap().probe().await.unwrap();
+    assert_eq!(probe.working_directory.to_string(), directory);
+}
