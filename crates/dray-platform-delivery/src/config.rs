@@ -3,20 +3,26 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use dray_platform::Target;
+use dray_service::StartError;
 use dray_service::config::{Problem, Section};
-use dray_types::{ByteSize, Period, Secret, TenantId};
+use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
 
+use crate::accounts::{Account, Accounts};
+use crate::cli::Cli;
 use crate::link::Links;
 
 /// Section `platform-delivery`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
+    /// Accounts on platforms, by name.
+    pub accounts: BTreeMap<String, AccountConfig>,
     /// Copies files into a folder of this machine for the target `cli:FOLDER`. Only for a system that serves the person
     /// who runs it. Default false.
     pub cli: bool,
@@ -59,10 +65,24 @@ pub struct Config {
     pub fetch_idle: Period,
 }
 
+/// One account on one platform: exactly one of the platforms is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AccountConfig {
+    /// The only tenant that the account serves; all of them without it. Messages of users belong to this tenant, or to
+    /// the one of a one-machine system.
+    pub tenant: Option<String>,
+    /// A Telegram bot.
+    pub telegram: Option<dray_platform_telegram::Options>,
+    /// A Slack app in one workspace.
+    pub slack: Option<dray_platform_slack::Options>,
+}
+
 impl Default for Config {
     fn default() -> Self {
         const HOUR: u64 = 3600;
         Self {
+            accounts: BTreeMap::new(),
             cli: false,
             cli_fallbacks: Vec::new(),
             allowed_targets: Vec::new(),
@@ -130,6 +150,27 @@ impl Section for Config {
                 "must be written like telegram:12345 or telegram:*",
             );
         }
+        for (name, account) in &self.accounts {
+            let field = format!("accounts.{name}");
+            unless(
+                is_name(name),
+                &field,
+                "must be 1 to 64 of a-z, 0-9, _ and -",
+            );
+            unless(
+                account.count() == 1,
+                &field,
+                "must set exactly one platform",
+            );
+            unless(
+                account
+                    .tenant
+                    .as_deref()
+                    .is_none_or(|tenant| TenantId::new(tenant).is_ok()),
+                &format!("{field}.tenant"),
+                "is not a tenant's name",
+            );
+        }
         for (tenant, token) in &self.upload_tokens {
             let field = format!("upload_tokens.{tenant}");
             unless(
@@ -147,7 +188,66 @@ impl Section for Config {
     }
 }
 
+fn is_name(name: &str) -> bool {
+    dray_types::id::is_subject_token(name)
+}
+
+impl AccountConfig {
+    /// How many platforms are set.
+    fn count(&self) -> usize {
+        let Self {
+            tenant: _,
+            telegram,
+            slack,
+        } = self;
+        [telegram.is_some(), slack.is_some()]
+            .into_iter()
+            .filter(|is_set| *is_set)
+            .count()
+    }
+
+    /// The account that this describes.
+    fn open(&self, name: &str, clock: &Clock) -> Result<Option<Account>, dray_platform::Error> {
+        if let Some(options) = &self.telegram {
+            let bot = Arc::new(dray_platform_telegram::Telegram::new(
+                name,
+                options.clone(),
+            )?);
+            return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
+        }
+        if let Some(options) = &self.slack {
+            let app = dray_platform_slack::Slack::new(name, options.clone(), clock.clone())?;
+            let app = Arc::new(app);
+            return Ok(Some(Account::new(name, app.clone()).with_inbox(app)));
+        }
+        Ok(None)
+    }
+}
+
 impl Config {
+    /// Opens the configured accounts.
+    ///
+    /// # Errors
+    /// Options that cannot be used.
+    pub fn accounts(&self, clock: &Clock) -> Result<Accounts, StartError> {
+        let mut all = Vec::new();
+        for (name, described) in &self.accounts {
+            let opened = described.open(name, clock).map_err(|error| {
+                StartError::with_source(format!("the account `{name}` cannot be used"), error)
+            })?;
+            let tenant = described
+                .tenant
+                .as_deref()
+                .and_then(|tenant| TenantId::new(tenant).ok());
+            all.extend(opened.map(|account| account.with_tenant(tenant)));
+        }
+        if self.cli {
+            let cli = Arc::new(Cli::new(self.cli_fallbacks.clone()));
+            all.push(Account::new(crate::cli::NAME, cli));
+        }
+        Ok(Accounts::new(all))
+    }
+
     /// Whether policy lists this chat for every session.
     pub fn lists(&self, target: &Target) -> bool {
         self.allowed_targets.iter().any(|allowed| {

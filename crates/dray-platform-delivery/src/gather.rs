@@ -4,6 +4,7 @@ mod fetch;
 mod policy;
 
 pub(crate) use self::fetch::stored;
+pub(crate) use self::policy::asked_in_vain;
 use dray_bus::{Completed, Failure, Meta};
 use dray_proto::convert::Invalid;
 use dray_proto::v1;

@@ -8,15 +8,19 @@
 //! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
 //! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
 //! - [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
+//! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
 
 pub mod accounts;
+pub mod answer;
+pub mod cli;
 pub mod config;
 pub mod deliver;
 pub mod error;
 pub mod gather;
+pub mod inbound;
 pub mod index;
 pub mod keeper;
 pub mod link;
@@ -25,10 +29,12 @@ pub mod memory;
 pub mod metrics;
 pub mod pace;
 pub mod queue;
+pub mod receipts;
 pub mod records;
 pub mod report;
 pub mod service;
 pub mod source;
+pub mod uploads;
 
 #[cfg(test)]
 mod tests;

@@ -195,6 +195,17 @@ impl Memory {
         }
     }
 
+    /// Writes a value that must not be lost.
+    pub(crate) async fn keep<T: Serialize + Sync>(
+        &self,
+        key: &str,
+        value: &T,
+        life: Duration,
+    ) -> Result<(), KeyError> {
+        let revision = self.keys.get(key).await?.map_or(0, |entry| entry.revision);
+        self.write(key, value, life, revision).await
+    }
+
     async fn remove(&self, key: &str) {
         let removed = match self.keys.get(key).await {
             Ok(Some(entry)) => self.keys.delete(key, entry.revision).await,

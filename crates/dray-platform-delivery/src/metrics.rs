@@ -136,12 +136,12 @@ impl Metrics {
         self.waits.add(1, &[KeyValue::new("reason", why)]);
     }
 
-    pub(crate) fn attachment(&self, platform: &'static str, outcome: &'static str) {
+    pub(crate) fn attachment(&self, platform: &str, outcome: &str) {
         self.inbound.add(
             1,
             &[
-                KeyValue::new("platform", platform),
-                KeyValue::new("outcome", outcome),
+                KeyValue::new("platform", known_platform(platform)),
+                KeyValue::new("outcome", outcome.to_owned()),
             ],
         );
     }

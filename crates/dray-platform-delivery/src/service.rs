@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use opentelemetry::metrics::Meter;
+use tokio::net::TcpListener;
 
 use dray_bus::{Completed, Delivery, Failure};
 use dray_proto::v1;
@@ -14,13 +15,14 @@ use crate::config::Config;
 use crate::deliver::{Desk, Ended};
 use crate::error::Error;
 use crate::gather;
+use crate::inbound::{Door, listener};
 use crate::index::Index;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::queue::Queue;
 use crate::records::Records;
-use crate::report;
+use crate::report as told_report;
 
 /// The running service.
 #[derive(Debug)]
@@ -53,8 +55,8 @@ impl Service for PlatformDelivery {
     type Config = Config;
 
     async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
-        let accounts = Accounts::new(Vec::new());
-        Ok(Self::with_accounts(config, accounts, cx))
+        let accounts = config.accounts(&cx.clock)?;
+        Self::with_accounts(config, accounts, cx).await
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -82,10 +84,39 @@ impl Service for PlatformDelivery {
 
 impl PlatformDelivery {
     /// The service with these accounts instead of the configured ones.
-    pub fn with_accounts(config: Config, accounts: Accounts, cx: &Context) -> Self {
+    ///
+    /// # Errors
+    /// The address to listen on is taken.
+    pub async fn with_accounts(
+        config: Config,
+        accounts: Accounts,
+        cx: &Context,
+    ) -> Result<Self, StartError> {
+        let listen = config.listen;
         let desk = Arc::new(Desk::new(config, accounts, cx));
+        if let Some(address) = listen {
+            let listener = TcpListener::bind(address).await.map_err(|error| {
+                StartError::with_source(format!("cannot listen on {address}"), error)
+            })?;
+            let served = listener::serve(Arc::clone(&desk), listener, cx.stop.clone());
+            cx.tasks.spawn(served);
+        }
+        if desk.config.poll {
+            for account in desk
+                .accounts
+                .iter()
+                .filter(|account| account.inbox.is_some())
+            {
+                let door = Door {
+                    desk: Arc::clone(&desk),
+                    account: Arc::clone(account),
+                };
+                cx.tasks
+                    .spawn(door.poll(cx.instance.clone(), cx.stop.clone()));
+            }
+        }
         cx.tasks.spawn(Arc::clone(&desk).keep(cx.stop.clone()));
-        Self { desk }
+        Ok(Self { desk })
     }
 
     /// Publishes the work of a delivery; the same operation is the same delivery.
@@ -95,7 +126,81 @@ impl PlatformDelivery {
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
         gather::check(&body, self.desk.config.max_files)?;
-        self.desk.accept(&meta, &body).await.map_err(Fault::from)
+        let accepted = self.desk.accept(&meta, &body).await.map_err(report)?;
+        self.desk.note_turn(&meta, &body).await;
+        Ok(accepted)
+    }
+
+    /// Tells where a delivery stands.
+    pub async fn outcome(
+        self: Arc<Self>,
+        request: Request<v1::DeliveryOutcomeRequest>,
+    ) -> Result<v1::DeliveryReport, Fault> {
+        let Request { meta, body } = request;
+        self.desk.outcome(&meta, &body).await.map_err(report)
+    }
+
+    /// Tells of deliveries.
+    pub async fn receipts(
+        self: Arc<Self>,
+        request: Request<v1::ListReceiptsRequest>,
+    ) -> Result<v1::ListReceiptsReply, Fault> {
+        let Request { meta, body } = request;
+        self.desk.receipts(&meta, &body).await.map_err(report)
+    }
+
+    /// Delivers once more what did not arrive.
+    pub async fn resend(
+        self: Arc<Self>,
+        request: Request<v1::ResendRequest>,
+    ) -> Result<v1::DeliveryAccepted, Fault> {
+        let Request { meta, body } = request;
+        self.desk.resend(&meta, &body).await.map_err(report)
+    }
+
+    /// Sends what the tags of a text name.
+    pub async fn send_text(
+        self: Arc<Self>,
+        request: Request<v1::SendTextRequested>,
+    ) -> Result<v1::SendTextReply, Fault> {
+        let Request { meta, body } = request;
+        self.desk.send_text(&meta, &body).await.map_err(report)
+    }
+
+    /// Makes room for an upload.
+    pub async fn prepare_upload(
+        self: Arc<Self>,
+        request: Request<v1::PrepareUploadRequest>,
+    ) -> Result<v1::PrepareUploadReply, Fault> {
+        let Request { meta, body } = request;
+        self.desk.prepare_upload(&meta, &body).await.map_err(report)
+    }
+
+    /// Takes an upload.
+    pub async fn finish_upload(
+        self: Arc<Self>,
+        request: Request<v1::FinishUploadRequest>,
+    ) -> Result<v1::FinishUploadReply, Fault> {
+        let Request { meta, body } = request;
+        self.desk.finish_upload(&meta, &body).await.map_err(report)
+    }
+
+    /// Does the work on a message of a user.
+    pub async fn receive(
+        self: Arc<Self>,
+        delivery: Delivery<v1::ReceiveMessage>,
+    ) -> Result<Completed, Failure> {
+        let Delivery {
+            meta,
+            work,
+            epoch,
+            attempt,
+            cancel,
+            ..
+        } = delivery;
+        self.desk
+            .receive(&meta, &work, (epoch, attempt), &cancel)
+            .await
     }
 
     /// Does the work of a delivery up to the platform's queue.
@@ -127,6 +232,12 @@ impl PlatformDelivery {
     }
 }
 
+/// Tells the operator the whole chain and the caller the fault.
+fn report(error: Error) -> Fault {
+    error.log("a request about deliveries failed");
+    error.into()
+}
+
 /// How a piece of work is told.
 fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Completed, Failure> {
     match ended {
@@ -141,12 +252,12 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
                 session: report.session.clone(),
                 state: v1::TerminalState::Failed.into(),
                 fault: Some(fault.clone().into()),
-                report: Some(report::for_event(&report)),
+                report: Some(told_report::for_event(&report)),
             };
             Err(Failure::with_event(fault, &rejected))
         }
         Ok(Ended::Finished(report)) => Ok(Completed::event(&v1::DeliveryDone {
-            report: Some(report::for_event(&report)),
+            report: Some(told_report::for_event(&report)),
         })),
         Ok(Ended::Waiting(report)) => Ok(Completed::event(&v1::DeliveryProgressed {
             delivery_id: work.delivery_id.clone(),
@@ -171,7 +282,7 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
 /// Whether a delivery ended without anything that was or may have been shown.
 fn is_refused(delivery: &v1::DeliveryReport) -> bool {
     let seen = |file: &v1::DeliveredFile| {
-        report::is_shown(&file.state) || file.state == report::state::UNKNOWN
+        told_report::is_shown(&file.state) || file.state == told_report::state::UNKNOWN
     };
     !delivery.files.is_empty() && !delivery.files.iter().any(seen)
 }

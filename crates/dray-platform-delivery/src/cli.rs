@@ -1,0 +1,255 @@
+//! The command line as a platform (platform-delivery 7.1): a copy in the folder where the person is, never over a file
+//! that is there.
+//!
+//! The chat of a target is the folder, an absolute path. Only for systems that serve whoever runs them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use dray_content::name;
+use dray_platform::{
+    Ambiguity, Confirmed, Delivery, Error, ErrorKind, Limits, OutgoingFile, Platform, Progress,
+    Rates, Reconciled, Send, Step, Target,
+};
+use dray_types::Sha256Digest;
+use futures_util::StreamExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// The platform's name in targets.
+pub const NAME: &str = "cli";
+
+/// Names that are tried for one file: `report.pdf`, `report (2).pdf` …
+const NAMES: u32 = 1000;
+
+/// The one account.
+#[derive(Clone, Debug, Default)]
+pub struct Cli {
+    fallbacks: Vec<PathBuf>,
+}
+
+impl Cli {
+    /// Copies into the wished folder, or into the first of these that can be written.
+    pub fn new(fallbacks: Vec<PathBuf>) -> Self {
+        Self { fallbacks }
+    }
+
+    /// Folders to try, best first.
+    fn folders(&self, target: &Target) -> Vec<PathBuf> {
+        let wished = PathBuf::from(&target.chat);
+        let wished = wished.is_absolute().then_some(wished);
+        wished
+            .into_iter()
+            .chain(self.fallbacks.iter().cloned())
+            .collect()
+    }
+}
+
+#[async_trait]
+impl Platform for Cli {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn ambiguity(&self) -> Ambiguity {
+        Ambiguity::Reconcile
+    }
+
+    fn rates(&self, _target: &Target) -> Rates {
+        Rates {
+            account_per_minute: 60_000,
+            chat_per_minute: 60_000,
+        }
+    }
+
+    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+        Ok(Limits {
+            routes: Vec::new(),
+            any: u64::MAX,
+            caption: 0,
+            text: usize::MAX,
+            per_message: 1,
+            request: None,
+            download: None,
+        })
+    }
+
+    /// One copy for each file. The words are the command line's to print.
+    fn plan(&self, delivery: &Delivery, _limits: &Limits) -> Vec<Step> {
+        (0..delivery.files.len())
+            .map(|file| Step {
+                route: "copy".to_owned(),
+                files: vec![file],
+                text: delivery.message.clone(),
+                lossy: false,
+            })
+            .collect()
+    }
+
+    async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+        let Some((index, file)) = the_file(&send) else {
+            return Ok(vec![confirmed(None, Path::new(""))]);
+        };
+        let mut last = Error::new(ErrorKind::NotFound, "there is no folder to copy to");
+        for folder in self.folders(&send.delivery.target) {
+            match copy(&folder, file, send.key, progress).await {
+                Ok(path) => return Ok(vec![confirmed(Some(index), &path)]),
+                Err(error) if error.kind() == ErrorKind::Source => return Err(error),
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a folder takes no copy"
+                    );
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// The copy is there when a file of one of its names has exactly its bytes.
+    async fn reconcile(&self, send: Send<'_>) -> Result<Reconciled, Error> {
+        let Some((index, file)) = the_file(&send) else {
+            return Ok(Reconciled::NotSent);
+        };
+        for folder in self.folders(&send.delivery.target) {
+            // What is half written is nobody's.
+            let _ = tokio::fs::remove_file(part(&folder, file, send.key)).await;
+            for number in 1..=NAMES {
+                let path = folder.join(numbered(&file.name, number));
+                match has(&path, file).await {
+                    Ok(true) => return Ok(Reconciled::Sent(vec![confirmed(Some(index), &path)])),
+                    Ok(false) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(Reconciled::NotSent)
+    }
+}
+
+fn the_file<'a>(send: &Send<'a>) -> Option<(usize, &'a OutgoingFile)> {
+    let index = *send.step.files.first()?;
+    Some((index, send.delivery.files.get(index)?))
+}
+
+/// The message id is the name that the copy has; the file id, which no agent sees, its whole path.
+fn confirmed(file: Option<usize>, path: &Path) -> Confirmed {
+    let text = |part: Option<&std::ffi::OsStr>| {
+        part.map(|part| part.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
+    Confirmed {
+        file,
+        message_id: text(path.file_name()),
+        file_id: text(Some(path.as_os_str())),
+        size: None,
+        route: "copy".to_owned(),
+        provisional: false,
+    }
+}
+
+fn numbered(wanted: &str, number: u32) -> String {
+    let safe = name::clean(wanted);
+    if number == 1 {
+        safe
+    } else {
+        name::cli_numbered(&safe, number)
+    }
+}
+
+fn part(folder: &Path, file: &OutgoingFile, key: &str) -> PathBuf {
+    let part = name::part(name::clean(&file.name), key);
+    folder.join(String::from_utf8_lossy(&part).into_owned())
+}
+
+/// Writes a sibling first and gives it the first name that is free.
+async fn copy(
+    folder: &Path,
+    file: &OutgoingFile,
+    key: &str,
+    progress: &dyn Progress,
+) -> Result<PathBuf, Error> {
+    let part = part(folder, file, key);
+    let written = write(&part, file, progress).await;
+    let published = match written {
+        Ok(()) => publish(folder, &part, &file.name).await,
+        Err(error) => Err(error),
+    };
+    let _ = tokio::fs::remove_file(&part).await;
+    published
+}
+
+async fn write(part: &Path, file: &OutgoingFile, progress: &dyn Progress) -> Result<(), Error> {
+    let mut source = file.source.open().await?;
+    let _ = tokio::fs::remove_file(part).await;
+    let mut options = tokio::fs::OpenOptions::new();
+    let mut target = options
+        .write(true)
+        .create_new(true)
+        .open(part)
+        .await
+        .map_err(failed)?;
+    while let Some(bytes) = source.next().await {
+        let bytes = bytes?;
+        target.write_all(&bytes).await.map_err(failed)?;
+        progress.sent(bytes.len() as u64);
+    }
+    target.sync_all().await.map_err(failed)
+}
+
+async fn publish(folder: &Path, part: &Path, wanted: &str) -> Result<PathBuf, Error> {
+    for number in 1..=NAMES {
+        let path = folder.join(numbered(wanted, number));
+        match tokio::fs::hard_link(part, &path).await {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // Where nothing can be linked, an empty file of our own is replaced.
+            Err(_) => match claim(part, &path).await {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+            },
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unknown,
+        "every name for the copy is taken",
+    ))
+}
+
+async fn claim(part: &Path, path: &Path) -> io::Result<()> {
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create_new(true).open(path).await?;
+    tokio::fs::rename(part, path).await
+}
+
+/// Whether the file at this path has exactly these bytes. An error means that there is no such file.
+async fn has(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
+    use sha2::Digest as _;
+
+    let metadata = tokio::fs::symlink_metadata(path).await?;
+    if !metadata.is_file() || metadata.len() != file.size {
+        return Ok(false);
+    }
+    let mut opened = tokio::fs::File::open(path).await?;
+    let mut hasher = sha2::Sha256::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = opened.read(&mut buffer).await?;
+        if count == 0 {
+            break;
+        }
+        hasher.update(buffer.get(..count).unwrap_or_default());
+    }
+    Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
+}
+
+fn failed(error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Forbidden,
+        _ => ErrorKind::Transient,
+    };
+    Error::new(kind, "the copy could not be written").caused_by(error)
+}

@@ -1,0 +1,335 @@
+//! The HTTP door: webhooks of platforms, and uploads of browsers and services. Plain HTTP, to be put behind whatever ends
+//! TLS.
+//!
+//! Every request must name a host that the operator listed (platform-delivery 14.8). Webhooks are let in by the
+//! platform's own signature, uploads by a bearer token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, post};
+use dray_bus::Meta;
+use dray_platform::{Deliver as _, ErrorKind, WebhookReply, WebhookRequest};
+use dray_proto::v1;
+use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::Door;
+use crate::deliver::Desk;
+
+/// Most bytes of a body.
+const BODY: usize = 1 << 20;
+/// Longest time for one request.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serves until `stop`.
+pub async fn serve(desk: Arc<Desk>, listener: TcpListener, stop: CancellationToken) {
+    let served = axum::serve(listener, router(desk)).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "the listener for webhooks and uploads ended");
+    }
+}
+
+/// Its routes.
+pub fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/platforms/{account}/webhook", any(webhook))
+        .route("/uploads", post(prepare))
+        .route("/uploads/{id}/finish", post(finish))
+        .with_state(desk)
+}
+
+/// Whether a `Host` header names us.
+pub fn is_our_host(hosts: &[String], header: Option<&str>) -> bool {
+    let Some(host) = header.map(without_port) else {
+        return false;
+    };
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    if hosts.is_empty() {
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        return host == "localhost"
+            || address
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback());
+    }
+    hosts.iter().any(|own| own.eq_ignore_ascii_case(&host))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+async fn webhook(
+    State(desk): State<Arc<Desk>>,
+    Path(account): Path<String>,
+    request: Request,
+) -> Response {
+    if let Some(refused) = wrong_host(&desk, request.headers()) {
+        return refused;
+    }
+    let Some(account) = desk.accounts.named(&account) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let Some(inbox) = account.inbox.clone() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let method = request.method().to_string();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let headers = request
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| {
+            let value = value.to_str().ok()?;
+            Some((name.as_str().to_owned(), value.to_owned()))
+        })
+        .collect();
+    let Some(body) = body(request).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let told = WebhookRequest {
+        method,
+        query,
+        headers,
+        body,
+    };
+    let reply = match inbox.webhook(&told) {
+        Ok(reply) => reply,
+        Err(error) => {
+            tracing::warn!(account = %account.name, error = &error as &dyn std::error::Error, "a webhook request is refused");
+            return match error.kind() {
+                ErrorKind::Auth => StatusCode::UNAUTHORIZED,
+                _ => StatusCode::BAD_REQUEST,
+            }
+            .into_response();
+        }
+    };
+    take(Door { desk, account }, reply).await
+}
+
+/// Everything is stored before the platform hears that it is.
+async fn take(door: Door, reply: WebhookReply) -> Response {
+    let WebhookReply {
+        status,
+        body,
+        messages,
+        statuses,
+    } = reply;
+    let stored = async {
+        for message in messages {
+            door.message(message).await?;
+        }
+        door.statuses(&statuses).await
+    };
+    match tokio::time::timeout(PATIENCE, stored).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a webhook request was not stored"
+            );
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        Err(_elapsed) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+    let status = StatusCode::from_u16(status.max(100)).unwrap_or(StatusCode::OK);
+    let status = if status.as_u16() == 100 {
+        StatusCode::OK
+    } else {
+        status
+    };
+    match body {
+        Some((media_type, text)) => {
+            (status, [(header::CONTENT_TYPE, media_type)], text).into_response()
+        }
+        None => status.into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Announced {
+    session: String,
+    name: String,
+    size: u64,
+    #[serde(default)]
+    sha256: String,
+    #[serde(default)]
+    media_type: String,
+}
+
+async fn prepare(State(desk): State<Arc<Desk>>, request: Request) -> Response {
+    let tenant = match let_in(&desk, request.headers()) {
+        Ok(tenant) => tenant,
+        Err(refused) => return refused,
+    };
+    let Some(body) = body(request).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let Ok(announced) = serde_json::from_slice::<Announced>(&body) else {
+        return refused(&wrong("The body is not the JSON of an announced upload."));
+    };
+    let sha256 = match announced.sha256.as_str() {
+        "" => Vec::new(),
+        hex => match hex.parse::<Sha256Digest>() {
+            Ok(digest) => digest.as_bytes().to_vec(),
+            Err(_) => return refused(&wrong("sha256 is not 64 hexadecimal digits.")),
+        },
+    };
+    let wanted = v1::PrepareUploadRequest {
+        session: announced.session,
+        name: announced.name,
+        size: announced.size,
+        sha256,
+        media_type: announced.media_type,
+    };
+    let reply = match desk.prepare_upload(&meta(&desk, tenant), &wanted).await {
+        Ok(reply) => reply,
+        Err(error) => return refused(&Fault::from(error)),
+    };
+    let url = reply.url.unwrap_or_default();
+    let headers: serde_json::Map<String, serde_json::Value> = reply
+        .headers
+        .into_iter()
+        .map(|header| (header.name, header.value.into()))
+        .collect();
+    answer(
+        StatusCode::OK,
+        &json!({
+            "upload_id": reply.upload_id,
+            "url": url.url,
+            "headers": headers,
+            "expires_at_ms": url.expires_at_ms,
+        }),
+    )
+}
+
+async fn finish(
+    State(desk): State<Arc<Desk>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let tenant = match let_in(&desk, request.headers()) {
+        Ok(tenant) => tenant,
+        Err(refused) => return refused,
+    };
+    let wanted = v1::FinishUploadRequest { upload_id: id };
+    match desk.finish_upload(&meta(&desk, tenant), &wanted).await {
+        Ok(reply) => {
+            let artifact = reply.claim.unwrap_or_default().artifact.unwrap_or_default();
+            let digest = Sha256Digest::try_from(artifact.sha256.as_slice());
+            answer(
+                StatusCode::OK,
+                &json!({
+                    "operation_id": reply.operation_id,
+                    "name": artifact.name,
+                    "size": artifact.size,
+                    "sha256": digest.map(Sha256Digest::to_hex).unwrap_or_default(),
+                }),
+            )
+        }
+        Err(error) => refused(&Fault::from(error)),
+    }
+}
+
+fn meta(desk: &Desk, tenant: TenantId) -> Meta {
+    Meta::new(tenant, Deadline::after(desk.clock.now_ms(), PATIENCE))
+}
+
+async fn body(request: Request<Body>) -> Option<bytes::Bytes> {
+    to_bytes(request.into_body(), BODY).await.ok()
+}
+
+fn wrong_host(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok());
+    (!is_our_host(&desk.config.hosts, host))
+        .then(|| StatusCode::MISDIRECTED_REQUEST.into_response())
+}
+
+/// Whose token it is.
+fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Response> {
+    if let Some(refused) = wrong_host(desk, headers) {
+        return Err(refused);
+    }
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .unwrap_or_default();
+    // Digests are compared, so that the time tells nothing about the token.
+    let shown = Sha256Digest::of(shown.as_bytes());
+    desk.config
+        .upload_tokens
+        .iter()
+        .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == shown)
+        .and_then(|(tenant, _)| TenantId::new(tenant.as_str()).ok())
+        .ok_or_else(|| StatusCode::UNAUTHORIZED.into_response())
+}
+
+fn wrong(message: &str) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, message)
+}
+
+fn refused(fault: &Fault) -> Response {
+    let status = match fault.code {
+        FaultCode::InvalidArgument | FaultCode::Unsupported => StatusCode::BAD_REQUEST,
+        FaultCode::NotFound => StatusCode::NOT_FOUND,
+        FaultCode::Denied => StatusCode::FORBIDDEN,
+        FaultCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        FaultCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        FaultCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        FaultCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        FaultCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    answer(
+        status,
+        &json!({
+            "error": { "code": fault.code.as_str(), "detail": fault.detail, "message": fault.message },
+        }),
+    )
+}
+
+fn answer(status: StatusCode, body: &serde_json::Value) -> Response {
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (status, json, body.to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_hosts_are_ours_and_this_machine_when_none_is_listed() {
+        let listed = ["Files.Example".to_owned()];
+        for (hosts, header, expected) in [
+            (&listed[..], Some("files.example"), true),
+            (&listed[..], Some("files.example:8443"), true),
+            (&listed[..], Some("evil.example"), false),
+            (&listed[..], Some("localhost"), false),
+            (&listed[..], None, false),
+            (&[][..], Some("localhost:80"), true),
+            (&[][..], Some("127.0.0.1:9"), true),
+            (&[][..], Some("[::1]:9"), true),
+            (&[][..], Some("[::1]"), true),
+            (&[][..], Some("rebound.example"), false),
+            (&[][..], Some("10.0.0.1"), false),
+        ] {
+            assert_eq!(is_our_host(hosts, header), expected, "{header:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Asks platforms for messages where they are asked rather than call us. One replica at a time: a lease in the bus says
+//! which.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::KeyError;
+use dray_platform::ErrorKind;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Door;
+
+/// How long a lease holds without renewal.
+const LEASE: Duration = Duration::from_secs(30);
+/// How often it is renewed, and looked for.
+const RENEW: Duration = Duration::from_secs(10);
+/// A poll that ends sooner than this without an error has nothing to ask.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// Longest pause after failures.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Pause after the platform refused our credentials: only an operator can help.
+const REFUSED: Duration = Duration::from_secs(300);
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Lease {
+    owner: String,
+    until_ms: u64,
+}
+
+impl Door {
+    /// Polls while this replica has the lease, until `stop`.
+    pub async fn poll(self, instance: String, stop: CancellationToken) {
+        let mut pause = Duration::from_secs(1);
+        while !stop.is_cancelled() {
+            if !self.take_lease(&instance).await {
+                wait(&stop, RENEW).await;
+                continue;
+            }
+            let begun = Instant::now();
+            match self.poll_with_lease(&instance, &stop).await {
+                Some(Ok(())) if begun.elapsed() < AT_ONCE => {
+                    // This platform calls us.
+                    self.give_lease(&instance).await;
+                    return;
+                }
+                Some(Ok(())) | None => pause = Duration::from_secs(1),
+                Some(Err(ErrorKind::Auth)) => wait(&stop, REFUSED).await,
+                Some(Err(_)) => {
+                    wait(&stop, pause).await;
+                    pause = (pause * 2).min(LONGEST);
+                }
+            }
+        }
+        self.give_lease(&instance).await;
+    }
+
+    /// Polls once; `None` when the lease was lost meanwhile.
+    async fn poll_with_lease(
+        &self,
+        instance: &str,
+        stop: &CancellationToken,
+    ) -> Option<Result<(), ErrorKind>> {
+        let inbox = self.account.inbox.as_ref()?;
+        let round = stop.child_token();
+        let polling = inbox.poll(self, round.clone());
+        tokio::pin!(polling);
+        let mut renew = tokio::time::interval_at(Instant::now() + RENEW, RENEW);
+        loop {
+            tokio::select! {
+                polled = &mut polling => {
+                    return Some(polled.map_err(|error| {
+                        tracing::warn!(
+                            account = %self.account.name,
+                            error = &error as &dyn std::error::Error,
+                            "asking for messages failed"
+                        );
+                        error.kind()
+                    }));
+                }
+                _ = renew.tick() => {
+                    if !self.take_lease(instance).await {
+                        round.cancel();
+                        let _ = tokio::time::timeout(RENEW, &mut polling).await;
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn lease_key(&self) -> String {
+        let digest = dray_types::Sha256Digest::of(self.account.id().as_bytes()).to_hex();
+        format!("poll.{digest}")
+    }
+
+    /// Takes or renews the lease. Whoever cannot reach the bus does not have it.
+    pub(crate) async fn take_lease(&self, instance: &str) -> bool {
+        match self.try_lease(instance, LEASE).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the lease to poll cannot be had"
+                );
+                false
+            }
+        }
+    }
+
+    async fn give_lease(&self, instance: &str) {
+        let _ = self.try_lease(instance, Duration::ZERO).await;
+    }
+
+    async fn try_lease(&self, instance: &str, life: Duration) -> Result<bool, KeyError> {
+        let keys = self.desk.memory.keys();
+        let key = self.lease_key();
+        let now_ms = self.desk.clock.now_ms();
+        let found = keys.get(&key).await?;
+        let held = found
+            .as_ref()
+            .and_then(|entry| serde_json::from_slice::<Lease>(&entry.value).ok());
+        if held.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
+            return Ok(false);
+        }
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let lease = Lease {
+            owner: instance.to_owned(),
+            until_ms: now_ms.saturating_add(life),
+        };
+        let value = Bytes::from(serde_json::to_vec(&lease).unwrap_or_default());
+        let written = match found {
+            Some(entry) => keys.update(&key, value, entry.revision).await,
+            None => keys.create(&key, value).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(KeyError::Stale | KeyError::Exists) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn wait(stop: &CancellationToken, pause: Duration) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = tokio::time::sleep(pause) => {}
+    }
+}

@@ -1,0 +1,340 @@
+//! One message of a user: find its session, fetch its files within limits, put each on its way into the sandbox.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{CallError, Completed, Failure, Meta};
+use dray_content::{kind, name, size};
+use dray_platform::{Error as PlatformError, ErrorKind, InboundAttachment, Inbox};
+use dray_proto::v1;
+use dray_store::{Label, Writer};
+use dray_types::{Claim, Deadline, Fault, FaultCode, OperationId};
+use futures_util::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::accounts::Account;
+use crate::deliver::Desk;
+use crate::error::Error;
+use crate::uploads::PLACING;
+
+/// Tries to fetch one attachment: the first and two more (platform-delivery 11.2).
+const TRIES: u32 = 3;
+
+/// Attempts for a chat that belongs to no session: whoever answers the first message may be about to bind it.
+const UNBOUND_ATTEMPTS: u32 = 5;
+/// Between them.
+const UNBOUND_DELAY: Duration = Duration::from_secs(20);
+
+/// What came of one attachment.
+enum Fetched {
+    Stored(Claim),
+    Unavailable(String),
+}
+
+impl Desk {
+    /// Does the work on one message.
+    ///
+    /// # Errors
+    /// The chat belongs to no session, or something that may pass.
+    pub async fn receive(
+        &self,
+        meta: &Meta,
+        work: &v1::ReceiveMessage,
+        (epoch, attempt): (u64, u32),
+        cancel: &CancellationToken,
+    ) -> Result<Completed, Failure> {
+        let chat = work.chat.clone().unwrap_or_default();
+        let account = self
+            .accounts
+            .find(&meta.tenant, &chat.platform, &chat.account)
+            .map_err(Fault::from)?;
+        let Some(session) = self.session_of(meta, &account, &chat).await? else {
+            return Err(self.unbound(meta, work, attempt).await);
+        };
+        let mut left = self.config.max_message.as_u64();
+        let mut uploads = Vec::new();
+        for (position, attachment) in work.attachments.iter().enumerate() {
+            let fetched = tokio::select! {
+                fetched = self.fetch_attachment(meta, &account, attachment, (epoch, position), left) => fetched,
+                () = cancel.cancelled() => return Err(Fault::from(Error::Interrupted).into()),
+            };
+            if let Fetched::Stored(claim) = &fetched {
+                left = left.saturating_sub(claim.artifact.size);
+            }
+            let upload = self
+                .place(meta, work, &session, (position, attachment), fetched)
+                .await?;
+            uploads.push(upload);
+        }
+        Ok(Completed::event(&received(meta, work, session, uploads)))
+    }
+
+    /// The session that a chat belongs to: bound with the account's name, or without when it is the only one.
+    async fn session_of(
+        &self,
+        meta: &Meta,
+        account: &Account,
+        chat: &v1::ChatTarget,
+    ) -> Result<Option<String>, Fault> {
+        let mut names = vec![account.name.clone()];
+        if self.accounts.is_only(account, &meta.tenant) {
+            names.push(String::new());
+        }
+        for (place, name) in names.into_iter().enumerate() {
+            let find = v1::FindSessionRequest {
+                chat: Some(v1::ChatTarget {
+                    account: name,
+                    reply_to: String::new(),
+                    ..chat.clone()
+                }),
+            };
+            let deadline = Deadline::after(self.clock.now_ms(), Duration::from_secs(30));
+            let question = meta
+                .clone()
+                .with_operation(derived(&meta.operation, &format!("find{place}")))
+                .with_deadline(deadline.min(meta.deadline));
+            match self.bus.call(&question, &find).await {
+                Ok(session) => return Ok(Some(session.session)),
+                Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nobody is there yet: tells whoever binds sessions, waits a while, and gives up with a word to the user.
+    async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> Failure {
+        let event = received(meta, work, String::new(), Vec::new());
+        if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
+            tracing::warn!(%error, "a message without a session was not told of");
+        }
+        let fault = Fault::new(FaultCode::NotFound, "This chat belongs to no session.")
+            .detail("no_session")
+            .advice("Bind the chat to a session, then send the files again.");
+        if attempt < UNBOUND_ATTEMPTS {
+            return fault.retry_after(UNBOUND_DELAY).into();
+        }
+        if !work.attachments.is_empty() {
+            self.tell_user(meta, work).await;
+        }
+        fault.into()
+    }
+
+    /// The user's files went nowhere, and the user is told so.
+    async fn tell_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
+        let notice = v1::DeliverFiles {
+            delivery_id: derived(&meta.operation, "notice").to_string(),
+            target: work.chat.clone(),
+            message: "Your files were not taken: this chat is not connected to a session."
+                .to_owned(),
+            ..v1::DeliverFiles::default()
+        };
+        let envelope = meta
+            .clone()
+            .with_operation(derived(&meta.operation, "notice"));
+        if let Err(error) = self.bus.publish_work(&envelope, &notice).await {
+            tracing::warn!(%error, "a user was not told about lost files");
+        }
+    }
+
+    async fn fetch_attachment(
+        &self,
+        meta: &Meta,
+        account: &Account,
+        attachment: &v1::ReceivedAttachment,
+        (epoch, position): (u64, usize),
+        left: u64,
+    ) -> Fetched {
+        if !attachment.unavailable.is_empty() {
+            return Fetched::Unavailable(attachment.unavailable.clone());
+        }
+        let most = self.config.max_attachment.as_u64().min(left);
+        if attachment.size > most {
+            return too_large(attachment.size, most);
+        }
+        let Some(inbox) = &account.inbox else {
+            return Fetched::Unavailable("this account takes no files".to_owned());
+        };
+        let wanted = inbound(attachment);
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let operation = derived(&meta.operation, &format!("a{position}t{tries}"));
+            let writer = self
+                .store
+                .writer(&meta.tenant, &operation, epoch)
+                .deadline(meta.deadline);
+            let error = match self.fetch_once(inbox.as_ref(), &wanted, writer, most).await {
+                Ok(claim) => return Fetched::Stored(claim),
+                Err(error) => error,
+            };
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "an attachment was not fetched"
+            );
+            if error.kind() == ErrorKind::TooLarge {
+                return too_large(attachment.size.max(most.saturating_add(1)), most);
+            }
+            let may_pass = matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited);
+            if !may_pass || tries >= TRIES {
+                return Fetched::Unavailable(reason(error.kind()).to_owned());
+            }
+            let wait = error
+                .retry_after()
+                .unwrap_or(Duration::from_secs(1) * tries);
+            tokio::time::sleep(wait.min(Duration::from_secs(30))).await;
+        }
+    }
+
+    /// Streams the bytes into the store, whatever length was promised.
+    async fn fetch_once(
+        &self,
+        inbox: &dyn Inbox,
+        attachment: &InboundAttachment,
+        mut writer: Writer,
+        most: u64,
+    ) -> Result<Claim, PlatformError> {
+        let idle = self.config.fetch_idle.as_duration();
+        let silence = || PlatformError::new(ErrorKind::Transient, "the platform stopped sending");
+        let lost = |error| {
+            PlatformError::new(ErrorKind::Transient, "the store did not take the bytes")
+                .caused_by(error)
+        };
+        let opened = tokio::time::timeout(idle, inbox.fetch(attachment)).await;
+        let mut stream = opened.map_err(|_| silence())??;
+        let mut head: Vec<u8> = Vec::new();
+        while let Some(bytes) = tokio::time::timeout(idle, stream.next())
+            .await
+            .map_err(|_| silence())?
+        {
+            let bytes: Bytes = bytes?;
+            if writer.size() + bytes.len() as u64 > most {
+                return Err(PlatformError::new(
+                    ErrorKind::TooLarge,
+                    "more bytes than allowed",
+                ));
+            }
+            let wanted = kind::HEAD.saturating_sub(head.len()).min(bytes.len());
+            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+            writer.write(bytes).await.map_err(lost)?;
+        }
+        let called = name::upload(&attachment.name);
+        let detected = kind::detect(&head, &called, writer.size());
+        let label = Label::new(detected.media_type, called);
+        writer.finish(label).await.map_err(lost)
+    }
+
+    /// Publishes the work that puts one attachment into the sandbox, or tells the agent why it cannot.
+    async fn place(
+        &self,
+        meta: &Meta,
+        work: &v1::ReceiveMessage,
+        session: &str,
+        (position, attachment): (usize, &v1::ReceivedAttachment),
+        fetched: Fetched,
+    ) -> Result<String, Fault> {
+        let platform = work.chat.clone().unwrap_or_default().platform;
+        let mut place = v1::PlaceUpload {
+            session: session.to_owned(),
+            name: attachment.name.clone(),
+            chat: work.chat.clone(),
+            message_id: work.message_id.clone(),
+            position: u32::try_from(position).unwrap_or(u32::MAX),
+            claimed_size: attachment.size,
+            ..v1::PlaceUpload::default()
+        };
+        let mut audit = v1::DeliveryAudit {
+            delivery_id: meta.operation.to_string(),
+            direction: "in".to_owned(),
+            platform: platform.clone(),
+            session: session.to_owned(),
+            name: name::shown_name(&attachment.name),
+            size: attachment.size,
+            route: attachment.kind.clone(),
+            platform_message_id: work.message_id.clone(),
+            ..v1::DeliveryAudit::default()
+        };
+        match fetched {
+            Fetched::Stored(claim) => {
+                audit.state = "stored".to_owned();
+                audit.size = claim.artifact.size;
+                audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
+                place.claim = Some(claim.into());
+            }
+            Fetched::Unavailable(reason) => {
+                audit.state = "unavailable".to_owned();
+                place.unavailable = reason;
+            }
+        }
+        self.metrics.attachment(&platform, &audit.state);
+        let operation = derived(&meta.operation, &format!("a{position}"));
+        let deadline = Deadline::after(self.clock.now_ms(), PLACING);
+        let envelope = meta
+            .clone()
+            .with_operation(operation.clone())
+            .with_deadline(deadline);
+        self.bus.publish_work(&envelope, &place).await?;
+        if let Err(error) = self.bus.publish_audit(meta, &audit).await {
+            tracing::error!(%error, "an audit line is lost");
+        }
+        Ok(operation.to_string())
+    }
+}
+
+fn received(
+    meta: &Meta,
+    work: &v1::ReceiveMessage,
+    session: String,
+    uploads: Vec<String>,
+) -> v1::MessageReceived {
+    v1::MessageReceived {
+        operation_id: meta.operation.to_string(),
+        session,
+        chat: work.chat.clone(),
+        message_id: work.message_id.clone(),
+        sender: work.sender.clone(),
+        text: work.text.clone(),
+        uploads,
+    }
+}
+
+/// An operation that follows from another.
+fn derived(operation: &OperationId, what: &str) -> OperationId {
+    OperationId::new(format!("{what}-{}", operation.ledger_token()))
+        .unwrap_or_else(|_| operation.clone())
+}
+
+fn too_large(found: u64, most: u64) -> Fetched {
+    Fetched::Unavailable(format!("too large ({})", size::over_limit(found, most)))
+}
+
+/// Why an attachment is not there, in words that stand in a context line.
+const fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::StaleFileId => "the platform no longer has it",
+        ErrorKind::Auth | ErrorKind::Forbidden => "the platform did not let us fetch it",
+        ErrorKind::Empty => "it is empty",
+        _ => "it could not be fetched",
+    }
+}
+
+fn inbound(attachment: &v1::ReceivedAttachment) -> InboundAttachment {
+    let v1::ReceivedAttachment {
+        id,
+        name,
+        size,
+        media_type,
+        reference,
+        kind,
+        unavailable,
+    } = attachment.clone();
+    InboundAttachment {
+        id,
+        name,
+        size,
+        media_type,
+        reference,
+        kind,
+        unavailable,
+    }
+}

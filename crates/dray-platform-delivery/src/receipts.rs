@@ -1,0 +1,224 @@
+//! What became of deliveries, and once more what did not arrive.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_proto::convert::Invalid;
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{Fault, OperationId, TenantId};
+use tokio::time::Instant;
+
+use crate::deliver::Desk;
+use crate::error::Error;
+use crate::records;
+use crate::report::{self, state};
+
+/// Longest wait for an end.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Receipts when nobody says how many, and at most.
+const USUAL: usize = 50;
+const MOST: usize = 500;
+
+/// Most bytes of a list: an answer has to fit a message.
+const ROOM: usize = 96 * 1024;
+
+impl Desk {
+    /// Where a delivery stands; waits for its end as long as asked.
+    ///
+    /// # Errors
+    /// Nobody knows it, or the bus.
+    pub async fn outcome(
+        &self,
+        meta: &Meta,
+        request: &v1::DeliveryOutcomeRequest,
+    ) -> Result<v1::DeliveryReport, Error> {
+        let id = id_of(&request.delivery_id)?;
+        let key = records::key(&meta.tenant, &id);
+        let wait = Duration::from_millis(request.wait_ms).min(LONGEST);
+        let until = Instant::now() + wait;
+        loop {
+            let found = match self.records.read(&key).await? {
+                Some(held) => Some(report::public(&held.report)),
+                None => self.before_the_record(&meta.tenant, &id).await?,
+            };
+            let is_over = found.as_ref().is_some_and(|report| report.finished);
+            if is_over || Instant::now() >= until {
+                return found.ok_or(Error::NotFound("delivery"));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// A delivery whose files are not stored yet, or whose work ended before they were.
+    async fn before_the_record(
+        &self,
+        tenant: &TenantId,
+        id: &OperationId,
+    ) -> Result<Option<v1::DeliveryReport>, Error> {
+        let ledger = self.bus.ledger();
+        let found = ledger
+            .find::<v1::SendFileRequested>(tenant, id)
+            .await
+            .map_err(|error| Error::Asked {
+                what: "the ledger",
+                fault: Fault::from(error),
+            })?;
+        let Some(record) = found else {
+            return Ok(None);
+        };
+        let mut report = v1::DeliveryReport {
+            delivery_id: id.to_string(),
+            begun_at_ms: record.first_seen_ms,
+            ..v1::DeliveryReport::default()
+        };
+        if !matches!(
+            record.terminal(),
+            TerminalState::Unspecified | TerminalState::Done
+        ) {
+            report.finished = true;
+            report.ended_at_ms = record.first_error_ms.max(1);
+            report.result_json = report::result_json(&report);
+        }
+        Ok(Some(report))
+    }
+
+    /// Deliveries of the tenant, newest first.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn receipts(
+        &self,
+        meta: &Meta,
+        request: &v1::ListReceiptsRequest,
+    ) -> Result<v1::ListReceiptsReply, Error> {
+        self.index.refresh().await.map_err(unreachable)?;
+        let limit = match usize::try_from(request.limit).unwrap_or(MOST) {
+            0 => USUAL,
+            limit => limit.min(MOST),
+        };
+        let token = meta.tenant.token();
+        let lines = self
+            .index
+            .of_tenant(&token, &request.session, request.open_only);
+        let mut reply = v1::ListReceiptsReply {
+            truncated: lines.len() > limit,
+            ..v1::ListReceiptsReply::default()
+        };
+        let mut room = ROOM;
+        for line in lines.into_iter().take(limit) {
+            let Some(held) = self.records.read(&line.key).await? else {
+                continue;
+            };
+            let report = report::public(&held.report);
+            let size = prost::Message::encoded_len(&report);
+            if size > room {
+                reply.truncated = true;
+                break;
+            }
+            room -= size;
+            reply.reports.push(report);
+        }
+        Ok(reply)
+    }
+
+    /// Delivers once more what failed or is unknown, as a new delivery with the operation of this call.
+    ///
+    /// # Errors
+    /// Nobody knows the delivery, it is not over, or nothing of it is left to send.
+    pub async fn resend(
+        &self,
+        meta: &Meta,
+        request: &v1::ResendRequest,
+    ) -> Result<v1::DeliveryAccepted, Error> {
+        let id = id_of(&request.delivery_id)?;
+        if id == meta.operation {
+            return Err(
+                Invalid::field("delivery_id", "a resend is an operation of its own").into(),
+            );
+        }
+        let key = records::key(&meta.tenant, &id);
+        let Some(held) = self.records.read(&key).await? else {
+            return Err(Error::NotFound("delivery"));
+        };
+        let report = held.report;
+        if !report.finished {
+            return Err(Error::UnderWay);
+        }
+        let wanted: Vec<_> = report
+            .files
+            .iter()
+            .filter(|file| request.all || may_resend(file))
+            .collect();
+        let again = v1::SendFileRequested {
+            session: report.session.clone(),
+            // What is stored goes from the store; the rest is fetched once more.
+            paths: wanted
+                .iter()
+                .filter(|file| file.claim.is_none() && !file.path.is_empty())
+                .map(|file| file.path.clone())
+                .collect(),
+            claims: wanted
+                .iter()
+                .filter_map(|file| {
+                    let mut claim = file.claim.clone()?;
+                    if let Some(artifact) = &mut claim.artifact {
+                        artifact.name.clone_from(&file.name);
+                    }
+                    Some(claim)
+                })
+                .collect(),
+            message: if request.all {
+                report.message.clone()
+            } else {
+                String::new()
+            },
+            flags: report.flags,
+            target: self.other_target(meta, &report).await,
+            ..v1::SendFileRequested::default()
+        };
+        if again.paths.is_empty() && again.claims.is_empty() {
+            return Err(Error::NothingToResend);
+        }
+        self.accept(meta, &again).await
+    }
+
+    /// The chat of the earlier delivery, where it is not the session's own now.
+    async fn other_target(
+        &self,
+        meta: &Meta,
+        report: &v1::DeliveryReport,
+    ) -> Option<v1::ChatTarget> {
+        let was = report.target.clone()?;
+        if report.session.is_empty() {
+            return Some(was);
+        }
+        let show = v1::ShowSessionRequest {
+            session: report.session.clone(),
+        };
+        let own = self.bus.call(meta, &show).await.ok()?.chat?;
+        (own.platform != was.platform || own.chat != was.chat).then_some(was)
+    }
+}
+
+/// What is worth another delivery: what failed, what nobody knows, and what was only too large.
+fn may_resend(file: &v1::DeliveredFile) -> bool {
+    match file.state.as_str() {
+        state::FAILED | state::UNKNOWN => true,
+        state::REJECTED => matches!(file.error_kind.as_str(), "too_large" | "window_closed"),
+        _ => false,
+    }
+}
+
+fn id_of(text: &str) -> Result<OperationId, Invalid> {
+    OperationId::new(text).map_err(|error| Invalid::field("delivery_id", error))
+}
+
+fn unreachable(error: dray_bus::KeyError) -> Error {
+    Error::Asked {
+        what: "the deliveries",
+        fault: Fault::from(error),
+    }
+}
