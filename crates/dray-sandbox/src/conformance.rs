@@ -7,6 +7,7 @@
 mod bytes;
 mod changes;
 mod directories;
+mod engine;
 mod handles;
 mod hostile;
 mod names;
@@ -14,6 +15,7 @@ mod partial;
 mod renames;
 mod report;
 mod stats;
+mod trees;
 mod world;
 
 use std::fmt::Debug;
@@ -159,6 +161,14 @@ pub const CASES: &[(&str, Case)] = cases![
     changes::a_file_that_grows_is_cut_or_refused,
     changes::a_file_that_is_rewritten_keeps_its_length,
     changes::a_file_that_is_removed_is_whole_or_refused,
+    trees::a_tree_comes_out_whole,
+    trees::only_directories_come_as_trees,
+    trees::a_tree_goes_in_whole,
+    trees::a_broken_tar_is_a_failure,
+    engine::a_file_comes_out_with_its_proof,
+    engine::a_file_goes_in_with_its_proof,
+    engine::a_put_that_fails_leaves_nothing,
+    engine::a_file_rewritten_meanwhile_never_comes_torn,
     handles::a_replaced_sandbox_is_gone,
 ];
 
