@@ -76,9 +76,10 @@ struct Asker<'a> {
 impl Asker<'_> {
     async fn ask(&self) -> Result<Vec<Value>, Error> {
         let wait = self.options.poll_wait.as_duration().min(LONGEST_WAIT);
+        let kinds = json!(["message", "channel_post"]);
         let mut form = Multipart::new()
             .text("timeout", wait.as_secs().to_string())
-            .json("allowed_updates", &json!(["message", "channel_post"]));
+            .text("allowed_updates", kinds.to_string());
         if let Some(offset) = self.offset {
             form = form.text("offset", offset.to_string());
         }

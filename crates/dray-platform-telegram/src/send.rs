@@ -59,10 +59,10 @@ impl Place {
         let form = self.form();
         match self.reply_to {
             None => form,
-            Some(id) => form.json(
-                "reply_parameters",
-                &json!({ "message_id": id, "allow_sending_without_reply": true }),
-            ),
+            Some(id) => {
+                let reply = json!({ "message_id": id, "allow_sending_without_reply": true });
+                form.text("reply_parameters", reply.to_string())
+            }
         }
     }
 }
@@ -106,10 +106,11 @@ async fn once(
     progress: &dyn Progress,
 ) -> Result<Vec<Confirmed>, Refused> {
     if is_text(send) {
+        let preview = json!({ "is_disabled": true });
         let form = place
             .message()
             .text("text", &send.step.text)
-            .json("link_preview_options", &json!({ "is_disabled": true }));
+            .text("link_preview_options", preview.to_string());
         let result = api.call("sendMessage", form, 0, &|_| {}).await?;
         return Ok(answer::text(send.step, result)?);
     }
@@ -221,7 +222,9 @@ async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
         }
         media.push(item);
     }
-    let mut form = place.message().json("media", &Value::Array(media));
+    let mut form = place
+        .message()
+        .text("media", Value::Array(media).to_string());
     for (position, file) in files(send).enumerate() {
         if file.file_id.is_none() {
             form = part(form, &format!("file{position}"), file).await?;
