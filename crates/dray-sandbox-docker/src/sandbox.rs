@@ -18,7 +18,7 @@ use crate::exec::DockerExec;
 use crate::mounts::Mounts;
 use crate::resolve::{Found, resolve};
 use crate::user::User;
-use crate::{list, read, tar, user, write};
+use crate::{list, read, user, write};
 
 /// A container, opened.
 #[derive(Debug)]
@@ -80,6 +80,16 @@ impl DockerSandbox {
             self.shell_less.store(true, Ordering::Relaxed);
         }
         result
+    }
+
+    /// Whether a command can be started now, as far as that is known.
+    async fn runs_commands(&self) -> Result<bool, Error> {
+        if self.shell_less.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let known = self.client.inspect(self.container()).await?;
+        let state = known.state.unwrap_or_default();
+        Ok(state.running == Some(true) && state.paused != Some(true))
     }
 
     /// The directory itself, links resolved, when the archive calls see it.
@@ -276,13 +286,14 @@ impl Sandbox for DockerSandbox {
         }
     }
 
+    /// An upload holds its container until the last byte has come, and where a tree comes from may be slow, or the
+    /// same container. So a command unpacks it where one can.
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
-        match self.seen_directory(path).await? {
-            Some(directory) if self.mounts.sees_all(&directory) => {
-                let user = self.user().await?;
-                let tar = tar::owned(tar, user.uid, user.gid);
-                let sent = write::send(&self.client, self.container(), directory.as_bytes(), tar);
-                sent.await
+        let directory = self.seen_directory(path).await?;
+        let seen = directory.filter(|directory| self.mounts.sees_all(directory));
+        match seen {
+            Some(directory) if !self.runs_commands().await? => {
+                write::send(&self.client, self.container(), directory.as_bytes(), tar).await
             }
             _ => self.noted(self.commands.write_tree(path, tar).await),
         }

@@ -1,14 +1,12 @@
-//! As much of tar as the archive calls need: read entry by entry, make one entry, change owners in passing.
+//! As much of tar as the archive calls need: read entry by entry, make one entry.
 //!
 //! What comes out of a container is not trusted: every number is checked, every length is bounded, and a stream that
 //! ends before its end blocks is short, however the connection ended (sandbox-transfer R-5).
 
 mod header;
-mod owners;
 mod reader;
 
 pub(crate) use header::{Header, Kind, file};
-pub(crate) use owners::owned;
 pub(crate) use reader::Reader;
 
 /// Everything in a tar comes in blocks of this many bytes.

@@ -201,13 +201,6 @@ fn seal(block: &mut Block) {
     put(block, CHECKSUM, sum.as_bytes());
 }
 
-/// Changes who owns an entry.
-pub(super) fn set_owner(block: &mut Block, uid: u32, gid: u32) {
-    put_number(block, UID, uid.into());
-    put_number(block, GID, gid.into());
-    seal(block);
-}
-
 fn header(name: &[u8], kind: u8, size: u64, mode: u32, owner: (u32, u32), mtime: u64) -> Block {
     let mut block = [0; BLOCK];
     put(&mut block, NAME, name);
@@ -216,7 +209,9 @@ fn header(name: &[u8], kind: u8, size: u64, mode: u32, owner: (u32, u32), mtime:
     put_number(&mut block, MTIME, mtime.min(LARGEST_OCTAL));
     block[KIND] = kind;
     put(&mut block, MAGIC, b"ustar\x0000");
-    set_owner(&mut block, owner.0, owner.1);
+    put_number(&mut block, UID, owner.0.into());
+    put_number(&mut block, GID, owner.1.into());
+    seal(&mut block);
     block
 }
 

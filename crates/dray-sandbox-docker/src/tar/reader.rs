@@ -151,13 +151,6 @@ fn until_nul(bytes: &[u8]) -> Vec<u8> {
     text.unwrap_or_default().to_vec()
 }
 
-/// The size that records give.
-pub(super) fn records(data: &[u8]) -> Result<Option<u64>, Error> {
-    let mut records = Records::default();
-    pax(data, &mut records)?;
-    Ok(records.size)
-}
-
 /// Reads `LENGTH KEY=VALUE\n` again and again. What pax says of a size counts, whatever the header says.
 fn pax(mut data: &[u8], records: &mut Records) -> Result<(), Error> {
     let malformed = || wrong("the records of an entry are malformed");
