@@ -1,0 +1,276 @@
+//! The Cloud API: media is uploaded unseen, a message shows it, and a webhook tells what became of it.
+
+mod api;
+mod inbox;
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use dray_content::name;
+use dray_http::Multipart;
+use dray_platform::{
+    Ambiguity, ByteStream, Confirmed, Delivery, Error, ErrorKind, InboundAttachment, Inbox, Limits,
+    Moment, OutgoingFile, Platform, Progress, Rates, Send, Step, Target, WebhookReply,
+    WebhookRequest, http, plan,
+};
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::kinds::{self, AUDIO, DOCUMENT, IMAGE, VIDEO};
+use api::Api;
+
+/// A business phone number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CloudOptions {
+    /// Access token. Required.
+    pub token: Secret,
+    /// Id of the phone number that sends. Required.
+    pub phone_number_id: String,
+    /// The app's secret, which signs webhooks. Without it none is accepted.
+    pub app_secret: Secret,
+    /// The word that Meta repeats when it verifies the webhook's address.
+    pub verify_token: Secret,
+    /// Where the API is, with its version. Default `https://graph.facebook.com/v23.0`.
+    pub base_url: String,
+    /// Hosts that media is served from, besides that of `base_url`. Default `lookaside.fbsbx.com`.
+    pub file_hosts: Vec<String>,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Most bytes of one document. Default 100 MB.
+    pub upload_limit: Option<ByteSize>,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of an upload or download. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `2m`.
+    pub answer_timeout: Period,
+}
+
+impl Default for CloudOptions {
+    fn default() -> Self {
+        Self {
+            token: Secret::default(),
+            phone_number_id: String::new(),
+            app_secret: Secret::default(),
+            verify_token: Secret::default(),
+            base_url: "https://graph.facebook.com/v23.0".to_owned(),
+            file_hosts: vec!["lookaside.fbsbx.com".to_owned()],
+            ca_file: None,
+            upload_limit: None,
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(120),
+        }
+    }
+}
+
+/// Largest document, film or sound, and picture, in bytes.
+const LARGEST_DOCUMENT: u64 = 100_000_000;
+const LARGEST_FILM: u64 = 16_000_000;
+const LARGEST_IMAGE: u64 = 5_000_000;
+
+impl CloudOptions {
+    fn limits(&self) -> Limits {
+        let any = self.upload_limit.map_or(LARGEST_DOCUMENT, ByteSize::as_u64);
+        let route = |route: &str, limit: u64| (route.to_owned(), limit.min(any));
+        Limits {
+            routes: vec![
+                route(IMAGE, LARGEST_IMAGE),
+                route(VIDEO, LARGEST_FILM),
+                route(AUDIO, LARGEST_FILM),
+            ],
+            any,
+            caption: kinds::CAPTION,
+            text: kinds::TEXT,
+            per_message: 1,
+            request: None,
+            download: None,
+        }
+    }
+}
+
+/// One business phone number.
+#[derive(Debug)]
+pub struct Cloud {
+    account: String,
+    options: CloudOptions,
+    api: Api,
+}
+
+impl Cloud {
+    /// A phone number under the name of an account; the name is empty for the only one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadFormat`] for options that cannot be: no token, a number that is none, an address that is none,
+    /// authorities that cannot be read.
+    pub fn new(account: &str, options: CloudOptions) -> Result<Self, Error> {
+        let api = Api::new(&options)?;
+        Ok(Self {
+            account: account.to_owned(),
+            options,
+            api,
+        })
+    }
+}
+
+fn file(send: Send<'_>) -> Option<(usize, &OutgoingFile)> {
+    plan::files_of(send.delivery, send.step).next()
+}
+
+#[async_trait]
+impl Platform for Cloud {
+    fn name(&self) -> &'static str {
+        crate::NAME
+    }
+
+    fn ambiguity(&self) -> Ambiguity {
+        Ambiguity::Unknown
+    }
+
+    /// 80 a second for the number, ten a minute for one person.
+    fn rates(&self, _target: &Target) -> Rates {
+        Rates {
+            account_per_minute: 4800,
+            chat_per_minute: 10,
+        }
+    }
+
+    /// The API tells no limits; these are the configured ones.
+    async fn limits(&self, _target: &Target) -> Result<Limits, Error> {
+        Ok(self.options.limits())
+    }
+
+    fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
+        kinds::steps(delivery, limits, false)
+    }
+
+    async fn prepare(&self, send: Send<'_>, progress: &dyn Progress) -> Result<String, Error> {
+        let Some((_, file)) = file(send) else {
+            return Ok(String::new());
+        };
+        if file.size == 0 {
+            return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
+        }
+        if let Some(id) = &file.file_id {
+            return Ok(id.clone());
+        }
+        let media_type = file.detected.media_type;
+        let body = http::body(file.source.open().await?);
+        let form = Multipart::new()
+            .text("messaging_product", "whatsapp")
+            .text("type", media_type)
+            .file(
+                "file",
+                &name::clean(&file.name),
+                media_type,
+                file.size,
+                body,
+            );
+        let told = |bytes| progress.sent(bytes);
+        // Nobody sees an upload, whatever becomes of it.
+        let answer = self
+            .api
+            .post("media", |request| request.multipart(form), &told)
+            .await
+            .map_err(|error| error.at(Moment::NotSent))?;
+        let id = answer.get("id").and_then(Value::as_str);
+        id.map(str::to_owned)
+            .ok_or_else(|| Error::new(ErrorKind::Unknown, "the upload got no id"))
+    }
+
+    async fn send(&self, send: Send<'_>, _: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
+        let message = message(send)?;
+        let answer = self
+            .api
+            .post("messages", |request| request.json(&message), &|_| {})
+            .await
+            .map_err(|error| stale(send, error))?;
+        let id = answer
+            .pointer("/messages/0/id")
+            .and_then(Value::as_str)
+            .filter(|id| !id.is_empty());
+        let Some(id) = id else {
+            let error = Error::new(ErrorKind::Unknown, "the answer names no message");
+            return Err(error.ambiguous());
+        };
+        Ok(vec![Confirmed {
+            file: file(send).map(|(index, _)| index),
+            message_id: id.to_owned(),
+            file_id: send.prepared.to_owned(),
+            size: None,
+            route: send.step.route.clone(),
+            // Acceptance: a status may still tell of a failure.
+            provisional: true,
+        }])
+    }
+
+    fn fallback(&self, _: &Delivery, step: &Step, error: &Error) -> Option<Step> {
+        kinds::fallback(step, error)
+    }
+}
+
+/// A refusal of media that was uploaded for an earlier delivery: ids live 30 days.
+fn stale(send: Send<'_>, error: Error) -> Error {
+    let is_reused = file(send).is_some_and(|(_, file)| file.file_id.is_some());
+    if is_reused && matches!(error.platform_code(), "131052" | "131053" | "100") {
+        Error::new(
+            ErrorKind::StaleFileId,
+            "the media of an earlier delivery is gone",
+        )
+        .caused_by(error)
+    } else {
+        error
+    }
+}
+
+fn message(send: Send<'_>) -> Result<Value, Error> {
+    let target = &send.delivery.target;
+    let step = send.step;
+    let mut message = json!({
+        "messaging_product": "whatsapp",
+        "recipient_type": "individual",
+        "to": target.chat,
+    });
+    let (kind, content) = match file(send) {
+        None => ("text", json!({ "body": step.text, "preview_url": false })),
+        Some((_, file)) => {
+            if send.prepared.is_empty() {
+                return Err(Error::new(ErrorKind::StaleFileId, "nothing was uploaded"));
+            }
+            let mut content = json!({ "id": send.prepared });
+            if let Some(content) = content.as_object_mut() {
+                if step.route == DOCUMENT {
+                    content.insert("filename".to_owned(), name::clean(&file.name).into());
+                }
+                if !step.text.is_empty() && step.route != AUDIO {
+                    content.insert("caption".to_owned(), step.text.clone().into());
+                }
+            }
+            (step.route.as_str(), content)
+        }
+    };
+    if let Some(message) = message.as_object_mut() {
+        message.insert("type".to_owned(), kind.into());
+        message.insert(kind.to_owned(), content);
+        if !target.reply_to.is_empty() {
+            let context = json!({ "message_id": target.reply_to });
+            message.insert("context".to_owned(), context);
+        }
+    }
+    Ok(message)
+}
+
+#[async_trait]
+impl Inbox for Cloud {
+    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
+        inbox::webhook(&self.account, &self.options, request)
+    }
+
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+        Ok(http::stream(self.api.media(&attachment.reference).await?))
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests to the Graph API, and what its codes mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use dray_http::{Answer, Client, Request};
+use dray_platform::{Error, ErrorKind, Moment};
+use dray_types::Secret;
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::CloudOptions;
+
+/// Wait after a refusal for rate that does not say how long.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A phone number.
+pub(super) struct Api {
+    client: Client,
+    base: String,
+    number: String,
+    hosts: Vec<String>,
+    token: Secret,
+}
+
+/// The body of a refusal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    error: Told,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    code: i64,
+    message: String,
+}
+
+impl Api {
+    pub(super) fn new(options: &CloudOptions) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+        if options.token.is_empty() {
+            return Err(wrong("the token is missing"));
+        }
+        let number = &options.phone_number_id;
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong("phone_number_id is no number"));
+        }
+        let base = Url::parse(&options.base_url)
+            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+        let mut hosts = options.file_hosts.clone();
+        hosts.extend(authority(&base));
+        let limits = dray_http::Limits {
+            connect: options.connect_timeout.as_duration(),
+            idle: options.idle_timeout.as_duration(),
+            answer: options.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, options.ca_file.as_deref())?,
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            number: number.clone(),
+            hosts,
+            token: options.token.clone(),
+        })
+    }
+
+    /// Posts to an edge of the phone number.
+    pub(super) async fn post(
+        &self,
+        edge: &str,
+        fill: impl FnOnce(Request) -> Request + std::marker::Send,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Value, Error> {
+        let url = format!("{}/{}/{edge}", self.base, self.number);
+        let request = fill(self.client.post(&url)).authorization("Bearer", &self.token);
+        let answer = request.send(progress).await?;
+        if answer.is_success() {
+            return Ok(answer.json().await?);
+        }
+        Err(refused(answer).await)
+    }
+
+    /// Opens media of a user: its address is asked for, lives five minutes, and needs the token as well.
+    pub(super) async fn media(&self, id: &str) -> Result<Answer, Error> {
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "the id of the media is none",
+            ));
+        }
+        let url = format!("{}/{id}", self.base);
+        let told: Value = self.get(&url).await?.json().await.map_err(passing)?;
+        let url = told
+            .get("url")
+            .and_then(Value::as_str)
+            .ok_or_else(|| Error::new(ErrorKind::Unknown, "the media has no address"))?;
+        self.check_host(url)?;
+        self.get(url).await
+    }
+
+    async fn get(&self, url: &str) -> Result<Answer, Error> {
+        let request = self.client.get(url).authorization("Bearer", &self.token);
+        let answer = request.send(&|_| {}).await.map_err(passing)?;
+        if answer.status() == 200 {
+            return Ok(answer);
+        }
+        Err(refused(answer).await.at(Moment::NotSent))
+    }
+
+    fn check_host(&self, url: &str) -> Result<(), Error> {
+        let wrong = || {
+            Error::new(
+                ErrorKind::Forbidden,
+                "an address outside of the media hosts",
+            )
+        };
+        let url = Url::parse(url).map_err(|_| wrong())?;
+        let found = authority(&url).ok_or_else(wrong)?;
+        let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
+        if self.hosts.contains(&found) && is_safe {
+            Ok(())
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+/// A failure of a request that shows nothing to anybody.
+fn passing(error: dray_http::Error) -> Error {
+    Error::from(error).at(Moment::NotSent)
+}
+
+/// Host, with its port where one is named.
+fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
+}
+
+async fn refused(answer: Answer) -> Error {
+    let (status, waits) = (answer.status(), answer.retry_after());
+    // A proxy's page has no code; its status says enough.
+    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    of(status, refusal.error.code, &refusal.error.message, waits)
+}
+
+/// What a code means, in an answer or in a later status.
+pub(super) fn kind(code: i64) -> Option<ErrorKind> {
+    Some(match code {
+        4 | 80_007 | 130_429 | 131_048 | 131_056 => ErrorKind::RateLimited,
+        2 | 131_000 | 131_016 | 133_016 => ErrorKind::Transient,
+        131_047 => ErrorKind::WindowClosed,
+        131_026 | 131_021 => ErrorKind::NotFound,
+        131_030 | 131_049 | 368 | 131_031 => ErrorKind::Forbidden,
+        131_051..=131_053 => ErrorKind::UnsupportedKind,
+        131_008 | 131_009 | 100 => ErrorKind::BadFormat,
+        0 | 3 | 10 | 190 | 200..=299 => ErrorKind::Auth,
+        _ => return None,
+    })
+}
+
+fn of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> Error {
+    let has_code = code != 0 || !message.is_empty();
+    let kind = match (has_code.then(|| kind(code)).flatten(), status) {
+        (Some(kind), _) => kind,
+        (None, 413) => ErrorKind::TooLarge,
+        (None, 429) => ErrorKind::RateLimited,
+        (None, 401 | 403) => ErrorKind::Auth,
+        (None, 404) => ErrorKind::NotFound,
+        (None, 500..=599) => ErrorKind::Transient,
+        (None, _) => ErrorKind::Unknown,
+    };
+    let shown = if code == 0 { i64::from(status) } else { code };
+    let error = Error::new(kind, format!("status {status}: {message}")).code(shown.to_string());
+    match kind {
+        ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(PAUSE)),
+        // With a code the API says that it did not do it; a page of a proxy says nothing.
+        ErrorKind::Transient if code == 0 => error.ambiguous(),
+        _ => error,
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_their_kinds() {
+        for (status, code, expected, moment) in [
+            (400, 131_047, ErrorKind::WindowClosed, Moment::NotSent),
+            (400, 131_026, ErrorKind::NotFound, Moment::NotSent),
+            (400, 131_053, ErrorKind::UnsupportedKind, Moment::NotSent),
+            (400, 131_056, ErrorKind::RateLimited, Moment::NotSent),
+            (400, 100, ErrorKind::BadFormat, Moment::NotSent),
+            (401, 190, ErrorKind::Auth, Moment::NotSent),
+            (400, 210, ErrorKind::Auth, Moment::NotSent),
+            (400, 368, ErrorKind::Forbidden, Moment::NotSent),
+            (500, 131_000, ErrorKind::Transient, Moment::NotSent),
+            (502, 0, ErrorKind::Transient, Moment::Ambiguous),
+            (413, 0, ErrorKind::TooLarge, Moment::NotSent),
+        ] {
+            let message = if code == 0 { "" } else { "told" };
+            let error = of(status, code, message, None);
+            assert_eq!(
+                (error.kind(), error.moment()),
+                (expected, moment),
+                "{status} {code}"
+            );
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What Meta posts to us: messages of users and what became of ours, verified by signature.
+
+use dray_platform::{
+    Error, ErrorKind, InboundAttachment, InboundMessage, StatusUpdate, Target, WebhookReply,
+    WebhookRequest,
+};
+use hmac::{Hmac, Mac as _};
+use serde_json::Value;
+use sha2::Sha256;
+use url::form_urlencoded;
+
+use super::CloudOptions;
+
+pub(super) fn webhook(
+    account: &str,
+    options: &CloudOptions,
+    request: &WebhookRequest,
+) -> Result<WebhookReply, Error> {
+    if request.method == "GET" {
+        return hello(options, &request.query);
+    }
+    verify(options, request)?;
+    let news: Value = serde_json::from_slice(&request.body).map_err(|cause| {
+        Error::new(ErrorKind::BadFormat, "the news is no JSON").caused_by(cause)
+    })?;
+    let mut reply = WebhookReply {
+        status: 200,
+        ..WebhookReply::default()
+    };
+    for value in each(&news, "entry")
+        .flat_map(|entry| each(entry, "changes"))
+        .filter_map(|change| change.get("value"))
+    {
+        let ours = value
+            .pointer("/metadata/phone_number_id")
+            .and_then(Value::as_str)
+            .is_none_or(|number| number == options.phone_number_id);
+        if ours {
+            reply
+                .messages
+                .extend(each(value, "messages").filter_map(|message| read(account, message)));
+            reply
+                .statuses
+                .extend(each(value, "statuses").filter_map(status));
+        }
+    }
+    Ok(reply)
+}
+
+/// Meta verifies the address: the word must be ours, and its challenge is given back.
+fn hello(options: &CloudOptions, query: &str) -> Result<WebhookReply, Error> {
+    let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+    let value = |name: &str| {
+        pairs
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_ref())
+            .unwrap_or_default()
+    };
+    let word = options.verify_token.expose();
+    if value("hub.mode") != "subscribe" || word.is_empty() || value("hub.verify_token") != word {
+        return Err(Error::new(ErrorKind::Auth, "the verify token is not ours"));
+    }
+    let challenge: String = value("hub.challenge")
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(256)
+        .collect();
+    Ok(WebhookReply {
+        status: 200,
+        body: Some(("text/plain", challenge)),
+        ..WebhookReply::default()
+    })
+}
+
+/// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
+fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), Error> {
+    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+    if options.app_secret.is_empty() {
+        return Err(refused("no app secret is configured"));
+    }
+    let signature = request
+        .headers
+        .iter()
+        .find(|(name, _)| name == "x-hub-signature-256")
+        .and_then(|(_, value)| value.strip_prefix("sha256="))
+        .and_then(unhex)
+        .ok_or_else(|| refused("no signature"))?;
+    let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
+        .map_err(|_| refused("the app secret cannot be used"))?;
+    mac.update(&request.body);
+    mac.verify_slice(&signature)
+        .map_err(|_| refused("the signature is not Meta's"))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+fn each<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn read(account: &str, message: &Value) -> Option<InboundMessage> {
+    let text = |pointer: &str| {
+        message
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let kind = text("/type");
+    let content = message.get(kind)?;
+    let inner = |name: &str| {
+        content
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let attachments = match kind {
+        "image" | "video" | "audio" | "document" | "sticker" => {
+            vec![attachment(kind, content, text("/id"))]
+        }
+        "text" => Vec::new(),
+        _ => return None,
+    };
+    let words = if kind == "text" {
+        inner("body")
+    } else {
+        inner("caption")
+    };
+    Some(InboundMessage {
+        target: Target {
+            platform: crate::NAME.to_owned(),
+            account: account.to_owned(),
+            chat: text("/from").to_owned(),
+            thread: String::new(),
+            reply_to: String::new(),
+        },
+        message_id: text("/id").to_owned(),
+        sender: text("/from").to_owned(),
+        text: words.to_owned(),
+        attachments,
+    })
+}
+
+fn attachment(kind: &str, content: &Value, message: &str) -> InboundAttachment {
+    let text = |name: &str| {
+        content
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let media_type = text("mime_type");
+    let is_voice = content.get("voice").and_then(Value::as_bool) == Some(true);
+    let (kind, extension) = match (kind, media_type.split(';').next().unwrap_or_default()) {
+        ("audio", _) if is_voice => ("voice", "ogg"),
+        ("audio", "audio/mpeg") => ("audio", "mp3"),
+        ("audio", "audio/mp4") => ("audio", "m4a"),
+        ("audio", _) => ("audio", "ogg"),
+        ("image", "image/png") => ("photo", "png"),
+        ("image", _) => ("photo", "jpg"),
+        ("video", _) => ("video", "mp4"),
+        ("sticker", _) => ("sticker", "webp"),
+        _ => ("document", "bin"),
+    };
+    let named = text("filename");
+    let end: String = message
+        .chars()
+        .rev()
+        .filter(char::is_ascii_alphanumeric)
+        .take(8)
+        .collect();
+    InboundAttachment {
+        id: text("id").to_owned(),
+        name: if named.is_empty() {
+            format!("{kind}_{end}.{extension}")
+        } else {
+            named.to_owned()
+        },
+        size: content
+            .get("file_size")
+            .and_then(Value::as_u64)
+            .unwrap_or_default(),
+        media_type: media_type.to_owned(),
+        reference: text("id").to_owned(),
+        kind: kind.to_owned(),
+        unavailable: String::new(),
+    }
+}
+
+fn status(status: &Value) -> Option<StatusUpdate> {
+    let text = |name: &str| status.get(name).and_then(Value::as_str);
+    let code = status.pointer("/errors/0/code").and_then(Value::as_i64);
+    Some(StatusUpdate {
+        message_id: text("id")?.to_owned(),
+        status: text("status")?.to_owned(),
+        code: code.map(|code| code.to_string()).unwrap_or_default(),
+    })
+}

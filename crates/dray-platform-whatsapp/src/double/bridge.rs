@@ -1,0 +1,168 @@
+//! A bridge: it reads files from the folder it shares, and tells what users wrote.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use dray_http::double::{
+    Closed, Content, Received, Reply, Server, Shared, json, reply, with_header,
+};
+use dray_types::{Secret, Sha256Digest};
+use serde_json::{Value, json};
+
+use super::{Fault, Shown};
+
+/// The token that it takes.
+pub const BRIDGE_TOKEN: &str = "double-bridge-token";
+
+#[derive(Debug, Default)]
+struct State {
+    chats: BTreeMap<String, Vec<Shown>>,
+    told: Vec<Value>,
+    faults: Vec<Fault>,
+    count: u64,
+}
+
+/// A bridge on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct BridgeDouble {
+    server: Server<State>,
+}
+
+impl BridgeDouble {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = Server::start(State::default(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        self.server.shared().url()
+    }
+
+    /// The token that it takes.
+    pub fn token(&self) -> Secret {
+        Secret::new(BRIDGE_TOKEN)
+    }
+
+    /// A new chat.
+    pub fn chat(&self) -> String {
+        let mut state = self.server.shared().lock();
+        state.count += 1;
+        let chat = format!("4915700{:06}@s.whatsapp.net", state.count);
+        state.chats.insert(chat.clone(), Vec::new());
+        chat
+    }
+
+    /// What a chat shows, oldest first.
+    pub fn seen(&self, chat: &str) -> Vec<Shown> {
+        let state = self.server.shared().lock();
+        state.chats.get(chat).cloned().unwrap_or_default()
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Lets a user write: `messageId`, `chatId`, `senderId`, `body`, `mediaType`, `mediaUrls`.
+    pub fn write(&self, message: Value) {
+        self.server.shared().lock().told.push(message);
+    }
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    if request.header("authorization") != Some(&format!("Bearer {BRIDGE_TOKEN}")) {
+        return Ok(json(401, &json!({ "error": "unauthorized" })));
+    }
+    if request.path == "/messages" {
+        let told = std::mem::take(&mut shared.lock().told);
+        return Ok(json(200, &Value::Array(told)));
+    }
+    let path = request.path.clone();
+    let payload = request.json().await?;
+    let fault = {
+        let mut state = shared.lock();
+        let some = !state.faults.is_empty();
+        some.then(|| state.faults.remove(0))
+    };
+    match &fault {
+        Some(Fault::RateLimit(wait)) => {
+            let refused = json(429, &json!({ "error": "slow down" }));
+            return Ok(with_header(
+                refused,
+                "retry-after",
+                &wait.as_secs().to_string(),
+            ));
+        }
+        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/plain", "failed".into())),
+        Some(Fault::TooLarge) => return Ok(json(413, &json!({ "error": "too large" }))),
+        _ => {}
+    }
+    let shown = match show(&shared, &path, &payload).await {
+        Ok(id) => id,
+        Err((status, why)) => return Ok(json(status, &json!({ "error": why }))),
+    };
+    match fault {
+        Some(Fault::LoseAnswer) => Err(Closed),
+        Some(Fault::Gibberish) => Ok(json(200, &json!([1]))),
+        Some(Fault::ForgetMessage) => Ok(json(200, &json!({ "success": false }))),
+        _ => Ok(json(200, &json!({ "success": true, "messageId": shown }))),
+    }
+}
+
+async fn show(
+    shared: &Shared<State>,
+    path: &str,
+    payload: &Value,
+) -> Result<String, (u16, &'static str)> {
+    let text = |name: &str| {
+        let value = payload.get(name).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let file = match path {
+        "/send" => None,
+        "/send-media" => {
+            let bytes = tokio::fs::read(text("filePath"))
+                .await
+                .map_err(|_| (404, "File not found"))?;
+            let content = Content {
+                size: bytes.len() as u64,
+                sha256: Sha256Digest::of(&bytes),
+                head: Vec::new(),
+            };
+            let named = (text("mediaType") == "document").then(|| text("fileName"));
+            Some((named, content))
+        }
+        _ => return Err((404, "Not found")),
+    };
+    let mut state = shared.lock();
+    state.count += 1;
+    let id = format!("3EB0{:08}", state.count);
+    let words = if path == "/send" {
+        text("message")
+    } else {
+        text("caption")
+    };
+    let shown = state
+        .chats
+        .get_mut(&text("chatId"))
+        .ok_or((400, "unknown chat"))?;
+    shown.push(Shown {
+        id: id.clone(),
+        text: words,
+        kind: text("mediaType"),
+        reply_to: text("replyTo"),
+        file,
+        payload: payload.clone(),
+    });
+    Ok(id)
+}

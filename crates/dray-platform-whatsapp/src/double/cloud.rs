@@ -1,0 +1,258 @@
+//! The Cloud API. It is proved with pywa in `tests/python.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use dray_http::double::{
+    Closed, Content, Received, Reply, Server, Shared, json, reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use super::{Fault, Shown};
+
+/// The token that it takes.
+pub const TOKEN: &str = "EAAdoubletokenofanappthatisnone";
+/// The id of its phone number.
+pub const NUMBER: &str = "106540352242922";
+/// The secret that signs its webhooks.
+pub const APP_SECRET: &str = "double-app-secret";
+/// Largest upload, in bytes.
+const UPLOAD: u64 = 100_000_000;
+
+#[derive(Debug, Default)]
+struct State {
+    media: BTreeMap<String, (Option<String>, Content)>,
+    chats: BTreeMap<String, Vec<Shown>>,
+    downloads: BTreeMap<String, Vec<u8>>,
+    faults: Vec<Fault>,
+    count: u64,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+}
+
+const fn is_of_upload(fault: &Fault) -> bool {
+    matches!(fault, Fault::CloseDuringBody | Fault::TooLarge)
+}
+
+/// A Cloud API on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct CloudDouble {
+    server: Server<State>,
+}
+
+impl CloudDouble {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = Server::start(State::default(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/v23.0", self.server.shared().url())
+    }
+
+    /// The token that it takes.
+    pub fn token(&self) -> Secret {
+        Secret::new(TOKEN)
+    }
+
+    /// The number of a new person.
+    pub fn chat(&self) -> String {
+        let mut state = self.server.shared().lock();
+        let number = format!("4915700{:06}", state.next());
+        state.chats.insert(number.clone(), Vec::new());
+        number
+    }
+
+    /// What a person sees, oldest first.
+    pub fn seen(&self, chat: &str) -> Vec<Shown> {
+        let state = self.server.shared().lock();
+        state.chats.get(chat).cloned().unwrap_or_default()
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Keeps media of a user and gives its id.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        let mut state = self.server.shared().lock();
+        let id = format!("{}", 9_000_000 + state.next());
+        state.downloads.insert(id.clone(), bytes);
+        id
+    }
+}
+
+fn refuse(status: u16, code: i64, message: &str) -> Reply {
+    json(
+        status,
+        &json!({ "error": { "message": message, "type": "OAuthException", "code": code, "fbtrace_id": "A" } }),
+    )
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    let path = request.path.clone();
+    if request.header("authorization") != Some(&format!("Bearer {TOKEN}")) {
+        request.into_reader().digest().await?;
+        return Ok(refuse(401, 190, "Invalid OAuth access token"));
+    }
+    let rest = path.strip_prefix("/v23.0/").unwrap_or_default();
+    if request.method == "GET" {
+        return Ok(get(&shared, &path, rest));
+    }
+    match rest.strip_prefix(NUMBER) {
+        Some("/media") => media(&shared, request).await,
+        Some("/messages") => {
+            let payload = request.json().await?;
+            message(&shared, &payload)
+        }
+        _ => Ok(refuse(404, 100, "Unknown path components")),
+    }
+}
+
+fn get(shared: &Shared<State>, path: &str, id: &str) -> Reply {
+    let state = shared.lock();
+    if let Some(bytes) = path
+        .strip_prefix("/lookaside/")
+        .and_then(|id| state.downloads.get(id))
+    {
+        return reply(200, "application/octet-stream", bytes.clone().into());
+    }
+    match state.downloads.get(id) {
+        Some(bytes) => json(
+            200,
+            &json!({
+                "messaging_product": "whatsapp", "id": id, "file_size": bytes.len(), "mime_type": "text/plain",
+                "url": format!("{}/lookaside/{id}", shared.url()), "sha256": "",
+            }),
+        ),
+        None => refuse(404, 100, "Unsupported get request"),
+    }
+}
+
+async fn media(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+    let fault = shared.lock().fault(is_of_upload);
+    if fault == Some(Fault::CloseDuringBody) {
+        let mut reader = request.into_reader();
+        reader.more().await?;
+        return Err(Closed);
+    }
+    let form = request.form().await?;
+    if fault == Some(Fault::TooLarge) {
+        return Ok(reply(413, "text/html", "<html>".into()));
+    }
+    let Some(file) = form.files.into_iter().next() else {
+        return Ok(refuse(400, 100, "file is required"));
+    };
+    if file.content.size > UPLOAD {
+        return Ok(reply(413, "text/html", "<html>".into()));
+    }
+    let mut state = shared.lock();
+    let id = format!("{}", 1_000_000 + state.next());
+    state
+        .media
+        .insert(id.clone(), (Some(file.name), file.content));
+    Ok(json(200, &json!({ "id": id })))
+}
+
+fn message(shared: &Shared<State>, payload: &Value) -> Result<Reply, Closed> {
+    let mut state = shared.lock();
+    let fault = state.fault(|fault| !is_of_upload(fault));
+    match &fault {
+        Some(Fault::RateLimit(wait)) => {
+            let refused = refuse(429, 130_429, "Rate limit hit");
+            return Ok(with_header(
+                refused,
+                "retry-after",
+                &wait.as_secs().to_string(),
+            ));
+        }
+        Some(Fault::Fail(status)) => return Ok(reply(*status, "text/html", "<html>".into())),
+        Some(Fault::Refuse(code)) => return Ok(refuse(400, *code, "refused")),
+        _ => {}
+    }
+    let shown = match show(&mut state, payload) {
+        Ok(id) => id,
+        Err((code, why)) => return Ok(refuse(400, code, why)),
+    };
+    match fault {
+        Some(Fault::LoseAnswer) => Err(Closed),
+        Some(Fault::Gibberish) => Ok(json(200, &json!("what"))),
+        Some(Fault::ForgetMessage) => Ok(json(200, &json!({ "messages": [] }))),
+        _ => Ok(json(
+            200,
+            &json!({
+                "messaging_product": "whatsapp",
+                "contacts": [{ "input": payload["to"], "wa_id": payload["to"] }],
+                "messages": [{ "id": shown, "message_status": "accepted" }],
+            }),
+        )),
+    }
+}
+
+fn show(state: &mut State, payload: &Value) -> Result<String, (i64, &'static str)> {
+    let text = |pointer: &str| {
+        let value = payload.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let (chat, kind) = (text("/to"), text("/type"));
+    let number = chat.trim_start_matches('+').to_owned();
+    let id = format!("wamid.{:08}", state.next());
+    let file = match kind.as_str() {
+        "text" => None,
+        "image" | "video" | "audio" | "document" => {
+            let media = text(&format!("/{kind}/id"));
+            let (_, content) = state.media.get(&media).ok_or((131_053, "unknown media"))?;
+            let named = text(&format!("/{kind}/filename"));
+            Some(((kind == "document").then_some(named), content.clone()))
+        }
+        _ => return Err((131_051, "unsupported type")),
+    };
+    let words = match kind.as_str() {
+        "text" => text("/text/body"),
+        _ => text(&format!("/{kind}/caption")),
+    };
+    let longest = if kind == "text" { 4096 } else { 1024 };
+    if words.chars().count() > longest || (kind == "text" && words.is_empty()) {
+        return Err((100, "the text has a wrong length"));
+    }
+    let shown = state
+        .chats
+        .get_mut(&number)
+        .ok_or((131_026, "Message undeliverable"))?;
+    shown.push(Shown {
+        id: id.clone(),
+        text: words,
+        kind,
+        reply_to: text("/context/message_id"),
+        file,
+        payload: payload.clone(),
+    });
+    Ok(id)
+}

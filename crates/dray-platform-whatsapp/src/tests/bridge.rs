@@ -1,0 +1,262 @@
+//! The bridge.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, Traits, sample};
+use dray_platform::{
+    Deliver, ErrorKind, InboundMessage, Inbox as _, Moment, Platform, Target, WebhookRequest,
+};
+use dray_types::Secret;
+use futures_util::TryStreamExt as _;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::{deliver, delivery, seen, target};
+use crate::double::{BRIDGE_TOKEN, BridgeDouble, Fault};
+use crate::{Bridge, BridgeOptions};
+
+#[derive(Debug)]
+struct World {
+    double: BridgeDouble,
+    folder: TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self {
+            double: BridgeDouble::start().await.unwrap(),
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn options(&self) -> BridgeOptions {
+        BridgeOptions {
+            base_url: self.double.url(),
+            token: self.double.token(),
+            folder: self.folder.path().to_owned(),
+            ..BridgeOptions::default()
+        }
+    }
+
+    fn bridge(&self) -> Bridge {
+        Bridge::new("", self.options()).unwrap()
+    }
+
+    fn left(&self) -> usize {
+        std::fs::read_dir(self.folder.path()).unwrap().count()
+    }
+}
+
+#[async_trait]
+impl Fixture for World {
+    fn platform(&self) -> Arc<dyn Platform> {
+        Arc::new(self.bridge())
+    }
+
+    async fn chat(&self) -> Target {
+        target(&self.double.chat())
+    }
+
+    async fn seen(&self, target: &Target) -> Vec<Seen> {
+        seen(self.double.seen(&target.chat))
+    }
+
+    async fn script(&self, fault: Wanted) -> bool {
+        self.double.script(match fault {
+            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
+            Wanted::FailAfterBody => Fault::Fail(500),
+            Wanted::LoseAnswer => Fault::LoseAnswer,
+            // The bytes do not travel over the wire.
+            Wanted::CloseDuringBody => return false,
+            Wanted::TooLarge => Fault::TooLarge,
+            Wanted::ForgetFiles => Fault::ForgetMessage,
+            Wanted::Gibberish => Fault::Gibberish,
+        });
+        true
+    }
+
+    fn nowhere(&self) -> Option<Target> {
+        None
+    }
+
+    fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
+        let options = BridgeOptions {
+            token: Secret::new("wrong"),
+            ..self.options()
+        };
+        Some(Arc::new(Bridge::new("", options).unwrap()))
+    }
+
+    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+        let options = BridgeOptions {
+            base_url: "http://127.0.0.1:1".to_owned(),
+            ..self.options()
+        };
+        Some(Arc::new(Bridge::new("", options).unwrap()))
+    }
+
+    fn received(&self) -> u64 {
+        0
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![BRIDGE_TOKEN.to_owned()]
+    }
+
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+}
+
+#[tokio::test]
+async fn it_does_what_every_platform_does() {
+    let world = World::new().await;
+    // Bytes go through a folder, so how many were read from connections says nothing.
+    let on_the_wire = ["a_large_file_is_not_held_in_memory"];
+    let cases: Vec<_> = conformance::CASES
+        .iter()
+        .filter(|(name, _)| !on_the_wire.contains(name))
+        .copied()
+        .collect();
+    match conformance::run(&world, &cases).await {
+        Ok(report) => assert_eq!(
+            report.skipped,
+            [
+                "a_known_file_id_saves_the_upload",
+                "a_thread_is_kept",
+                "a_chat_that_does_not_exist_is_not_found",
+                "a_connection_closed_in_the_body_sent_nothing",
+            ]
+        ),
+        Err(failures) => panic!("{failures}"),
+    }
+    assert_eq!(world.left(), 0, "files are removed from the shared folder");
+}
+
+#[tokio::test]
+async fn a_bridge_that_is_not_connected_has_sent_nothing() {
+    let world = World::new().await;
+    let chat = world.double.chat();
+    world.double.script(Fault::Fail(503));
+    let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+    let error = deliver(&world.bridge(), &delivery).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::Transient, Moment::NotSent)
+    );
+    assert_eq!(world.left(), 0);
+}
+
+#[tokio::test]
+async fn the_bridge_is_told_its_own_path() {
+    let world = World::new().await;
+    let other = tempfile::tempdir().unwrap();
+    let link = other.path().join("as-the-bridge-sees-it");
+    std::os::unix::fs::symlink(world.folder.path(), &link).unwrap();
+    let options = BridgeOptions {
+        bridge_folder: Some(link.clone()),
+        ..world.options()
+    };
+    let bridge = Bridge::new("", options).unwrap();
+    let chat = world.double.chat();
+    deliver(&bridge, &delivery(&chat, vec![sample::binary("a.bin", 10)]))
+        .await
+        .unwrap();
+    let shown = world.double.seen(&chat);
+    let path = shown[0].payload["filePath"].as_str().unwrap();
+    assert!(path.starts_with(link.to_str().unwrap()), "{path}");
+}
+
+#[derive(Debug, Default)]
+struct Inbound {
+    messages: Mutex<Vec<InboundMessage>>,
+    stop: CancellationToken,
+}
+
+#[async_trait]
+impl Deliver for Inbound {
+    async fn message(&self, message: InboundMessage) -> Result<(), dray_platform::Error> {
+        self.messages.lock().unwrap().push(message);
+        self.stop.cancel();
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
+    let world = World::new().await;
+    let path = world.folder.path().join("in.txt");
+    std::fs::write(&path, "hello").unwrap();
+    world.double.write(json!({
+        "messageId": "m1", "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "look",
+        "mediaType": "document", "mediaUrls": [path],
+    }));
+    let bridge = world.bridge();
+    let inbound = Inbound::default();
+    bridge.poll(&inbound, inbound.stop.clone()).await.unwrap();
+    let message = inbound.messages.lock().unwrap().pop().unwrap();
+    assert_eq!(
+        (message.text.as_str(), message.message_id.as_str()),
+        ("look", "m1")
+    );
+    let stream = bridge.fetch(&message.attachments[0]).await.unwrap();
+    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(pieces.concat(), b"hello");
+    std::os::unix::fs::symlink("/etc/passwd", world.folder.path().join("link")).unwrap();
+    for elsewhere in ["/etc/passwd", "link", "."] {
+        let mut attachment = message.attachments[0].clone();
+        attachment.reference = world
+            .folder
+            .path()
+            .join(elsewhere)
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let error = bridge.fetch(&attachment).await.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forbidden, "{elsewhere}");
+    }
+    let request = WebhookRequest {
+        method: "POST".to_owned(),
+        query: String::new(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+    };
+    assert!(bridge.webhook(&request).is_err());
+}
+
+#[tokio::test]
+async fn a_wrong_token_ends_the_polling() {
+    let world = World::new().await;
+    let options = BridgeOptions {
+        token: Secret::new("wrong"),
+        ..world.options()
+    };
+    let bridge = Bridge::new("", options).unwrap();
+    let error = bridge
+        .poll(&Inbound::default(), CancellationToken::new())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+}
+
+#[tokio::test]
+async fn only_bridges_on_loopback_are_taken() {
+    let world = World::new().await;
+    for (url, right) in [
+        ("http://127.0.0.1:3000", true),
+        ("http://[::1]:3000", true),
+        ("http://localhost:3000", true),
+        ("http://10.0.0.1:3000", false),
+        ("https://bridge.example", false),
+        ("nowhere", false),
+    ] {
+        let options = BridgeOptions {
+            base_url: url.to_owned(),
+            ..world.options()
+        };
+        assert_eq!(Bridge::new("", options).is_ok(), right, "{url}");
+    }
+}

@@ -1,0 +1,328 @@
+//! The Cloud API.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, Traits, sample};
+use dray_platform::{ErrorKind, Inbox as _, Moment, Platform, Target, WebhookRequest};
+use dray_types::Secret;
+use futures_util::TryStreamExt as _;
+use hmac::{Hmac, Mac as _};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::{deliver, delivery, seen, target};
+use crate::double::{APP_SECRET, CloudDouble, Fault, NUMBER};
+use crate::{Cloud, CloudOptions};
+
+fn options(double: &CloudDouble) -> CloudOptions {
+    CloudOptions {
+        token: double.token(),
+        phone_number_id: NUMBER.to_owned(),
+        app_secret: Secret::new(APP_SECRET),
+        verify_token: Secret::new("our word"),
+        base_url: double.url(),
+        ..CloudOptions::default()
+    }
+}
+
+fn cloud(options: CloudOptions) -> Cloud {
+    Cloud::new("", options).unwrap()
+}
+
+#[derive(Debug)]
+struct World {
+    double: CloudDouble,
+}
+
+#[async_trait]
+impl Fixture for World {
+    fn platform(&self) -> Arc<dyn Platform> {
+        Arc::new(cloud(options(&self.double)))
+    }
+
+    async fn chat(&self) -> Target {
+        target(&self.double.chat())
+    }
+
+    async fn seen(&self, target: &Target) -> Vec<Seen> {
+        seen(self.double.seen(&target.chat))
+    }
+
+    async fn script(&self, fault: Wanted) -> bool {
+        self.double.script(match fault {
+            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
+            Wanted::FailAfterBody => Fault::Fail(502),
+            Wanted::LoseAnswer => Fault::LoseAnswer,
+            Wanted::CloseDuringBody => Fault::CloseDuringBody,
+            Wanted::TooLarge => Fault::TooLarge,
+            Wanted::ForgetFiles => Fault::ForgetMessage,
+            Wanted::Gibberish => Fault::Gibberish,
+        });
+        true
+    }
+
+    fn nowhere(&self) -> Option<Target> {
+        Some(target("404"))
+    }
+
+    fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(cloud(CloudOptions {
+            token: Secret::new("EAAwrong"),
+            ..options(&self.double)
+        })))
+    }
+
+    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(cloud(CloudOptions {
+            base_url: "http://127.0.0.1:1/v23.0".to_owned(),
+            ..options(&self.double)
+        })))
+    }
+
+    fn received(&self) -> u64 {
+        self.double.received()
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        let token = self.double.token().expose().to_owned();
+        vec![token, APP_SECRET.to_owned(), "EAAwrong".to_owned()]
+    }
+
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+}
+
+#[tokio::test]
+async fn it_does_what_every_platform_does() {
+    let world = World {
+        double: CloudDouble::start().await.unwrap(),
+    };
+    match conformance::run_all(&world).await {
+        Ok(report) => assert_eq!(report.skipped, ["a_thread_is_kept"]),
+        Err(failures) => panic!("{failures}"),
+    }
+}
+
+#[tokio::test]
+async fn acceptance_is_provisional_until_a_status_says_more() {
+    let double = CloudDouble::start().await.unwrap();
+    let chat = double.chat();
+    let cloud = cloud(options(&double));
+    let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+    let confirmed = deliver(&cloud, &delivery).await.unwrap();
+    assert!(confirmed.provisional);
+    let news = json!({ "entry": [{ "changes": [{ "value": {
+        "metadata": { "phone_number_id": NUMBER },
+        "statuses": [{ "id": confirmed.message_id, "status": "failed", "errors": [{ "code": 131_053 }] }],
+    } }] }] });
+    let reply = cloud.webhook(&signed(&news, APP_SECRET)).unwrap();
+    let [status] = reply.statuses.as_slice() else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(
+        (status.status.as_str(), status.code.as_str()),
+        ("failed", "131053")
+    );
+    assert_eq!(status.message_id, confirmed.message_id);
+}
+
+#[tokio::test]
+async fn r_11_a_closed_window_is_told_as_such() {
+    let double = CloudDouble::start().await.unwrap();
+    let chat = double.chat();
+    let cloud = cloud(options(&double));
+    for (code, kind) in [
+        (131_047, ErrorKind::WindowClosed),
+        (131_026, ErrorKind::NotFound),
+        (131_051, ErrorKind::UnsupportedKind),
+        (131_000, ErrorKind::Transient),
+        (999_999, ErrorKind::Unknown),
+    ] {
+        double.script(Fault::Refuse(code));
+        let delivery = delivery(&chat, vec![sample::binary("a.bin", 10)]);
+        let error = deliver(&cloud, &delivery).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.moment()),
+            (kind, Moment::NotSent),
+            "{code}"
+        );
+    }
+    assert!(double.seen(&chat).is_empty());
+}
+
+fn signed(news: &Value, secret: &str) -> WebhookRequest {
+    let body = news.to_string();
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(body.as_bytes());
+    let digits: Vec<String> = mac
+        .finalize()
+        .into_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    WebhookRequest {
+        method: "POST".to_owned(),
+        query: String::new(),
+        headers: vec![(
+            "x-hub-signature-256".to_owned(),
+            format!("sha256={}", digits.concat()),
+        )],
+        body: Bytes::from(body),
+    }
+}
+
+fn written(message: &Value) -> Value {
+    json!({ "entry": [{ "changes": [{ "value": {
+        "metadata": { "phone_number_id": NUMBER }, "messages": [message],
+    } }] }] })
+}
+
+#[tokio::test]
+async fn only_signed_news_is_read() {
+    let double = CloudDouble::start().await.unwrap();
+    let news = written(
+        &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
+    );
+    let cloud_of = |secret: &str| {
+        cloud(CloudOptions {
+            app_secret: Secret::new(secret),
+            ..options(&double)
+        })
+    };
+    let ours = cloud_of(APP_SECRET);
+    assert_eq!(
+        ours.webhook(&signed(&news, APP_SECRET))
+            .unwrap()
+            .messages
+            .len(),
+        1
+    );
+    let mut changed = signed(&news, APP_SECRET);
+    changed.body = Bytes::from_static(b"{}");
+    let mut unsigned = signed(&news, APP_SECRET);
+    unsigned.headers.clear();
+    for request in [signed(&news, "other"), changed, unsigned] {
+        assert_eq!(ours.webhook(&request).unwrap_err().kind(), ErrorKind::Auth);
+    }
+    assert!(cloud_of("").webhook(&signed(&news, "")).is_err());
+}
+
+#[tokio::test]
+async fn the_address_is_verified_with_our_word_only() {
+    let double = CloudDouble::start().await.unwrap();
+    let cloud = cloud(options(&double));
+    let hello = |query: &str| WebhookRequest {
+        method: "GET".to_owned(),
+        query: query.to_owned(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+    };
+    let right = "hub.mode=subscribe&hub.verify_token=our+word&hub.challenge=158%3Cb%3E";
+    let reply = cloud.webhook(&hello(right)).unwrap();
+    assert_eq!(reply.body, Some(("text/plain", "158b".to_owned())));
+    for wrong in [
+        "",
+        "hub.mode=subscribe&hub.verify_token=&hub.challenge=1",
+        "hub.mode=other&hub.verify_token=our+word&hub.challenge=1",
+    ] {
+        assert!(cloud.webhook(&hello(wrong)).is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn media_of_users_is_fetched_from_its_hosts_alone() {
+    let double = CloudDouble::start().await.unwrap();
+    let cloud = cloud(options(&double));
+    let id = double.keep(b"hello".to_vec());
+    let document = json!({
+        "from": "49", "id": "wamid.1", "type": "document",
+        "document": { "id": id, "filename": "a.txt", "mime_type": "text/plain", "caption": "look" },
+    });
+    let voice = json!({
+        "from": "49", "id": "wamid.xyz", "type": "audio", "audio": { "id": id, "mime_type": "audio/ogg; codecs=opus", "voice": true },
+    });
+    let reply = cloud
+        .webhook(&signed(&written(&document), APP_SECRET))
+        .unwrap();
+    let message = &reply.messages[0];
+    assert_eq!(
+        (message.text.as_str(), message.attachments[0].name.as_str()),
+        ("look", "a.txt")
+    );
+    let stream = cloud.fetch(&message.attachments[0]).await.unwrap();
+    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(pieces.concat(), b"hello");
+    let reply = cloud
+        .webhook(&signed(&written(&voice), APP_SECRET))
+        .unwrap();
+    let attachment = &reply.messages[0].attachments[0];
+    assert_eq!(attachment.kind, "voice");
+    assert_eq!(attachment.name, "voice_zyxdimaw.ogg");
+    for reference in ["404", "../106/messages", ""] {
+        let mut other = attachment.clone();
+        reference.clone_into(&mut other.reference);
+        let error = cloud.fetch(&other).await.map(drop).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::BadFormat),
+            "{reference}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_others_sent_is_not_ours() {
+    let double = CloudDouble::start().await.unwrap();
+    let cloud = cloud(options(&double));
+    let mut news = written(
+        &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
+    );
+    news["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"] = "1".into();
+    assert!(
+        cloud
+            .webhook(&signed(&news, APP_SECRET))
+            .unwrap()
+            .messages
+            .is_empty()
+    );
+    let reaction =
+        written(&json!({ "from": "49", "id": "wamid.1", "type": "reaction", "reaction": {} }));
+    assert!(
+        cloud
+            .webhook(&signed(&reaction, APP_SECRET))
+            .unwrap()
+            .messages
+            .is_empty()
+    );
+}
+
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let right = CloudOptions {
+        token: Secret::new("EAA"),
+        phone_number_id: "1".to_owned(),
+        ..CloudOptions::default()
+    };
+    assert!(Cloud::new("", right.clone()).is_ok());
+    for wrong in [
+        CloudOptions {
+            token: Secret::default(),
+            ..right.clone()
+        },
+        CloudOptions {
+            phone_number_id: "../me".to_owned(),
+            ..right.clone()
+        },
+        CloudOptions {
+            base_url: "nowhere".to_owned(),
+            ..right
+        },
+    ] {
+        assert_eq!(
+            Cloud::new("", wrong).unwrap_err().kind(),
+            ErrorKind::BadFormat
+        );
+    }
+}
