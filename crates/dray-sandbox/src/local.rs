@@ -36,7 +36,8 @@ use sandbox::LocalSandbox;
 /// What an operator allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// Directories that are, or hold, local sandboxes. Empty: none is allowed.
+    /// Directories that are, or hold, local sandboxes; one that is not absolute counts for nothing. Empty: none is
+    /// allowed.
     pub roots: Vec<PathBuf>,
 }
 
@@ -79,7 +80,9 @@ impl LocalBackend {
             return Err(outside());
         }
         let allowed = |path: &Path| {
-            self.options.roots.iter().any(|root| {
+            // Every path begins with an empty one.
+            let mut roots = self.options.roots.iter().filter(|root| root.is_absolute());
+            roots.any(|root| {
                 path.starts_with(root)
                     || std::fs::canonicalize(root).is_ok_and(|root| path.starts_with(root))
             })

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Kernel;
 use super::errno::{self, failed};
 use super::root::{Root, parts};
 use super::seen::Seen;
@@ -36,42 +37,7 @@ impl Root {
     /// Opens what these names lead to. A link anywhere on the way is `ELOOP`; one at the end too, but with
     /// `O_PATH`, which opens the link itself.
     pub(super) fn open(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if self.kernel.openat2 {
-            let path = if names.is_empty() {
-                b".".to_vec()
-            } else {
-                names.join(&b'/')
-            };
-            let resolve =
-                ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            let opened = rustix::fs::openat2(
-                &self.descriptor,
-                path.as_slice(),
-                flags,
-                Mode::empty(),
-                resolve,
-            );
-            match opened {
-                // Old kernels, and seccomp profiles that are older than the call. A real EPERM comes again below.
-                Err(Errno::NOSYS | Errno::PERM) => {}
-                opened => return opened,
-            }
-        }
-        self.walk_to(names, flags)
-    }
-
-    /// The same without `openat2`: one part at a time.
-    fn walk_to(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let Some((last, before)) = names.split_last() else {
-            return rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
-        };
-        let mut held: Option<OwnedFd> = None;
-        for name in before {
-            let directory = self.or_root(held.as_ref());
-            held = Some(step(directory, name, DIRECTORY)?);
-        }
-        step(self.or_root(held.as_ref()), last, flags)
+        open_beneath(self.descriptor.as_fd(), self.kernel, names, flags)
     }
 
     fn or_root<'a>(&'a self, held: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
@@ -196,6 +162,44 @@ impl Root {
         }
         .map_err(raced)
     }
+}
+
+/// Opens what these names lead to from a directory, without following any link.
+pub(super) fn open_beneath(
+    base: BorrowedFd<'_>,
+    kernel: Kernel,
+    names: &[Vec<u8>],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if kernel.openat2 {
+        let path = if names.is_empty() {
+            b".".to_vec()
+        } else {
+            names.join(&b'/')
+        };
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(base, path.as_slice(), flags, Mode::empty(), resolve) {
+            // Old kernels, and seccomp profiles that are older than the call. A real EPERM comes again below.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            opened => return opened,
+        }
+    }
+    walk_to(base, names, flags)
+}
+
+/// The same without `openat2`: one part at a time.
+fn walk_to(base: BorrowedFd<'_>, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let Some((last, before)) = names.split_last() else {
+        return rustix::fs::openat(base, ".", flags, Mode::empty());
+    };
+    let mut held: Option<OwnedFd> = None;
+    for name in before {
+        let directory = held.as_ref().map_or(base, OwnedFd::as_fd);
+        held = Some(step(directory, name, DIRECTORY)?);
+    }
+    step(held.as_ref().map_or(base, OwnedFd::as_fd), last, flags)
 }
 
 const DIRECTORY: OFlags = OFlags::PATH

@@ -1,12 +1,13 @@
 //! The directory that is the sandbox.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::Kernel;
+use super::beneath::open_beneath;
 use super::errno::failed;
 use super::seen::Seen;
 use crate::error::{Error, ErrorKind};
@@ -30,9 +31,13 @@ impl Root {
     pub(super) fn hold(real: &Path, said: &Path, kernel: Kernel) -> Result<Self, Error> {
         let path = SandboxPath::new(real.as_os_str().as_bytes())?;
         let said = SandboxPath::new(said.as_os_str().as_bytes())?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
         let gone = |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
-        let descriptor = rustix::fs::openat(CWD, real, flags, Mode::empty()).map_err(gone)?;
+        // `real` was found to be allowed a moment ago. From the top and without links, so that it still is that.
+        let top = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty());
+        let names: Vec<_> = parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
+        let descriptor =
+            open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
         let seen = Seen::of(&descriptor).map_err(failed("look at the directory"))?;
         Ok(Self {
             descriptor,

@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::conformance::Fixture as _;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Address;
+use crate::local::root::Root;
 use crate::local::{LocalBackend, LocalOptions};
 use crate::metadata::{FileKind, Metadata, Transport};
 use crate::path::SandboxPath;
@@ -227,6 +228,9 @@ async fn only_allowed_directories_are_sandboxes() {
     assert_eq!(resolve(&[allowed], &beneath("box/..")).await, outside);
     assert_eq!(resolve(&[allowed], "/etc").await, outside);
     assert_eq!(resolve(&[allowed], "/not/there").await, outside);
+    for nothing in ["", ".", "relative"] {
+        assert_eq!(resolve(&[nothing.as_ref()], &name).await, outside);
+    }
     let gone = Err(ErrorKind::SandboxGone);
     assert_eq!(resolve(&[allowed], &beneath("missing")).await, gone);
     assert_eq!(resolve(&[allowed], &beneath("file")).await, gone);
@@ -249,4 +253,19 @@ async fn r_1_a_directory_made_anew_is_another_sandbox() {
     let probe = old.probe().await.unwrap_err();
     assert_eq!(probe.kind(), ErrorKind::SandboxGone);
     backend.open(&after).await.unwrap();
+}
+
+#[test]
+fn a_directory_above_that_becomes_a_link_after_the_check_is_not_followed() {
+    for kernel in [NEW, OLD] {
+        let place = Place::new(kernel);
+        std::fs::create_dir(place.root().join("inner")).unwrap();
+        let real = place.root().join("inner");
+        Root::hold(&real, &real, kernel).unwrap();
+        std::fs::rename(place.root(), place.outside().join("moved")).unwrap();
+        symlink("moved", place.root()).unwrap();
+        assert!(real.is_dir());
+        let refused = Root::hold(&real, &real, kernel).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::SandboxGone);
+    }
 }
