@@ -107,7 +107,7 @@ impl Default for Config {
 
 impl Section for Config {
     fn validate(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems = self.account_problems();
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
                 problems.push(Problem::new(field, message));
@@ -148,27 +148,6 @@ impl Section for Config {
                 target.parse::<Target>().is_ok(),
                 &format!("allowed_targets.{index}"),
                 "must be written like telegram:12345 or telegram:*",
-            );
-        }
-        for (name, account) in &self.accounts {
-            let field = format!("accounts.{name}");
-            unless(
-                is_name(name),
-                &field,
-                "must be 1 to 64 of a-z, 0-9, _ and -",
-            );
-            unless(
-                account.count() == 1,
-                &field,
-                "must set exactly one platform",
-            );
-            unless(
-                account
-                    .tenant
-                    .as_deref()
-                    .is_none_or(|tenant| TenantId::new(tenant).is_ok()),
-                &format!("{field}.tenant"),
-                "is not a tenant's name",
             );
         }
         for (tenant, token) in &self.upload_tokens {
@@ -225,6 +204,37 @@ impl AccountConfig {
 }
 
 impl Config {
+    fn account_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
+        for (name, account) in &self.accounts {
+            let field = format!("accounts.{name}");
+            unless(
+                is_name(name),
+                &field,
+                "must be 1 to 64 of a-z, 0-9, _ and -",
+            );
+            unless(
+                account.count() == 1,
+                &field,
+                "must set exactly one platform",
+            );
+            unless(
+                account
+                    .tenant
+                    .as_deref()
+                    .is_none_or(|tenant| TenantId::new(tenant).is_ok()),
+                &format!("{field}.tenant"),
+                "is not a tenant's name",
+            );
+        }
+        problems
+    }
+
     /// Opens the configured accounts.
     ///
     /// # Errors

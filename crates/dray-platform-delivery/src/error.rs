@@ -18,7 +18,7 @@ pub enum Error {
         /// What was asked.
         what: &'static str,
         /// The answer.
-        fault: Fault,
+        fault: Box<Fault>,
     },
     /// No chat belongs to the session.
     #[error("no chat is bound to the session")]
@@ -53,7 +53,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
             Error::Request(invalid) => invalid.into(),
-            Error::Asked { fault, .. } => fault,
+            Error::Asked { fault, .. } => *fault,
             Error::NoChat => Self::new(FaultCode::NotFound, "No chat belongs to this session.")
                 .detail("no_chat")
                 .advice("Tell the operator to bind a chat to the session."),

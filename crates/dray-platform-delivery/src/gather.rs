@@ -3,6 +3,7 @@
 mod fetch;
 mod policy;
 
+#[cfg(test)]
 pub(crate) use self::fetch::stored;
 pub(crate) use self::policy::asked_in_vain;
 use dray_bus::{Completed, Failure, Meta};
@@ -78,20 +79,19 @@ impl Desk {
         let order = Order { meta, work, epoch };
         let key = records::key(&meta.tenant, &meta.operation);
         let found = self.records.read(&key).await.map_err(Fault::from)?;
-        let held = match found {
-            Some(held) => held,
-            None => {
-                let gathered = tokio::select! {
-                    gathered = self.gather(&order, attempt) => gathered,
-                    () = cancel.cancelled() => Err(Error::Interrupted),
-                };
-                match gathered {
-                    Ok(deliver) => self
-                        .record(meta, &key, &deliver)
-                        .await
-                        .map_err(Fault::from)?,
-                    Err(error) => return Err(self.refuse(&order, &key, error).await),
-                }
+        let held = if let Some(held) = found {
+            held
+        } else {
+            let gathered = tokio::select! {
+                gathered = self.gather(&order, attempt) => gathered,
+                () = cancel.cancelled() => Err(Error::Interrupted),
+            };
+            match gathered {
+                Ok(deliver) => self
+                    .record(meta, &key, &deliver)
+                    .await
+                    .map_err(Fault::from)?,
+                Err(error) => return Err(self.refuse(&order, &key, error).await),
             }
         };
         if !held.report.finished && held.report.rounds == 0 {
@@ -103,7 +103,7 @@ impl Desk {
                 .await
                 .map_err(|error| Fault::from(Error::Publish(error)))?;
         }
-        Ok(Completed::event(&self.news(&order, "stored", "")))
+        Ok(Completed::event(&Self::news(&order, "stored", "")))
     }
 
     /// Everything up to the moment when all files are stored.
@@ -120,12 +120,14 @@ impl Desk {
         if attempt < ATTEMPTS && files.iter().any(may_pass) {
             return Err(Error::Asked {
                 what: "a file cannot be had now",
-                fault: Fault::new(
-                    dray_types::FaultCode::Unavailable,
-                    "A file of the sandbox cannot be had right now.",
-                )
-                .detail("sandbox_unavailable")
-                .retry_after(std::time::Duration::from_secs(2)),
+                fault: Box::new(
+                    Fault::new(
+                        dray_types::FaultCode::Unavailable,
+                        "A file of the sandbox cannot be had right now.",
+                    )
+                    .detail("sandbox_unavailable")
+                    .retry_after(std::time::Duration::from_secs(2)),
+                ),
             });
         }
         Ok(v1::DeliverFiles {
@@ -191,7 +193,7 @@ impl Desk {
         Failure::with_event(fault, &rejected)
     }
 
-    fn news(&self, order: &Order<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
+    fn news(order: &Order<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
         v1::DeliveryProgressed {
             delivery_id: order.meta.operation.to_string(),
             session: order.work.session.clone(),
@@ -203,7 +205,7 @@ impl Desk {
 
     async fn tell(&self, order: &Order<'_>, stage: &str, name: &str) {
         let part = format!("{stage}.{}.{:x}", order.epoch, rand::random::<u32>());
-        let news = self.news(order, stage, name);
+        let news = Self::news(order, stage, name);
         if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
             tracing::debug!(%error, "news of a delivery was not published");
         }

@@ -97,7 +97,7 @@ impl Index {
             match change.value.map(v1::DeliveryReport::decode) {
                 Some(Ok(report)) => state.put(&change.key, change.revision, &report),
                 Some(Err(error)) => {
-                    tracing::error!(%error, key = change.key, "not a delivery's record")
+                    tracing::error!(%error, key = change.key, "not a delivery's record");
                 }
                 None => {
                     state.lines.remove(&change.key);

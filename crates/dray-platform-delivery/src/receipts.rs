@@ -64,7 +64,7 @@ impl Desk {
             .await
             .map_err(|error| Error::Asked {
                 what: "the ledger",
-                fault: Fault::from(error),
+                fault: Box::new(Fault::from(error)),
             })?;
         let Some(record) = found else {
             return Ok(None);
@@ -219,6 +219,6 @@ fn id_of(text: &str) -> Result<OperationId, Invalid> {
 fn unreachable(error: dray_bus::KeyError) -> Error {
     Error::Asked {
         what: "the deliveries",
-        fault: Fault::from(error),
+        fault: Box::new(Fault::from(error)),
     }
 }

@@ -198,17 +198,19 @@ where
     tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed");
     Error::Asked {
         what,
-        fault: Fault::from(error),
+        fault: Box::new(Fault::from(error)),
     }
 }
 
 fn too_large(numbers: &str) -> Error {
     Error::Asked {
         what: "the size",
-        fault: Fault::new(
-            dray_types::FaultCode::TooLarge,
-            format!("The file is too large ({numbers})."),
-        )
-        .detail("upload_too_large"),
+        fault: Box::new(
+            Fault::new(
+                dray_types::FaultCode::TooLarge,
+                format!("The file is too large ({numbers})."),
+            )
+            .detail("upload_too_large"),
+        ),
     }
 }

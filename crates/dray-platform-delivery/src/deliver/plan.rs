@@ -18,7 +18,7 @@ use crate::report::{self, state};
 use crate::source::Stored;
 
 /// Longest wait that a worker sits out (platform-delivery 10.2).
-pub(super) const INLINE: std::time::Duration = std::time::Duration::from_secs(60);
+pub(super) const INLINE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Route of a step that this service makes of a file that fits no other.
 pub(super) const LINK: &str = "link";

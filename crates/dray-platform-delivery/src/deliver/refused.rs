@@ -236,7 +236,7 @@ impl Run<'_> {
                 .fallback(&open.delivery, &shown, error)
             && other != shown
         {
-            let next = self.from_platform(open, &step, other);
+            let next = self.step_from(open, &step, other);
             return self.replace(at, vec![next]).await;
         }
         if step.files.len() > 1 {
@@ -281,7 +281,7 @@ impl Run<'_> {
         self.give_up(open, at, error).await
     }
 
-    fn from_platform(&self, open: &Open, step: &v1::DeliveryStep, other: Step) -> v1::DeliveryStep {
+    fn step_from(&self, open: &Open, step: &v1::DeliveryStep, other: Step) -> v1::DeliveryStep {
         let files = other
             .files
             .iter()

@@ -255,10 +255,21 @@ impl Run<'_> {
             error.kind().as_str().clone_into(&mut step.error_kind);
             error.platform_code().clone_into(&mut step.platform_code);
         });
+        self.not_confirmed(open, at, &error, clean).await
+    }
+
+    /// A visible request failed: what that means depends on the moment.
+    async fn not_confirmed(
+        &mut self,
+        open: &mut Open,
+        at: usize,
+        error: &PlatformError,
+        clean: bool,
+    ) -> Result<Flow, Error> {
         match error.moment() {
             Moment::NotSent if clean => {
                 self.change(at, machine::back);
-                self.refused(open, at, &error).await
+                self.refused(open, at, error).await
             }
             // Refused now, and an earlier try may still be visible.
             Moment::NotSent if !may_pass(error.kind()) => self.doubt(open, at).await,
@@ -266,7 +277,7 @@ impl Run<'_> {
                 self.save().await?;
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| backoff(step.attempts));
+                    .unwrap_or_else(|| backoff(self.step_at(at).attempts));
                 if delay > INLINE || !self.pause(delay).await? {
                     return self.doubt(open, at).await;
                 }

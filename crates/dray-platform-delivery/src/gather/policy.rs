@@ -63,6 +63,6 @@ pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> Error {
     );
     Error::Asked {
         what,
-        fault: Fault::from(error),
+        fault: Box::new(Fault::from(error)),
     }
 }

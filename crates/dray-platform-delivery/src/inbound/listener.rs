@@ -174,7 +174,7 @@ struct Announced {
 async fn prepare(State(desk): State<Arc<Desk>>, request: Request) -> Response {
     let tenant = match let_in(&desk, request.headers()) {
         Ok(tenant) => tenant,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let Some(body) = body(request).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
@@ -224,7 +224,7 @@ async fn finish(
 ) -> Response {
     let tenant = match let_in(&desk, request.headers()) {
         Ok(tenant) => tenant,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let wanted = v1::FinishUploadRequest { upload_id: id };
     match desk.finish_upload(&meta(&desk, tenant), &wanted).await {
@@ -262,9 +262,9 @@ fn wrong_host(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
 }
 
 /// Whose token it is.
-fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Response> {
+fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
     if let Some(refused) = wrong_host(desk, headers) {
-        return Err(refused);
+        return Err(Box::new(refused));
     }
     let shown = headers
         .get(header::AUTHORIZATION)
@@ -278,7 +278,7 @@ fn let_in(desk: &Desk, headers: &HeaderMap) -> Result<TenantId, Response> {
         .iter()
         .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == shown)
         .and_then(|(tenant, _)| TenantId::new(tenant.as_str()).ok())
-        .ok_or_else(|| StatusCode::UNAUTHORIZED.into_response())
+        .ok_or_else(|| Box::new(StatusCode::UNAUTHORIZED.into_response()))
 }
 
 fn wrong(message: &str) -> Fault {

@@ -19,9 +19,9 @@ const RENEW: Duration = Duration::from_secs(10);
 /// A poll that ends sooner than this without an error has nothing to ask.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// Longest pause after failures.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 /// Pause after the platform refused our credentials: only an operator can help.
-const REFUSED: Duration = Duration::from_secs(300);
+const REFUSED: Duration = Duration::from_mins(5);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Lease {

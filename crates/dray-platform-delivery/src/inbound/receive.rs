@@ -256,13 +256,13 @@ impl Desk {
         };
         match fetched {
             Fetched::Stored(claim) => {
-                audit.state = "stored".to_owned();
+                "stored".clone_into(&mut audit.state);
                 audit.size = claim.artifact.size;
                 audit.sha256 = claim.artifact.sha256.as_bytes().to_vec();
                 place.claim = Some(claim.into());
             }
             Fetched::Unavailable(reason) => {
-                audit.state = "unavailable".to_owned();
+                "unavailable".clone_into(&mut audit.state);
                 place.unavailable = reason;
             }
         }

@@ -3,4 +3,6 @@
 pub(crate) mod fake;
 pub(crate) mod world;
 
+mod machine;
 mod path;
+mod routes;
