@@ -6,6 +6,7 @@
 //!
 //! What it does not do: it holds no password and answers no prompt.
 
+mod aftermath;
 mod backend;
 mod client;
 mod config;

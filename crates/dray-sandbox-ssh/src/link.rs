@@ -8,6 +8,7 @@ use tokio::process::Command;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
+use crate::aftermath::Aftermath;
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
@@ -39,6 +40,7 @@ pub(crate) struct Link {
     generation: AtomicU64,
     /// Told when there is no room for a channel.
     crowded: Notify,
+    aftermath: Aftermath,
 }
 
 #[derive(Debug)]
@@ -65,11 +67,17 @@ impl Link {
             expected: Mutex::new(None),
             generation: AtomicU64::new(0),
             crowded: Notify::new(),
+            aftermath: Aftermath::new(),
         })
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// What dropped transfers leave to be done on this host.
+    pub(crate) fn aftermath(&self) -> &Aftermath {
+        &self.aftermath
     }
 
     /// Rises whenever a connection was found or made: what was known of the host must be asked anew.

@@ -177,7 +177,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
-        self.exec.exec().settle().await;
+        self.link.aftermath().settle().await;
         if write.transport == Transport::Sftp {
             let upload = sftp::Upload {
                 path: write.path,
@@ -210,7 +210,7 @@ impl Sandbox for SshSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        self.exec.exec().settle().await;
+        self.link.aftermath().settle().await;
         if self.found.sftp {
             return sftp::rename(&mut *self.sftp().await?, from, to, replace).await;
         }
@@ -225,7 +225,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
-        self.exec.exec().settle().await;
+        self.link.aftermath().settle().await;
         if self.found.sftp {
             return sftp::remove(&mut *self.sftp().await?, path, recursive).await;
         }

@@ -10,6 +10,7 @@ mod diagnose;
 mod files;
 mod pool;
 mod read;
+mod reply;
 mod wire;
 mod write;
 

@@ -159,6 +159,20 @@ impl Sshd {
         }
     }
 
+    /// Stops every connection and what runs in it in their tracks (SIGSTOP): nothing is closed and nothing answers.
+    pub fn pause(&self) {
+        for process in self.processes() {
+            signal(process, Signal::STOP);
+        }
+    }
+
+    /// Lets them go on (SIGCONT).
+    pub fn resume(&self) {
+        for process in self.processes() {
+            signal(process, Signal::CONT);
+        }
+    }
+
     /// Kills the server and all connections and waits until it is gone.
     pub fn kill9(&mut self) {
         let processes = self.processes();
@@ -317,10 +331,14 @@ fn descendants(process: u32) -> Vec<u32> {
 }
 
 fn kill(process: u32) {
+    signal(process, Signal::KILL);
+}
+
+fn signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     if let Some(process) = process {
-        // It may be gone already, which is what is wanted.
-        let _ = kill_process(process, Signal::KILL);
+        // It may be gone already, which is what most signals are for.
+        let _ = kill_process(process, signal);
     }
 }
 

@@ -15,6 +15,7 @@ const BATCH: usize = 1000;
 
 /// Makes a directory and its missing parents.
 pub(crate) async fn make_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
+    channel.writes();
     let mut missing = Vec::new();
     let mut here = path.clone();
     loop {
@@ -72,6 +73,7 @@ pub(crate) async fn rename(
     to: &SandboxPath,
     replace: bool,
 ) -> Result<bool, Error> {
+    channel.writes();
     let renamed = if replace {
         replacing(channel, from, to).await
     } else {
@@ -184,6 +186,7 @@ pub(crate) async fn remove(
     path: &SandboxPath,
     recursive: bool,
 ) -> Result<(), Error> {
+    channel.writes();
     let kind = match lstat(channel, path).await {
         Ok(found) => found.kind(),
         Err(error) => return Err(diagnose::missing(channel, path, error).await),

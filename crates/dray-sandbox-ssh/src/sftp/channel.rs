@@ -7,8 +7,8 @@ use dray_sandbox::{Error, ErrorKind};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::attributes::Attributes;
-use super::wire::{Fields, Packet, kind, nonsense, status};
+use super::reply::Reply;
+use super::wire::{Fields, Packet, kind, nonsense};
 use crate::session::Session;
 
 /// Largest answer: what OpenSSH allows itself.
@@ -21,24 +21,6 @@ const SMALLEST_LIMIT: u32 = 32 * 1024;
 /// More is not asked for at once, whatever the server allows.
 const LARGEST_LIMIT: u32 = 255 * 1024;
 
-/// A name with its attributes.
-#[derive(Clone, Debug)]
-pub(super) struct Name {
-    pub(super) name: Bytes,
-    pub(super) attributes: Attributes,
-}
-
-/// An answer.
-#[derive(Clone, Debug)]
-pub(super) enum Reply {
-    Status(u32, String),
-    Handle(Bytes),
-    Data(Bytes),
-    Names(Vec<Name>),
-    Attributes(Attributes),
-    Extended(Fields),
-}
-
 /// A server at the other end of a pair of pipes.
 pub(crate) struct Channel {
     reader: Box<dyn AsyncRead + Send + Sync + Unpin>,
@@ -50,15 +32,21 @@ pub(crate) struct Channel {
     limits: (u32, u32),
     idle: Duration,
     next: u32,
-    /// Requests without an answer, and handles that are open: zero when another may use the channel.
-    debts: usize,
+    /// Requests without an answer.
+    pending: usize,
+    /// Handles that are open.
+    handles: usize,
+    /// Whether a packet was begun and not sent to its end.
+    torn: bool,
     broken: bool,
+    /// Whether it is used for changing files.
+    writing: bool,
 }
 
 impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Channel")
-            .field("debts", &self.debts)
+            .field("pending", &self.pending)
             .finish_non_exhaustive()
     }
 }
@@ -79,8 +67,11 @@ impl Channel {
             limits: (SMALLEST_LIMIT, SMALLEST_LIMIT),
             idle,
             next: 0,
-            debts: 0,
+            pending: 0,
+            handles: 0,
+            torn: false,
             broken: false,
+            writing: false,
         };
         channel
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
@@ -107,7 +98,31 @@ impl Channel {
     /// Whether another may use it: everything was answered, nothing is open, and its process runs.
     pub(crate) fn is_free(&mut self) -> bool {
         let runs = self.session.as_mut().is_none_or(Session::is_alive);
-        runs && !self.broken && self.debts == 0
+        runs && self.owes_only(0)
+    }
+
+    /// Whether requests that change files may still be carried out after nobody waits for them.
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing && !self.broken && self.pending > usize::from(self.torn)
+    }
+
+    /// From now on until it is free, what is asked changes files.
+    pub(super) fn writes(&mut self) {
+        self.writing = true;
+    }
+
+    /// The next use may be another one.
+    pub(super) fn is_free_again(&mut self) {
+        self.writing = false;
+    }
+
+    /// Waits for answers that nobody else waits for.
+    pub(super) async fn drain(&mut self) {
+        while self.is_writing() {
+            if self.reply().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Whether answers can still be told apart.
@@ -117,7 +132,7 @@ impl Channel {
 
     /// Whether nothing is under way, and so many handles are open.
     pub(super) const fn owes_only(&self, handles: usize) -> bool {
-        !self.broken && self.debts == handles
+        !self.broken && !self.torn && self.pending == 0 && self.handles == handles
     }
 
     /// Most bytes of one read.
@@ -145,7 +160,7 @@ impl Channel {
 
     /// Sends bytes of one or several finished packets.
     pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
-        self.debts += count;
+        self.pending += count;
         self.send_all(packets).await
     }
 
@@ -153,12 +168,14 @@ impl Channel {
     pub(super) async fn reply(&mut self) -> Result<(u32, Reply), Error> {
         let parsed = async {
             let (kind, mut fields) = self.packet().await?;
-            Ok((fields.u32()?, parse(kind, fields)?))
+            Ok((fields.u32()?, Reply::parse(kind, fields)?))
         }
         .await;
         match &parsed {
-            Ok((_, Reply::Handle(_))) => {}
-            Ok(_) => self.debts = self.debts.saturating_sub(1),
+            Ok((_, reply)) => {
+                self.pending = self.pending.saturating_sub(1);
+                self.handles += usize::from(matches!(reply, Reply::Handle(_)));
+            }
             Err(_) => self.broken = true,
         }
         parsed
@@ -198,7 +215,7 @@ impl Channel {
         let reply = self
             .call(kind::CLOSE, |packet| packet.string(handle))
             .await?;
-        self.debts = self.debts.saturating_sub(1);
+        self.handles = self.handles.saturating_sub(1);
         Ok(reply)
     }
 
@@ -224,9 +241,13 @@ impl Channel {
     }
 
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.torn = true;
         let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
         let failed = match sent {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => {
+                self.torn = false;
+                return Ok(());
+            }
             Ok(Err(error)) => {
                 Error::new(ErrorKind::Unavailable, "the channel takes no more").caused_by(error)
             }
@@ -271,105 +292,5 @@ impl Channel {
             return Err(failed);
         }
         Ok(())
-    }
-}
-
-fn parse(kind: u8, mut fields: Fields) -> Result<Reply, Error> {
-    Ok(match kind {
-        kind::STATUS => {
-            let code = fields.u32()?;
-            // Servers of older versions leave the text out.
-            let text = if fields.is_empty() {
-                Bytes::new()
-            } else {
-                fields.string()?
-            };
-            Reply::Status(code, text.escape_ascii().to_string())
-        }
-        kind::HANDLE => {
-            let handle = fields.string()?;
-            if handle.len() > 256 {
-                return Err(nonsense("a handle over 256 bytes"));
-            }
-            Reply::Handle(handle)
-        }
-        kind::DATA => Reply::Data(fields.string()?),
-        kind::NAME => {
-            let count = fields.u32()?;
-            let mut names = Vec::new();
-            for _ in 0..count {
-                let name = fields.string()?;
-                let _shown = fields.string()?;
-                let attributes = Attributes::parse(&mut fields)?;
-                names.push(Name { name, attributes });
-            }
-            Reply::Names(names)
-        }
-        kind::ATTRS => Reply::Attributes(Attributes::parse(&mut fields)?),
-        kind::EXTENDED_REPLY => Reply::Extended(fields),
-        _ => return Err(nonsense("an answer of unknown type")),
-    })
-}
-
-impl Reply {
-    /// Only success is fine.
-    pub(super) fn done(self) -> Result<(), Error> {
-        match self {
-            Self::Status(status::OK, _) => Ok(()),
-            other => Err(other.failure()),
-        }
-    }
-
-    pub(super) fn handle(self) -> Result<Bytes, Error> {
-        match self {
-            Self::Handle(handle) => Ok(handle),
-            other => Err(other.failure()),
-        }
-    }
-
-    pub(super) fn attributes(self) -> Result<Attributes, Error> {
-        match self {
-            Self::Attributes(attributes) => Ok(attributes),
-            other => Err(other.failure()),
-        }
-    }
-
-    /// The only name of an answer.
-    pub(super) fn name(self) -> Result<Bytes, Error> {
-        match self {
-            Self::Names(names) => match <[Name; 1]>::try_from(names) {
-                Ok([name]) => Ok(name.name),
-                Err(_) => Err(nonsense("one name was asked for")),
-            },
-            other => Err(other.failure()),
-        }
-    }
-
-    /// The status code, when that is what it is.
-    pub(super) const fn code(&self) -> Option<u32> {
-        match self {
-            Self::Status(code, _) => Some(*code),
-            _ => None,
-        }
-    }
-
-    /// What an answer means that was not the one hoped for.
-    pub(super) fn failure(self) -> Error {
-        let Self::Status(code, text) = self else {
-            return nonsense("an answer of the wrong type");
-        };
-        let kind = match code {
-            status::EOF => ErrorKind::Truncated,
-            status::NO_SUCH_FILE => ErrorKind::NotFound,
-            status::PERMISSION_DENIED => ErrorKind::PermissionDenied,
-            // What OpenSSH makes of names that are too long and of other invalid arguments.
-            status::BAD_MESSAGE => ErrorKind::InvalidName,
-            status::FAILURE | status::NO_CONNECTION | status::CONNECTION_LOST => {
-                ErrorKind::Unavailable
-            }
-            status::UNSUPPORTED => ErrorKind::ToolMissing,
-            _ => ErrorKind::Protocol,
-        };
-        Error::new(kind, format!("sftp status {code}: {text}"))
     }
 }

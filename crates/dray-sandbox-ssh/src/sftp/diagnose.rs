@@ -4,8 +4,9 @@
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
 
 use super::attributes::Attributes;
-use super::channel::{Channel, Reply};
+use super::channel::Channel;
 use super::files::{lstat, read_link};
+use super::reply::Reply;
 use super::wire::{Fields, kind};
 
 /// Links that Linux follows before it speaks of a loop.

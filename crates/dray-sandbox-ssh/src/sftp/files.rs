@@ -4,8 +4,9 @@ use bytes::Bytes;
 use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Follow, Listing, Metadata, SandboxPath};
 
 use super::attributes::Attributes;
-use super::channel::{Channel, Name, Reply};
+use super::channel::Channel;
 use super::diagnose;
+use super::reply::{Name, Reply};
 use super::wire::{kind, nonsense, status};
 
 /// The path after all links were resolved on the host. The last part may be missing.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
 use super::wire::kind;
+use crate::aftermath::Aftermath;
 use crate::client::Client;
 use crate::fault::{self, Refusal};
 use crate::link::{Ask, Link};
@@ -62,6 +63,7 @@ impl Pool {
         Ok(Lease {
             channel: Some(channel),
             waiting: Arc::downgrade(&self.waiting),
+            aftermath: Some(self.link.aftermath().clone()),
         })
     }
 
@@ -158,16 +160,19 @@ impl From<Channel> for Lease {
         Self {
             channel: Some(channel),
             waiting: Weak::new(),
+            aftermath: None,
         }
     }
 }
 
-/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process.
+/// A channel in use. Dropping it in the middle of something closes the channel, which ends the server process; when files
+/// are being changed, after the server did what it was sent.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// There until it is dropped.
     channel: Option<Channel>,
     waiting: Weak<Mutex<Vec<(Instant, Channel)>>>,
+    aftermath: Option<Aftermath>,
 }
 
 impl Deref for Lease {
@@ -188,15 +193,24 @@ impl DerefMut for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let (Some(mut channel), Some(waiting)) = (self.channel.take(), self.waiting.upgrade())
-        else {
+        let Some(mut channel) = self.channel.take() else {
             return;
         };
         if channel.is_free() {
-            let mut waiting = lock(&waiting);
-            if waiting.len() < MOST_WAITING {
-                waiting.push((Instant::now(), channel));
+            channel.is_free_again();
+            if let Some(waiting) = self.waiting.upgrade() {
+                let mut waiting = lock(&waiting);
+                if waiting.len() < MOST_WAITING {
+                    waiting.push((Instant::now(), channel));
+                }
             }
+        } else if channel.is_writing()
+            && let Some(aftermath) = &self.aftermath
+        {
+            // The server goes on with what it was sent; who cleans up must come after that.
+            aftermath.add(async move {
+                let _ = timeout(PING, channel.drain()).await;
+            });
         }
     }
 }

@@ -10,10 +10,11 @@ use futures_util::stream;
 use sha2::{Digest as _, Sha256};
 
 use super::attributes::Attributes;
-use super::channel::{Channel, Reply};
+use super::channel::Channel;
 use super::diagnose;
 use super::files::lstat;
 use super::pool::Lease;
+use super::reply::Reply;
 use super::wire::{kind, nonsense, open, status};
 
 /// Requests under way at most.

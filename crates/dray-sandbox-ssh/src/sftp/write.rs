@@ -10,6 +10,7 @@ use super::channel::Channel;
 use super::diagnose;
 use super::files::{lstat, stat};
 use super::read::regular;
+use super::reply::Reply;
 use super::wire::{kind, nonsense, open};
 
 /// Requests under way at most.
@@ -41,6 +42,7 @@ pub(crate) async fn upload(
     upload: Upload<'_>,
     body: Body,
 ) -> Result<(), Error> {
+    channel.writes();
     let directory = upload.path.parent();
     let left = upload.size.saturating_sub(upload.offset);
     if let Ok(Some(space)) = diagnose::space(channel, &directory).await {
@@ -58,10 +60,7 @@ pub(crate) async fn upload(
     let written = write_all(channel, &handle, upload, body).await;
     // A source that failed, or a peer that makes no sense, leaves nothing to close: the channel goes.
     let closed = if channel.owes_only(1) {
-        channel
-            .close(&handle)
-            .await
-            .and_then(super::channel::Reply::done)
+        channel.close(&handle).await.and_then(Reply::done)
     } else {
         Ok(())
     };

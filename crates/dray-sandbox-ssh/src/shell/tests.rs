@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sshd};
+use futures_util::stream;
 
 use super::*;
 use crate::client::Client;
@@ -155,6 +156,39 @@ async fn dropping_either_end_leaves_no_process_behind() {
         }
         eventually("its end", async || (!runs(word)).then_some(())).await;
     }
+}
+
+#[tokio::test]
+async fn a_command_dropped_before_it_begins_never_does() {
+    let host = host(&Options::default()).await;
+    let (go, ran) = (
+        host.server.home().join("go"),
+        host.server.home().join("ran"),
+    );
+    let wait = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    std::fs::write(host.server.home().join(".bashrc"), wait).unwrap();
+    let script = format!("touch {}", ran.display());
+    host.shell.link.fingerprint().await.unwrap();
+    let before = host.server.processes().len();
+    let begun = async {
+        eventually("the login shell", async || {
+            (host.server.processes().len() > before).then_some(())
+        })
+        .await;
+    };
+    tokio::select! {
+        _ = sh(&host.shell, &script, None) => panic!("it began"),
+        () = begun => {}
+    }
+    std::fs::write(go, "").unwrap();
+    host.shell.link.aftermath().settle().await;
+    // What was begun before is over when a later command is.
+    host.shell.output(argv(&[b"true"]), 10).await.unwrap();
+    eventually("the end of the login shell", async || {
+        (host.server.processes().len() <= before).then_some(())
+    })
+    .await;
+    assert!(!ran.exists());
 }
 
 #[tokio::test]

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use dray_sandbox::{
-    Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Metadata, Read, Transport, Write,
+    Backend as _, Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Metadata, Read, Transport,
+    Write,
 };
+use dray_sandbox_ssh::{Config, SshBackend};
 use dray_testkit::sshd::Options;
-use dray_types::Sha256Digest;
+use dray_types::{Period, Sha256Digest};
 use futures_util::stream;
 
-use crate::{Host, begin, kind, read, write};
+use crate::{Host, begin, kind, open, read, write};
 
 /// What `stat` would have said of a file that was there before.
 fn as_file(found: Metadata) -> Metadata {
@@ -224,4 +226,40 @@ async fn what_exists_is_never_written_to() {
         ErrorKind::Exists
     );
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
+}
+
+#[tokio::test]
+async fn a_host_that_stands_still_is_given_up_and_used_again_when_it_goes_on() {
+    let host = Host::start(&Options::default());
+    let backend = SshBackend::new(Config {
+        idle_timeout: Period::millis(500),
+        ..host.config()
+    })
+    .unwrap();
+    let sandbox = open(&backend, &host.address()).await;
+    let path = host.make("large", vec![7; 64 << 20]);
+    let mut body = begin(&*sandbox, &path, Transport::Sftp).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    host.server.pause();
+    assert_eq!(kind(body.read_all(256 << 20).await), ErrorKind::Timeout);
+    host.server.resume();
+    let path = host.make("file", "text");
+    dray_testkit::eventually("the host", async || read(&*sandbox, &path).await.ok()).await;
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_speaks_ssh_is_unavailable() {
+    let host = Host::start(&Options::default());
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = SshBackend::new(Config {
+        connect_timeout: Period::secs(1),
+        ..host.config()
+    })
+    .unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let address = format!("ssh:nobody@127.0.0.1:{port}").parse().unwrap();
+    assert_eq!(
+        kind(backend.resolve(&address).await),
+        ErrorKind::Unavailable
+    );
 }

@@ -1,0 +1,84 @@
+//! What must still be done on a host after its caller went away.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+/// Work that nobody waits for, except who is about to change the same files.
+#[derive(Clone, Debug)]
+pub(crate) struct Aftermath {
+    tasks: TaskTracker,
+    left: Arc<watch::Sender<usize>>,
+}
+
+impl Aftermath {
+    pub(crate) fn new() -> Self {
+        Self {
+            tasks: TaskTracker::new(),
+            left: Arc::new(watch::Sender::new(0)),
+        }
+    }
+
+    /// Does it soon. It is given up when the runtime ends, for then everything does.
+    pub(crate) fn add(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let one = One::new(&self.left);
+        let counted = async move {
+            work.await;
+            drop(one);
+        };
+        self.tasks.spawn_on(counted, &runtime);
+    }
+
+    /// Waits until nothing is left, so that what was dropped cannot undo what comes now.
+    pub(crate) async fn settle(&self) {
+        // The sender lives as long as we do.
+        let _ = self.left.subscribe().wait_for(|left| *left == 0).await;
+    }
+}
+
+/// Counts one piece of work, however it ends.
+struct One(Arc<watch::Sender<usize>>);
+
+impl One {
+    fn new(left: &Arc<watch::Sender<usize>>) -> Self {
+        left.send_modify(|left| *left += 1);
+        Self(Arc::clone(left))
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.send_modify(|left| *left = left.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn settling_waits_for_all_that_is_left() {
+        let aftermath = Aftermath::new();
+        aftermath.settle().await;
+        let (done, wait) = tokio::sync::oneshot::channel::<()>();
+        aftermath.add(async move {
+            let _ = wait.await;
+        });
+        assert!(aftermath.settle().now_or_never().is_none());
+        done.send(()).unwrap();
+        aftermath.settle().await;
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_is_not_waited_for_for_ever() {
+        let aftermath = Aftermath::new();
+        aftermath.add(async { panic!("on purpose") });
+        aftermath.settle().await;
+    }
+}

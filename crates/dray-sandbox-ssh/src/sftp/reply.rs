@@ -1,0 +1,166 @@
+//! Answers.
+
+use bytes::Bytes;
+use dray_sandbox::{Error, ErrorKind};
+
+use super::attributes::Attributes;
+use super::wire::{Fields, kind, nonsense, status};
+
+/// Longest handle (draft-ietf-secsh-filexfer-02, 6.2).
+const LONGEST_HANDLE: usize = 256;
+
+/// A name with its attributes.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) name: Bytes,
+    pub(super) attributes: Attributes,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    Status(u32, String),
+    Handle(Bytes),
+    Data(Bytes),
+    Names(Vec<Name>),
+    Attributes(Attributes),
+    Extended(Fields),
+}
+
+impl Reply {
+    /// Reads an answer of this type; its id was taken off.
+    pub(super) fn parse(kind: u8, mut fields: Fields) -> Result<Self, Error> {
+        Ok(match kind {
+            kind::STATUS => {
+                let code = fields.u32()?;
+                // Servers of older versions leave the text out.
+                let text = if fields.is_empty() {
+                    Bytes::new()
+                } else {
+                    fields.string()?
+                };
+                Reply::Status(code, text.escape_ascii().to_string())
+            }
+            kind::HANDLE => {
+                let handle = fields.string()?;
+                if handle.len() > LONGEST_HANDLE {
+                    return Err(nonsense("a handle over 256 bytes"));
+                }
+                Reply::Handle(handle)
+            }
+            kind::DATA => Reply::Data(fields.string()?),
+            kind::NAME => {
+                let count = fields.u32()?;
+                let mut names = Vec::new();
+                for _ in 0..count {
+                    let name = fields.string()?;
+                    let _shown = fields.string()?;
+                    let attributes = Attributes::parse(&mut fields)?;
+                    names.push(Name { name, attributes });
+                }
+                Reply::Names(names)
+            }
+            kind::ATTRS => Reply::Attributes(Attributes::parse(&mut fields)?),
+            kind::EXTENDED_REPLY => Reply::Extended(fields),
+            _ => return Err(nonsense("an answer of unknown type")),
+        })
+    }
+
+    /// Only success is fine.
+    pub(super) fn done(self) -> Result<(), Error> {
+        match self {
+            Self::Status(status::OK, _) => Ok(()),
+            other => Err(other.failure()),
+        }
+    }
+
+    pub(super) fn handle(self) -> Result<Bytes, Error> {
+        match self {
+            Self::Handle(handle) => Ok(handle),
+            other => Err(other.failure()),
+        }
+    }
+
+    pub(super) fn attributes(self) -> Result<Attributes, Error> {
+        match self {
+            Self::Attributes(attributes) => Ok(attributes),
+            other => Err(other.failure()),
+        }
+    }
+
+    /// The only name of an answer.
+    pub(super) fn name(self) -> Result<Bytes, Error> {
+        match self {
+            Self::Names(names) => match <[Name; 1]>::try_from(names) {
+                Ok([name]) => Ok(name.name),
+                Err(_) => Err(nonsense("one name was asked for")),
+            },
+            other => Err(other.failure()),
+        }
+    }
+
+    /// The status code, when that is what it is.
+    pub(super) const fn code(&self) -> Option<u32> {
+        match self {
+            Self::Status(code, _) => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// What an answer means that was not the one hoped for.
+    pub(super) fn failure(self) -> Error {
+        let Self::Status(code, text) = self else {
+            return nonsense("an answer of the wrong type");
+        };
+        let kind = match code {
+            status::EOF => ErrorKind::Truncated,
+            status::NO_SUCH_FILE => ErrorKind::NotFound,
+            status::PERMISSION_DENIED => ErrorKind::PermissionDenied,
+            // What OpenSSH makes of names that are too long and of other invalid arguments.
+            status::BAD_MESSAGE => ErrorKind::InvalidName,
+            status::FAILURE | status::NO_CONNECTION | status::CONNECTION_LOST => {
+                ErrorKind::Unavailable
+            }
+            status::UNSUPPORTED => ErrorKind::ToolMissing,
+            _ => ErrorKind::Protocol,
+        };
+        Error::new(kind, format!("sftp status {code}: {text}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_host_make_the_parser_panic(
+            kind in prop_oneof![100_u8..=106, Just(201), any::<u8>()],
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if let Ok(Reply::Names(names)) = Reply::parse(kind, Fields::new(bytes.into())) {
+                prop_assert!(names.len() < 200);
+            }
+        }
+    }
+
+    #[test]
+    fn status_codes_become_kinds() {
+        for (code, kind) in [
+            (status::EOF, ErrorKind::Truncated),
+            (status::NO_SUCH_FILE, ErrorKind::NotFound),
+            (status::PERMISSION_DENIED, ErrorKind::PermissionDenied),
+            (status::FAILURE, ErrorKind::Unavailable),
+            (status::BAD_MESSAGE, ErrorKind::InvalidName),
+            (status::NO_CONNECTION, ErrorKind::Unavailable),
+            (status::CONNECTION_LOST, ErrorKind::Unavailable),
+            (status::UNSUPPORTED, ErrorKind::ToolMissing),
+            (999, ErrorKind::Protocol),
+        ] {
+            let failure = Reply::Status(code, "text".to_owned()).done().unwrap_err();
+            assert_eq!(failure.kind(), kind, "{code}");
+        }
+    }
+}

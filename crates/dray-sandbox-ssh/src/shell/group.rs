@@ -1,0 +1,63 @@
+//! The process group of a command on the host.
+
+use super::Shell;
+
+/// Kills the group of a process that still is the one that was started. Without a number it is looked for by the nonce
+/// in its command line; the two processes that look hold it, too.
+const KILL: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
+if [ "$1" != 0 ]; then
+  if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then end "$1"; fi
+else
+  for d in /proc/[0-9]*; do
+    p=${d#/proc/}
+    if [ "$p" != "$$" ] && [ "$p" != "$PPID" ] && grep -q "$2" "$d/cmdline" 2>/dev/null; then end "$p"; fi
+  done
+fi"#;
+/// Most bytes of what it says.
+const LIMIT: usize = 64 * 1024;
+
+/// Processes that are killed when this is dropped before they are over.
+pub(super) struct Group {
+    shell: Shell,
+    nonce: String,
+    /// Its leader; 0 until it is known.
+    pub(super) leader: u32,
+    over: bool,
+}
+
+impl Group {
+    pub(super) fn new(shell: Shell, nonce: String) -> Self {
+        Self {
+            shell,
+            nonce,
+            leader: 0,
+            over: false,
+        }
+    }
+
+    /// Nothing is left to be killed.
+    pub(super) fn is_over(&mut self) {
+        self.over = true;
+    }
+
+    /// Kills it now.
+    pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
+        let shell = self.shell.clone();
+        let leader = self.leader.to_string();
+        let words = ["sh", "-c", KILL, "sh", &leader, &self.nonce];
+        let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
+        async move {
+            if let Err(error) = shell.output(argv, LIMIT).await {
+                tracing::warn!(%error, "a command on the host may still run");
+            }
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.over {
+            self.shell.link.aftermath().add(self.kill());
+        }
+    }
+}

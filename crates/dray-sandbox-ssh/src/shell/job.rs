@@ -1,0 +1,186 @@
+//! A command under way, held by two ends that may go away at any time.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::exec::{Exit, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::{FutureExt as _, stream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::task::JoinSet;
+
+use super::group::Group;
+use crate::fault;
+use crate::session::Session;
+
+/// Bytes of one piece of output.
+const PIECE: usize = 128 * 1024;
+
+/// A command under way.
+pub(super) struct Job {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// There until it is over or given up.
+    group: Option<Group>,
+    /// There until somebody awaits it or gives up.
+    session: Option<Session>,
+    /// The task that feeds it.
+    input: JoinSet<()>,
+    /// How it ended: the error in parts, for it is told twice.
+    end: Option<Result<Exit, (ErrorKind, String)>>,
+}
+
+impl Job {
+    pub(super) fn new(group: Group, session: Session) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                group: Some(group),
+                session: Some(session),
+                input: JoinSet::new(),
+                end: None,
+            }),
+        })
+    }
+
+    /// Feeds it until it ends.
+    pub(super) fn feed(self: &Arc<Self>, pipe: ChildStdin, body: Body) {
+        let feeding = feed(Arc::downgrade(self), pipe, body);
+        self.state().input.spawn(feeding);
+    }
+
+    /// The two ends for the caller. `first` came before the rest of `stdout`.
+    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> Running {
+        let output = Output {
+            job: Half(Arc::clone(&self)),
+            stdout,
+            first,
+        };
+        let half = Half(self);
+        Running {
+            stdout: Body::new(stream::try_unfold(Some(output), |state| async {
+                let Some(mut output) = state else {
+                    return Ok(None);
+                };
+                Ok(output.next().await?.map(|piece| (piece, Some(output))))
+            })),
+            end: async move { half.0.end().await }.boxed(),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Awaits the end; 255 is how `ssh` says that the channel broke.
+    async fn end(&self) -> Result<Exit, Error> {
+        let session = self.state().session.take();
+        if let Some(session) = session {
+            let end = match session.end().await {
+                Ok((Some(status), stderr)) if status != 255 => Ok(Exit { status, stderr }),
+                Ok((_, text)) => {
+                    let error = fault::failure("the channel broke", &text);
+                    Err((ErrorKind::Unavailable, error.context().to_owned()))
+                }
+                Err(error) => Err((error.kind(), error.context().to_owned())),
+            };
+            let mut state = self.state();
+            // A body that failed says why better than the end that it caused.
+            state.end.get_or_insert(end);
+            if let Some(group) = &mut state.group {
+                group.is_over();
+            }
+        }
+        match self.state().end.clone() {
+            Some(end) => end.map_err(|(kind, context)| Error::new(kind, context)),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the command was given up",
+            )),
+        }
+    }
+
+    /// Ends the command unless it has ended. Nobody waits for it.
+    fn give_up(&self) {
+        let mut state = self.state();
+        let why = (
+            ErrorKind::Unavailable,
+            "the command was given up".to_owned(),
+        );
+        state.end.get_or_insert(Err(why));
+        state.input.abort_all();
+        let (session, group) = (state.session.take(), state.group.take());
+        drop(state);
+        drop((session, group));
+    }
+
+    /// Ends the command because what it is fed with broke. Whoever awaits its end learns why when it is gone.
+    async fn fail(&self, why: &Error) {
+        let killing = {
+            let mut state = self.state();
+            state
+                .end
+                .get_or_insert(Err((why.kind(), why.context().to_owned())));
+            state.group.as_ref().map(Group::kill)
+        };
+        if let Some(killing) = killing {
+            killing.await;
+        }
+    }
+}
+
+/// One of the two ends that a caller holds.
+struct Half(Arc<Job>);
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+/// What a command prints.
+struct Output {
+    job: Half,
+    stdout: ChildStdout,
+    first: Bytes,
+}
+
+impl Output {
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        if !self.first.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.first)));
+        }
+        let mut piece = BytesMut::with_capacity(PIECE);
+        let read = self.stdout.read_buf(&mut piece).await;
+        let count = read.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error)
+        })?;
+        if count > 0 {
+            return Ok(Some(piece.freeze()));
+        }
+        // A clean end of the pipe says nothing; how the client ended does.
+        self.job.0.end().await.map(|_| None)
+    }
+}
+
+/// Feeds a command. A body that fails must not look like one that ends.
+async fn feed(job: Weak<Job>, mut pipe: ChildStdin, mut body: Body) {
+    while let Some(piece) = body.next().await {
+        match piece {
+            Ok(piece) => {
+                if pipe.write_all(&piece).await.is_err() {
+                    // The command wants no more, and says at its end whether that is well.
+                    return;
+                }
+            }
+            Err(error) => {
+                if let Some(job) = job.upgrade() {
+                    job.fail(&error).await;
+                }
+                return;
+            }
+        }
+    }
+}
