@@ -2,6 +2,7 @@
 
 mod beneath;
 mod faults;
+mod wrong;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
