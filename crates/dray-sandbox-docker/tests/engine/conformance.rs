@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::{CASES, Fixture, Traits, run, run_all};
+use dray_sandbox::conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, Engine};
@@ -81,8 +81,48 @@ impl Fixture for Docker {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_files_of_a_container_pass_the_suite() {
+/// Parts of the suite, each in a container of its own, so that they run side by side.
+const PARTS: usize = 4;
+
+/// What depends on how this backend runs commands. The rest is asked of commands on this host, where each takes a
+/// hundredth of the time.
+const COMMANDS: &[&str] = &[
+    "a_probe_says_what_is_there",
+    "every_size_comes_back_by_every_transport",
+    "five_mebibytes_come_back_by_every_transport",
+    "a_short_body_is_a_failure",
+    "a_long_body_is_a_failure",
+    "a_body_that_breaks_is_a_failure",
+    "written_files_have_the_mode_and_the_owner",
+    "eight_transfers_run_at_once",
+    "a_read_begins_where_it_is_told",
+    "a_write_goes_on_where_it_was_cut",
+    "a_dropped_read_leaves_the_sandbox_usable",
+    "a_dropped_write_leaves_the_sandbox_usable",
+    "names_that_are_not_text_survive_or_are_refused",
+    "a_fifo_is_refused_and_never_waited_for",
+    "a_path_swapped_after_the_check_is_noticed",
+    "what_the_user_may_not_touch_is_refused",
+    "a_file_that_shrinks_is_never_short_and_fine",
+    "a_file_that_is_removed_is_whole_or_refused",
+    "a_tree_comes_out_whole",
+    "a_tree_goes_in_whole",
+    "a_replaced_sandbox_is_gone",
+];
+
+/// Asks these cases; `skipped` are those that cannot be asked.
+async fn ask(fixture: Docker, cases: Vec<(&'static str, Case)>, skipped: &[&str]) {
+    let report = run(&fixture, &cases).await.unwrap();
+    let expected: Vec<_> = cases
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| skipped.contains(name))
+        .collect();
+    assert_eq!(report.skipped, expected);
+    assert_eq!(report.passed.len(), cases.len() - expected.len());
+}
+
+async fn files(number: usize) {
     let options = ContainerOptions {
         user: "agent".into(),
         ..ContainerOptions::default()
@@ -90,35 +130,47 @@ async fn r_17_files_of_a_container_pass_the_suite() {
     let traits = Traits {
         // The engine reads and writes with rights of its own.
         permissions: false,
-        // They tell no inode, so a command cannot compare it; what they read themselves is compared by its time.
+        // It tells no inode, so a command cannot compare it; what it reads itself is compared by its time.
         identity: false,
         ..Traits::default()
     };
-    let fixture = Docker::new(options, "/workspace", traits);
-    let report = run_all(&fixture).await.unwrap();
-    assert_eq!(
-        report.skipped,
-        [
-            "a_link_put_in_place_after_the_check_is_not_followed",
-            "what_the_user_may_not_touch_is_refused",
-        ]
-    );
+    let skipped = [
+        "a_link_put_in_place_after_the_check_is_not_followed",
+        "what_the_user_may_not_touch_is_refused",
+    ];
+    let cases = CASES.iter().skip(number).step_by(PARTS).copied().collect();
+    ask(Docker::new(options, "/workspace", traits), cases, &skipped).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_files_in_memory_pass_the_suite() {
+async fn r_17_memory_passes_what_is_asked_of_commands() {
     let options = ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
         ..ContainerOptions::default()
     };
     let fixture = Docker::new(options, "/memory", Traits::default());
-    // Names go through commands as they do on every backend; here each takes as long as a process of the engine.
     let cases: Vec<_> = CASES
         .iter()
-        .filter(|(name, _)| *name != "every_name_survives")
+        .filter(|(name, _)| COMMANDS.contains(name))
         .copied()
         .collect();
-    let report = run(&fixture, &cases).await.unwrap();
-    assert_eq!(report.skipped, [] as [&str; 0]);
+    assert_eq!(cases.len(), COMMANDS.len());
+    ask(fixture, cases, &[]).await;
 }
+
+macro_rules! parts {
+    ($($name:ident: $number:literal,)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            files($number).await;
+        }
+    )*};
+}
+
+parts![
+    r_17_files_pass_the_first_part_of_the_suite: 0,
+    r_17_files_pass_the_second_part_of_the_suite: 1,
+    r_17_files_pass_the_third_part_of_the_suite: 2,
+    r_17_files_pass_the_fourth_part_of_the_suite: 3,
+];

@@ -61,14 +61,21 @@ fn a_killed_engine_leaves_no_process_either() {
     let folder = engine.folder.to_str().unwrap().to_owned();
     engine.kill9();
     drop(engine);
-    let left: Vec<String> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
-        .map(|line| String::from_utf8_lossy(&line).into_owned())
-        .filter(|line| line.contains(&folder) || line.contains(container.id()))
-        .collect();
-    assert_eq!(left, [] as [String; 0]);
+    let left = || -> Vec<String> {
+        std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+            .map(|line| String::from_utf8_lossy(&line).into_owned())
+            .filter(|line| line.contains(&folder) || line.contains(container.id()))
+            .collect()
+    };
+    // They are killed, but may take a moment to go.
+    let until = Instant::now() + PATIENCE;
+    while !left().is_empty() {
+        assert!(Instant::now() < until, "{:?}", left());
+        std::thread::sleep(LOOK);
+    }
     drop(container);
 }
 
