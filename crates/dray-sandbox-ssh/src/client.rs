@@ -76,6 +76,8 @@ impl Client {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         command.kill_on_drop(true);
+        // Clients on the way to jump hosts do not hear of BatchMode.
+        command.env("SSH_ASKPASS_REQUIRE", "never");
         if let Some(file) = &config.config_file {
             command.arg("-F").arg(file);
         }

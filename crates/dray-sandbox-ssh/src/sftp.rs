@@ -11,6 +11,7 @@ mod files;
 mod pool;
 mod read;
 mod reply;
+mod resolve;
 mod wire;
 mod write;
 
@@ -19,7 +20,8 @@ pub(crate) mod tests;
 
 pub(crate) use change::{make_directory, remove, rename};
 pub(crate) use diagnose::free;
-pub(crate) use files::{list, real_path, stat};
+pub(crate) use files::{list, stat};
 pub(crate) use pool::{Lease, Pool};
 pub(crate) use read::{digest, download, release};
+pub(crate) use resolve::real_path;
 pub(crate) use write::{Upload, upload};

@@ -5,10 +5,10 @@ use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
 use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
-use super::files::{lstat, names, real_path, stat};
+use super::files::{lstat, names, stat};
+use super::resolve::{POSIX_RENAME, real_path};
 use super::wire::kind;
 
-const POSIX_RENAME: &str = "posix-rename@openssh.com";
 const HARD_LINK: &str = "hardlink@openssh.com";
 /// Names that are taken from a directory at once.
 const BATCH: usize = 1000;
@@ -107,6 +107,13 @@ async fn replacing(
     if plain(channel, from, to).await?.is_ok() {
         return Ok(true);
     }
+    if is_directory(channel, to).await {
+        return Err(Error::new(
+            ErrorKind::IsDirectory,
+            "a directory is in the way",
+        ));
+    }
+    lstat(channel, from).await?;
     // Without the extension nothing replaces: for a moment there is no file of this name.
     call_path(channel, kind::REMOVE, to).await?;
     plain(channel, from, to).await??;
@@ -131,6 +138,10 @@ async fn claiming(
             // The file system may have no hard links, or it is a directory.
             Err(_) => {}
         }
+    }
+    if lstat(channel, to).await.is_ok() {
+        // Some servers replace although they must not.
+        return Err(exists());
     }
     match plain(channel, from, to).await? {
         Err(_) if lstat(channel, to).await.is_ok() => Err(exists()),

@@ -7,10 +7,9 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::files::{lstat, read_link};
 use super::reply::Reply;
+use super::resolve::MOST_LINKS;
 use super::wire::{Fields, kind};
 
-/// Links that Linux follows before it speaks of a loop.
-const MOST_LINKS: u32 = 40;
 /// `SSH2_FXE_STATVFS_ST_RDONLY`.
 const READ_ONLY: u64 = 1;
 

@@ -7,15 +7,8 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
 use super::reply::{Name, Reply};
+use super::resolve::real_path;
 use super::wire::{kind, nonsense, status};
-
-/// The path after all links were resolved on the host. The last part may be missing.
-pub(crate) async fn real_path(channel: &mut Channel, path: &[u8]) -> Result<SandboxPath, Error> {
-    let reply = channel
-        .call(kind::REALPATH, |packet| packet.string(path))
-        .await?;
-    SandboxPath::new(reply.name()?)
-}
 
 /// What a path is. A link at the end is followed only when asked for.
 pub(crate) async fn stat(

@@ -12,6 +12,16 @@ use dray_testkit::sshd::{Options, Sftp};
 
 use crate::Host;
 
+/// A host with version 3 of SFTP, nothing beyond it, and no shell.
+pub(crate) fn without_extensions() -> Options {
+    let server =
+        "sftp internal-sftp -P posix-rename,hardlink,fsync,statvfs,limits,lsetstat,copy-data";
+    Options::default()
+        .sftp(Sftp::None)
+        .line(&format!("Subsystem {server}"))
+        .line(&format!("ForceCommand {}", server.replacen("sftp ", "", 1)))
+}
+
 /// A host for the suite.
 #[derive(Debug)]
 struct Asked {
@@ -112,4 +122,9 @@ async fn sftp_without_a_shell_passes_the_suite() {
 async fn commands_pass_the_suite_where_start_files_print() {
     let noise = "echo 'Welcome!'; printf 'no line end'; echo oops >&2";
     ask(&Options::default().sftp(Sftp::Program).start_file(noise)).await;
+}
+
+#[tokio::test]
+async fn a_server_without_extensions_passes_the_suite() {
+    ask(&without_extensions()).await;
 }

@@ -101,6 +101,32 @@ async fn names_are_claimed_and_replaced_in_one_step() {
 }
 
 #[tokio::test]
+async fn a_server_that_cannot_replace_in_one_step_says_so() {
+    let host = Host::start(&crate::conformance::without_extensions());
+    let sandbox = host.open().await;
+    let (from, to) = (host.make("from", "new"), host.make("to", "old"));
+    assert_eq!(
+        kind(sandbox.rename(&from, &to, false).await),
+        ErrorKind::Exists
+    );
+    assert!(
+        !sandbox.rename(&from, &to, true).await.unwrap(),
+        "not atomic"
+    );
+    assert_eq!(read(&*sandbox, &to).await.unwrap(), b"new");
+    assert_eq!(
+        kind(sandbox.rename(&from, &to, true).await),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        read(&*sandbox, &to).await.unwrap(),
+        b"new",
+        "nothing was lost"
+    );
+    assert_eq!(sandbox.probe().await.unwrap().free, None);
+}
+
+#[tokio::test]
 async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
     let mut host = Host::start(&Options::default());
     let sandbox = host.open().await;
