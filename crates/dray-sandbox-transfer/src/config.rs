@@ -1,24 +1,39 @@
 //! What an operator can set about sandboxes.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use dray_sandbox::Backend;
+use dray_sandbox::exec::{CommandBackend, CommandConfig};
 use dray_sandbox::local::{LocalBackend, LocalOptions};
 use dray_sandbox::policy::PolicyOptions;
 use dray_sandbox::transfer::EngineOptions;
+use dray_sandbox::tree;
+use dray_sandbox_apptainer::ApptainerBackend;
+use dray_sandbox_docker::DockerBackend;
+use dray_sandbox_ssh::SshBackend;
 use dray_service::config::{Problem, Section};
-use dray_types::{ByteSize, Period};
+use dray_types::{ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Section `sandbox-transfer`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
+    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`. Default all of them.
+    pub kinds: Vec<String>,
     /// Most bytes of one file, in either direction. Default `2GiB`.
     pub max_file: ByteSize,
-    /// Tenants that may name sandboxes by address and bind them to sessions; `*` is every tenant. Default `*`.
+    /// Most bytes of all files of a directory. Default `512MiB`.
+    pub max_tree: ByteSize,
+    /// Most bytes of one file in a directory; larger ones are left out. Default `100MiB`.
+    pub max_tree_file: ByteSize,
+    /// Most entries of a directory. Default 2000.
+    pub max_tree_entries: usize,
+    /// Tenants that may name sandboxes by address and bind them to sessions; `*` is every tenant. Whoever may do that
+    /// reaches every sandbox that this service can reach. Default `default`, the tenant of the command line.
     pub address_tenants: Vec<String>,
     /// Paths that files may come from and go to.
     pub policy: PolicyOptions,
@@ -32,7 +47,23 @@ pub struct Config {
     pub digest_before_up_to: ByteSize,
     /// Sandboxes that are directories of this host.
     pub local: Local,
+    /// Containers of a Docker Engine.
+    pub docker: dray_sandbox_docker::Config,
+    /// Hosts that are reached over SSH.
+    pub ssh: dray_sandbox_ssh::Config,
+    /// Instances of Apptainer or Singularity.
+    pub apptainer: dray_sandbox_apptainer::Config,
+    /// Sandboxes that a command line leads into, by name.
+    pub exec: BTreeMap<String, CommandConfig>,
 }
+
+/// Why a backend cannot be used as configured.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(String);
+
+/// Every kind that is known.
+const KINDS: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,14 +77,22 @@ impl Default for Config {
     fn default() -> Self {
         let engine = EngineOptions::default();
         Self {
+            kinds: KINDS.map(str::to_owned).to_vec(),
             max_file: ByteSize::mib(2048),
-            address_tenants: vec!["*".to_owned()],
+            max_tree: ByteSize::mib(512),
+            max_tree_file: ByteSize::mib(100),
+            max_tree_entries: tree::Limits::default().entries,
+            address_tenants: vec!["default".to_owned()],
             policy: PolicyOptions::default(),
             idle_timeout: Period::secs(30),
             spool_folder: engine.spool_dir,
             spool_limit: ByteSize::mib(16 * 1024),
             digest_before_up_to: ByteSize::mib(1024),
             local: Local::default(),
+            docker: dray_sandbox_docker::Config::default(),
+            ssh: dray_sandbox_ssh::Config::default(),
+            apptainer: dray_sandbox_apptainer::Config::default(),
+            exec: BTreeMap::new(),
         }
     }
 }
@@ -61,6 +100,17 @@ impl Default for Config {
 impl Section for Config {
     fn validate(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
+        for kind in &self.kinds {
+            if !KINDS.contains(&kind.as_str()) {
+                let message = format!("`{kind}` is none of {}", KINDS.join(", "));
+                problems.push(Problem::new("kinds", &message));
+            }
+        }
+        for kind in KINDS {
+            if let Err(error) = self.backend(kind, &Clock::system()) {
+                problems.push(Problem::new(kind, error.to_string()));
+            }
+        }
         if self.max_file == ByteSize::default() {
             problems.push(Problem::new("max_file", "must be above 0"));
         }
@@ -92,11 +142,45 @@ impl Config {
         }
     }
 
-    /// Every backend that is set up.
-    pub fn backends(&self) -> Vec<Arc<dyn Backend>> {
-        let local = LocalBackend::new(LocalOptions {
-            roots: self.local.roots.clone(),
-        });
-        vec![Arc::new(local)]
+    /// How much of a directory is taken, at most `asked` bytes of it unless that is 0.
+    pub fn tree(&self, asked: u64) -> tree::Limits {
+        let most = self.max_tree.as_u64();
+        tree::Limits {
+            entries: self.max_tree_entries,
+            total: if asked == 0 { most } else { asked.min(most) },
+            file: self.max_tree_file.as_u64(),
+            ..tree::Limits::default()
+        }
     }
+
+    /// Every backend of a kind that is set up.
+    ///
+    /// # Errors
+    ///
+    /// Settings that a backend cannot work with.
+    pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, Unusable> {
+        self.kinds
+            .iter()
+            .map(|kind| self.backend(kind, clock))
+            .collect()
+    }
+
+    fn backend(&self, kind: &str, clock: &Clock) -> Result<Arc<dyn Backend>, Unusable> {
+        Ok(match kind {
+            "apptainer" => Arc::new(ApptainerBackend::new(self.apptainer.clone())),
+            "docker" => {
+                Arc::new(DockerBackend::new(&self.docker, clock.clone()).map_err(unusable)?)
+            }
+            "exec" => Arc::new(CommandBackend::new(self.exec.clone()).map_err(unusable)?),
+            "local" => Arc::new(LocalBackend::new(LocalOptions {
+                roots: self.local.roots.clone(),
+            })),
+            "ssh" => Arc::new(SshBackend::new(self.ssh.clone()).map_err(unusable)?),
+            other => return Err(Unusable(format!("there is no backend `{other}`"))),
+        })
+    }
+}
+
+fn unusable(error: impl std::error::Error) -> Unusable {
+    Unusable(error.to_string())
 }

@@ -2,6 +2,7 @@
 
 mod files;
 mod session;
+mod trees;
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -39,7 +40,9 @@ impl Service for SandboxTransfer {
     type Config = Config;
 
     async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
-        let backends = config.backends();
+        let backends = config
+            .backends(&cx.clock)
+            .map_err(|error| StartError::with_source("a sandbox backend cannot be used", error))?;
         Ok(Self::with_backends(config, cx, backends))
     }
 
@@ -51,6 +54,8 @@ impl Service for SandboxTransfer {
             .answer(Self::get)
             .answer(Self::put)
             .answer(Self::remove)
+            .answer(Self::get_tree)
+            .answer(Self::put_tree)
             .answer(Self::bind)
             .answer(Self::show)
             .answer(Self::unbind)

@@ -49,6 +49,7 @@ impl World {
         let mut all = Settings::embedded(folder.path())
             .set("limits.free_disk_percent", "0")
             .set("sandbox-transfer.local.roots", roots)
+            .set("sandbox-transfer.address_tenants", "[\"*\"]")
             .bus(bus.clone())
             .store(store.clone());
         for (key, value) in settings {

@@ -253,7 +253,7 @@ impl SandboxTransfer {
         if asked == 0 { most } else { asked.min(most) }
     }
 
-    fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {
+    pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {
         Owner {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),

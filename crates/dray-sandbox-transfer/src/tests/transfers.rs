@@ -200,3 +200,39 @@ async fn claims_of_another_tenant_are_refused() {
     assert!(!path.join("uploads/data.csv").exists(), "{fault:?}");
     world.end().await;
 }
+
+#[tokio::test]
+async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
+    std::fs::create_dir_all(path.join("d/inner")).unwrap();
+    std::fs::write(path.join("d/a.txt"), "a").unwrap();
+    std::fs::write(path.join("d/inner/b.txt"), "bb").unwrap();
+    std::fs::write(path.join("d/.env"), "SECRET=1").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", path.join("d/link")).unwrap();
+    let get = |format: &str| v1::GetSandboxTreeRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"d".to_vec(),
+        format: format.to_owned(),
+        max_bytes: 0,
+    };
+    let zip = world.ask(&get("")).await.unwrap();
+    assert_eq!((zip.files, zip.skipped.len()), (2, 2), "{:?}", zip.skipped);
+    let claim = zip.claim.unwrap();
+    assert_eq!(claim.artifact.clone().unwrap().name, "d.zip");
+    assert!(world.read(claim).await.starts_with(b"PK\x03\x04"));
+    let tar = world.ask(&get("tar")).await.unwrap();
+    std::fs::create_dir(path.join("copy")).unwrap();
+    let put = v1::PutSandboxTreeRequest {
+        sandbox: Some(address(&sandbox)),
+        claim: tar.claim,
+        directory: b"copy".to_vec(),
+    };
+    let unpacked = world.ask(&put).await.unwrap();
+    assert!(unpacked.files >= 2, "{unpacked:?}");
+    assert_eq!(std::fs::read(path.join("copy/inner/b.txt")).unwrap(), b"bb");
+    assert!(!path.join("copy/.env").exists());
+    let fault = world.ask(&get("rar")).await.unwrap_err();
+    assert_eq!(fault.code, dray_types::FaultCode::InvalidArgument);
+    world.end().await;
+}

@@ -1,0 +1,138 @@
+//! Calls about whole directories.
+
+use std::sync::Arc;
+
+use dray_bus::Meta;
+use dray_content::name;
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_sandbox::transfer::{GetTreeOptions, PutTreeOptions, TreeFormat};
+use dray_sandbox::tree::Report;
+use dray_sandbox::{Error as SandboxError, ErrorKind};
+use dray_service::Request;
+use dray_types::{Claim, Deadline, Fault};
+use tokio_util::sync::CancellationToken;
+
+use super::{SandboxTransfer, report};
+use crate::error::Error;
+use crate::sessions::token;
+use crate::store::{StoreSink, StoreSource};
+use crate::wire;
+
+/// Most lines on what was left out; the archive itself holds them all.
+const TOLD: usize = 100;
+
+impl SandboxTransfer {
+    /// Copies a directory into the store as one archive.
+    pub async fn get_tree(
+        self: Arc<Self>,
+        request: Request<v1::GetSandboxTreeRequest>,
+    ) -> Result<v1::SandboxTree, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let got = self.try_get_tree(&meta, work_until, body).await;
+        got.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_get_tree(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: v1::GetSandboxTreeRequest,
+    ) -> Result<v1::SandboxTree, Error> {
+        let (format, extension) = match body.format.as_str() {
+            "" | "zip" => (TreeFormat::Zip, "zip"),
+            "tar" => (TreeFormat::Tar, "tar"),
+            _ => return Err(Invalid::field("format", "it is `zip` or `tar`").into()),
+        };
+        let opened = self.open(meta, body.sandbox).await?;
+        let path = opened.path(&body.path)?;
+        let called = match name::clean(path.name()) {
+            root if path.name().is_empty() => format!("{root}.{extension}"),
+            directory => format!("{directory}.{extension}"),
+        };
+        let owner = self.owner(meta, work_until);
+        let mut sink = StoreSink::new(&self.store, &owner, Some(called));
+        let options = GetTreeOptions {
+            policy: &opened.policy,
+            limits: self.config.tree(body.max_bytes),
+            format,
+        };
+        let got = opened
+            .engine
+            .get_tree(&path, &options, &mut sink, &(), &CancellationToken::new())
+            .await
+            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+        let claim = sink
+            .into_claim()
+            .ok_or_else(|| SandboxError::new(ErrorKind::Protocol, "nothing was stored"))?;
+        Ok(v1::SandboxTree {
+            claim: Some(claim.into()),
+            files: u32::try_from(got.files).unwrap_or(u32::MAX),
+            skipped: lines(&got.skipped),
+            receipt: Some(wire::receipt(
+                &got.receipt,
+                "get_tree",
+                &meta.operation,
+                opened.engine.handle(),
+            )),
+        })
+    }
+
+    /// Unpacks a stored tar into a directory.
+    pub async fn put_tree(
+        self: Arc<Self>,
+        request: Request<v1::PutSandboxTreeRequest>,
+    ) -> Result<v1::PutSandboxTreeReply, Fault> {
+        let work_until = request.work_until();
+        let Request { meta, body } = request;
+        let put = self.try_put_tree(&meta, work_until, body).await;
+        put.map_err(|error| report(&meta, error))
+    }
+
+    async fn try_put_tree(
+        &self,
+        meta: &Meta,
+        work_until: Deadline,
+        body: v1::PutSandboxTreeRequest,
+    ) -> Result<v1::PutSandboxTreeReply, Error> {
+        let claim: Claim = body.claim.ok_or(Invalid::Missing("claim"))?.try_into()?;
+        let opened = self.open(meta, body.sandbox).await?;
+        let directory = opened.path(&body.directory)?;
+        let operation = token(meta.operation.as_str());
+        let options = PutTreeOptions {
+            policy: &opened.policy,
+            limits: self.config.tree(0),
+            operation: operation.get(..16).unwrap_or_default(),
+            // Calls have no ledger that counts who works; the clock keeps late predecessors apart.
+            epoch: self.clock.now_ms(),
+        };
+        let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
+        let cancel = CancellationToken::new();
+        let put = opened
+            .engine
+            .put_tree(&directory, &source, &options, &(), &cancel)
+            .await
+            .map_err(|failed| self.transfer_failed(&opened, failed))?;
+        let mut receipt = wire::receipt(
+            &put.receipt,
+            "put_tree",
+            &meta.operation,
+            opened.engine.handle(),
+        );
+        receipt.path = put.path.as_bytes().to_vec();
+        Ok(v1::PutSandboxTreeReply {
+            files: u32::try_from(put.files).unwrap_or(u32::MAX),
+            skipped: lines(&put.skipped),
+            receipt: Some(receipt),
+        })
+    }
+}
+
+/// What was left out, a line each.
+fn lines(report: &Report) -> Vec<String> {
+    let skipped = report.skipped().into_iter().take(TOLD);
+    skipped
+        .map(|skipped| format!("{}: {}", skipped.why.sentence(), skipped.name))
+        .collect()
+}
