@@ -1,0 +1,252 @@
+//! A receiver of webhooks, for tests and the demo.
+//!
+//! It verifies signatures, holds files against their digests, and takes every key once.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::double::{
+    Closed, Content, Form, Received, Reply, Server, Shared, cut, json, reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use crate::options::Hook;
+use crate::sign;
+
+/// The secret that it verifies with.
+pub const SECRET: &str = "double-secret-of-a-webhook";
+
+/// What it is told to do wrong, once, with the next event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Refused with this status; nothing is taken.
+    Refuse(u16),
+    /// Refused with 429 and this delay.
+    RateLimit(Duration),
+    /// Taken, and the connection closed.
+    LoseAnswer,
+    /// The connection is closed after the first bytes.
+    CloseDuringBody,
+    /// Answered with success and no files.
+    ForgetFiles,
+    /// Taken, and answered with half of an answer.
+    Gibberish,
+    /// Taken, and answered with this status and nothing more.
+    Bare(u16),
+    /// Taken, and answered with the digest of other bytes.
+    OtherBytes,
+}
+
+/// An event as the receiver took it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its id at the receiver.
+    pub id: String,
+    /// Path that it was posted to.
+    pub path: String,
+    /// `Idempotency-Key`.
+    pub key: String,
+    /// The event itself.
+    pub event: Value,
+    /// Names and contents of its files.
+    pub files: Vec<(String, Content)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: Vec<Taken>,
+    faults: Vec<Fault>,
+    downloads: Vec<Vec<u8>>,
+}
+
+/// A receiver on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Double {
+    server: Server<State>,
+}
+
+impl Double {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = Server::start(State::default(), |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// Options for an address of it. Every path that begins with `/hooks/` is one.
+    pub fn hook(&self, path: &str) -> Hook {
+        Hook {
+            url: Secret::new(format!("{}{path}", self.server.shared().url())),
+            secret: Secret::new(SECRET),
+            allow_http: true,
+            upload_limit: None,
+        }
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// What came to a path, oldest first.
+    pub fn taken(&self, path: &str) -> Vec<Taken> {
+        let state = self.server.shared().lock();
+        let of_path = state.taken.iter().filter(|taken| taken.path == path);
+        of_path.cloned().collect()
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Keeps a file of a program; the address to fetch it from.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        let shared = self.server.shared();
+        let mut state = shared.lock();
+        state.downloads.push(bytes);
+        format!("{}/files/{}", shared.url(), state.downloads.len() - 1)
+    }
+}
+
+fn refuse(status: u16, why: &str) -> Reply {
+    json(status, &json!({ "error": why }))
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    if let Some(number) = request.path.strip_prefix("/files/") {
+        let state = shared.lock();
+        let bytes = number
+            .parse()
+            .ok()
+            .and_then(|at: usize| state.downloads.get(at));
+        return Ok(match bytes {
+            Some(bytes) => reply(200, "application/octet-stream", bytes.clone().into()),
+            None => refuse(404, "no such file"),
+        });
+    }
+    if request.method != "POST" || !request.path.starts_with("/hooks/") {
+        return Ok(refuse(404, "no such hook"));
+    }
+    let fault = {
+        let mut state = shared.lock();
+        (!state.faults.is_empty()).then(|| state.faults.remove(0))
+    };
+    if fault == Some(Fault::CloseDuringBody) {
+        request.into_reader().more().await?;
+        return Err(Closed);
+    }
+    let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
+    let (key, stamp, signature) = (
+        header("idempotency-key"),
+        header("x-timestamp"),
+        header("x-signature-256"),
+    );
+    let path = request.path.clone();
+    let (event, form) = if header("content-type").starts_with("multipart/") {
+        let form = request.form().await?;
+        (form.field("event").to_owned(), form)
+    } else {
+        let body = request.into_reader().all().await?;
+        (
+            String::from_utf8(body).map_err(|_| Closed)?,
+            Form::default(),
+        )
+    };
+    let expected = sign::signature(&Secret::new(SECRET), &stamp, event.as_bytes());
+    if stamp.is_empty() || expected.ok() != Some(signature) {
+        return Ok(refuse(401, "signature"));
+    }
+    Ok(match fault {
+        Some(Fault::Refuse(status)) => refuse(status, "scripted"),
+        Some(Fault::RateLimit(wait)) => with_header(
+            refuse(429, "slow down"),
+            "retry-after",
+            &wait.as_secs().to_string(),
+        ),
+        Some(Fault::ForgetFiles) => json(200, &json!({ "files": [] })),
+        fault => take(&shared, path, key, &event, form, fault.as_ref())?,
+    })
+}
+
+fn take(
+    shared: &Shared<State>,
+    path: String,
+    key: String,
+    event: &str,
+    form: Form,
+    fault: Option<&Fault>,
+) -> Result<Reply, Closed> {
+    let Ok(event) = serde_json::from_str::<Value>(event) else {
+        return Ok(refuse(400, "event"));
+    };
+    if event.get("delivery_id").and_then(Value::as_str) != Some(key.as_str()) {
+        return Ok(refuse(400, "key"));
+    }
+    let listed: Vec<Value> = form
+        .files
+        .iter()
+        .map(|part| {
+            let (size, digest) = (part.content.size, part.content.sha256.to_hex());
+            json!({ "name": part.name, "size": size, "sha256": digest, "mime": part.media_type })
+        })
+        .collect();
+    if form.files.iter().any(|part| part.field != "file") {
+        return Ok(refuse(400, "parts"));
+    }
+    if !agree(&event, &listed) {
+        return Ok(refuse(422, "the files are not those of the event"));
+    }
+    let mut state = shared.lock();
+    let known = |taken: &&Taken| taken.path == path && taken.key == key;
+    if let Some(taken) = state.taken.iter().find(known) {
+        return Ok(json(409, &json!({ "id": taken.id })));
+    }
+    let id = format!("event-{}", state.taken.len());
+    let contents = form.files.into_iter();
+    state.taken.push(Taken {
+        id: id.clone(),
+        path,
+        key,
+        event,
+        files: contents.map(|part| (part.name, part.content)).collect(),
+    });
+    let told = json!({ "id": id, "files": listed });
+    match fault {
+        Some(Fault::LoseAnswer) => Err(Closed),
+        Some(Fault::Gibberish) => Ok(cut("application/json", &told.to_string().into(), 5)),
+        Some(Fault::Bare(status)) => Ok(reply(*status, "text/plain", "".into())),
+        Some(Fault::OtherBytes) => {
+            let other = json!({ "sha256": "00".repeat(32) });
+            Ok(json(
+                200,
+                &json!({ "id": id, "files": vec![other; listed.len()] }),
+            ))
+        }
+        _ => Ok(json(201, &told)),
+    }
+}
+
+/// Whether an event lists the files that came with it: sizes, digests and types, and names but for what cannot stand
+/// in quotes.
+fn agree(event: &Value, found: &[Value]) -> bool {
+    let none = Vec::new();
+    let listed = event
+        .get("files")
+        .and_then(Value::as_array)
+        .unwrap_or(&none);
+    let same = |(listed, found): (&Value, &Value)| {
+        ["size", "sha256", "mime"]
+            .iter()
+            .all(|field| listed.get(*field) == found.get(*field))
+    };
+    listed.len() == found.len() && listed.iter().zip(found).all(same)
+}

@@ -1,0 +1,91 @@
+//! What an operator can set about webhooks.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use dray_platform::{Error, ErrorKind, Limits};
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Largest file, in bytes, where nothing else is set.
+const FILE: u64 = 100 << 20;
+/// Longest text of one event, in characters.
+const TEXT: usize = 40_000;
+/// Most files of one event.
+const FILES: usize = 10;
+
+/// Addresses that files go to, and the secret of what comes from there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// The addresses by their names; a target is written `webhook:NAME`.
+    pub hooks: BTreeMap<String, Hook>,
+    /// Secret that messages to us are signed with. Without it none is accepted.
+    pub inbound_secret: Secret,
+    /// Hosts (with the port where it is not the usual one) that attachments of such messages are fetched from. None by
+    /// default.
+    pub file_hosts: Vec<String>,
+    /// Attachments may be fetched over plain HTTP. Default false.
+    pub allow_http: bool,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of an upload or download. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `2m`.
+    pub answer_timeout: Period,
+}
+
+/// One address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hook {
+    /// Where events are posted. Required; it may hold a token and is never shown.
+    pub url: Secret,
+    /// Secret that events are signed with. Required.
+    pub secret: Secret,
+    /// The address may be plain HTTP. Default false.
+    pub allow_http: bool,
+    /// Most bytes of one file. Default 100 MiB.
+    pub upload_limit: Option<ByteSize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            hooks: BTreeMap::new(),
+            inbound_secret: Secret::default(),
+            file_hosts: Vec::new(),
+            allow_http: false,
+            ca_file: None,
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(120),
+        }
+    }
+}
+
+impl Options {
+    /// The address with this name.
+    pub(crate) fn hook(&self, name: &str) -> Result<&Hook, Error> {
+        self.hooks
+            .get(name)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "no webhook of this name is configured"))
+    }
+}
+
+impl Hook {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            routes: Vec::new(),
+            any: self.upload_limit.map_or(FILE, ByteSize::as_u64),
+            caption: TEXT,
+            text: TEXT,
+            per_message: FILES,
+            request: None,
+            download: None,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Signatures: HMAC-SHA256 of the time stamp, a dot, and the body or the event (platform-delivery 7.6).
+
+use dray_platform::{Error, ErrorKind};
+use dray_types::{Secret, Sha256Digest};
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+
+/// How far a time stamp may be off, in seconds; older ones may be replays.
+const FRESH: u64 = 300;
+
+fn mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, Error> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())
+        .map_err(|_| Error::new(ErrorKind::Auth, "the secret cannot be used"))?;
+    mac.update(stamp.as_bytes());
+    mac.update(b".");
+    mac.update(body);
+    Ok(mac)
+}
+
+/// The value of `X-Signature-256`.
+pub(crate) fn signature(secret: &Secret, stamp: &str, body: &[u8]) -> Result<String, Error> {
+    let sum: [u8; 32] = mac(secret, stamp, body)?.finalize().into_bytes().into();
+    Ok(format!("sha256={}", Sha256Digest::from_bytes(sum).to_hex()))
+}
+
+/// Whether a signature is the right one and fresh, compared in constant time.
+pub(crate) fn verify(
+    secret: &Secret,
+    (stamp, signature): (&str, &str),
+    body: &[u8],
+    now: u64,
+) -> Result<(), Error> {
+    let refused = |why: &str| Error::new(ErrorKind::Auth, why);
+    if secret.is_empty() {
+        return Err(refused("no secret is configured"));
+    }
+    let sent: u64 = stamp
+        .parse()
+        .map_err(|_| refused("the time stamp is none"))?;
+    if now.abs_diff(sent) > FRESH {
+        return Err(refused("the signature is not fresh"));
+    }
+    let given = signature
+        .strip_prefix("sha256=")
+        .and_then(unhex)
+        .ok_or_else(|| refused("the signature is none"))?;
+    mac(secret, stamp, body)?
+        .verify_slice(&given)
+        .map_err(|_| refused("the signature is wrong"))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_what_other_programs_compute() {
+        // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac key
+        let signed = signature(&Secret::new("key"), "1700000000", br#"{"a":1}"#).unwrap();
+        assert_eq!(
+            signed,
+            "sha256=a438e398bfafc57e4396bb7fc2304422f0f768e965d073ca313cb52e22e6ad03"
+        );
+    }
+
+    #[test]
+    fn only_fresh_and_right_signatures_pass() {
+        let secret = Secret::new("key");
+        let signed = signature(&secret, "1000", b"x").unwrap();
+        let check = |secret: &Secret, stamp: &str, signed: &str, body: &[u8], now| {
+            verify(secret, (stamp, signed), body, now).is_ok()
+        };
+        assert!(check(&secret, "1000", &signed, b"x", 1300));
+        assert!(check(&secret, "1000", &signed, b"x", 700));
+        assert!(!check(&secret, "1000", &signed, b"x", 1301));
+        assert!(!check(&secret, "1000", &signed, b"y", 1000));
+        assert!(!check(&secret, "1001", &signed, b"x", 1000));
+        assert!(!check(&secret, "", &signed, b"x", 1000));
+        assert!(!check(&Secret::new("other"), "1000", &signed, b"x", 1000));
+        for wrong in ["", "sha256=", "sha256=zz", &signed[7..], &signed[..70]] {
+            assert!(!check(&secret, "1000", wrong, b"x", 1000), "{wrong}");
+        }
+        let none = Secret::default();
+        let empty = signature(&none, "1000", b"x").unwrap();
+        assert!(!check(&none, "1000", &empty, b"x", 1000));
+    }
+}

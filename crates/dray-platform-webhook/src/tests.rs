@@ -1,0 +1,345 @@
+//! The sender against its double.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_platform::conformance::{self, Fault as Wanted, Fixture, Seen, SeenFile, Traits, sample};
+use dray_platform::{
+    Confirmed, Delivery, Error, ErrorKind, Flags, Inbox as _, Moment, OutgoingFile, Platform,
+    Progress, Send, Target, WebhookRequest,
+};
+use dray_types::{Clock, Secret};
+use futures_util::TryStreamExt as _;
+use serde_json::json;
+
+use crate::double::{Double, Fault, SECRET};
+use crate::{Hook, Options, Webhook, sign};
+
+const NOW: u64 = 1_700_000_000;
+/// Addresses that a fixture has.
+const HOOKS: usize = 1000;
+
+#[derive(Debug)]
+struct World {
+    double: Double,
+    next: AtomicUsize,
+}
+
+impl World {
+    async fn start() -> Self {
+        Self {
+            double: Double::start().await.unwrap(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn sender(&self, change: impl Fn(&mut Hook)) -> Webhook {
+        let hooks = (0..HOOKS).map(|number| {
+            let mut hook = self.double.hook(&format!("/hooks/{number}"));
+            change(&mut hook);
+            (number.to_string(), hook)
+        });
+        let options = Options {
+            hooks: hooks.collect(),
+            inbound_secret: Secret::new("inbound"),
+            ..Options::default()
+        };
+        Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap()
+    }
+}
+
+fn target(chat: &str) -> Target {
+    format!("webhook:{chat}").parse().unwrap()
+}
+
+#[async_trait]
+impl Fixture for World {
+    fn platform(&self) -> Arc<dyn Platform> {
+        Arc::new(self.sender(|_| {}))
+    }
+
+    async fn chat(&self) -> Target {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        assert!(number < HOOKS);
+        target(&number.to_string())
+    }
+
+    async fn seen(&self, target: &Target) -> Vec<Seen> {
+        let taken = self.double.taken(&format!("/hooks/{}", target.chat));
+        taken
+            .into_iter()
+            .map(|taken| {
+                let text = |pointer: &str| {
+                    let value = taken.event.pointer(pointer).unwrap();
+                    value.as_str().unwrap().to_owned()
+                };
+                Seen {
+                    message_id: taken.id.clone(),
+                    text: text("/caption"),
+                    thread: text("/target/thread"),
+                    reply_to: text("/target/reply_to"),
+                    files: taken
+                        .files
+                        .into_iter()
+                        .map(|(name, content)| SeenFile {
+                            name: Some(name),
+                            size: content.size,
+                            sha256: content.sha256,
+                        })
+                        .collect(),
+                }
+            })
+            .collect()
+    }
+
+    async fn script(&self, fault: Wanted) -> bool {
+        self.double.script(match fault {
+            Wanted::RateLimit(wait) => Fault::RateLimit(wait),
+            Wanted::FailAfterBody => Fault::Refuse(500),
+            Wanted::LoseAnswer => Fault::LoseAnswer,
+            Wanted::CloseDuringBody => Fault::CloseDuringBody,
+            Wanted::TooLarge => Fault::Refuse(413),
+            Wanted::ForgetFiles => Fault::ForgetFiles,
+            Wanted::Gibberish => Fault::Gibberish,
+        });
+        true
+    }
+
+    fn nowhere(&self) -> Option<Target> {
+        Some(target("unconfigured"))
+    }
+
+    fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(
+            self.sender(|hook| hook.secret = Secret::new("a wrong secret")),
+        ))
+    }
+
+    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+        Some(Arc::new(self.sender(|hook| {
+            hook.url = Secret::new("http://127.0.0.1:1/hooks/t0ken");
+        })))
+    }
+
+    fn received(&self) -> u64 {
+        self.double.received()
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![
+            SECRET.to_owned(),
+            "a wrong secret".to_owned(),
+            "t0ken".to_owned(),
+        ]
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            empty_files: true,
+            thread: Some("a thread"),
+            people: false,
+            ..Traits::default()
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_does_what_every_platform_does() {
+    match conformance::run_all(&World::start().await).await {
+        Ok(report) => assert_eq!(
+            report.skipped,
+            [
+                "a_known_file_id_saves_the_upload",
+                "mass_mentions_call_nobody"
+            ]
+        ),
+        Err(failures) => panic!("{failures}"),
+    }
+}
+
+#[derive(Debug)]
+struct Quiet;
+
+impl Progress for Quiet {
+    fn sent(&self, _: u64) {}
+}
+
+fn delivery(message: &str, files: Vec<OutgoingFile>) -> Delivery {
+    Delivery {
+        target: target("7"),
+        message: message.to_owned(),
+        files,
+        flags: Flags::default(),
+    }
+}
+
+/// Sends the only step of a delivery under this key.
+async fn deliver(
+    webhook: &Webhook,
+    delivery: &Delivery,
+    key: &str,
+) -> Result<Vec<Confirmed>, Error> {
+    let limits = webhook.limits(&delivery.target).await?;
+    let steps = webhook.plan(delivery, &limits);
+    let [step] = steps.as_slice() else {
+        panic!("{steps:?}");
+    };
+    let send = Send {
+        delivery,
+        step,
+        prepared: "",
+        key,
+    };
+    webhook.send(send, &Quiet).await
+}
+
+#[tokio::test]
+async fn the_event_says_what_the_files_are() {
+    let world = World::start().await;
+    let webhook = world.sender(|_| {});
+    let file = sample::file("a \"b\".csv", "a,b\n");
+    let digest = file.sha256.to_hex();
+    let said = delivery("for @everyone", vec![file]);
+    deliver(&webhook, &said, "key").await.unwrap();
+    let taken = world.double.taken("/hooks/7");
+    assert_eq!(
+        taken[0].event,
+        json!({
+            "delivery_id": "key",
+            "target": { "name": "7", "thread": "", "reply_to": "" },
+            "caption": "for @everyone",
+            "files": [{ "name": "a \"b\".csv", "size": 4, "sha256": digest, "mime": "text/csv" }],
+        })
+    );
+}
+
+#[tokio::test]
+async fn the_same_key_is_taken_once_and_told_as_delivered() {
+    let world = World::start().await;
+    let webhook = world.sender(|_| {});
+    let files = delivery("", vec![sample::binary("a.bin", 100)]);
+    let first = deliver(&webhook, &files, "key").await.unwrap();
+    let again = deliver(&webhook, &files, "key").await.unwrap();
+    assert_eq!(first, again);
+    assert_eq!(world.double.taken("/hooks/7").len(), 1);
+    deliver(&webhook, &files, "other").await.unwrap();
+    assert_eq!(world.double.taken("/hooks/7").len(), 2);
+}
+
+#[tokio::test]
+async fn a_success_without_words_is_enough_and_the_key_is_its_id() {
+    let world = World::start().await;
+    let webhook = world.sender(|_| {});
+    for (status, key) in [(200, "a"), (202, "b"), (204, "c")] {
+        world.double.script(Fault::Bare(status));
+        let files = delivery("", vec![sample::binary("a.bin", 100)]);
+        let confirmed = deliver(&webhook, &files, key).await.unwrap();
+        assert_eq!(confirmed[0].message_id, key);
+    }
+    world.double.script(Fault::OtherBytes);
+    let files = delivery("", vec![sample::binary("a.bin", 100)]);
+    let error = deliver(&webhook, &files, "d").await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::Unknown, Moment::Ambiguous)
+    );
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let world = World::start().await;
+    world.double.script(Fault::Refuse(307));
+    let webhook = world.sender(|_| {});
+    let error = deliver(&webhook, &delivery("words", Vec::new()), "key")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert!(world.double.taken("/hooks/7").is_empty());
+}
+
+fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
+    let stamp = stamp.to_string();
+    let signature = sign::signature(&Secret::new(secret), &stamp, body.as_bytes()).unwrap();
+    WebhookRequest {
+        method: "POST".to_owned(),
+        query: String::new(),
+        headers: vec![
+            ("x-timestamp".to_owned(), stamp),
+            ("x-signature-256".to_owned(), signature),
+        ],
+        body: Bytes::from(body.to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn only_signed_messages_to_configured_names_are_read() {
+    let world = World::start().await;
+    let webhook = world.sender(|_| {});
+    let body = json!({
+        "id": "m1", "target": "7", "thread": "t", "sender": "ci", "text": "done",
+        "files": [{ "name": "a.txt", "size": 5, "mime": "text/plain", "url": "https://x.example/a" }, { "name": "b" }],
+    })
+    .to_string();
+    let reply = webhook.webhook(&signed(&body, NOW, "inbound")).unwrap();
+    let [message] = reply.messages.as_slice() else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(message.target.to_string(), "webhook:7#t");
+    assert_eq!(
+        (message.message_id.as_str(), message.text.as_str()),
+        ("m1", "done")
+    );
+    assert_eq!(message.attachments[0].unavailable, "");
+    assert_ne!(message.attachments[1].unavailable, "");
+    assert_ne!(message.attachments[0].id, message.attachments[1].id);
+    for (request, kind) in [
+        (signed(&body, NOW - 301, "inbound"), ErrorKind::Auth),
+        (signed(&body, NOW, SECRET), ErrorKind::Auth),
+        (signed("{", NOW, "inbound"), ErrorKind::BadFormat),
+        (
+            signed(r#"{"id":"","target":"7"}"#, NOW, "inbound"),
+            ErrorKind::BadFormat,
+        ),
+        (
+            signed(r#"{"id":"1","target":"x"}"#, NOW, "inbound"),
+            ErrorKind::NotFound,
+        ),
+    ] {
+        assert_eq!(webhook.webhook(&request).unwrap_err().kind(), kind);
+    }
+    let mut unsigned = signed(&body, NOW, "inbound");
+    unsigned.headers.clear();
+    assert_eq!(
+        webhook.webhook(&unsigned).unwrap_err().kind(),
+        ErrorKind::Auth
+    );
+}
+
+#[tokio::test]
+async fn r_9_files_are_fetched_from_configured_hosts() {
+    let world = World::start().await;
+    let url = world.double.keep(b"hello".to_vec());
+    let host = url.trim_start_matches("http://").split('/').next().unwrap();
+    let options = Options {
+        hooks: [("7".to_owned(), world.double.hook("/hooks/7"))].into(),
+        inbound_secret: Secret::new("inbound"),
+        file_hosts: vec![host.to_owned()],
+        allow_http: true,
+        ..Options::default()
+    };
+    let webhook = Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap();
+    let fetch = async |url: &str| {
+        let body = json!({ "id": "1", "target": "7", "files": [{ "url": url }] }).to_string();
+        let reply = webhook.webhook(&signed(&body, NOW, "inbound")).unwrap();
+        let stream = webhook.fetch(&reply.messages[0].attachments[0]).await?;
+        let pieces: Vec<Bytes> = stream.try_collect().await?;
+        Ok::<_, Error>(pieces.concat())
+    };
+    assert_eq!(fetch(&url).await.unwrap(), b"hello");
+    let gone = fetch(&url.replace("/files/0", "/files/9")).await;
+    assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
+    let elsewhere = fetch("http://127.0.0.1:1/files/0").await;
+    assert_eq!(elsewhere.unwrap_err().kind(), ErrorKind::Forbidden);
+}
