@@ -1,3 +1,5 @@
+//! Archives that are whole, cut anywhere, or lie.
+
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind};
 use futures_util::stream;

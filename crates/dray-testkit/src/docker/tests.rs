@@ -1,3 +1,5 @@
+//! The fixture itself: what it starts, and that nothing of it stays.
+
 use super::*;
 
 fn alive(pid: &str) -> bool {
@@ -54,8 +56,8 @@ fn an_engine_of_ones_own_leaves_nothing_behind() {
     drop(container);
 }
 
-#[test]
-fn a_killed_engine_leaves_no_process_either() {
+#[tokio::test]
+async fn a_killed_engine_leaves_no_process_either() {
     let engine = Engine::start();
     let container = engine.container(ContainerOptions::default());
     let folder = engine.folder.to_str().unwrap().to_owned();
@@ -71,11 +73,10 @@ fn a_killed_engine_leaves_no_process_either() {
             .collect()
     };
     // They are killed, but may take a moment to go.
-    let until = Instant::now() + PATIENCE;
-    while !left().is_empty() {
-        assert!(Instant::now() < until, "{:?}", left());
-        std::thread::sleep(LOOK);
-    }
+    crate::eventually("the end of every process", async || {
+        left().is_empty().then_some(())
+    })
+    .await;
     drop(container);
 }
 
