@@ -74,6 +74,12 @@ pub struct AccountConfig {
     pub tenant: Option<String>,
     /// A Telegram bot.
     pub telegram: Option<dray_platform_telegram::Options>,
+    /// A Discord bot.
+    pub discord: Option<dray_platform_discord::Options>,
+    /// A business number on the `WhatsApp` Cloud API.
+    pub whatsapp: Option<dray_platform_whatsapp::CloudOptions>,
+    /// A local bridge to a `WhatsApp` account.
+    pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
     /// A Slack app in one workspace.
     pub slack: Option<dray_platform_slack::Options>,
 }
@@ -177,12 +183,21 @@ impl AccountConfig {
         let Self {
             tenant: _,
             telegram,
+            discord,
+            whatsapp,
+            whatsapp_bridge,
             slack,
         } = self;
-        [telegram.is_some(), slack.is_some()]
-            .into_iter()
-            .filter(|is_set| *is_set)
-            .count()
+        [
+            telegram.is_some(),
+            discord.is_some(),
+            whatsapp.is_some(),
+            whatsapp_bridge.is_some(),
+            slack.is_some(),
+        ]
+        .into_iter()
+        .filter(|is_set| *is_set)
+        .count()
     }
 
     /// The account that this describes.
@@ -193,6 +208,18 @@ impl AccountConfig {
                 options.clone(),
             )?);
             return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
+        }
+        if let Some(options) = &self.discord {
+            let bot = Arc::new(dray_platform_discord::Discord::new(options.clone())?);
+            return Ok(Some(Account::new(name, bot)));
+        }
+        if let Some(options) = &self.whatsapp {
+            let number = Arc::new(dray_platform_whatsapp::Cloud::new(name, options.clone())?);
+            return Ok(Some(Account::new(name, number.clone()).with_inbox(number)));
+        }
+        if let Some(options) = &self.whatsapp_bridge {
+            let bridge = Arc::new(dray_platform_whatsapp::Bridge::new(name, options.clone())?);
+            return Ok(Some(Account::new(name, bridge.clone()).with_inbox(bridge)));
         }
         if let Some(options) = &self.slack {
             let app = dray_platform_slack::Slack::new(name, options.clone(), clock.clone())?;
@@ -312,6 +339,28 @@ mod tests {
         check(
             |config| config.link_lifetime = Period::secs(1),
             "link_lifetime",
+        );
+        let account =
+            |name: &str, account: AccountConfig| BTreeMap::from([(name.to_owned(), account)]);
+        check(
+            |config| config.accounts = account("bot", AccountConfig::default()),
+            "accounts.bot",
+        );
+        let telegram = AccountConfig {
+            telegram: Some(dray_platform_telegram::Options::default()),
+            ..AccountConfig::default()
+        };
+        check(
+            |config| config.accounts = account("A bot", telegram.clone()),
+            "accounts.A bot",
+        );
+        let both = AccountConfig {
+            slack: Some(dray_platform_slack::Options::default()),
+            ..telegram
+        };
+        check(
+            |config| config.accounts = account("bot", both.clone()),
+            "accounts.bot",
         );
         check(
             |config| config.allowed_targets = vec!["nonsense".to_owned()],

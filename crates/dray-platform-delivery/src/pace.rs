@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dray_platform::Rates;
+use dray_types::Clock;
 use tokio::time::Instant;
 
 /// Buckets that are kept before those that are full again are forgotten.
@@ -14,25 +15,34 @@ const MOST: usize = 10_000;
 const BURST_SECONDS: u32 = 5;
 
 /// All buckets of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pace {
     state: Mutex<State>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// When each bucket is full again.
     full_at: HashMap<String, Instant>,
-    /// Until when a platform wants nothing for a chat.
-    held_until: HashMap<String, Instant>,
+    /// Until when, in Unix milliseconds, a platform wants nothing for a chat.
+    held_until_ms: HashMap<String, u64>,
 }
 
 impl Pace {
+    /// Full buckets, and nobody waits.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            state: Mutex::default(),
+            clock,
+        }
+    }
+
     /// Takes a token for one visible request, and tells how long to wait before it may leave.
     pub fn reserve(&self, account: &str, chat: &str, rates: Rates) -> Duration {
         let now = Instant::now();
         let mut state = self.lock();
-        state.forget(now);
+        state.forget(now, self.clock.now_ms());
         let account_wait = state.take(format!("a\0{account}"), rates.account_per_minute, now);
         let chat_wait = state.take(key(account, chat), rates.chat_per_minute, now);
         account_wait.max(chat_wait)
@@ -40,19 +50,21 @@ impl Pace {
 
     /// The platform wants nothing for this chat for so long.
     pub fn hold(&self, account: &str, chat: &str, delay: Duration) {
-        let until = Instant::now() + delay;
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let until = self.clock.now_ms().saturating_add(delay);
         let mut state = self.lock();
-        let held = state.held_until.entry(key(account, chat)).or_insert(until);
+        let held = state
+            .held_until_ms
+            .entry(key(account, chat))
+            .or_insert(until);
         *held = (*held).max(until);
     }
 
     /// How long the platform still wants nothing for this chat.
     pub fn held(&self, account: &str, chat: &str) -> Duration {
-        let state = self.lock();
-        let until = state.held_until.get(&key(account, chat));
-        until.map_or(Duration::ZERO, |until| {
-            until.saturating_duration_since(Instant::now())
-        })
+        let until = self.lock().held_until_ms.get(&key(account, chat)).copied();
+        let now_ms = self.clock.now_ms();
+        Duration::from_millis(until.unwrap_or_default().saturating_sub(now_ms))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -75,12 +87,12 @@ impl State {
         (begins - now).saturating_sub(each * (burst - 1))
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn forget(&mut self, now: Instant, now_ms: u64) {
         if self.full_at.len() > MOST {
             self.full_at.retain(|_, full_at| *full_at > now);
         }
-        if self.held_until.len() > MOST {
-            self.held_until.retain(|_, until| *until > now);
+        if self.held_until_ms.len() > MOST {
+            self.held_until_ms.retain(|_, until| *until > now_ms);
         }
     }
 }
@@ -97,7 +109,7 @@ mod tests {
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn a_chat_has_its_burst_and_then_its_rate() {
-        let pace = Pace::default();
+        let pace = Pace::new(Clock::manual(1));
         for _ in 0..5 {
             assert_eq!(pace.reserve("a", "1", RATES), Duration::ZERO);
         }
@@ -115,7 +127,7 @@ mod tests {
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn an_account_has_a_rate_over_all_its_chats() {
-        let pace = Pace::default();
+        let pace = Pace::new(Clock::manual(1));
         let rates = Rates {
             account_per_minute: 60,
             chat_per_minute: 60,
@@ -126,15 +138,15 @@ mod tests {
         assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2]);
     }
 
-    // paused clock
-    #[tokio::test(start_paused = true)]
-    async fn a_wait_is_kept_for_its_chat_until_it_is_over() {
-        let pace = Pace::default();
+    #[test]
+    fn a_wait_is_kept_for_its_chat_until_it_is_over() {
+        let clock = Clock::manual(1);
+        let pace = Pace::new(clock.clone());
         pace.hold("a", "1", Duration::from_secs(90));
         pace.hold("a", "1", Duration::from_secs(10));
         assert_eq!(pace.held("a", "1"), Duration::from_secs(90));
         assert_eq!(pace.held("a", "2"), Duration::ZERO);
-        tokio::time::advance(Duration::from_secs(90)).await;
+        clock.advance(Duration::from_secs(90));
         assert_eq!(pace.held("a", "1"), Duration::ZERO);
     }
 }

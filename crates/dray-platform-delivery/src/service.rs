@@ -1,6 +1,7 @@
 //! The service: what it answers and what it consumes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
@@ -41,11 +42,12 @@ impl Desk {
             bus: cx.bus.clone(),
             store: cx.store.clone(),
             clock: cx.clock.clone(),
-            pace: Pace::default(),
+            pace: Pace::new(cx.clock.clone()),
             queue: Queue::default(),
             records,
             config,
             accounts,
+            second: Duration::from_secs(1),
         }
     }
 }

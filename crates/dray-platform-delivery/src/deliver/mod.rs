@@ -10,6 +10,8 @@ mod refused;
 mod run;
 mod step;
 
+use std::time::Duration;
+
 use dray_bus::{Bus, Meta};
 use dray_platform::Target;
 use dray_proto::convert::Invalid;
@@ -57,6 +59,8 @@ pub struct Desk {
     pub queue: Queue,
     /// What is counted.
     pub metrics: Metrics,
+    /// Bound of the delay before the first repetition: a second, and less in tests.
+    pub(crate) second: Duration,
 }
 
 /// How a piece of work ended for now.
@@ -203,6 +207,17 @@ impl Desk {
         let patience = self.config.patience.as_millis();
         let report = new_record(meta, work, self.clock.now_ms(), patience);
         Ok(self.records.write(key, report, 0).await?)
+    }
+
+    /// Full jitter below a bound that doubles with every try (platform-delivery 10.2).
+    pub(crate) fn backoff(&self, tries: u32) -> Duration {
+        let bound = self.second * (1 << tries.saturating_sub(1).min(5));
+        rand::random_range(Duration::ZERO..=bound)
+    }
+
+    /// What is added to a delay that a platform asked for.
+    pub(crate) fn jitter(&self) -> Duration {
+        rand::random_range(Duration::ZERO..=self.second / 4)
     }
 
     /// The tenant of a record.

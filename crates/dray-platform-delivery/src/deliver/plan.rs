@@ -8,7 +8,7 @@ use dray_platform::{Delivery, Error as PlatformError, ErrorKind, Flags, Limits, 
 use dray_proto::v1;
 use dray_types::{Claim, Sha256Digest};
 
-use super::run::{Flow, Open, Run, backoff};
+use super::run::{Flow, Open, Run};
 use super::{target_of, waiting};
 use crate::accounts::Account;
 use crate::error::Error;
@@ -84,8 +84,10 @@ impl Run<'_> {
             };
             tracing::warn!(%error, "a chat's limits cannot be had");
             let delay = match error.kind() {
-                ErrorKind::RateLimited => error.retry_after().unwrap_or_else(|| backoff(tries)),
-                ErrorKind::Transient if tries < TRIES => backoff(tries),
+                ErrorKind::RateLimited => error
+                    .retry_after()
+                    .unwrap_or_else(|| self.desk.backoff(tries)),
+                ErrorKind::Transient if tries < TRIES => self.desk.backoff(tries),
                 _ => {
                     self.refuse_open(&error);
                     return Ok(Err(Flow::Next));
@@ -188,7 +190,7 @@ impl Run<'_> {
                 Ok(head) => break head,
                 Err(error) if tries >= TRIES => return Ok(Err(error)),
                 Err(error) => {
-                    if !self.pause(backoff(tries)).await? {
+                    if !self.pause(self.desk.backoff(tries)).await? {
                         return Ok(Err(error));
                     }
                 }

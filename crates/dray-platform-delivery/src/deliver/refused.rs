@@ -7,8 +7,7 @@ use dray_platform::{Error as PlatformError, ErrorKind, Step};
 use dray_proto::v1;
 
 use super::plan::{INLINE, LINK, NOTICE, TEXT, fail_file, largest};
-use super::run::{Flow, Open, Run, backoff};
-use super::step::jitter;
+use super::run::{Flow, Open, Run};
 use super::waiting;
 use crate::error::Error;
 use crate::machine::{self, Phase, TRIES};
@@ -31,11 +30,11 @@ impl Run<'_> {
             ErrorKind::RateLimited => self.rate_limited(open, at, error).await,
             ErrorKind::Transient | ErrorKind::Source => {
                 if step.attempts >= TRIES {
-                    return self.give_up(open, at, error).await;
+                    return self.one_by_one_or_never(open, at, &step, error).await;
                 }
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| backoff(step.attempts));
+                    .unwrap_or_else(|| self.desk.backoff(step.attempts));
                 self.save().await?;
                 self.wait_or_park(open, at, delay, error).await
             }
@@ -58,10 +57,25 @@ impl Run<'_> {
                 }
                 self.give_up(open, at, error).await
             }
-            ErrorKind::Empty | ErrorKind::Forbidden | ErrorKind::Unknown => {
-                self.give_up(open, at, error).await
+            ErrorKind::Empty | ErrorKind::Unknown => {
+                self.one_by_one_or_never(open, at, &step, error).await
             }
+            ErrorKind::Forbidden => self.give_up(open, at, error).await,
         }
+    }
+
+    /// One bad file does not take its album with it.
+    async fn one_by_one_or_never(
+        &mut self,
+        open: &Open,
+        at: usize,
+        step: &v1::DeliveryStep,
+        error: &PlatformError,
+    ) -> Result<Flow, Error> {
+        if step.files.len() > 1 {
+            return self.one_by_one(at, step).await;
+        }
+        self.give_up(open, at, error).await
     }
 
     /// The platform's delay is obeyed exactly, and is no try.
@@ -76,7 +90,8 @@ impl Run<'_> {
         let asked = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
         self.desk.pace.hold(&open.account.id(), chat, asked);
-        self.wait_or_park(open, at, asked + jitter(), error).await
+        self.wait_or_park(open, at, asked + self.desk.jitter(), error)
+            .await
     }
 
     async fn wait_or_park(
@@ -90,7 +105,7 @@ impl Run<'_> {
         if delay >= left {
             return self.give_up(open, at, error).await;
         }
-        if delay > INLINE + Duration::from_millis(250) {
+        if delay > INLINE + self.desk.second {
             self.progress("waiting", &self.step_at(at), 0).await;
             return Ok(self.later(delay, waiting::RATE_LIMITED));
         }

@@ -271,9 +271,3 @@ pub(super) fn key_of(step: &v1::DeliveryStep) -> String {
     key.truncate(KEY);
     key
 }
-
-/// Full jitter below one second that doubles with every try (platform-delivery 10.2).
-pub(super) fn backoff(tries: u32) -> Duration {
-    let bound = 1_000_u64 << tries.saturating_sub(1).min(5);
-    Duration::from_millis(rand::random_range(0..=bound))
-}

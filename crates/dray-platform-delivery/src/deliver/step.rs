@@ -1,7 +1,5 @@
 //! One visible request: intent first, then the request, then the platform's word (messaging-reliability 12).
 
-use std::time::Duration;
-
 use dray_platform::{
     Confirmed, Error as PlatformError, ErrorKind, Moment, Reconciled, Send as Request, Step,
 };
@@ -10,7 +8,7 @@ use dray_types::Sha256Digest;
 
 use super::plan::{INLINE, LINK, NOTICE, TEXT, doubt_file};
 use super::progress::{Counter, Stage};
-use super::run::{Flow, Open, Run, backoff, key_of};
+use super::run::{Flow, Open, Run, key_of};
 use super::waiting;
 use crate::error::Error;
 use crate::link;
@@ -20,9 +18,6 @@ use crate::report::state;
 
 /// Tries to ask a platform what became of a request.
 const QUESTIONS: u32 = 3;
-
-/// Most that is added to a delay that a platform asked for.
-const JITTER_MS: u64 = 250;
 
 impl Run<'_> {
     /// Brings a step one transition further.
@@ -79,7 +74,7 @@ impl Run<'_> {
                     );
                     let delay = error.retry_after().filter(|delay| *delay <= INLINE);
                     if !self
-                        .pause(delay.unwrap_or_else(|| backoff(question)))
+                        .pause(delay.unwrap_or_else(|| self.desk.backoff(question)))
                         .await?
                     {
                         break;
@@ -269,6 +264,11 @@ impl Run<'_> {
         match error.moment() {
             Moment::NotSent if clean => {
                 self.change(at, machine::back);
+                for index in self.step_at(at).files {
+                    if let Some(file) = self.file_mut(index) {
+                        state::QUEUED.clone_into(&mut file.state);
+                    }
+                }
                 self.refused(open, at, error).await
             }
             // Refused now, and an earlier try may still be visible.
@@ -277,7 +277,7 @@ impl Run<'_> {
                 self.save().await?;
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| backoff(self.step_at(at).attempts));
+                    .unwrap_or_else(|| self.desk.backoff(self.step_at(at).attempts));
                 if delay > INLINE || !self.pause(delay).await? {
                     return self.doubt(open, at).await;
                 }
@@ -489,9 +489,4 @@ fn kind_of(text: &str) -> ErrorKind {
         .into_iter()
         .find(|kind| kind.as_str() == text)
         .unwrap_or(ErrorKind::Transient)
-}
-
-/// What is added to a delay that a platform asked for.
-pub(super) fn jitter() -> Duration {
-    Duration::from_millis(rand::random_range(0..=JITTER_MS))
 }

@@ -3,6 +3,11 @@
 pub(crate) mod fake;
 pub(crate) mod world;
 
+mod answer;
+mod cli;
+mod inbound;
 mod machine;
+mod model;
 mod path;
 mod routes;
+mod waits;

@@ -192,7 +192,6 @@ async fn a_stored_file_that_is_gone_fails_alone() {
     let artifact = claim.artifact.as_mut().unwrap();
     artifact.sha256 = vec![7; 32];
     claim.created_at_ms = 1;
-    tokio::time::pause(); // paused clock
     let report = world.delivered(&work).await;
     assert_eq!(states(&report), [state::FAILED, state::DELIVERED]);
     assert_eq!(report.files[0].error_kind, "source");

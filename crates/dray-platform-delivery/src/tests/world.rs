@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Bus, EventFilter, Meta, Topology};
 use dray_platform::Ambiguity;
 use dray_proto::contract::call_subject;
 use dray_proto::v1;
@@ -14,6 +14,7 @@ use dray_service::Context;
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{Label, Store};
 use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
+use futures_util::FutureExt as _;
 use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -37,12 +38,16 @@ pub(crate) fn tenant() -> TenantId {
 /// A bus of its own with everything provisioned, and a clock that stands.
 pub(crate) async fn in_process() -> (Bus, Clock) {
     let clock = Clock::manual(NOW);
+    (provisioned(&clock).await, clock)
+}
+
+async fn provisioned(clock: &Clock) -> Bus {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(clock.clone(), &meter);
     bus.apply_topology(&Topology::new(1, 1 << 30))
         .await
         .unwrap();
-    (bus, clock)
+    bus
 }
 
 pub(crate) struct World {
@@ -62,8 +67,17 @@ impl World {
     }
 
     pub(crate) async fn with(ambiguity: Ambiguity, change: impl FnOnce(&mut Config)) -> Self {
+        Self::at(Clock::manual(NOW), ambiguity, change).await
+    }
+
+    /// A world of this time: signatures of the store are checked against the machine's clock.
+    pub(crate) async fn at(
+        clock: Clock,
+        ambiguity: Ambiguity,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (bus, clock) = in_process().await;
+        let bus = provisioned(&clock).await;
         let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
             .await
             .unwrap();
@@ -75,9 +89,9 @@ impl World {
         };
         change(&mut config);
         let cx = Context::new(bus.clone(), store.clone(), clock.clone());
-        let accounts = Accounts::new([Account::new("bot", fake.clone())]);
+        let accounts = accounts(&fake);
         Self {
-            desk: Arc::new(Desk::new(config, accounts, &cx)),
+            desk: quick(Desk::new(config, accounts, &cx)),
             sandbox: Sandbox::start(&bus).await,
             fake,
             bus,
@@ -91,8 +105,8 @@ impl World {
     /// The same bus and store after this process died: nothing is remembered.
     pub(crate) fn restart(&mut self) {
         let cx = Context::new(self.bus.clone(), self.store.clone(), self.clock.clone());
-        let accounts = Accounts::new([Account::new("bot", self.fake.clone())]);
-        self.desk = Arc::new(Desk::new(self.desk.config.clone(), accounts, &cx));
+        let accounts = accounts(&self.fake);
+        self.desk = quick(Desk::new(self.desk.config.clone(), accounts, &cx));
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -170,9 +184,42 @@ impl World {
         self.desk.records.read(&key).await.unwrap().unwrap().report
     }
 
+    /// Does the work that goes on with a delivery after its wait.
+    pub(crate) async fn go_on(&self, id: &str) -> Result<Ended, Error> {
+        let report = self.record(id).await;
+        let meta = crate::keeper::round_meta(&report).unwrap();
+        let work = crate::keeper::round_work(&report);
+        let cancel = CancellationToken::new();
+        self.desk.deliver(&meta, &work, &cancel).await
+    }
+
+    /// Operations of the work in the stream, of all queues.
+    pub(crate) async fn published(&self, kind: &str) -> Vec<String> {
+        let filter = EventFilter::new(format!("dray.work.{kind}.>")).from_start();
+        let mut events = self.bus.events(filter).await.unwrap();
+        let mut operations = Vec::new();
+        while let Some(Ok(event)) = events.next().now_or_never() {
+            let operation = event.headers.get("Dray-Operation");
+            operations.push(operation.unwrap_or_default().to_owned());
+        }
+        operations
+    }
+
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
+}
+
+fn accounts(fake: &Arc<Fake>) -> Accounts {
+    Accounts::new([Account::new("bot", fake.clone())
+        .with_inbox(fake.clone())
+        .with_tenant(Some(tenant()))])
+}
+
+/// A desk that tries again at once.
+fn quick(mut desk: Desk) -> Arc<Desk> {
+    desk.second = Duration::from_millis(1);
+    Arc::new(desk)
 }
 
 /// States of all files.
@@ -198,7 +245,6 @@ type Files = HashMap<Vec<u8>, Result<(String, Option<v1::Claim>), Fault>>;
 struct Told {
     files: Files,
     session: Option<v1::Session>,
-    placed: Vec<String>,
 }
 
 /// Sessions and one sandbox without a machine.

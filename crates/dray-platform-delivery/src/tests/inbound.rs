@@ -1,0 +1,386 @@
+//! Messages of users: told twice and taken once, fetched within limits, put on their way.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use dray_bus::Meta;
+use dray_platform::{Deliver as _, ErrorKind, InboundAttachment, InboundMessage};
+use dray_proto::v1;
+use dray_types::{ByteSize, Period, Secret};
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::fake::Attached;
+use super::world::{World, chat};
+use crate::config::Config;
+use crate::inbound::{Door, listener};
+
+fn attachment(name: &str, size: u64) -> InboundAttachment {
+    InboundAttachment {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        size,
+        media_type: String::new(),
+        reference: name.to_owned(),
+        kind: "document".to_owned(),
+        unavailable: String::new(),
+    }
+}
+
+fn message(id: &str, attachments: Vec<InboundAttachment>) -> InboundMessage {
+    InboundMessage {
+        target: "telegram:42".parse().unwrap(),
+        message_id: id.to_owned(),
+        sender: "user".to_owned(),
+        text: "look".to_owned(),
+        attachments,
+    }
+}
+
+async fn world(change: impl FnOnce(&mut Config)) -> World {
+    World::with(dray_platform::Ambiguity::Unknown, change).await
+}
+
+fn door(world: &World) -> Door {
+    Door {
+        desk: Arc::clone(&world.desk),
+        account: world.desk.accounts.named("bot").unwrap(),
+    }
+}
+
+/// Everything in the stream of one kind of work.
+async fn work<W: prost::Message + Default>(world: &World, filter: &str) -> Vec<(Meta, W)> {
+    let filter = dray_bus::EventFilter::new(filter).from_start();
+    let mut events = world.bus.events(filter).await.unwrap();
+    let mut all = Vec::new();
+    while let Some(Ok(event)) = events.next().now_or_never() {
+        let meta = Meta::from_headers(&event.headers).unwrap();
+        all.push((meta, event.decode::<W>().unwrap()));
+    }
+    all
+}
+
+/// Takes a message in and does its work once.
+async fn receive(
+    world: &World,
+    message: InboundMessage,
+    attempt: u32,
+) -> Result<(), dray_bus::Failure> {
+    door(world).message(message).await.unwrap();
+    let (meta, work) = work::<v1::ReceiveMessage>(world, "dray.work.inbound.>")
+        .await
+        .pop()
+        .unwrap();
+    let cancel = CancellationToken::new();
+    world
+        .desk
+        .receive(&meta, &work, (1, attempt), &cancel)
+        .await
+        .map(|_| ())
+}
+
+async fn placed(world: &World) -> Vec<v1::PlaceUpload> {
+    work::<v1::PlaceUpload>(world, "dray.work.sandbox.>")
+        .await
+        .into_iter()
+        .map(|(_, place)| place)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() {
+    let world = world(|_| {}).await;
+    world.sandbox.bind(chat("42"));
+    world
+        .fake
+        .attach("a.csv", [Attached::Bytes(b"a,b\n".to_vec())]);
+    world.fake.attach(
+        "b.bin",
+        [
+            Attached::Fails(ErrorKind::Transient),
+            Attached::Bytes(vec![0; 100]),
+        ],
+    );
+    let mut gone = attachment("old.pdf", 9);
+    gone.unavailable = "over 20 MB, cannot fetch".to_owned();
+    let all = vec![
+        attachment("a.csv", 4),
+        attachment("b.bin", 100),
+        gone,
+        attachment("none", 1),
+    ];
+    let told = message("7", all);
+    door(&world).message(told.clone()).await.unwrap();
+    receive(&world, told, 1).await.unwrap();
+    let received = work::<v1::ReceiveMessage>(&world, "dray.work.inbound.>").await;
+    assert_eq!(received.len(), 1);
+    let placed = placed(&world).await;
+    let positions: Vec<_> = placed.iter().map(|place| place.position).collect();
+    assert_eq!(positions, [0, 1, 2, 3]);
+    assert!(
+        placed
+            .iter()
+            .all(|place| place.session == "s" && place.message_id == "7")
+    );
+    let artifact = placed[0].claim.clone().unwrap().artifact.unwrap();
+    assert_eq!((artifact.name.as_str(), artifact.size), ("a.csv", 4));
+    assert_eq!(artifact.media_type, "text/csv");
+    assert_eq!(placed[1].claim.clone().unwrap().artifact.unwrap().size, 100);
+    assert_eq!(placed[2].unavailable, "over 20 MB, cannot fetch");
+    assert_eq!(placed[3].unavailable, "the platform no longer has it");
+    assert_eq!(world.fake.fetches(), 4);
+}
+
+#[tokio::test]
+async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
+    let world = world(|config| {
+        config.max_attachment = ByteSize::bytes(50);
+        config.max_message = ByteSize::bytes(60);
+    })
+    .await;
+    world.sandbox.bind(chat("42"));
+    let names = ["liar", "honest", "fits", "rest"];
+    for (name, size) in names.into_iter().zip([51_usize, 51, 50, 20]) {
+        world.fake.attach(name, [Attached::Bytes(vec![1; size])]);
+    }
+    let sizes = [0, 51, 50, 20];
+    let all = names
+        .into_iter()
+        .zip(sizes)
+        .map(|(name, size)| attachment(name, size));
+    receive(&world, message("7", all.collect()), 1)
+        .await
+        .unwrap();
+    let reasons: Vec<_> = placed(&world)
+        .await
+        .into_iter()
+        .map(|place| place.unavailable)
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            "too large (51 B of 50 B)",
+            "too large (51 B of 50 B)",
+            "",
+            "too large (20 B of 10 B)"
+        ]
+    );
+    assert_eq!(
+        world.fake.fetches(),
+        2,
+        "what is known to be too large is not fetched"
+    );
+}
+
+#[tokio::test]
+async fn silence_ends_a_fetch_and_the_agent_is_told() {
+    let world = world(|config| config.fetch_idle = Period::millis(20)).await;
+    world.sandbox.bind(chat("42"));
+    world
+        .fake
+        .attach("a", [Attached::Stalls, Attached::Stalls, Attached::Stalls]);
+    receive(&world, message("7", vec![attachment("a", 0)]), 1)
+        .await
+        .unwrap();
+    assert_eq!(
+        placed(&world).await[0].unavailable,
+        "it could not be fetched"
+    );
+    assert_eq!(world.fake.fetches(), 3);
+}
+
+#[tokio::test]
+async fn a_chat_without_a_session_is_waited_for_and_then_told() {
+    let world = world(|_| {}).await;
+    let told = message("7", vec![attachment("a", 1)]);
+    let failure = receive(&world, told.clone(), 1).await.unwrap_err();
+    assert!(failure.fault().is_retryable());
+    let failure = receive(&world, told, 5).await.unwrap_err();
+    assert_eq!(failure.fault().detail, "no_session");
+    assert!(!failure.fault().is_retryable());
+    let notices = work::<v1::DeliverFiles>(&world, "dray.work.delivery-telegram.>").await;
+    assert_eq!(notices.len(), 1);
+    let (meta, notice) = &notices[0];
+    let cancel = CancellationToken::new();
+    world.desk.deliver(meta, notice, &cancel).await.unwrap();
+    assert_eq!(
+        world.fake.shown(),
+        ["text:|Your files were not taken: this chat is not connected to a session."]
+    );
+}
+
+#[tokio::test]
+async fn one_replica_polls_and_another_takes_over() {
+    let world = world(|_| {}).await;
+    assert!(door(&world).take_lease("one").await);
+    assert!(!door(&world).take_lease("two").await);
+    assert!(door(&world).take_lease("one").await, "renewed");
+    world.clock.advance(std::time::Duration::from_secs(31));
+    assert!(door(&world).take_lease("two").await);
+    assert!(!door(&world).take_lease("one").await);
+    world.clock.advance(std::time::Duration::from_secs(31));
+    world.fake.wrote(message("9", Vec::new()));
+    let stop = CancellationToken::new();
+    let mut polling = tokio::task::JoinSet::new();
+    polling.spawn(door(&world).poll("three".to_owned(), stop.clone()));
+    dray_testkit::eventually("a poll", async || (world.fake.polls() == 1).then_some(())).await;
+    stop.cancel();
+    polling.join_next().await.unwrap().unwrap();
+    assert_eq!(world.published("inbound").await.len(), 1);
+    assert!(
+        door(&world).take_lease("four").await,
+        "the lease was given back"
+    );
+}
+
+fn post(path: &str, body: &str) -> axum::http::request::Builder {
+    let _ = body;
+    Request::post(path).header("host", "localhost:1")
+}
+
+async fn ask(world: &World, request: Request<Body>) -> (StatusCode, serde_json::Value) {
+    let answer = listener::router(Arc::clone(&world.desk))
+        .oneshot(request)
+        .await
+        .unwrap();
+    let status = answer.status();
+    let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_webhook_needs_its_signature_its_account_and_our_host() {
+    let world = world(|_| {}).await;
+    let body = serde_json::to_string(&message("7", Vec::new())).unwrap();
+    let path = "/platforms/bot/webhook";
+    let request =
+        |builder: axum::http::request::Builder| builder.body(Body::from(body.clone())).unwrap();
+    let unsigned = request(post(path, &body));
+    assert_eq!(ask(&world, unsigned).await.0, StatusCode::UNAUTHORIZED);
+    let nobody = request(post("/platforms/other/webhook", &body).header("x-signed", "1"));
+    assert_eq!(ask(&world, nobody).await.0, StatusCode::NOT_FOUND);
+    let rebound = Request::post(path)
+        .header("host", "evil.example")
+        .header("x-signed", "1");
+    assert_eq!(
+        ask(&world, request(rebound)).await.0,
+        StatusCode::MISDIRECTED_REQUEST
+    );
+    let huge = post(path, "")
+        .header("x-signed", "1")
+        .body(Body::from(vec![b'x'; 2 << 20]))
+        .unwrap();
+    assert_eq!(ask(&world, huge).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let nonsense = post(path, "")
+        .header("x-signed", "1")
+        .body(Body::from("{"))
+        .unwrap();
+    assert_eq!(ask(&world, nonsense).await.0, StatusCode::BAD_REQUEST);
+    assert!(world.published("inbound").await.is_empty());
+    for _ in 0..2 {
+        let right = request(post(path, &body).header("x-signed", "1"));
+        assert_eq!(ask(&world, right).await.0, StatusCode::OK);
+    }
+    assert_eq!(
+        world.published("inbound").await.len(),
+        1,
+        "told twice, taken once"
+    );
+}
+
+#[tokio::test]
+async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
+    let token = "0123456789abcdef";
+    let clock = dray_types::Clock::system();
+    let world = World::at(clock, dray_platform::Ambiguity::Unknown, |config| {
+        config
+            .upload_tokens
+            .insert("acme".to_owned(), Secret::new(token));
+        config.max_attachment = ByteSize::bytes(100);
+    })
+    .await;
+    world.sandbox.bind(chat("42"));
+    let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
+    let with = |token: &str, body: String| {
+        post("/uploads", "")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Body::from(body))
+            .unwrap()
+    };
+    assert_eq!(
+        ask(&world, with("wrong", announced(5))).await.0,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        ask(&world, with(token, "[]".to_owned())).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    let (status, told) = ask(&world, with(token, announced(101))).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(told["error"]["detail"], "upload_too_large");
+    let (status, told) = ask(&world, with(token, announced(5))).await;
+    assert_eq!(status, StatusCode::OK);
+    let id = told["upload_id"].as_str().unwrap().to_owned();
+    let finish = || {
+        post(&format!("/uploads/{id}/finish"), "")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Body::empty())
+            .unwrap()
+    };
+    assert_eq!(
+        ask(&world, finish()).await.0,
+        StatusCode::NOT_FOUND,
+        "nothing was uploaded yet"
+    );
+    put(&told, b"12345").await;
+    let (status, first) = ask(&world, finish()).await;
+    assert_eq!(status, StatusCode::OK, "{first}");
+    assert_eq!(
+        (first["name"].as_str(), first["size"].as_u64()),
+        (Some("a.txt"), Some(5))
+    );
+    let (_, again) = ask(&world, finish()).await;
+    assert_eq!(again, first, "finishing twice is finishing once");
+    let placed = placed(&world).await;
+    assert_eq!(placed.len(), 1);
+    assert_eq!(
+        (placed[0].session.as_str(), placed[0].name.as_str()),
+        ("s", "a.txt")
+    );
+}
+
+/// PUTs bytes as a browser does with what it was told.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test is the browser, the address is the test's own store"
+)]
+async fn put(told: &serde_json::Value, bytes: &[u8]) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let url = url::Url::parse(told["url"].as_str().unwrap()).unwrap();
+    let host = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
+    let mut stream = tokio::net::TcpStream::connect(&host).await.unwrap();
+    let path = &url[url::Position::BeforePath..];
+    let mut head = format!("PUT {path} HTTP/1.1\r\nconnection: close\r\n");
+    let mut has_host = false;
+    let mut has_length = false;
+    for (name, value) in told["headers"].as_object().unwrap() {
+        has_host |= name.eq_ignore_ascii_case("host");
+        has_length |= name.eq_ignore_ascii_case("content-length");
+        head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
+    }
+    if !has_host {
+        head.push_str(&format!("host: {host}\r\n"));
+    }
+    if !has_length {
+        head.push_str(&format!("content-length: {}\r\n", bytes.len()));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

@@ -1,0 +1,126 @@
+//! Random failures, crashes and redeliveries against the one memory of what users see.
+
+use std::time::Duration;
+
+use dray_platform::{Ambiguity, ErrorKind};
+use proptest::prelude::*;
+
+use super::fake::Act;
+use super::world::World;
+use crate::deliver::Ended;
+use crate::report::{self, state};
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => Just(Act::Show),
+        2 => Just(Act::LoseAnswer),
+        2 => Just(Act::LoseRequest),
+        2 => Just(Act::DieAfter),
+        2 => Just(Act::DieBefore),
+        2 => Just(Act::Refuse(ErrorKind::Transient)),
+        1 => Just(Act::Refuse(ErrorKind::Forbidden)),
+        1 => Just(Act::Refuse(ErrorKind::TooLarge)),
+        1 => Just(Act::Refuse(ErrorKind::WindowClosed)),
+        1 => Just(Act::Wait(Duration::from_mins(97))),
+        1 => Just(Act::Wait(Duration::from_millis(2))),
+        1 => Just(Act::Partly(0)),
+    ]
+}
+
+fn ambiguity() -> impl Strategy<Value = Ambiguity> {
+    prop_oneof![
+        Just(Ambiguity::Unknown),
+        Just(Ambiguity::Reconcile),
+        Just(Ambiguity::ResendAlways),
+        Just(Ambiguity::Resend(Duration::from_secs(120))),
+    ]
+}
+
+/// Redelivers, restarts and waits until the delivery is over.
+async fn to_the_end(world: &mut World, id: &str) {
+    for _ in 0..60 {
+        let died = {
+            let going = world.go_on(id);
+            tokio::pin!(going);
+            tokio::select! {
+                ended = &mut going => match ended.unwrap() {
+                    Ended::Finished(_) => return,
+                    Ended::Waiting(_) => false,
+                },
+                () = world.fake.died() => true,
+            }
+        };
+        if died {
+            world.restart();
+            continue;
+        }
+        world.clock.advance(Duration::from_mins(100));
+        let account = world.desk.accounts.named("bot").unwrap();
+        world.desk.index.refresh().await.unwrap();
+        world.desk.window_opened(&account, "42").await;
+    }
+    panic!("it never ends: {:?}", world.record(id).await);
+}
+
+async fn check(ambiguity: Ambiguity, script: Vec<Act>, count: usize) {
+    let mut world = World::with(ambiguity, |config| {
+        config.patience = dray_types::Period::secs(5 * 86_400);
+        config.window_patience = dray_types::Period::secs(7 * 86_400);
+    })
+    .await;
+    world.fake.script(script.clone());
+    let names = ["a.txt", "b.txt", "c.txt"];
+    let files: Vec<(&str, &[u8])> = names[..count]
+        .iter()
+        .map(|name| (*name, name.as_bytes()))
+        .collect();
+    let work = world.files("d", &files).await;
+    let meta = world.meta("d");
+    let key = crate::records::key(&meta.tenant, &meta.operation);
+    let record = crate::deliver::new_record(&meta, &work, world.clock.now_ms(), 5 * 86_400_000);
+    world.desk.records.write(&key, record, 0).await.unwrap();
+    to_the_end(&mut world, "d").await;
+    let report = world.record("d").await;
+    let seen = world.fake.seen();
+    for file in &report.files {
+        let shown = seen
+            .iter()
+            .filter(|message| message.files.contains(&file.name))
+            .count();
+        let linked = seen
+            .iter()
+            .filter(|message| message.route == "link" && message.text.contains(&file.name))
+            .count();
+        let told = format!("{ambiguity:?} {script:?} {} {seen:?}", file.state);
+        assert!(report::is_final(&file.state), "{told}");
+        assert!(shown <= 1 && linked <= 1, "two visible sends: {told}");
+        match file.state.as_str() {
+            state::DELIVERED => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
+            state::LINKED => assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}"),
+            state::UNKNOWN => {}
+            _ => assert_eq!(shown, 0, "a wrong `{}`: {told}", file.state),
+        }
+    }
+    let all_shown = report
+        .files
+        .iter()
+        .all(|file| report::is_shown(&file.state));
+    assert_eq!(report.success, all_shown);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn users_never_see_a_file_twice_and_receipts_never_lie(
+        ambiguity in ambiguity(),
+        script in proptest::collection::vec(act(), 0..9),
+        count in 1_usize..=3,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(check(ambiguity, script, count));
+    }
+}
