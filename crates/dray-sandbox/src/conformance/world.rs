@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use rand::rngs::StdRng;
-use rand::{RngCore as _, SeedableRng as _};
 
 use crate::backend::{Follow, Read, Sandbox, Write};
 use crate::body::Body;
@@ -144,9 +142,18 @@ pub(super) fn pieces(bytes: &[u8]) -> Body {
     Body::new(stream::iter(pieces))
 }
 
-/// Bytes without a pattern, the same in every run.
+/// Bytes without a pattern, the same in every run. `SplitMix64`: a cryptographic generator that was built without
+/// optimisation takes longer than the transfers that it is for.
 pub(super) fn random(size: usize) -> Vec<u8> {
-    let mut bytes = vec![0; size];
-    StdRng::seed_from_u64(size as u64).fill_bytes(&mut bytes);
+    let mut state = size as u64;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+    }
+    bytes.truncate(size);
     bytes
 }
