@@ -1,0 +1,223 @@
+//! Addresses and message ids: checked, so that none ends a line, a header or a command.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_platform::{Error, ErrorKind};
+
+/// Longest local part and longest address, in bytes (RFC 5321, 4.5.3.1).
+const LOCAL: usize = 64;
+const ADDRESS: usize = 254;
+/// Longest message id that is answered, in bytes.
+const ID: usize = 500;
+/// Bytes in one encoded word, of which a line holds one.
+const WORD: usize = 42;
+
+/// The address of a recipient, as it can stand in a command.
+pub(crate) fn checked(text: &str) -> Result<&str, Error> {
+    if is_address(text) {
+        Ok(text)
+    } else {
+        Err(Error::new(ErrorKind::NotFound, "this is no mail address"))
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let is_atom = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let Some((local, domain)) = text.split_once('@') else {
+        return false;
+    };
+    text.len() <= ADDRESS
+        && local.len() <= LOCAL
+        && local
+            .split('.')
+            .all(|atom| !atom.is_empty() && atom.bytes().all(is_atom))
+        && domain.split('.').all(is_label)
+}
+
+/// The id of a message to answer, in its angle brackets.
+pub(crate) fn message_id(text: &str) -> Result<String, Error> {
+    let bare = text.trim().trim_start_matches('<').trim_end_matches('>');
+    let is_id = bare.contains('@')
+        && bare.len() <= ID
+        && bare
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'<' && byte != b'>');
+    if is_id {
+        Ok(format!("<{bare}>"))
+    } else {
+        Err(Error::new(ErrorKind::NoThread, "this is no message id"))
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    /// The bare address.
+    pub(crate) address: String,
+    /// The value of `From`.
+    pub(crate) header: String,
+}
+
+impl Sender {
+    /// Reads `bot@example.org` or `Name <bot@example.org>`.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::new(ErrorKind::BadFormat, "from is no address");
+        let text = text.trim();
+        let (name, address) = match text
+            .strip_suffix('>')
+            .and_then(|text| text.rsplit_once('<'))
+        {
+            Some((name, address)) => (name.trim().trim_matches('"'), address),
+            None => ("", text),
+        };
+        if !is_address(address) || name.chars().any(char::is_control) {
+            return Err(wrong());
+        }
+        let header = if name.is_empty() {
+            address.to_owned()
+        } else {
+            format!("{} <{address}>", phrase(name))
+        };
+        Ok(Self {
+            address: address.to_owned(),
+            header,
+        })
+    }
+
+    /// The domain of its address.
+    pub(crate) fn domain(&self) -> &str {
+        self.address
+            .split_once('@')
+            .map_or("localhost", |(_, domain)| domain)
+    }
+}
+
+/// Words in a header: as they are, or as encoded words (RFC 2047), one on a line.
+pub(crate) fn words(text: &str) -> String {
+    if text.len() <= 60
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        && !text.contains("=?")
+    {
+        return text.to_owned();
+    }
+    let mut pieces = vec![String::new()];
+    for character in text.chars() {
+        match pieces.last_mut() {
+            Some(last) if last.len() + character.len_utf8() <= WORD => last.push(character),
+            _ => pieces.push(character.to_string()),
+        }
+    }
+    let encoded: Vec<String> = pieces
+        .iter()
+        .map(|piece| format!("=?utf-8?B?{}?=", STANDARD.encode(piece)))
+        .collect();
+    encoded.join("\r\n ")
+}
+
+/// A name before an address.
+fn phrase(name: &str) -> String {
+    if name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b' ')
+    {
+        return name.to_owned();
+    }
+    if name.is_ascii() {
+        return format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""));
+    }
+    words(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_could_break_a_command_are_none() {
+        for good in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "",
+            "a",
+            "@example.org",
+            "a@",
+            "a@b@c",
+            "a..b@example.org",
+            ".a@example.org",
+            "a@example..org",
+            "a@-example.org",
+            "a b@example.org",
+            "a@example.org> SIZE=1",
+            "a@example.org\r\nDATA",
+            "a@example.org,b@example.org",
+            "\"a\"@example.org",
+            "<a@example.org>",
+            "é@example.org",
+            &format!("{}@example.org", "a".repeat(65)),
+            &format!("a@{}", "b.".repeat(130)),
+        ] {
+            let error = checked(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn message_ids_get_their_brackets_and_nothing_more() {
+        assert_eq!(message_id("<a@b>").unwrap(), "<a@b>");
+        assert_eq!(message_id("a@b").unwrap(), "<a@b>");
+        for wrong in [
+            "",
+            "a",
+            "<a@b> <c@d>",
+            "a@b\r\nBcc: x@y",
+            "a@b>\u{a0}c",
+            "é@b",
+        ] {
+            let error = message_id(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoThread, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn senders_have_names_that_headers_can_hold() {
+        let check = |text: &str, header: &str| {
+            let sender = Sender::parse(text).unwrap();
+            assert_eq!(
+                (sender.header.as_str(), sender.address.as_str()),
+                (header, "bot@example.org")
+            );
+            assert_eq!(sender.domain(), "example.org");
+        };
+        check("bot@example.org", "bot@example.org");
+        check("A Bot <bot@example.org>", "A Bot <bot@example.org>");
+        check("\"B, C\" <bot@example.org>", "\"B, C\" <bot@example.org>");
+        check(
+            "Бот <bot@example.org>",
+            "=?utf-8?B?0JHQvtGC?= <bot@example.org>",
+        );
+        for wrong in ["", "bot", "Bot <bot>", "A\r\nB <bot@example.org>"] {
+            assert!(Sender::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn long_words_are_cut_between_characters() {
+        let encoded = words(&"é".repeat(50));
+        for line in encoded.split("\r\n ") {
+            assert!(line.len() <= 75, "{line}");
+            let inner = line.strip_prefix("=?utf-8?B?").unwrap();
+            let bytes = STANDARD.decode(inner.strip_suffix("?=").unwrap()).unwrap();
+            assert!(String::from_utf8(bytes).is_ok());
+        }
+        assert_ne!(words("=?utf-8?B?eA==?="), "=?utf-8?B?eA==?=");
+    }
+}

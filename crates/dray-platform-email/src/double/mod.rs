@@ -1,0 +1,193 @@
+//! A submission server, for tests and the demo: it takes mails, reads them while they come, and keeps what a reader
+//! sees of them.
+
+mod parse;
+mod session;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dray_types::{Secret, Sha256Digest};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::options::{Options, Security};
+
+/// The user that it lets in.
+pub const USER: &str = "bot";
+/// The password of that user.
+pub const PASSWORD: &str = "double-password-of-a-mailbox";
+/// The sender in [`Double::options`].
+pub const SENDER: &str = "bot@example.org";
+/// A recipient that does not exist.
+pub const NOBODY: &str = "nobody@example.org";
+
+/// What it is told to do wrong, once, with the next mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Read to its end, and answered with this line; nothing is kept.
+    Refuse(&'static str),
+    /// The sender is answered with this line.
+    RefuseSender(&'static str),
+    /// Kept, and the connection closed.
+    LoseAnswer,
+    /// Kept, and answered with something else.
+    Gibberish,
+    /// The connection is closed after the first bytes.
+    CloseDuringBody,
+    /// This line is written after the first bytes, and the connection closed.
+    RefuseDuringBody(&'static str),
+    /// Read to its end and never answered.
+    Stall,
+    /// Something is written together with the consent to TLS.
+    SpeakBeforeTls,
+}
+
+/// A file of a mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Its name, decoded.
+    pub name: String,
+    /// Media type as sent.
+    pub media_type: String,
+    /// Bytes.
+    pub size: u64,
+    /// Their digest.
+    pub sha256: Sha256Digest,
+}
+
+/// A mail as its reader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mail {
+    /// Sender and recipients of the envelope.
+    pub from: String,
+    /// Recipients of the envelope.
+    pub to: Vec<String>,
+    /// Bytes on the wire, without the dot that ends it.
+    pub length: u64,
+    /// `SIZE` of the sender's command.
+    pub announced: Option<u64>,
+    /// Headers, unfolded, as sent.
+    pub headers: Vec<(String, String)>,
+    /// Text with single line feeds.
+    pub text: String,
+    /// Files in order.
+    pub files: Vec<Attached>,
+    /// Whether it came over TLS.
+    pub protected: bool,
+}
+
+impl Mail {
+    /// A header; empty when there is none.
+    pub fn header(&self, name: &str) -> &str {
+        parse::header(&self.headers, name)
+    }
+}
+
+/// What sessions share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    received: AtomicU64,
+    largest: u64,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mails: Vec<Mail>,
+    faults: Vec<Fault>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let mut state = self.lock();
+        let at = state.faults.iter().position(wanted)?;
+        Some(state.faults.remove(at))
+    }
+}
+
+/// A server on a loopback port; it ends, sessions included, when it is dropped.
+#[derive(Debug)]
+pub struct Double {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    _serving: JoinSet<()>,
+}
+
+impl Double {
+    /// Starts one that takes mails of so many bytes; with a TLS configuration it offers `STARTTLS` and takes no mail
+    /// without.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(largest: u64, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            received: AtomicU64::new(0),
+            largest,
+            tls,
+        });
+        let mut serving = JoinSet::new();
+        let inner = Arc::clone(&shared);
+        serving.spawn(async move {
+            let mut sessions = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                while sessions.try_join_next().is_some() {}
+                let shared = Arc::clone(&inner);
+                sessions.spawn(async move {
+                    // Connections that break are what some tests are about.
+                    let _ = session::serve(&shared, Box::new(socket)).await;
+                });
+            }
+        });
+        Ok(Self {
+            shared,
+            address,
+            _serving: serving,
+        })
+    }
+
+    /// Options of a sender that uses it, without TLS.
+    pub fn options(&self) -> Options {
+        Options {
+            host: self.address.ip().to_string(),
+            port: self.address.port(),
+            security: Security::None,
+            username: USER.to_owned(),
+            password: Secret::new(PASSWORD),
+            from: format!("Бот <{SENDER}>"),
+            ..Options::default()
+        }
+    }
+
+    /// Makes this happen once.
+    pub fn script(&self, fault: Fault) {
+        self.shared.lock().faults.push(fault);
+    }
+
+    /// The mails to a recipient, oldest first.
+    pub fn mails(&self, to: &str) -> Vec<Mail> {
+        let state = self.shared.lock();
+        let to_them = state
+            .mails
+            .iter()
+            .filter(|mail| mail.to.iter().any(|one| one == to));
+        to_them.cloned().collect()
+    }
+
+    /// Bytes of mails read until now.
+    pub fn received(&self) -> u64 {
+        self.shared.received.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,259 @@
+//! Reads a mail line by line: attachments are digested while they come, texts are kept.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_types::Sha256Digest;
+use sha2::{Digest as _, Sha256};
+
+use super::{Attached, Mail};
+
+/// The mail is not one.
+#[derive(Debug)]
+pub(super) struct Malformed;
+
+type Headers = Vec<(String, String)>;
+
+/// A header by its name in any case; empty when there is none.
+pub(super) fn header<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
+    headers
+        .iter()
+        .find(|(found, _)| found.eq_ignore_ascii_case(name))
+        .map_or("", |(_, value)| value)
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Head,
+    Preamble,
+    PartHead(Headers),
+    Body(Part),
+    End,
+}
+
+#[derive(Debug)]
+struct Part {
+    headers: Headers,
+    hash: Sha256,
+    size: u64,
+    text: Vec<u8>,
+    lines: u64,
+}
+
+/// Takes lines without their ends.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    stage: Stage,
+    headers: Headers,
+    boundary: Option<String>,
+    parts: Vec<Part>,
+}
+
+impl Parser {
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
+        if let Some(boundary) = &self.boundary
+            && let Some(end) = line.strip_prefix(boundary.as_bytes())
+        {
+            let next = match end {
+                b"" => Stage::PartHead(Headers::new()),
+                b"--" => Stage::End,
+                _ => return Err(Malformed),
+            };
+            if let Stage::Body(part) = std::mem::replace(&mut self.stage, next) {
+                self.parts.push(part);
+            }
+            return Ok(());
+        }
+        match &mut self.stage {
+            Stage::Head if line.is_empty() => self.begin(),
+            Stage::Head => head(&mut self.headers, line)?,
+            Stage::PartHead(headers) if line.is_empty() => {
+                self.stage = Stage::Body(Part::new(std::mem::take(headers)));
+            }
+            Stage::PartHead(headers) => head(headers, line)?,
+            Stage::Body(part) => part.line(line)?,
+            Stage::Preamble | Stage::End => {}
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        let media_type = header(&self.headers, "content-type");
+        self.stage = if media_type.starts_with("multipart/") {
+            self.boundary =
+                parameter(media_type, "boundary").map(|boundary| format!("--{boundary}"));
+            Stage::Preamble
+        } else {
+            Stage::Body(Part::new(self.headers.clone()))
+        };
+    }
+
+    /// What a reader sees.
+    pub(super) fn end(mut self) -> Result<Mail, Malformed> {
+        match (std::mem::take(&mut self.stage), &self.boundary) {
+            (Stage::Body(part), None) => self.parts.push(part),
+            (Stage::End, Some(_)) => {}
+            _ => return Err(Malformed),
+        }
+        for needed in ["date", "from", "message-id"] {
+            if header(&self.headers, needed).is_empty() {
+                return Err(Malformed);
+            }
+        }
+        let mut mail = Mail {
+            headers: self.headers,
+            ..Mail::default()
+        };
+        for part in self.parts {
+            let disposition = header(&part.headers, "content-disposition");
+            if disposition.starts_with("attachment") {
+                let media_type = header(&part.headers, "content-type");
+                let media_type = media_type.split(';').next().unwrap_or_default();
+                mail.files.push(Attached {
+                    name: parameter(disposition, "filename").unwrap_or_default(),
+                    media_type: media_type.to_owned(),
+                    size: part.size,
+                    sha256: Sha256Digest::from_bytes(part.hash.finalize().into()),
+                });
+            } else {
+                let text = String::from_utf8(part.text).map_err(|_| Malformed)?;
+                mail.text.push_str(&text.replace("\r\n", "\n"));
+            }
+        }
+        Ok(mail)
+    }
+}
+
+impl Part {
+    fn new(headers: Headers) -> Self {
+        Self {
+            headers,
+            hash: Sha256::new(),
+            size: 0,
+            text: Vec::new(),
+            lines: 0,
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), Malformed> {
+        let is_base64 = header(&self.headers, "content-transfer-encoding")
+            .trim()
+            .eq_ignore_ascii_case("base64");
+        let bytes = if is_base64 {
+            STANDARD.decode(line).map_err(|_| Malformed)?
+        } else if self.lines == 0 {
+            line.to_vec()
+        } else {
+            [b"\r\n", line].concat()
+        };
+        self.lines += 1;
+        self.hash.update(&bytes);
+        self.size += bytes.len() as u64;
+        if !header(&self.headers, "content-disposition").starts_with("attachment") {
+            self.text.extend_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}
+
+fn head(headers: &mut Headers, line: &[u8]) -> Result<(), Malformed> {
+    let line = std::str::from_utf8(line).map_err(|_| Malformed)?;
+    if line.starts_with([' ', '\t']) {
+        let (_, last) = headers.last_mut().ok_or(Malformed)?;
+        last.push_str(line);
+        return Ok(());
+    }
+    let (name, value) = line.split_once(':').ok_or(Malformed)?;
+    if name.is_empty() || name.contains(' ') {
+        return Err(Malformed);
+    }
+    headers.push((name.to_owned(), value.trim().to_owned()));
+    Ok(())
+}
+
+/// A parameter of a header; its extended form (RFC 2231) is preferred.
+fn parameter(value: &str, name: &str) -> Option<String> {
+    let extended = format!("; {name}*=");
+    if let Some((_, after)) = value.rsplit_once(&extended) {
+        let raw = after.split([';', ' ']).next()?;
+        let encoded = raw.get(raw.find("''")? + 2..)?;
+        return unescape(encoded);
+    }
+    let (_, after) = value.split_once(&format!("; {name}="))?;
+    let Some(quoted) = after.strip_prefix('"') else {
+        return Some(after.split([';', ' ']).next()?.to_owned());
+    };
+    let mut plain = String::new();
+    let mut characters = quoted.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(plain),
+            '\\' => plain.push(characters.next()?),
+            character => plain.push(character),
+        }
+    }
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first == b'%' {
+            let hex = std::str::from_utf8(rest.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(hex, 16).ok()?);
+            rest = rest.get(2..)?;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Mail, Malformed> {
+        let mut parser = Parser::default();
+        for line in text.lines() {
+            parser.line(line.as_bytes())?;
+        }
+        parser.end()
+    }
+
+    const HEAD: &str = "Date: x\nFrom: a@b\nMessage-ID: <c@d>\nSubject: one\n two\n";
+
+    #[test]
+    fn texts_and_files_are_told_apart() {
+        let mail = parse(&format!(
+            "{HEAD}Content-Type: multipart/mixed;\n boundary=\"q\"\n\nignored\n--q\n\nfirst\nsecond\n--q\n\
+             Content-Type: text/csv; x=y\nContent-Transfer-Encoding: base64\n\
+             Content-Disposition: attachment;\n filename*=utf-8''%D0%BE%2E.csv\n\naGVs\nbG8=\n--q--\n",
+        ))
+        .unwrap();
+        assert_eq!(
+            (mail.text.as_str(), mail.header("subject")),
+            ("first\nsecond", "one two")
+        );
+        assert_eq!(mail.files[0].name, "о..csv");
+        assert_eq!(mail.files[0].sha256, Sha256Digest::of(b"hello"));
+        assert_eq!(mail.files[0].media_type, "text/csv");
+    }
+
+    #[test]
+    fn what_is_no_mail_is_refused() {
+        for wrong in [
+            "",
+            "\n",
+            "Date: x\n\ntext",
+            "no header\n\n",
+            " folded\n\n",
+            &format!("{HEAD}Content-Type: multipart/mixed; boundary=q\n\n--q\n\ntext"),
+            &format!("{HEAD}Content-Transfer-Encoding: base64\n\n???"),
+            HEAD,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

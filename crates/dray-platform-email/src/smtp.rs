@@ -1,0 +1,247 @@
+//! The conversation with a server: greeting, TLS, login, commands and replies.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_platform::{Error, ErrorKind};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::options::{Options, Security};
+use crate::reply::{Reply, Stage};
+
+/// Longest line of a reply, in bytes, and most lines; the standard says 512.
+const LINE: u64 = 2048;
+const LINES: usize = 100;
+
+/// Both directions of a connection.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection that was greeted, protected and logged in.
+pub(crate) struct Connection {
+    io: BufReader<Box<dyn Io>>,
+    idle: Duration,
+    /// What the server offers, in upper case.
+    offers: Vec<String>,
+}
+
+impl Connection {
+    /// Connects, as far as a mail can be sent.
+    pub(crate) async fn open(options: &Options, tls: &Arc<ClientConfig>) -> Result<Self, Error> {
+        let connecting = async {
+            let host = options.host.trim_start_matches('[').trim_end_matches(']');
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the address is the operator's word"
+            )]
+            let tcp = TcpStream::connect((host, options.port)).await;
+            let tcp = tcp.map_err(|cause| broken("no connection").caused_by(cause))?;
+            let io: Box<dyn Io> = match options.security {
+                Security::Tls => protect(Box::new(tcp), host, tls).await?,
+                Security::StartTls | Security::None => Box::new(tcp),
+            };
+            Ok(BufReader::new(io))
+        };
+        let mut connection = Self {
+            io: within(options.connect_timeout.as_duration(), connecting).await?,
+            idle: options.idle_timeout.as_duration(),
+            offers: Vec::new(),
+        };
+        connection
+            .reply(connection.idle)
+            .await?
+            .expect(220, Stage::Hello)?;
+        connection.hello(options).await?;
+        if options.security == Security::StartTls {
+            connection = connection.start_tls(options, tls).await?;
+        }
+        connection.login(options).await?;
+        Ok(connection)
+    }
+
+    async fn hello(&mut self, options: &Options) -> Result<(), Error> {
+        let reply = self.command(&format!("EHLO {}", options.hello)).await?;
+        let offers = reply.expect(250, Stage::Hello)?.lines;
+        self.offers = offers
+            .into_iter()
+            .skip(1)
+            .map(|line| line.to_ascii_uppercase())
+            .collect();
+        Ok(())
+    }
+
+    async fn start_tls(
+        mut self,
+        options: &Options,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Self, Error> {
+        if !self.offers.iter().any(|offer| offer == "STARTTLS") {
+            return Err(Error::new(ErrorKind::Auth, "the server offers no STARTTLS"));
+        }
+        self.command("STARTTLS").await?.expect(220, Stage::Hello)?;
+        // What came before the handshake was not protected; it must not count as if it had been.
+        if !self.io.buffer().is_empty() {
+            return Err(Error::new(
+                ErrorKind::Auth,
+                "the server spoke before the handshake",
+            ));
+        }
+        let host = options.host.trim_start_matches('[').trim_end_matches(']');
+        let io = within(
+            options.connect_timeout.as_duration(),
+            protect(self.io.into_inner(), host, tls),
+        );
+        let mut connection = Self {
+            io: BufReader::new(io.await?),
+            idle: self.idle,
+            offers: Vec::new(),
+        };
+        connection.hello(options).await?;
+        Ok(connection)
+    }
+
+    async fn login(&mut self, options: &Options) -> Result<(), Error> {
+        if options.username.is_empty() {
+            return Ok(());
+        }
+        let (user, password) = (&options.username, options.password.expose());
+        let offered = self.offers.iter().find(|offer| offer.starts_with("AUTH"));
+        let has = |name: &str| {
+            let mut words = offered.iter().flat_map(|offer| offer.split([' ', '=']));
+            words.any(|word| word == name)
+        };
+        let reply = if has("PLAIN") || !has("LOGIN") {
+            let told = STANDARD.encode(format!("\0{user}\0{password}"));
+            self.command(&format!("AUTH PLAIN {told}")).await?
+        } else {
+            self.command("AUTH LOGIN")
+                .await?
+                .expect(334, Stage::Login)?;
+            let user = self.command(&STANDARD.encode(user)).await?;
+            user.expect(334, Stage::Login)?;
+            self.command(&STANDARD.encode(password)).await?
+        };
+        reply.expect(235, Stage::Login).map(drop)
+    }
+
+    /// Largest mail by the server's word, in bytes; `None` when it says none.
+    pub(crate) fn largest(&self) -> Option<u64> {
+        let told = self
+            .offers
+            .iter()
+            .find_map(|offer| offer.strip_prefix("SIZE "))?;
+        told.trim().parse().ok().filter(|size| *size > 0)
+    }
+
+    /// Whether the server announces its limit, which lets us announce the size of a mail.
+    pub(crate) fn knows_size(&self) -> bool {
+        self.offers
+            .iter()
+            .any(|offer| offer == "SIZE" || offer.starts_with("SIZE "))
+    }
+
+    /// Sends a command and reads the reply.
+    pub(crate) async fn command(&mut self, line: &str) -> Result<Reply, Error> {
+        self.write(format!("{line}\r\n").as_bytes()).await?;
+        self.reply(self.idle).await
+    }
+
+    /// Writes, and sees it leave.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let writing = async {
+            self.io.write_all(bytes).await?;
+            self.io.flush().await
+        };
+        let written = tokio::time::timeout(self.idle, writing).await;
+        told(written, "the connection broke while writing")
+    }
+
+    /// Reads a reply.
+    pub(crate) async fn reply(&mut self, wait: Duration) -> Result<Reply, Error> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut self.io).take(LINE);
+            let reading = bounded.read_until(b'\n', &mut line);
+            let read = tokio::time::timeout(wait, reading).await;
+            told(read, "the connection broke while reading")?;
+            if line.is_empty() {
+                return Err(broken("the connection was closed"));
+            }
+            let strange = || Error::new(ErrorKind::Unknown, "the reply cannot be read");
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
+            let code = code
+                .filter(|code| (200..600).contains(code) && line.ends_with(b"\n"))
+                .ok_or_else(strange)?;
+            lines.push(text.get(4..).unwrap_or_default().to_owned());
+            match text.as_bytes().get(3) {
+                None | Some(b' ') => return Ok(Reply { code, lines }),
+                Some(b'-') if lines.len() < LINES => {}
+                Some(_) => return Err(strange()),
+            }
+        }
+    }
+
+    /// Says goodbye without waiting for it to be heard.
+    pub(crate) async fn quit(mut self) {
+        if let Err(error) = self.write(b"QUIT\r\n").await {
+            tracing::debug!(%error, "no goodbye");
+        }
+    }
+}
+
+async fn protect(
+    io: Box<dyn Io>,
+    host: &str,
+    tls: &Arc<ClientConfig>,
+) -> Result<Box<dyn Io>, Error> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|cause| Error::new(ErrorKind::BadFormat, "host is no name").caused_by(cause))?;
+    let protected = TlsConnector::from(Arc::clone(tls)).connect(name, io).await;
+    let protected = protected.map_err(|cause| broken("no TLS").caused_by(cause))?;
+    Ok(Box::new(protected))
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| Err(broken("no connection in time")))
+}
+
+fn told<T>(
+    done: Result<io::Result<T>, tokio::time::error::Elapsed>,
+    what: &str,
+) -> Result<(), Error> {
+    match done {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(cause)) => Err(broken(what).caused_by(cause)),
+        Err(_) => Err(broken("nothing moved in time")),
+    }
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorKind::Transient, what)
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("offers", &self.offers)
+            .finish_non_exhaustive()
+    }
+}

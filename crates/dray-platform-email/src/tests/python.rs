@@ -1,0 +1,163 @@
+//! The double is proved with a client that we did not write (`smtplib`), our sender with a server that we did not write
+//! (`aiosmtpd`).
+//!
+//! They run in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
+//! without that it is made here, in the same place.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dray_platform::conformance::sample;
+use dray_platform::{ErrorKind, Platform as _};
+use dray_types::{Secret, Sha256Digest};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::{deliver, delivery, sender, target};
+use crate::double::{Double, Fault, NOBODY, PASSWORD, USER};
+use crate::{Options, Security};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+}
+
+/// An interpreter with aiosmtpd.
+fn interpreter() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(named) = named {
+        return named.into();
+    }
+    let folder = root().join("target/python");
+    let interpreter = folder.join("bin/python");
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    if !interpreter.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+    }
+    let has_it = Command::new(&interpreter)
+        .args(["-c", "import aiosmtpd"])
+        .stderr(Stdio::null())
+        .status();
+    if !has_it.unwrap().success() {
+        let mut install = Command::new(&interpreter);
+        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
+        run(install.arg(root().join("tests/python/requirements.txt")));
+    }
+    interpreter
+}
+
+fn script(name: &str) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(interpreter());
+    command
+        .arg(root().join("tests/python").join(name))
+        .kill_on_drop(true);
+    command
+}
+
+#[tokio::test]
+async fn smtplib_takes_the_double_for_a_server() {
+    let double = Double::start(1 << 20, None).await.unwrap();
+    double.script(Fault::Refuse("552 5.7.0 blocked content"));
+    double.script(Fault::Refuse("451 4.3.0 try later"));
+    let output = script("email_client.py")
+        .arg(double.options().port.to_string())
+        .args([USER, PASSWORD, NOBODY])
+        .output()
+        .await
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = json!({
+        "size": "1048576",
+        "auth": "PLAIN LOGIN",
+        "without_login": 530,
+        "wrong_password": 535,
+        "nobody": 550,
+        "too_large": 552,
+        "blocked": 552,
+        "later": 451,
+        "no_recipient": 503,
+        "login": "LOGIN",
+    });
+    assert_eq!(shown, expected);
+    let mails = double.mails("ada@example.org");
+    let [plain, files] = mails.as_slice() else {
+        panic!("{mails:?}");
+    };
+    assert_eq!(plain.text.trim_end(), "first\n.second");
+    assert_eq!(files.text.trim_end(), "Вот он.");
+    assert_eq!(files.files[0].name, "отчёт.csv");
+    assert_eq!(files.files[0].media_type, "text/csv");
+    assert_eq!(files.files[1].name, "a \"b\".bin");
+    let bytes: Vec<u8> = (0..=255).cycle().take(256 * 300).collect();
+    assert_eq!(files.files[1].sha256, Sha256Digest::of(&bytes));
+}
+
+#[tokio::test]
+async fn aiosmtpd_takes_our_mails() {
+    let mut server = script("email_server.py")
+        .arg("bot")
+        .arg("a password")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let port: u16 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
+    let options = Options {
+        host: "127.0.0.1".to_owned(),
+        port,
+        security: Security::None,
+        username: "bot".to_owned(),
+        password: Secret::new("a password"),
+        from: "Бот <bot@example.org>".to_owned(),
+        subject: "Отчёт за ноябрь, и ещё много слов, которых одна строка не вмещает".to_owned(),
+        ..Options::default()
+    };
+    let email = sender(options.clone());
+    let limits = email.limits(&target("ada@example.org")).await.unwrap();
+    assert!(limits.any < 2_000_000, "{}", limits.any);
+    let files = vec![
+        sample::file("отчёт; \"1\".csv", "a,b\n"),
+        sample::binary("b.bin", 700_001),
+    ];
+    let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
+    let mut words = delivery("First.\n.\n.Last — конец", files);
+    "<root@x.example>".clone_into(&mut words.target.thread);
+    deliver(&email, &words).await.unwrap();
+    let mail: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    let expected = json!({
+        "from": "bot@example.org",
+        "to": ["ada@example.org"],
+        "sender": "Бот <bot@example.org>",
+        "subject": format!("Re: {}", options.subject),
+        "id": "<AAAAAAAAAAAAAAAAAAAAAA@example.org>",
+        "references": "<root@x.example>",
+        "text": "First.\n.\n.Last — конец",
+        "defects": 0,
+        "files": [
+            ["отчёт; \"1\".csv", "text/csv", digests[0]],
+            ["b.bin", "application/octet-stream", digests[1]],
+        ],
+    });
+    assert_eq!(mail, expected);
+    let wrong = Options {
+        password: Secret::new("wrong"),
+        ..options
+    };
+    let error = deliver(&sender(wrong), &delivery("words", Vec::new())).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Auth);
+    let mut elsewhere = delivery("words", Vec::new());
+    "nobody@example.org".clone_into(&mut elsewhere.target.chat);
+    let error = deliver(&email, &elsewhere).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NotFound);
+    server.stdin.take().unwrap().shutdown().await.unwrap();
+    assert!(server.wait().await.unwrap().success());
+}

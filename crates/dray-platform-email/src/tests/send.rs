@@ -1,0 +1,300 @@
+//! Mails, and what servers do to them.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_platform::conformance::sample;
+use dray_platform::{ErrorKind, Moment, Platform as _};
+use dray_types::{Clock, Period};
+use rustls::ServerConfig;
+
+use super::{deliver, delivery, sender, target};
+use crate::double::{Double, Fault, Mail};
+use crate::{Email, Options, Security};
+
+const TO: &str = "ada@example.org";
+
+async fn start() -> Double {
+    Double::start(100 << 20, None).await.unwrap()
+}
+
+fn only(double: &Double) -> Mail {
+    let mut mails = double.mails(TO);
+    assert_eq!(mails.len(), 1);
+    mails.pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_mail_has_what_mails_need_and_its_exact_size() {
+    let double = start().await;
+    let files = vec![
+        sample::file("отчёт 1.csv", "a,b\n"),
+        sample::binary("b.bin", 1234),
+    ];
+    let words = delivery("Here it is.\n.\n.dots", files);
+    let confirmed = deliver(&sender(double.options()), &words).await.unwrap();
+    let mail = only(&double);
+    assert_eq!(
+        (mail.from.as_str(), mail.announced),
+        ("bot@example.org", Some(mail.length))
+    );
+    for (name, value) in [
+        ("From", "=?utf-8?B?0JHQvtGC?= <bot@example.org>"),
+        ("To", TO),
+        ("Date", "Tue, 14 Nov 2023 22:13:20 +0000"),
+        ("Message-ID", "<AAAAAAAAAAAAAAAAAAAAAA@example.org>"),
+        ("Subject", "Message for you"),
+        ("Auto-Submitted", "auto-generated"),
+        ("MIME-Version", "1.0"),
+    ] {
+        assert_eq!(mail.header(name), value);
+    }
+    assert_eq!(confirmed[0].message_id, mail.header("message-id"));
+    assert_eq!(mail.text, "Here it is.\n.\n.dots");
+    assert_eq!(mail.files[0].name, "отчёт 1.csv");
+    assert_eq!(mail.files[0].media_type, "text/csv");
+    assert_eq!(mail.files[1].size, 1234);
+}
+
+#[tokio::test]
+async fn the_same_key_gives_the_same_message_id() {
+    let double = start().await;
+    let email = sender(double.options());
+    let words = delivery("words", Vec::new());
+    double.script(Fault::LoseAnswer);
+    let error = deliver(&email, &words).await.unwrap_err();
+    assert_eq!(error.moment(), Moment::Ambiguous);
+    deliver(&email, &words).await.unwrap();
+    let mails = double.mails(TO);
+    assert_eq!(mails.len(), 2);
+    assert_eq!(mails[0].header("message-id"), mails[1].header("message-id"));
+}
+
+#[tokio::test]
+async fn answers_belong_to_their_thread() {
+    let double = start().await;
+    let email = sender(double.options());
+    let mut words = delivery("words", Vec::new());
+    "<root@x.example>".clone_into(&mut words.target.thread);
+    "last@x.example".clone_into(&mut words.target.reply_to);
+    deliver(&email, &words).await.unwrap();
+    let mail = only(&double);
+    assert_eq!(mail.header("in-reply-to"), "<last@x.example>");
+    assert_eq!(
+        mail.header("references"),
+        "<root@x.example> <last@x.example>"
+    );
+    assert_eq!(mail.header("subject"), "Re: Message for you");
+    "<a@b>\r\nBcc: <all@example.org".clone_into(&mut words.target.reply_to);
+    let error = deliver(&email, &words).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::NoThread, Moment::NotSent)
+    );
+}
+
+#[tokio::test]
+async fn addresses_that_are_none_reach_no_server() {
+    let double = start().await;
+    let email = sender(double.options());
+    for wrong in [
+        "ada",
+        "ada@example.org>\r\nDATA",
+        "a@b,c@d",
+        "Ada <ada@example.org>",
+    ] {
+        let mut words = delivery("words", Vec::new());
+        wrong.clone_into(&mut words.target.chat);
+        let error = email.limits(&words.target).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong:?}");
+        let error = deliver(&email, &words).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong:?}");
+    }
+    assert_eq!(double.received(), 0);
+}
+
+#[tokio::test]
+async fn refusals_are_final_and_keep_nothing() {
+    let double = start().await;
+    let email = sender(double.options());
+    for (fault, kind, code) in [
+        (
+            Fault::Refuse("552 5.7.0 blocked content"),
+            ErrorKind::UnsupportedKind,
+            "5.7.0",
+        ),
+        (
+            Fault::Refuse("552 message too big"),
+            ErrorKind::TooLarge,
+            "552",
+        ),
+        (
+            Fault::Refuse("554 5.7.1 spam"),
+            ErrorKind::Forbidden,
+            "5.7.1",
+        ),
+        (
+            Fault::RefuseSender("421 4.7.0 slow down"),
+            ErrorKind::Transient,
+            "4.7.0",
+        ),
+        (
+            Fault::RefuseSender("550 5.7.60 not yours"),
+            ErrorKind::Forbidden,
+            "5.7.60",
+        ),
+    ] {
+        double.script(fault);
+        let error = deliver(&email, &delivery("words", Vec::new()))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.kind(), error.moment(), error.platform_code()),
+            (kind, Moment::NotSent, code)
+        );
+    }
+    assert!(double.mails(TO).is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_off_is_heard() {
+    let double = start().await;
+    let email = sender(double.options());
+    double.script(Fault::RefuseDuringBody("552 5.3.4 enough"));
+    let large = delivery("", vec![sample::binary("a.bin", 17_000_000)]);
+    let error = deliver(&email, &large).await.unwrap_err();
+    assert_eq!(error.moment(), Moment::NotSent);
+    // A reset may overtake the reply; then it is a connection that broke.
+    assert!(
+        matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Transient),
+        "{error}"
+    );
+    assert!(double.mails(TO).is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_is_ambiguous() {
+    let double = start().await;
+    double.script(Fault::Stall);
+    let options = Options {
+        answer_timeout: Period::millis(50),
+        ..double.options()
+    };
+    let error = deliver(&sender(options), &delivery("words", Vec::new()))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::Transient, Moment::Ambiguous)
+    );
+}
+
+#[tokio::test]
+async fn r_6_the_servers_word_lowers_the_limit() {
+    let double = Double::start(1 << 20, None).await.unwrap();
+    let email = sender(double.options());
+    let limits = email.limits(&target(TO)).await.unwrap();
+    assert!((300_000..700_000).contains(&limits.any), "{}", limits.any);
+    assert_eq!(limits.request, Some(limits.any));
+    let fitting = usize::try_from(limits.any).unwrap();
+    let most = delivery("", vec![sample::binary("a.bin", fitting)]);
+    deliver(&email, &most).await.unwrap();
+    // The plan was made before the server said it.
+    let steps = email.plan(
+        &delivery("", vec![sample::binary("b.bin", 2 << 20)]),
+        &Options::default().limits(0),
+    );
+    let large = delivery("", vec![sample::binary("b.bin", 2 << 20)]);
+    let send = dray_platform::Send {
+        delivery: &large,
+        step: &steps[0],
+        prepared: "",
+        key: "k",
+    };
+    let error = email.send(send, &super::Quiet).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(
+        error
+            .numbers()
+            .is_some_and(|(found, allowed)| found > allowed)
+    );
+}
+
+/// A server's TLS, and the PEM file of its authority.
+fn tls() -> (Arc<ServerConfig>, tempfile::NamedTempFile) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(made.cert.pem().as_bytes()).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    (Arc::new(config), file)
+}
+
+#[tokio::test]
+async fn r_9_the_password_goes_over_tls_or_nowhere() {
+    let (config, authority) = tls();
+    let double = Double::start(1 << 20, Some(config)).await.unwrap();
+    let protected = Options {
+        security: Security::StartTls,
+        ca_file: Some(authority.path().to_owned()),
+        ..double.options()
+    };
+    let words = delivery("words", Vec::new());
+    deliver(&sender(protected.clone()), &words).await.unwrap();
+    assert!(only(&double).protected);
+    // Somebody whose certificate we do not know.
+    let stranger = Options {
+        ca_file: None,
+        ..protected.clone()
+    };
+    let error = deliver(&sender(stranger), &words).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::Transient, Moment::NotSent)
+    );
+    // Somebody between us who writes before the handshake.
+    double.script(Fault::SpeakBeforeTls);
+    double.script(Fault::SpeakBeforeTls);
+    let error = deliver(&sender(protected.clone()), &words)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    // A server, or somebody between us, that says it has no TLS.
+    let open = start().await;
+    let stripped = Options {
+        port: open.options().port,
+        ..protected
+    };
+    let error = deliver(&sender(stripped), &words).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    assert!(open.mails(TO).is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_ends_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        host: "127.0.0.1".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+        security: Security::None,
+        from: "bot@example.org".to_owned(),
+        idle_timeout: Period::millis(50),
+        ..Options::default()
+    };
+    let email = Email::new(options, Clock::manual(super::NOW)).unwrap();
+    let words = delivery("words", Vec::new());
+    let sending = deliver(&email, &words);
+    let done = tokio::time::timeout(Duration::from_secs(20), sending).await;
+    let error = done.unwrap().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::Transient, Moment::NotSent)
+    );
+}

@@ -1,0 +1,38 @@
+//! TLS for connections to the server.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use dray_platform::{Error, ErrorKind};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+
+/// Trusts the public authorities, and those of a PEM file too.
+pub(crate) fn config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
+    let wrong = || Error::new(ErrorKind::BadFormat, "ca_file cannot be read");
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    if let Some(path) = authorities {
+        let certificates =
+            CertificateDer::pem_file_iter(path).map_err(|cause| wrong().caused_by(cause))?;
+        let mut found = false;
+        for certificate in certificates {
+            let certificate = certificate.map_err(|cause| wrong().caused_by(cause))?;
+            roots
+                .add(certificate)
+                .map_err(|cause| wrong().caused_by(cause))?;
+            found = true;
+        }
+        if !found {
+            return Err(wrong());
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|cause| wrong().caused_by(cause))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
