@@ -80,6 +80,10 @@ pub struct AccountConfig {
     pub whatsapp: Option<dray_platform_whatsapp::CloudOptions>,
     /// A local bridge to a `WhatsApp` account.
     pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
+    /// A sender of e-mail.
+    pub email: Option<dray_platform_email::Options>,
+    /// Addresses of your own that take files.
+    pub webhook: Option<dray_platform_webhook::Options>,
     /// A Slack app in one workspace.
     pub slack: Option<dray_platform_slack::Options>,
 }
@@ -186,6 +190,8 @@ impl AccountConfig {
             discord,
             whatsapp,
             whatsapp_bridge,
+            email,
+            webhook,
             slack,
         } = self;
         [
@@ -193,6 +199,8 @@ impl AccountConfig {
             discord.is_some(),
             whatsapp.is_some(),
             whatsapp_bridge.is_some(),
+            email.is_some(),
+            webhook.is_some(),
             slack.is_some(),
         ]
         .into_iter()
@@ -220,6 +228,16 @@ impl AccountConfig {
         if let Some(options) = &self.whatsapp_bridge {
             let bridge = Arc::new(dray_platform_whatsapp::Bridge::new(name, options.clone())?);
             return Ok(Some(Account::new(name, bridge.clone()).with_inbox(bridge)));
+        }
+        if let Some(options) = &self.email {
+            let sender = dray_platform_email::Email::new(options.clone(), clock.clone())?;
+            return Ok(Some(Account::new(name, Arc::new(sender))));
+        }
+        if let Some(options) = &self.webhook {
+            let clock = clock.clone();
+            let hooks = dray_platform_webhook::Webhook::new(name, options.clone(), clock)?;
+            let hooks = Arc::new(hooks);
+            return Ok(Some(Account::new(name, hooks.clone()).with_inbox(hooks)));
         }
         if let Some(options) = &self.slack {
             let app = dray_platform_slack::Slack::new(name, options.clone(), clock.clone())?;

@@ -57,7 +57,7 @@ impl Desk {
         published.retain(|_, (_, at)| now_ms.saturating_sub(*at) < AGAIN_MS);
         for line in self.index.unfinished() {
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
-                self.log(self.expire(&line).await);
+                log(self.expire(&line).await);
                 continue;
             }
             if line.due_at_ms == 0 || line.due_at_ms > now_ms {
@@ -80,16 +80,8 @@ impl Desk {
                 Ok(()) => {
                     published.insert(key, (line.revision, now_ms));
                 }
-                Err(error) => self.log(Err(error)),
+                Err(error) => log(Err(error)),
             }
-        }
-    }
-
-    fn log(&self, result: Result<(), Error>) {
-        match result {
-            // Somebody else was faster.
-            Ok(()) | Err(Error::Record(RecordError::Moved)) => {}
-            Err(error) => error.log("a waiting delivery is left for later"),
         }
     }
 
@@ -163,7 +155,7 @@ impl Desk {
                 && line.target.platform == account.platform.name()
                 && (line.target.account.is_empty() || line.target.account == account.name);
             if is_meant {
-                self.log(self.make_due(&line).await);
+                log(self.make_due(&line).await);
             }
         }
     }
@@ -176,7 +168,7 @@ impl Desk {
             return Ok(());
         }
         held.report.due_at_ms = self.clock.now_ms().max(1);
-        held.report.waiting = waiting::QUEUE.to_owned();
+        waiting::QUEUE.clone_into(&mut held.report.waiting);
         let written = self
             .records
             .write(&line.key, held.report, held.revision)
@@ -231,9 +223,17 @@ impl Desk {
         report.finished = false;
         report.rounds += 1;
         report.due_at_ms = u64::MAX;
-        report.waiting = waiting::WINDOW_CLOSED.to_owned();
+        waiting::WINDOW_CLOSED.clone_into(&mut report.waiting);
         let patience = self.config.window_patience.as_millis();
         report.deadline_ms = self.clock.now_ms().saturating_add(patience);
+    }
+}
+
+fn log(result: Result<(), Error>) {
+    match result {
+        // Somebody else was faster.
+        Ok(()) | Err(Error::Record(RecordError::Moved)) => {}
+        Err(error) => error.log("a waiting delivery is left for later"),
     }
 }
 

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_lost_answer_is_resolved_as_the_platform_offers() {
-        let window = Ambiguity::Resend(Duration::from_secs(120));
+        let window = Ambiguity::Resend(Duration::from_mins(2));
         let step = sending(1_000);
         assert_eq!(resume(&step, Ambiguity::Unknown, 1_001), Resume::GiveUp);
         assert_eq!(

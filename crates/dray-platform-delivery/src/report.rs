@@ -122,7 +122,7 @@ fn file_outcome(file: &v1::DeliveredFile) -> FileOutcome<'_> {
 
 fn hex(bytes: &[u8]) -> String {
     dray_types::Sha256Digest::try_from(bytes)
-        .map_or_else(|_| String::new(), |digest| digest.to_hex())
+        .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
 /// The record as callers see it: no steps, no tenant, nothing about its waiting.

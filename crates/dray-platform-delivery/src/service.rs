@@ -241,6 +241,10 @@ fn report(error: Error) -> Fault {
 }
 
 /// How a piece of work is told.
+#[expect(
+    clippy::result_large_err,
+    reason = "it is what the bus takes from a handler"
+)]
 fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Completed, Failure> {
     match ended {
         Ok(Ended::Finished(report)) if is_refused(&report) => {
@@ -271,12 +275,13 @@ fn told(work: &v1::DeliverFiles, ended: Result<Ended, Error>) -> Result<Complete
         Err(error) => {
             error.log("a delivery is left for later");
             let fault = Fault::from(error);
-            Err(match fault.is_retryable() {
-                true => fault,
-                // The record tells how far it is; nothing is final before the record says so.
-                false => fault.retry_after(std::time::Duration::from_secs(5)),
-            }
-            .into())
+            // The record tells how far it is; nothing is final before the record says so.
+            let fault = if fault.is_retryable() {
+                fault
+            } else {
+                fault.retry_after(Duration::from_secs(5))
+            };
+            Err(fault.into())
         }
     }
 }

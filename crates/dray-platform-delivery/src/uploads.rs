@@ -118,14 +118,14 @@ impl Desk {
             return Err(Error::NotFound("upload"));
         };
         let done_key = format!("{key}.done");
-        let claim = match self.memory.get::<String>(&done_key).await {
-            Some(digest) => self.again(meta, &pending, &digest).await?,
-            None => {
-                let claim = self.confirm(meta, &pending).await?;
-                let digest = claim.artifact.sha256.to_hex();
-                self.memory.set(&done_key, &digest, KEPT).await;
-                claim
-            }
+        let done = self.memory.get::<String>(&done_key).await;
+        let claim = if let Some(digest) = done {
+            self.again(meta, &pending, &digest).await?
+        } else {
+            let claim = self.confirm(meta, &pending).await?;
+            let digest = claim.artifact.sha256.to_hex();
+            self.memory.set(&done_key, &digest, KEPT).await;
+            claim
         };
         let placing = placing_of(&id);
         let place = v1::PlaceUpload {

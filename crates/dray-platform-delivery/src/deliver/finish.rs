@@ -3,7 +3,7 @@
 use dray_content::notice::Failure;
 use dray_proto::v1;
 
-use super::plan::NOTICE;
+use super::plan::{NOTICE, TEXT};
 use super::run::{Open, Run};
 use super::{Desk, Ended};
 use crate::error::Error;
@@ -91,7 +91,23 @@ pub(crate) fn conclude(report: &mut v1::DeliveryReport, now_ms: u64) {
     if report.notice.is_empty() {
         report.notice = report::notice(&report::failures(report));
     }
+    if let Some(words) = unsaid(report) {
+        if !report.notice.is_empty() {
+            report.notice.push('\n');
+        }
+        report.notice.push_str(words);
+    }
     report.result_json = report::result_json(report);
+}
+
+/// What became of the words that go with the files, when it was not what was asked.
+fn unsaid(report: &v1::DeliveryReport) -> Option<&'static str> {
+    let mut words = report.steps.iter().filter(|step| step.route == TEXT);
+    words.find_map(|step| match machine::phase(step) {
+        Phase::Failed => Some("⚠️ The message that goes with the files could not be shown."),
+        Phase::Unknown => Some("⚠️ The message that goes with the files may have been shown."),
+        Phase::Ready | Phase::Sending | Phase::Done => None,
+    })
 }
 
 impl Desk {

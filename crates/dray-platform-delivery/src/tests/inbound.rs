@@ -357,6 +357,8 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     reason = "the test is the browser, the address is the test's own store"
 )]
 async fn put(told: &serde_json::Value, bytes: &[u8]) {
+    use std::fmt::Write as _;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     let url = url::Url::parse(told["url"].as_str().unwrap()).unwrap();
@@ -369,13 +371,13 @@ async fn put(told: &serde_json::Value, bytes: &[u8]) {
     for (name, value) in told["headers"].as_object().unwrap() {
         has_host |= name.eq_ignore_ascii_case("host");
         has_length |= name.eq_ignore_ascii_case("content-length");
-        head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
+        write!(head, "{name}: {}\r\n", value.as_str().unwrap()).unwrap();
     }
     if !has_host {
-        head.push_str(&format!("host: {host}\r\n"));
+        write!(head, "host: {host}\r\n").unwrap();
     }
     if !has_length {
-        head.push_str(&format!("content-length: {}\r\n", bytes.len()));
+        write!(head, "content-length: {}\r\n", bytes.len()).unwrap();
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();

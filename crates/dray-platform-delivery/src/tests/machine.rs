@@ -10,7 +10,7 @@ use super::world::{World, states};
 use crate::deliver::Ended;
 use crate::report::state;
 
-const WINDOW: Ambiguity = Ambiguity::Resend(Duration::from_secs(120));
+const WINDOW: Ambiguity = Ambiguity::Resend(Duration::from_mins(2));
 
 #[tokio::test]
 async fn r_13_a_lost_answer_is_unknown_where_nobody_can_be_asked() {

@@ -5,6 +5,7 @@ pub(crate) mod world;
 
 mod answer;
 mod cli;
+mod host;
 mod inbound;
 mod machine;
 mod model;

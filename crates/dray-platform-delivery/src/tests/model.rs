@@ -32,7 +32,7 @@ fn ambiguity() -> impl Strategy<Value = Ambiguity> {
         Just(Ambiguity::Unknown),
         Just(Ambiguity::Reconcile),
         Just(Ambiguity::ResendAlways),
-        Just(Ambiguity::Resend(Duration::from_secs(120))),
+        Just(Ambiguity::Resend(Duration::from_mins(2))),
     ]
 }
 

@@ -185,6 +185,36 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
 }
 
 #[tokio::test]
+async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
+    let world = World::new().await;
+    world.fake.script([Act::Refuse(ErrorKind::BadFormat)]);
+    let mut work = world.files("d", &[("a.txt", b"a")]).await;
+    work.message = "longer than the caption may be here".to_owned();
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(world.fake.shown(), ["document:a.txt|"]);
+    assert_eq!(
+        report.notice,
+        "⚠️ The message that goes with the files could not be shown."
+    );
+}
+
+#[tokio::test]
+async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
+    let world = World::new().await;
+    world.fake.script([
+        Act::Refuse(ErrorKind::Empty),
+        Act::Refuse(ErrorKind::Empty),
+        Act::Show,
+    ]);
+    let png = |tail: &[u8]| [b"\x89PNG\r\n\x1a\n0000IHDR", tail].concat();
+    let (a, b) = (png(b"a"), png(b"b"));
+    let work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [state::REJECTED, state::DELIVERED]);
+}
+
+#[tokio::test]
 async fn a_stored_file_that_is_gone_fails_alone() {
     let world = World::new().await;
     let mut work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;

@@ -41,7 +41,7 @@ pub(crate) async fn in_process() -> (Bus, Clock) {
     (provisioned(&clock).await, clock)
 }
 
-async fn provisioned(clock: &Clock) -> Bus {
+pub(crate) async fn provisioned(clock: &Clock) -> Bus {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(clock.clone(), &meter);
     bus.apply_topology(&Topology::new(1, 1 << 30))
@@ -254,7 +254,8 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    async fn start(bus: &Bus) -> Self {
+    #[expect(clippy::too_many_lines, reason = "one answer after the other")]
+    pub(crate) async fn start(bus: &Bus) -> Self {
         let told = Arc::new(Mutex::new(Told::default()));
         let mut tasks = JoinSet::new();
         let known = Arc::clone(&told);
