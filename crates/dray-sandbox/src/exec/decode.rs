@@ -15,7 +15,7 @@ fn corrupted(why: &str) -> Error {
     Error::new(ErrorKind::Corrupted, why)
 }
 
-/// Takes base64 or hexadecimal digits with any white space between them. Anything else is damage: tools that skip
+/// Takes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools that skip
 /// what they do not know would hide it.
 #[derive(Debug)]
 pub(super) struct Decoder {
@@ -39,8 +39,18 @@ impl Decoder {
 
     /// The bytes of all whole groups so far.
     pub(super) fn feed(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {
-        let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace());
-        self.digits.extend(digits);
+        match str::from_utf8(text) {
+            // Lines of base64 are taken whole, which is several times faster than byte by byte.
+            Ok(text) if !self.hex => {
+                for line in text.split('\n') {
+                    self.digits.extend_from_slice(line.trim().as_bytes());
+                }
+            }
+            _ => {
+                let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace());
+                self.digits.extend(digits);
+            }
+        }
         let group = if self.hex { 2 } else { 4 };
         let whole = self.digits.len() - self.digits.len() % group;
         let rest = self.digits.split_off(whole);

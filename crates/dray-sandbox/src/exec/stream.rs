@@ -190,13 +190,15 @@ impl Stream {
             self.hold(piece);
             return Ok(());
         }
-        let content = match piece.iter().position(|byte| *byte == b'@') {
-            _ if self.trailing => 0,
-            Some(at) => {
-                self.trailing = true;
-                at
-            }
-            None => piece.len(),
+        // `contains` is a quick search, and most pieces have no mark.
+        self.trailing |= piece.contains(&b'@');
+        let content = if self.held.is_empty() && self.trailing {
+            let at = piece.iter().position(|byte| *byte == b'@');
+            at.unwrap_or(piece.len())
+        } else if self.trailing {
+            0
+        } else {
+            piece.len()
         };
         let (content, after) = (piece.slice(..content), piece.slice(content..));
         self.held.extend_from_slice(&after);
