@@ -62,7 +62,16 @@ impl Service for PlatformDelivery {
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
-        let router = router.answer(Self::send_file).consume(Self::send);
+        let router = router
+            .answer(Self::send_file)
+            .answer(Self::outcome)
+            .answer(Self::receipts)
+            .answer(Self::resend)
+            .answer(Self::send_text)
+            .answer(Self::prepare_upload)
+            .answer(Self::finish_upload)
+            .consume(Self::send)
+            .consume_as("inbound", Self::receive);
         [
             "platform-delivery-telegram",
             "platform-delivery-discord",

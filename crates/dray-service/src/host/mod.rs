@@ -201,8 +201,8 @@ pub enum HostError {
     /// Two services answer one call, or one answers it twice.
     #[error("the call `{0}` is answered twice")]
     AnsweredTwice(String),
-    /// A service consumes two kinds of work; its durable consumer has only one.
-    #[error("the service `{0}` consumes more than one kind of work")]
+    /// A service consumes two kinds of work from one durable consumer, which has only one.
+    #[error("the service `{0}` consumes more than one kind of work from one consumer")]
     TwoKindsOfWork(&'static str),
     /// The memory limit is too small for the concurrency limits.
     #[error("{0}")]

@@ -133,9 +133,12 @@ impl Ground {
     /// Whether what was started can be served together.
     fn judge(&self, services: &[Hosting]) -> Result<(), HostError> {
         let mut subjects = BTreeSet::new();
+        let mut durables = BTreeSet::new();
         for service in services {
-            if service.work.len() > 1 {
-                return Err(HostError::TwoKindsOfWork(service.name));
+            for work in &service.work {
+                if !durables.insert(work.durable()) {
+                    return Err(HostError::TwoKindsOfWork(service.name));
+                }
             }
             for call in &service.calls {
                 if !subjects.insert(&call.subject) {

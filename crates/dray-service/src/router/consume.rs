@@ -21,6 +21,9 @@ pub(crate) trait Consuming<S>: Send + Sync {
 
 /// Bound work, ready to be pulled.
 pub(crate) trait Pulling: Send + Sync {
+    /// The consumer that it pulls from.
+    fn durable(&self) -> &'static str;
+
     /// Pulls until `stop`, then drains.
     fn pull(
         &self,
@@ -89,6 +92,10 @@ where
     H: Fn(Arc<S>, Delivery<W>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Completed, Failure>> + Send + 'static,
 {
+    fn durable(&self) -> &'static str {
+        self.name
+    }
+
     fn pull(
         &self,
         bus: Bus,
