@@ -22,6 +22,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -62,6 +63,7 @@ pub struct Received {
     headers: http::HeaderMap,
     body: Incoming,
     count: Arc<AtomicU64>,
+    upgrade: OnUpgrade,
 }
 
 impl Received {
@@ -81,6 +83,11 @@ impl Received {
     /// `Content-Length`.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()
+    }
+
+    /// What the connection becomes after an answer with status 101.
+    pub fn into_upgrade(self) -> OnUpgrade {
+        self.upgrade
     }
 
     /// The body, to be read.
@@ -252,7 +259,8 @@ async fn serve<S: Send + 'static>(
         while connections.try_join_next().is_some() {}
         let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
         connections.spawn(async move {
-            let service = service_fn(move |request: http::Request<Incoming>| {
+            let service = service_fn(move |mut request: http::Request<Incoming>| {
+                let upgrade = hyper::upgrade::on(&mut request);
                 let (head, body) = request.into_parts();
                 let received = Received {
                     method: head.method.as_str().to_owned(),
@@ -261,12 +269,14 @@ async fn serve<S: Send + 'static>(
                     headers: head.headers,
                     body,
                     count: Arc::clone(&shared.received),
+                    upgrade,
                 };
                 answer.answer(Arc::clone(&shared), received)
             });
             // Connections that break are what some tests are about.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
+                .with_upgrades()
                 .await;
         });
     }

@@ -1,1 +1,25 @@
-//! dray-sandbox-kubernetes.
+//! Sandboxes in Kubernetes pods (sandbox-transfer 6): commands over the exec endpoint, and files over commands.
+//!
+//! - [`KubernetesBackend`] finds containers of pods and opens them; [`Config`] says through which cluster.
+//! - An incarnation is the uid of the pod, the container and its id, so a pod that was made again is another one.
+//! - `double` (feature `double`): an API server on loopback that runs commands for tests.
+//!
+//! What it does not do: it needs no `tar` and no `kubectl`, and believes no exit status that bytes do not confirm.
+
+mod backend;
+mod cluster;
+mod config;
+#[cfg(any(test, feature = "double"))]
+pub mod double;
+mod ephemeral;
+mod exec;
+mod fault;
+mod pod;
+mod rooted;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::KubernetesBackend;
+pub use config::{Config, ConfigError};

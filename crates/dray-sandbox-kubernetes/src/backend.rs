@@ -1,0 +1,102 @@
+//! Finding containers.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{ExecSandbox, Guarded};
+use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox, SandboxPath};
+
+use crate::cluster::Cluster;
+use crate::config::{Config, ConfigError};
+use crate::ephemeral;
+use crate::exec::{Place, PodExec};
+use crate::rooted::{ROOT, RootedSandbox};
+use crate::target::Target;
+
+/// The first word of an address.
+pub(crate) const NAME: &str = "kubernetes";
+
+/// Containers of the pods of one cluster. Addresses are `kubernetes:NAMESPACE/POD[/CONTAINER]`; the incarnation is
+/// the uid of the pod, the name of the container and its id.
+#[derive(Debug)]
+pub struct KubernetesBackend {
+    cluster: Arc<Cluster>,
+}
+
+impl KubernetesBackend {
+    /// Connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration makes no sense.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            cluster: Arc::new(Cluster::new(config)),
+        })
+    }
+
+    /// Reads an address whose namespace may be used.
+    fn target(&self, address: &Address) -> Result<Target, Error> {
+        let target = Target::parse(address)?;
+        let allowed = &self.cluster.config().namespaces;
+        if allowed.is_empty() || allowed.contains(&target.namespace) {
+            return Ok(target);
+        }
+        Err(Error::new(
+            ErrorKind::Auth,
+            "the configuration does not allow this namespace",
+        ))
+    }
+}
+
+#[async_trait]
+impl Backend for KubernetesBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let target = self.target(address)?;
+        let pod = self.cluster.pod(&target).await?;
+        let container = pod.container(target.container.as_deref())?;
+        Ok(Handle {
+            address: address.clone(),
+            incarnation: pod.incarnation(&container.name)?,
+        })
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let target = self.target(&handle.address)?;
+        let pod = self.cluster.pod(&target).await?;
+        let container = pod.container(target.container.as_deref())?;
+        if pod.incarnation(&container.name)? != handle.incarnation {
+            let other = "the name means another container now";
+            return Err(Error::new(ErrorKind::SandboxGone, other));
+        }
+        let place = Arc::new(Place {
+            cluster: Arc::clone(&self.cluster),
+            target,
+            container: container.name.clone(),
+            incarnation: handle.incarnation.clone(),
+        });
+        match PodExec::open(Arc::clone(&place), &place.container).await {
+            Ok(exec) => {
+                let exec = Guarded::new(exec, place);
+                Ok(Arc::new(ExecSandbox::new(handle.clone(), exec)))
+            }
+            Err(error) if error.kind() == ErrorKind::ToolMissing => {
+                let Some(image) = &self.cluster.config().ephemeral_image else {
+                    let none = "the container has no shell, and no image for an ephemeral container is configured";
+                    return Err(Error::new(ErrorKind::ToolMissing, none).caused_by(error));
+                };
+                let name = ephemeral::ensure(&place, &pod, container, image).await?;
+                let exec = PodExec::open(Arc::clone(&place), &name).await?;
+                let exec = Guarded::new(exec, place);
+                let root = SandboxPath::new(ROOT)?;
+                Ok(Arc::new(RootedSandbox::new(handle.clone(), exec, root)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

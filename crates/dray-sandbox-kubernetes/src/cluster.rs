@@ -1,0 +1,391 @@
+//! Requests to the API server.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_sandbox::{Error, ErrorKind};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::fault::{self, Status};
+use crate::pod::Pod;
+use crate::target::Target;
+
+/// Longest answer of the API server that is read.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// Longest text of a request: `http` takes no URI of 64 KiB.
+const LONGEST_URI: usize = 60 << 10;
+/// Longest message of a stream.
+const LONGEST_MESSAGE: usize = 1 << 20;
+/// Bytes that a connection buffers each way.
+const BUFFER: usize = 64 << 10;
+/// The versions of the exec protocol that are spoken, best first.
+const PROTOCOLS: &str = "v5.channel.k8s.io, v4.channel.k8s.io";
+
+/// The two directions of a command.
+pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// A stream of a command that was accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) socket: Socket,
+    /// Whether the end of stdin can be said (v5).
+    pub(crate) half_close: bool,
+}
+
+/// One API server.
+pub(crate) struct Cluster {
+    config: Config,
+    /// With the number of its making.
+    client: Mutex<Option<(u64, kube::Client)>>,
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Connects when it is first used.
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            client: Mutex::new(None),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Owner of what goes on without anybody waiting for it.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
+    /// Asks for a pod.
+    pub(crate) async fn pod(&self, target: &Target) -> Result<Pod, Error> {
+        let ask = Ask {
+            doing: "asking for a pod",
+            method: Method::GET,
+            uri: target.path(),
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+        };
+        self.answer(ask).await
+    }
+
+    /// Changes a part of a pod with a strategic merge patch.
+    pub(crate) async fn patch(
+        &self,
+        target: &Target,
+        part: &str,
+        patch: &serde_json::Value,
+    ) -> Result<Pod, Error> {
+        let mut headers = HeaderMap::new();
+        let kind = "application/strategic-merge-patch+json";
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+        let ask = Ask {
+            doing: "changing a pod",
+            method: Method::PATCH,
+            uri: format!("{}/{part}", target.path()),
+            headers,
+            body: patch.to_string().into_bytes(),
+        };
+        self.answer(ask).await
+    }
+
+    async fn answer(&self, ask: Ask) -> Result<Pod, Error> {
+        let doing = ask.doing;
+        let response = self.send(&ask).await?;
+        let body = self.read(doing, response).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| Error::new(ErrorKind::Protocol, "not a pod").caused_by(error))
+    }
+
+    /// Starts a command in a container.
+    pub(crate) async fn exec(
+        &self,
+        target: &Target,
+        container: &str,
+        argv: &[String],
+        stdin: bool,
+    ) -> Result<Accepted, Error> {
+        let key = generate_key();
+        let ask = Ask {
+            doing: "starting a command",
+            method: Method::GET,
+            uri: exec_uri(target, container, argv, stdin)?,
+            headers: upgrade_headers(&key)?,
+            body: Vec::new(),
+        };
+        let response = self.send(&ask).await?;
+        let half_close = agreed(&response, &key)?;
+        let upgraded = timeout(
+            self.config.answer_timeout.as_duration(),
+            hyper::upgrade::on(response),
+        )
+        .await
+        .map_err(|_| Error::new(ErrorKind::Timeout, "a stream did not open"))?
+        .map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "a stream did not open").caused_by(error)
+        })?;
+        let limits = WebSocketConfig::default()
+            .read_buffer_size(BUFFER)
+            .write_buffer_size(BUFFER)
+            .max_message_size(Some(LONGEST_MESSAGE))
+            .max_frame_size(Some(LONGEST_MESSAGE));
+        let io = TokioIo::new(upgraded);
+        let socket = WebSocketStream::from_raw_socket(io, Role::Client, Some(limits)).await;
+        Ok(Accepted { socket, half_close })
+    }
+
+    /// Sends a request; once more with fresh credentials when the first are refused.
+    async fn send(&self, ask: &Ask) -> Result<Response<Body>, Error> {
+        let (made, client) = self.client(0).await?;
+        let response = self.send_with(&client, ask).await?;
+        let response = if response.status() == StatusCode::UNAUTHORIZED {
+            drop(response);
+            let (_, client) = self.client(made).await?;
+            self.send_with(&client, ask).await?
+        } else {
+            response
+        };
+        let status = response.status();
+        if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(response);
+        }
+        let retry_after = retry_after(response.headers());
+        let body = self.read(ask.doing, response).await.unwrap_or_default();
+        // Whatever stands between may answer with a page instead of a Status.
+        let said = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
+            message: String::from_utf8_lossy(&body).into_owned(),
+            ..Status::default()
+        });
+        Err(fault::refused(
+            ask.doing,
+            status.as_u16(),
+            &said,
+            retry_after,
+        ))
+    }
+
+    async fn send_with(&self, client: &kube::Client, ask: &Ask) -> Result<Response<Body>, Error> {
+        let sent = client.send(ask.request()?);
+        match timeout(self.config.answer_timeout.as_duration(), sent).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(fault::unreached(ask.doing, error)),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, ask.doing)),
+        }
+    }
+
+    async fn read(&self, doing: &str, response: Response<Body>) -> Result<Bytes, Error> {
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER);
+        match timeout(self.config.answer_timeout.as_duration(), body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, doing).caused_by(error)),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, doing)),
+        }
+    }
+
+    /// A client made after the one with this number.
+    async fn client(&self, after: u64) -> Result<(u64, kube::Client), Error> {
+        let mut held = self.client.lock().await;
+        if let Some((made, client)) = held.as_ref()
+            && *made > after
+        {
+            return Ok((*made, client.clone()));
+        }
+        let client = self.make().await?;
+        let made = held.as_ref().map_or(0, |(made, _)| *made) + 1;
+        *held = Some((made, client.clone()));
+        Ok((made, client))
+    }
+
+    /// Reads the credentials as they are now. A plugin may be asked for them, which takes its time.
+    async fn make(&self) -> Result<kube::Client, Error> {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            Error::new(ErrorKind::Auth, "the cluster cannot be used as configured").caused_by(error)
+        };
+        let mut config = match &self.config.kubeconfig {
+            Some(path) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || Kubeconfig::read_from(path));
+                let file = read.await.map_err(|error| failed(error.into()))?;
+                let file = file.map_err(|error| failed(error.into()))?;
+                let options = KubeConfigOptions {
+                    context: self.config.context.clone(),
+                    ..KubeConfigOptions::default()
+                };
+                kube::Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .map_err(|error| failed(error.into()))?
+            }
+            None => kube::Config::incluster_dns().map_err(|error| failed(error.into()))?,
+        };
+        config.connect_timeout = Some(self.config.connect_timeout.as_duration());
+        // Whoever asked decides whether to ask again.
+        config.default_retry = false;
+        let making = tokio::task::spawn_blocking(move || kube::Client::try_from(config));
+        let made = making.await.map_err(|error| failed(error.into()))?;
+        made.map_err(|error| failed(error.into()))
+    }
+}
+
+/// A request that can be sent twice.
+struct Ask {
+    doing: &'static str,
+    method: Method,
+    uri: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Ask {
+    fn request(&self) -> Result<Request<Body>, Error> {
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.uri)
+            .body(Body::from(self.body.clone()))
+            .map_err(|error| Error::new(ErrorKind::Protocol, self.doing).caused_by(error))?;
+        request.headers_mut().extend(self.headers.clone());
+        Ok(request)
+    }
+}
+
+fn exec_uri(
+    target: &Target,
+    container: &str,
+    argv: &[String],
+    stdin: bool,
+) -> Result<String, Error> {
+    let mut uri = format!(
+        "{}/exec?container={container}&stdout=true&stderr=true&tty=false&stdin={stdin}",
+        target.path()
+    );
+    for word in argv {
+        uri.push_str("&command=");
+        uri.extend(utf8_percent_encode(word, NON_ALPHANUMERIC));
+    }
+    if uri.len() > LONGEST_URI {
+        return Err(Error::new(
+            ErrorKind::ToolMissing,
+            "the command is too long for the channel",
+        ));
+    }
+    Ok(uri)
+}
+
+fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    let fixed = header::HeaderValue::from_static;
+    headers.insert(header::CONNECTION, fixed("Upgrade"));
+    headers.insert(header::UPGRADE, fixed("websocket"));
+    headers.insert(header::SEC_WEBSOCKET_VERSION, fixed("13"));
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, fixed(PROTOCOLS));
+    let key = header::HeaderValue::from_str(key)
+        .map_err(|error| Error::new(ErrorKind::Protocol, "a key").caused_by(error))?;
+    headers.insert(header::SEC_WEBSOCKET_KEY, key);
+    Ok(headers)
+}
+
+/// Whether the end of stdin can be said, when both sides agree on a protocol (RFC 6455, 4.1).
+fn agreed(response: &Response<Body>, key: &str) -> Result<bool, Error> {
+    let wrong = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return wrong("the server does not open a stream");
+    }
+    let said = |name| {
+        let value = response.headers().get(name);
+        value
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    let accepted = said(header::SEC_WEBSOCKET_ACCEPT) == derive_accept_key(key.as_bytes());
+    if !accepted || !said(header::UPGRADE).eq_ignore_ascii_case("websocket") {
+        return wrong("the server opens something else than a WebSocket");
+    }
+    match said(header::SEC_WEBSOCKET_PROTOCOL) {
+        "v5.channel.k8s.io" => Ok(true),
+        "v4.channel.k8s.io" => Ok(false),
+        _ => wrong("the server speaks neither v5 nor v4 of the exec protocol"),
+    }
+}
+
+/// `Retry-After` in seconds; at most a week.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    let seconds: u64 = seconds.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.min(604_800)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target {
+            namespace: "n".into(),
+            pod: "p".into(),
+            container: None,
+        }
+    }
+
+    #[test]
+    fn r_16_arguments_stay_arguments() {
+        let argv = ["sh".to_owned(), "a&stdin=true #\u{e4}+ %".to_owned()];
+        let uri = exec_uri(&target(), "c", &argv, false).unwrap();
+        assert_eq!(
+            uri,
+            "/api/v1/namespaces/n/pods/p/exec?container=c&stdout=true&stderr=true&tty=false&stdin=false\
+             &command=sh&command=a%26stdin%3Dtrue%20%23%C3%A4%2B%20%25"
+        );
+    }
+
+    #[test]
+    fn a_command_that_fits_no_request_is_refused() {
+        let argv = ["/".repeat(LONGEST_URI / 3)];
+        let error = exec_uri(&target(), "c", &argv, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ToolMissing);
+    }
+
+    #[test]
+    fn only_an_agreed_protocol_is_spoken() {
+        let key = generate_key();
+        let answer = |protocol: &str, accept: &str| {
+            let response = Response::builder()
+                .status(101)
+                .header("upgrade", "WebSocket")
+                .header("sec-websocket-accept", accept)
+                .header("sec-websocket-protocol", protocol)
+                .body(Body::empty())
+                .unwrap();
+            agreed(&response, &key).map_err(|error| error.kind())
+        };
+        let accept = derive_accept_key(key.as_bytes());
+        assert_eq!(answer("v5.channel.k8s.io", &accept), Ok(true));
+        assert_eq!(answer("v4.channel.k8s.io", &accept), Ok(false));
+        assert_eq!(answer("channel.k8s.io", &accept), Err(ErrorKind::Protocol));
+        assert_eq!(answer("v5.channel.k8s.io", "x"), Err(ErrorKind::Protocol));
+        let plain = Response::new(Body::empty());
+        assert_eq!(
+            agreed(&plain, &key).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Settings of the backend.
+
+use std::path::PathBuf;
+
+use dray_types::Period;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the Kubernetes backend.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// File that describes cluster and credentials. It may name a credential plugin, which is then run on this host.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of that file; absent uses the current one.
+    pub context: Option<String>,
+    /// Uses the service account of the pod that this service runs in, at `https://kubernetes.default.svc`, instead of
+    /// a file.
+    pub in_cluster: bool,
+    /// Namespaces that sandboxes may be in; empty leaves it to the rights of the credentials.
+    pub namespaces: Vec<String>,
+    /// Image with a shell, `stat`, `mv` and `sha256sum` for an ephemeral container next to a container that has no
+    /// shell. Absent: such a container is `tool_missing`. An ephemeral container stays until its pod ends.
+    pub ephemeral_image: Option<String>,
+    /// Time until an ephemeral container must run.
+    pub ephemeral_timeout: Period,
+    /// Time for connecting.
+    pub connect_timeout: Period,
+    /// Time until the API server begins to answer.
+    pub answer_timeout: Period,
+    /// Time without a frame, answers to pings included, after which a stream is given up.
+    pub idle_timeout: Period,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            context: None,
+            in_cluster: false,
+            namespaces: Vec::new(),
+            ephemeral_image: None,
+            ephemeral_timeout: Period::secs(60),
+            connect_timeout: Period::secs(10),
+            answer_timeout: Period::secs(30),
+            idle_timeout: Period::secs(60),
+        }
+    }
+}
+
+/// Why the backend cannot be used as configured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Neither or both of the ways to find the cluster.
+    #[error("name a kubeconfig or say in_cluster, one of them")]
+    Cluster,
+    /// A context of what?
+    #[error("a context needs a kubeconfig")]
+    Context,
+    /// A name that no namespace has.
+    #[error("`{0}` is no name of a namespace")]
+    Namespace(String),
+    /// An empty name of an image.
+    #[error("the image of ephemeral containers has no name")]
+    Image,
+}
+
+impl Config {
+    /// Says what is wrong.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.kubeconfig.is_some() == self.in_cluster {
+            return Err(ConfigError::Cluster);
+        }
+        if self.context.is_some() && self.in_cluster {
+            return Err(ConfigError::Context);
+        }
+        let wrong = |name: &&String| !crate::target::is_label(name);
+        if let Some(name) = self.namespaces.iter().find(wrong) {
+            return Err(ConfigError::Namespace(name.clone()));
+        }
+        if self.ephemeral_image.as_deref() == Some("") {
+            return Err(ConfigError::Image);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Config {
+        Config {
+            kubeconfig: Some("/etc/dray/kubeconfig".into()),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn one_way_to_the_cluster_is_named() {
+        assert_eq!(file().check(), Ok(()));
+        let inside = Config {
+            in_cluster: true,
+            ..Config::default()
+        };
+        assert_eq!(inside.check(), Ok(()));
+        assert_eq!(Config::default().check(), Err(ConfigError::Cluster));
+        let both = Config {
+            in_cluster: true,
+            ..file()
+        };
+        assert_eq!(both.check(), Err(ConfigError::Cluster));
+        let context = Config {
+            context: Some("prod".into()),
+            ..inside
+        };
+        assert_eq!(context.check(), Err(ConfigError::Context));
+    }
+
+    #[test]
+    fn names_that_cannot_be_are_refused() {
+        let config = Config {
+            namespaces: vec!["agents".into(), "../x".into()],
+            ..file()
+        };
+        let error = config.check().unwrap_err();
+        assert_eq!(error, ConfigError::Namespace("../x".into()));
+        let config = Config {
+            ephemeral_image: Some(String::new()),
+            ..file()
+        };
+        assert_eq!(config.check(), Err(ConfigError::Image));
+    }
+
+    #[test]
+    fn a_setting_that_does_not_exist_is_refused() {
+        let read: Result<Config, _> = serde_json::from_str(r#"{"insecure": true}"#);
+        assert!(read.unwrap_err().to_string().contains("insecure"));
+    }
+}

@@ -1,0 +1,336 @@
+//! Commands as processes of this host, on the channels of a WebSocket.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+
+use super::{Container, Fault};
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Bytes of output in one message, as a node sends them.
+const PIECE: usize = 32 << 10;
+
+/// How long a client may take to leave after the end of a stream.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A command that was asked for.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) container: Container,
+    pub(super) argv: Vec<Vec<u8>>,
+    pub(super) stdin: bool,
+    /// Whether channels can be closed (v5).
+    pub(super) half_close: bool,
+    pub(super) fault: Option<Fault>,
+}
+
+/// Runs a command on what the connection becomes.
+pub(super) async fn run(command: Command, upgrade: OnUpgrade) {
+    let Ok(upgraded) = upgrade.await else {
+        return;
+    };
+    let io = TokioIo::new(upgraded);
+    let socket = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+    match &command.fault {
+        Some(Fault::Silence) => {
+            // The connection is held and nobody looks at it.
+            std::future::pending::<()>().await;
+            drop(socket);
+        }
+        Some(fault @ (Fault::NotRun(_) | Fault::Exit(_) | Fault::Text | Fault::Huge(_))) => {
+            instead(fault.clone(), socket).await;
+        }
+        _ => live(command, socket).await,
+    }
+}
+
+/// What comes in the place of a command.
+async fn instead(fault: Fault, mut socket: Socket) {
+    let message = match fault {
+        Fault::NotRun(message) => frame(3, failure(&message).to_string().as_bytes()),
+        Fault::Exit(code) => frame(3, ended(code).to_string().as_bytes()),
+        Fault::Huge(length) => frame(1, &vec![b'x'; length]),
+        _ => Message::text("1hello"),
+    };
+    let _ = socket.send(message).await;
+    let _ = socket.send(goodbye()).await;
+    while let Some(Ok(_)) = socket.next().await {}
+}
+
+async fn live(command: Command, mut socket: Socket) {
+    let mut child = match spawn(&command) {
+        Ok(child) => child,
+        Err(error) => {
+            let name = command
+                .argv
+                .first()
+                .map(|name| String::from_utf8_lossy(name));
+            let name = name.unwrap_or_default();
+            let why = match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "executable file not found in $PATH: unknown".to_owned()
+                }
+                _ => format!("{error}: unknown"),
+            };
+            let text = format!(
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"{name}\": {why}"
+            );
+            let status = failure(&text).to_string();
+            let _ = socket.send(frame(3, status.as_bytes())).await;
+            let _ = socket.send(goodbye()).await;
+            return;
+        }
+    };
+    let (sink, source) = socket.split();
+    let mut tasks = JoinSet::new();
+    let (feed, fed) = unbounded_channel();
+    if let Some(stdin) = child.stdin.take() {
+        tasks.spawn(write(stdin, fed));
+    }
+    let (leave, left) = oneshot::channel();
+    let client = Client {
+        listening: tasks.spawn(listen(source, feed, command.half_close, leave)),
+        left,
+    };
+    let (out, outs) = unbounded_channel();
+    if let Some(stdout) = child.stdout.take() {
+        tasks.spawn(pump(1, stdout, out.clone()));
+    }
+    if let Some(stderr) = child.stderr.take() {
+        tasks.spawn(pump(2, stderr, out.clone()));
+    }
+    drop(out);
+    deliver(child, outs, sink, client, command.fault).await;
+}
+
+fn spawn(command: &Command) -> std::io::Result<Child> {
+    let container = &command.container;
+    let mut words = container
+        .prefix
+        .iter()
+        .map(|word| word.clone().into_bytes())
+        .collect::<Vec<_>>();
+    let root = container.root.as_os_str().as_encoded_bytes();
+    words.extend(command.argv.iter().map(|word| match &container.target {
+        Some(_) => seen_by_helper(word, root),
+        None => word.clone(),
+    }));
+    let mut words = words.into_iter().map(OsString::from_vec);
+    let mut process = tokio::process::Command::new(words.next().unwrap_or_default());
+    process
+        .args(words)
+        .env_clear()
+        .env("PATH", &container.search_path)
+        .current_dir(&container.root)
+        .process_group(0)
+        .kill_on_drop(true)
+        .stdin(if command.stdin {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if container.search_path.is_empty() {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    process.spawn()
+}
+
+/// The root of the first process, for a container that has none of its own.
+fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
+    let from = crate::rooted::ROOT.as_bytes();
+    let mut seen = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(from) {
+            seen.extend_from_slice(root);
+            rest = after;
+        } else {
+            seen.push(*first);
+            rest = after;
+        }
+    }
+    seen
+}
+
+/// The side of a stream that is heard.
+struct Client {
+    listening: AbortHandle,
+    left: oneshot::Receiver<()>,
+}
+
+/// Takes messages of the client. When the client is gone, the command goes on with an open stdin.
+async fn listen(
+    mut source: SplitStream<Socket>,
+    feed: UnboundedSender<Bytes>,
+    half_close: bool,
+    leave: oneshot::Sender<()>,
+) {
+    let mut feed = Some(feed);
+    while let Some(Ok(message)) = source.next().await {
+        // Some clients send text as text.
+        let (Message::Binary(_) | Message::Text(_)) = message else {
+            continue;
+        };
+        let data = message.into_data();
+        match (data.first(), data.get(1)) {
+            (Some(0), Some(_)) => {
+                if let Some(feed) = &feed {
+                    let _ = feed.send(data.slice(1..));
+                }
+            }
+            (Some(255), Some(0)) if half_close => feed = None,
+            _ => {}
+        }
+    }
+    let _ = leave.send(());
+    std::future::pending::<()>().await;
+    drop(feed);
+}
+
+async fn write(mut stdin: ChildStdin, mut fed: UnboundedReceiver<Bytes>) {
+    while let Some(piece) = fed.recv().await {
+        if stdin.write_all(&piece).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn pump(channel: u8, mut from: impl AsyncRead + Unpin, to: UnboundedSender<(u8, Bytes)>) {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(PIECE);
+        match from.read_buf(&mut buffer).await {
+            Ok(read) if read > 0 => {
+                if to.send((channel, buffer.split().freeze())).is_err() {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Sends output and status.
+async fn deliver(
+    mut child: Child,
+    mut outs: UnboundedReceiver<(u8, Bytes)>,
+    mut sink: SplitSink<Socket, Message>,
+    client: Client,
+    fault: Option<Fault>,
+) {
+    let limit = match fault {
+        Some(Fault::Cut(limit) | Fault::Short(limit)) => limit,
+        _ => usize::MAX,
+    };
+    if fault == Some(Fault::Early) {
+        let _ = sink.send(frame(3, ended(0).to_string().as_bytes())).await;
+    }
+    let mut sent = 0;
+    let mut sink = Some(sink);
+    while let Some((channel, mut piece)) = outs.recv().await {
+        if channel == 1 {
+            piece.truncate(limit - sent);
+            sent += piece.len();
+        }
+        for part in piece.chunks(PIECE) {
+            if let Some(open) = &mut sink
+                && open.send(frame(channel, part)).await.is_err()
+            {
+                sink = None;
+            }
+        }
+        if sent == limit && matches!(fault, Some(Fault::Cut(_))) {
+            // Both halves of the connection go, the command stays.
+            sink = None;
+            client.listening.abort();
+        }
+    }
+    let code = child.wait().await.map_or(1, code);
+    let Some(mut sink) = sink else {
+        return;
+    };
+    let code = if matches!(fault, Some(Fault::Short(_))) {
+        0
+    } else {
+        code
+    };
+    let status = frame(3, ended(code).to_string().as_bytes());
+    if fault != Some(Fault::NoStatus) && fault != Some(Fault::Early) {
+        let _ = sink.send(status.clone()).await;
+    }
+    if fault == Some(Fault::Twice) {
+        let _ = sink.send(status).await;
+    }
+    if fault == Some(Fault::Linger) {
+        std::future::pending::<()>().await;
+    }
+    let _ = sink.send(goodbye()).await;
+    // What the client still sends is taken until it leaves, so that nothing of the end is lost.
+    let _ = timeout(PATIENCE, client.left).await;
+}
+
+fn code(status: ExitStatus) -> i32 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, signal) => 128 + signal.unwrap_or_default(),
+    }
+}
+
+/// The status of a command that was run.
+fn ended(code: i32) -> Value {
+    if code == 0 {
+        return json!({"metadata": {}, "status": "Success"});
+    }
+    json!({
+        "metadata": {}, "status": "Failure",
+        "message": format!("command terminated with non-zero exit code: exit code {code}"),
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
+    })
+}
+
+/// The status of a command that was not.
+fn failure(message: &str) -> Value {
+    json!({
+        "metadata": {}, "status": "Failure", "reason": "InternalError", "code": 500,
+        "message": format!("Internal error occurred: error executing command in container: {message}"),
+        "details": {"causes": [{"message": message}]},
+    })
+}
+
+/// The end of a stream in order, as the server says it.
+fn goodbye() -> Message {
+    Message::Close(Some(CloseFrame {
+        code: CloseCode::Normal,
+        reason: "".into(),
+    }))
+}
+
+fn frame(channel: u8, data: &[u8]) -> Message {
+    let mut frame = BytesMut::with_capacity(data.len() + 1);
+    frame.put_u8(channel);
+    frame.put_slice(data);
+    Message::Binary(frame.freeze())
+}

@@ -1,0 +1,179 @@
+//! Pods and containers.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+/// A container: a directory of this host.
+#[derive(Clone, Debug)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Where its commands begin; an empty path makes one.
+    pub root: PathBuf,
+    /// Where its programs are found; empty for a container without a shell.
+    pub search_path: String,
+    /// What commands are started through, for instance `setpriv` with another user.
+    pub prefix: Vec<String>,
+    /// Id that the runtime gave it.
+    pub id: String,
+    /// `state` of its status.
+    pub state: Value,
+    /// `securityContext`.
+    pub security: Value,
+    /// The container that it looks at, when it is an ephemeral one.
+    pub target: Option<String>,
+    /// Its image.
+    pub image: String,
+}
+
+impl Container {
+    /// A running container with the programs of this host.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            root: PathBuf::new(),
+            search_path: super::SEARCH_PATH.to_owned(),
+            prefix: Vec::new(),
+            id: String::new(),
+            state: json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}),
+            security: json!({}),
+            target: None,
+            image: "box:1".to_owned(),
+        }
+    }
+
+    /// The same without any program.
+    #[must_use]
+    pub fn without_shell(mut self) -> Self {
+        self.search_path = String::new();
+        self
+    }
+
+    fn spec(&self) -> Value {
+        let mut spec = Map::new();
+        spec.insert("name".into(), self.name.clone().into());
+        spec.insert("image".into(), self.image.clone().into());
+        spec.insert("securityContext".into(), self.security.clone());
+        if let Some(target) = &self.target {
+            spec.insert("targetContainerName".into(), target.clone().into());
+        }
+        Value::Object(spec)
+    }
+
+    fn status(&self) -> Value {
+        json!({
+            "name": self.name,
+            "image": self.image,
+            "imageID": "sha256:0",
+            "containerID": self.id,
+            "ready": true,
+            "restartCount": 0,
+            "state": self.state,
+        })
+    }
+
+    /// Whether commands run in it.
+    pub(super) fn runs(&self) -> bool {
+        self.state.get("running").is_some()
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    namespace: String,
+    name: String,
+    /// Its uid.
+    pub uid: String,
+    /// `phase` of its status.
+    pub phase: String,
+    /// `reason` of its status.
+    pub reason: String,
+    /// Whether containers see the processes of each other.
+    pub shares_processes: bool,
+    /// Annotation of the container that is meant when none is named.
+    pub default_container: Option<String>,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// Its ephemeral containers.
+    pub ephemeral: Vec<Container>,
+    /// `state` of ephemeral containers that are added from now on.
+    pub ephemeral_state: Value,
+}
+
+impl Pod {
+    pub(super) fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            phase: "Running".to_owned(),
+            reason: String::new(),
+            shares_processes: false,
+            default_container: None,
+            containers: Vec::new(),
+            ephemeral: Vec::new(),
+            ephemeral_state: json!({"running": {}}),
+        }
+    }
+
+    /// A container of either kind; the first one when none is named.
+    pub(super) fn find(&self, name: Option<&str>) -> Option<&Container> {
+        let mut all = self.containers.iter().chain(&self.ephemeral);
+        match name {
+            Some(name) => all.find(|one| one.name == name),
+            None => all.next(),
+        }
+    }
+
+    /// As the API shows it.
+    pub(super) fn object(&self) -> Value {
+        let annotations = self
+            .default_container
+            .as_ref()
+            .map(|name| json!({"kubectl.kubernetes.io/default-container": name}));
+        let specs = |all: &[Container]| all.iter().map(Container::spec).collect::<Vec<_>>();
+        let statuses = |all: &[Container]| all.iter().map(Container::status).collect::<Vec<_>>();
+        json!({
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "uid": self.uid,
+                "resourceVersion": "1",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": annotations,
+            },
+            "spec": {
+                "nodeName": "node",
+                "shareProcessNamespace": self.shares_processes,
+                "containers": specs(&self.containers),
+                "ephemeralContainers": specs(&self.ephemeral),
+            },
+            "status": {
+                "phase": self.phase,
+                "reason": self.reason,
+                "containerStatuses": statuses(&self.containers),
+                "ephemeralContainerStatuses": statuses(&self.ephemeral),
+            },
+        })
+    }
+
+    /// Adds what a patch of `ephemeralcontainers` brings. They have the programs of this host.
+    pub(super) fn add_ephemeral(&mut self, patch: &Value) {
+        let added = patch.pointer("/spec/ephemeralContainers");
+        for one in added.and_then(Value::as_array).into_iter().flatten() {
+            let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default();
+            let mut container = Container::new(text("name"));
+            container.image = text("image").to_owned();
+            container.target = Some(text("targetContainerName").to_owned());
+            container.security = one.get("securityContext").cloned().unwrap_or_default();
+            container.state = self.ephemeral_state.clone();
+            let target = self.find(container.target.as_deref());
+            container.root = target.map(|target| target.root.clone()).unwrap_or_default();
+            self.ephemeral.push(container);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A container beside one that has no shell (sandbox-transfer R-9).
+
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use rand::Rng as _;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::exec::Place;
+use crate::pod::{Container, Pod};
+
+/// Between two looks whether it runs.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What the helper does: it waits for commands.
+const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+/// Settings of the container that decide whether its helper may look at its processes.
+const SAME: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
+
+/// The name of an ephemeral container that runs beside `container`: one that is there already, or a new one.
+///
+/// # Errors
+///
+/// [`ErrorKind::ToolMissing`] where there can be none, [`ErrorKind::Auth`] without the right to
+/// `pods/ephemeralcontainers`, [`ErrorKind::Timeout`] when it does not start in time.
+pub(crate) async fn ensure(
+    place: &Place,
+    pod: &Pod,
+    container: &Container,
+    image: &str,
+) -> Result<String, Error> {
+    if !pod.has_own_processes() {
+        let shared = "processes of the pod are shared, so that its containers cannot be told apart";
+        return Err(Error::new(ErrorKind::ToolMissing, shared));
+    }
+    let name = match pod.helper(&container.name, image) {
+        Some(name) => name.to_owned(),
+        None => add(place, container, image).await?,
+    };
+    let patience = place.cluster.config().ephemeral_timeout.as_duration();
+    let until = Instant::now() + patience;
+    loop {
+        let pod = place.cluster.pod(&place.target).await?;
+        if pod.incarnation(&place.container)? != place.incarnation {
+            return Err(Error::new(
+                ErrorKind::SandboxGone,
+                "another container runs now",
+            ));
+        }
+        if pod.helper_runs(&name)? {
+            return Ok(name);
+        }
+        if Instant::now() > until {
+            let late = "the ephemeral container does not start";
+            return Err(Error::new(ErrorKind::Timeout, late));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn add(place: &Place, container: &Container, image: &str) -> Result<String, Error> {
+    let name = format!("dray-{:08x}", rand::rng().random::<u32>());
+    let same = SAME.iter().filter_map(|key| {
+        let value = container.security_context.get(*key)?;
+        Some(((*key).to_owned(), value.clone()))
+    });
+    let mut security: Map<String, Value> = same.collect();
+    security.insert("allowPrivilegeEscalation".into(), false.into());
+    let patch = json!({"spec": {"ephemeralContainers": [{
+        "name": name,
+        "image": image,
+        "command": ["sh", "-c", WAIT],
+        "targetContainerName": container.name,
+        "securityContext": security,
+    }]}});
+    place
+        .cluster
+        .patch(&place.target, "ephemeralcontainers", &patch)
+        .await?;
+    Ok(name)
+}

@@ -1,0 +1,173 @@
+//! Commands in a container (sandbox-transfer 6.1).
+//!
+//! Nothing promises that a command ends when its stream is closed: whoever loses interest has it killed by a second
+//! command, which finds the first and all its children by a mark in their environment.
+
+mod argument;
+mod end;
+mod pending;
+mod streams;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Channel, Exec, Exit, Guard, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::stream;
+use rand::Rng as _;
+
+use crate::cluster::Cluster;
+use crate::target::Target;
+
+use end::{End, Ending};
+use pending::Pending;
+use streams::Streams;
+
+/// Most bytes of all arguments: they are part of a request line that takes 64 KiB, and a byte may need three there.
+const LONGEST_ARGUMENTS: usize = 19 << 10;
+
+/// Status of a command that was killed.
+const KILLED: i32 = 137;
+
+/// A container of one incarnation of a pod.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) target: Target,
+    /// The container of the sandbox.
+    pub(crate) container: String,
+    /// What tells it from every other.
+    pub(crate) incarnation: String,
+}
+
+#[async_trait]
+impl Guard for Place {
+    async fn check(&self) -> Result<(), Error> {
+        let pod = self.cluster.pod(&self.target).await?;
+        if pod.incarnation(&self.container)? == self.incarnation {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::SandboxGone,
+            "the name means another container now",
+        ))
+    }
+}
+
+/// Runs commands in one container of a place: the one of the sandbox, or one beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct PodExec {
+    place: Arc<Place>,
+    container: String,
+    /// Whether the end of stdin can be said.
+    half_close: Arc<AtomicBool>,
+    pending: Arc<Pending>,
+}
+
+impl PodExec {
+    /// Runs nothing to see whether anything runs, and how its stdin ends.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] for a container without a shell.
+    pub(crate) async fn open(place: Arc<Place>, container: &str) -> Result<Self, Error> {
+        let exec = Self {
+            place,
+            container: container.to_owned(),
+            half_close: Arc::new(AtomicBool::new(true)),
+            pending: Arc::new(Pending::new()),
+        };
+        let argv: [&[u8]; 3] = [b"sh", b"-c", b":"];
+        let mut running = exec.run(argv.map(<[u8]>::to_vec).to_vec(), None).await?;
+        while let Some(piece) = running.stdout.next().await {
+            piece?;
+        }
+        match running.end.await?.status {
+            0 => Ok(exec),
+            status => Err(Error::new(
+                ErrorKind::ToolMissing,
+                format!("a shell ends with status {status}"),
+            )),
+        }
+    }
+
+    async fn connect(&self, argv: &[String], stdin: bool) -> Result<streams::Connection, Error> {
+        let place = &self.place;
+        let cluster = &place.cluster;
+        let accepted = cluster
+            .exec(&place.target, &self.container, argv, stdin)
+            .await?;
+        let idle = cluster.config().idle_timeout.as_duration();
+        Ok(streams::Connection { accepted, idle })
+    }
+}
+
+#[async_trait]
+impl Exec for PodExec {
+    fn channel(&self) -> Channel {
+        Channel {
+            input_end: self.half_close.load(Ordering::SeqCst),
+            longest_arguments: LONGEST_ARGUMENTS,
+            ..Channel::PIPE
+        }
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        self.pending.settle().await;
+        let mark = format!("{:032x}", rand::rng().random::<u128>());
+        let counted = self.half_close.load(Ordering::SeqCst);
+        // From here on something may run.
+        let end = End::new(self.clone(), mark.clone());
+        let ending = Ending::new(&end);
+        let command = argument::marked(&mark, argv);
+        let connection = self.connect(&command, stdin.is_some()).await;
+        let connection = connection.inspect_err(|error| {
+            if error.kind() != ErrorKind::Timeout {
+                // It was refused.
+                end.is_over();
+            }
+        })?;
+        if counted && !connection.accepted.half_close {
+            // Another version than before: commands must be told the length of their input from now on.
+            self.half_close.store(false, Ordering::SeqCst);
+            if stdin.is_some() {
+                let other = "the server speaks an older protocol than before";
+                return Err(Error::new(ErrorKind::Unavailable, other));
+            }
+        }
+        let streams = Streams::new(connection, stdin, Arc::clone(&end));
+        let stderr = streams.stderr();
+        Ok(Running {
+            stdout: body(streams, Ending::new(&end)),
+            end: Box::pin(ended(Arc::clone(&self.place), ending, stderr)),
+        })
+    }
+}
+
+/// Standard output. Reading it moves the other streams as well.
+fn body(streams: Streams, ending: Ending) -> Body {
+    Body::new(stream::unfold(
+        Some((streams, ending)),
+        async |state| match state {
+            Some((mut streams, ending)) => match streams.next().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some((streams, ending)))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            },
+            None => None,
+        },
+    ))
+}
+
+/// How a command ended whose output was read. One that was killed may have died with its container.
+async fn ended(place: Arc<Place>, ending: Ending, stderr: streams::Stderr) -> Result<Exit, Error> {
+    let status = ending.status()?;
+    if status == KILLED {
+        place.check().await?;
+    }
+    Ok(Exit {
+        status,
+        stderr: stderr.text(),
+    })
+}

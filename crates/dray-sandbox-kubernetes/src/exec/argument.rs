@@ -1,0 +1,84 @@
+//! Commands as the API takes them: text, with a mark to find them by.
+
+use dray_sandbox::exec::quote;
+
+/// Runs its arguments, which are text.
+const RUN: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; shift; exec "$@""#;
+
+/// Runs what its second argument spells, byte for byte. `printf` makes the bytes; they are words in single quotes.
+const UNFOLD: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(printf %b "$2")""#;
+
+/// The command, with the mark in its environment. Bytes that are not UTF-8, which the interface of container runtimes
+/// cannot carry, are spelled for a shell, which makes them again.
+pub(super) fn marked(mark: &str, argv: Vec<Vec<u8>>) -> Vec<String> {
+    let texts: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
+    let (script, words) = match texts {
+        Ok(texts) => (RUN, texts.into_iter().map(str::to_owned).collect()),
+        Err(_) => (UNFOLD, vec![spelled(&argv)]),
+    };
+    ["sh", "-c", script, "sh", mark]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(words)
+        .collect()
+}
+
+fn spelled(argv: &[Vec<u8>]) -> String {
+    let mut spelled = String::new();
+    for word in argv {
+        for byte in quote(word) {
+            match byte {
+                // A character more than these may mean something to printf or the shell.
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
+                    spelled.push(char::from(byte));
+                }
+                byte => {
+                    spelled.push_str("\\0");
+                    for shift in [6, 3, 0] {
+                        spelled.push(char::from(b'0' + ((byte >> shift) & 7)));
+                    }
+                }
+            }
+        }
+        spelled.push(' ');
+    }
+    spelled
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Output};
+
+    use super::*;
+
+    fn run(argv: Vec<Vec<u8>>) -> Output {
+        let command = marked("7e57", argv);
+        let (program, arguments) = command.split_first().unwrap();
+        Command::new(program).args(arguments).output().unwrap()
+    }
+
+    #[test]
+    fn r_16_any_bytes_reach_the_command_and_none_is_executed() {
+        let nasty: Vec<u8> = (1..=255).collect();
+        let hostile: &[u8] = b"\xff$(touch /tmp/no)`id`'\"\\\\0 %s\n\n";
+        for words in [
+            vec![nasty, hostile.to_vec(), b"-n".to_vec(), b"".to_vec()],
+            vec![b"a 'b' \xc3\xa4 $x\n".to_vec(), b"".to_vec()],
+        ] {
+            let mut argv = vec![b"printf".to_vec(), b"%s|".to_vec()];
+            argv.extend(words.iter().cloned());
+            let mut expected = words.join(&b'|');
+            expected.push(b'|');
+            assert_eq!(run(argv).stdout, expected);
+        }
+    }
+
+    #[test]
+    fn a_command_and_its_children_carry_the_mark() {
+        for last in [b"x".to_vec(), b"\xff".to_vec()] {
+            let script = b"(printf %s \"$DRAY_TRANSFER\")".to_vec();
+            let argv = vec![b"sh".to_vec(), b"-c".to_vec(), script, b"sh".to_vec(), last];
+            assert_eq!(run(argv).stdout, b"7e57");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The channels of a command on one WebSocket (sandbox-transfer 6.1).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio_tungstenite::tungstenite::{Error as WireError, Message};
+
+use super::end::End;
+use crate::cluster::{Accepted, Socket};
+use crate::fault::{self, Status};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const STATUS: u8 = 3;
+/// Says that the channel named after it has ended (v5).
+const CLOSE: u8 = 255;
+
+/// Bytes of stdin in one message, as `kubectl` sends them.
+const PIECE: usize = 32 << 10;
+/// Between two pings.
+const PING: Duration = Duration::from_secs(5);
+/// How long output may still come after the status, when the server does not close the stream.
+const LINGER: Duration = Duration::from_secs(5);
+/// Longest status.
+const LONGEST_STATUS: usize = 64 << 10;
+/// Bytes of stderr that are kept, the last ones.
+const LONGEST_STDERR: usize = 4096;
+
+/// A stream that was accepted, and how long it may be silent.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) accepted: Accepted,
+    pub(super) idle: Duration,
+}
+
+/// The last of stderr.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stderr(Arc<Mutex<VecDeque<u8>>>);
+
+impl Stderr {
+    fn push(&self, bytes: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let surplus = bytes.len().saturating_sub(LONGEST_STDERR);
+        kept.extend(bytes.iter().skip(surplus));
+        let extra = kept.len().saturating_sub(LONGEST_STDERR);
+        kept.drain(..extra);
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+    }
+}
+
+/// The streams of a command. Dropping them closes the connection.
+pub(super) struct Streams {
+    reader: SplitStream<Socket>,
+    /// Ends only when the source of stdin fails.
+    writer: BoxFuture<'static, Error>,
+    stderr: Stderr,
+    idle: Duration,
+    /// What came on the channel of the status.
+    said: Vec<u8>,
+    status: Option<Status>,
+    end: Arc<End>,
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    pub(super) fn new(connection: Connection, stdin: Option<Body>, end: Arc<End>) -> Self {
+        let Accepted { socket, half_close } = connection.accepted;
+        let (sink, reader) = socket.split();
+        Self {
+            reader,
+            writer: write(sink, stdin, half_close).boxed(),
+            stderr: Stderr::default(),
+            idle: connection.idle,
+            said: Vec::new(),
+            status: None,
+            end,
+        }
+    }
+
+    pub(super) fn stderr(&self) -> Stderr {
+        self.stderr.clone()
+    }
+
+    /// The next piece of output; `None` when the command has ended and has a status.
+    ///
+    /// # Errors
+    ///
+    /// A stream that breaks or ends without a status, and a command that was not run.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let ended = self.status.is_some();
+            let wait = if ended { LINGER } else { self.idle };
+            let heard = tokio::select! {
+                error = &mut self.writer => return Err(error),
+                heard = timeout(wait, self.reader.next()) => heard,
+            };
+            let message = match heard {
+                Err(_) if !ended => {
+                    let silent = "the server has been silent for too long";
+                    return Err(Error::new(ErrorKind::Timeout, silent));
+                }
+                Err(_)
+                | Ok(None | Some(Ok(Message::Close(_)) | Err(WireError::ConnectionClosed))) => {
+                    return self.finish();
+                }
+                Ok(Some(Err(_))) if ended => return self.finish(),
+                Ok(Some(Err(error))) => return Err(broken(error)),
+                Ok(Some(Ok(message))) => message,
+            };
+            if let Some(output) = self.take(message)? {
+                return Ok(Some(output));
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Result<Option<Bytes>, Error> {
+        let mut data = match message {
+            Message::Binary(data) => data,
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(None),
+            Message::Text(_) | Message::Frame(_) => {
+                let text = "text on a stream of bytes";
+                return Err(Error::new(ErrorKind::Protocol, text));
+            }
+        };
+        let Some(channel) = data.first().copied() else {
+            return Ok(None);
+        };
+        let data = data.split_off(1);
+        match channel {
+            STDOUT if !data.is_empty() => return Ok(Some(data)),
+            STDERR => self.stderr.push(&data),
+            STATUS => self.hear(&data)?,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn hear(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.said.extend_from_slice(data);
+        if self.said.len() > LONGEST_STATUS {
+            return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
+        }
+        if let Ok(status) = serde_json::from_slice(&self.said) {
+            self.status = Some(status);
+            self.end.is_over();
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes.
+    fn finish(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(status) = self.status.take() else {
+            let torn = "the stream of a command ended without its status";
+            return Err(Error::new(ErrorKind::Unavailable, torn));
+        };
+        self.end.ended(exit(&status)?);
+        Ok(None)
+    }
+}
+
+/// The exit status of a command that was run.
+fn exit(status: &Status) -> Result<i32, Error> {
+    if status.status == "Success" {
+        return Ok(0);
+    }
+    if status.reason != "NonZeroExitCode" {
+        return Err(fault::not_run(status));
+    }
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    let code = causes.find(|cause| cause.reason == "ExitCode");
+    code.and_then(|cause| cause.message.parse().ok())
+        .ok_or_else(|| Error::new(ErrorKind::Protocol, "an exit status without a number"))
+}
+
+fn broken(error: WireError) -> Error {
+    let kind = match error {
+        WireError::Capacity(_) | WireError::Utf8(_) => ErrorKind::Protocol,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, "the stream of a command broke").caused_by(error)
+}
+
+/// Feeds stdin, says its end where that can be said, and keeps the connection awake.
+async fn write(
+    mut sink: SplitSink<Socket, Message>,
+    stdin: Option<Body>,
+    half_close: bool,
+) -> Error {
+    let mut ticks = interval_at(tokio::time::Instant::now() + PING, PING);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let has_stdin = stdin.is_some();
+    let mut stdin = stdin;
+    loop {
+        let message = tokio::select! {
+            piece = next(&mut stdin) => match piece {
+                Some(Ok(piece)) => {
+                    for part in piece.chunks(PIECE) {
+                        if sink.feed(frame(STDIN, part)).await.is_err() {
+                            return silence().await;
+                        }
+                    }
+                    None
+                }
+                Some(Err(error)) => return error,
+                None => {
+                    stdin = None;
+                    (has_stdin && half_close).then(|| frame(CLOSE, &[STDIN]))
+                }
+            },
+            _ = ticks.tick() => Some(Message::Ping(Bytes::new())),
+        };
+        let sent = match message {
+            Some(message) => sink.send(message).await,
+            None => sink.flush().await,
+        };
+        if sent.is_err() {
+            return silence().await;
+        }
+    }
+}
+
+/// A connection that takes nothing more may still have something to say, which is heard elsewhere.
+async fn silence() -> Error {
+    std::future::pending().await
+}
+
+/// The next piece of stdin; for ever none when it has ended.
+async fn next(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
+    match stdin {
+        Some(body) => body.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn frame(channel: u8, data: &[u8]) -> Message {
+    let mut frame = BytesMut::with_capacity(data.len() + 1);
+    frame.put_u8(channel);
+    frame.put_slice(data);
+    Message::Binary(frame.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(text: &str) -> Result<i32, ErrorKind> {
+        exit(&serde_json::from_str(text).unwrap()).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn a_status_is_an_exit_status_or_a_failure() {
+        assert_eq!(status(r#"{"status": "Success"}"#), Ok(0));
+        let failed = r#"{"status": "Failure", "reason": "NonZeroExitCode",
+            "details": {"causes": [{"reason": "Other"}, {"reason": "ExitCode", "message": "137"}]}}"#;
+        assert_eq!(status(failed), Ok(137));
+        let nameless = r#"{"status": "Failure", "reason": "NonZeroExitCode"}"#;
+        assert_eq!(status(nameless), Err(ErrorKind::Protocol));
+        let missing = r#"{"status": "Failure", "reason": "InternalError",
+            "message": "exec: \"sh\": executable file not found in $PATH: unknown"}"#;
+        assert_eq!(status(missing), Err(ErrorKind::ToolMissing));
+        assert_eq!(status("{}"), Err(ErrorKind::Unavailable));
+    }
+
+    #[test]
+    fn only_the_last_of_stderr_is_kept() {
+        let stderr = Stderr::default();
+        stderr.push(&[b'a'; 5000]);
+        stderr.push(b"end");
+        assert_eq!(stderr.text().len(), LONGEST_STDERR);
+        assert!(stderr.text().ends_with("aend"));
+    }
+}

@@ -1,0 +1,275 @@
+//! What the API server says when something fails, as kinds of failure (sandbox-transfer 6.4).
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use serde::Deserialize;
+
+/// Longest text of the server that is kept for the operator.
+const LONGEST: usize = 1024;
+
+/// `Status` of `meta/v1`, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) code: u16,
+    pub(crate) details: Option<Details>,
+}
+
+/// More of a `Status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Details {
+    pub(crate) causes: Vec<Cause>,
+    #[serde(rename = "retryAfterSeconds")]
+    pub(crate) retry_after_seconds: u64,
+}
+
+/// One cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cause {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// Texts and kinds, in lower case; the first that is found counts, so what explains more comes first. A command that
+/// cannot be started is told from a container by the word before.
+const TEXTS: &[(&str, ErrorKind)] = &[
+    ("executable file not found", ErrorKind::ToolMissing),
+    ("no such file or directory", ErrorKind::ToolMissing),
+    ("exec format error", ErrorKind::ToolMissing),
+    ("permission denied", ErrorKind::ToolMissing),
+    ("argument list too long", ErrorKind::ToolMissing),
+    ("error dialing backend", ErrorKind::Unavailable),
+    ("container not running", ErrorKind::SandboxStopped),
+    ("container is not running", ErrorKind::SandboxStopped),
+    ("container not found", ErrorKind::SandboxStopped),
+    ("is not running", ErrorKind::SandboxStopped),
+    ("in a stopped state", ErrorKind::SandboxStopped),
+    ("container not created", ErrorKind::SandboxStopped),
+    ("cannot exec in a", ErrorKind::SandboxStopped),
+    ("a completed pod", ErrorKind::SandboxStopped),
+    ("does not have a host assigned", ErrorKind::SandboxStopped),
+    ("process not found", ErrorKind::SandboxStopped),
+    ("no running task found", ErrorKind::SandboxStopped),
+];
+
+/// The kind that a text of the kubelet or the container runtime means.
+fn kind_of(text: &str) -> Option<ErrorKind> {
+    let text = text.to_ascii_lowercase();
+    let known = TEXTS.iter().find(|(part, _)| text.contains(part));
+    known.map(|(_, kind)| *kind)
+}
+
+/// A refusal by its status code and what the server said.
+pub(crate) fn refused(
+    doing: &str,
+    code: u16,
+    said: &Status,
+    retry_after: Option<Duration>,
+) -> Error {
+    let text: String = said.message.chars().take(LONGEST).collect();
+    let known = kind_of(&text);
+    let kind = match code {
+        401 | 403 => ErrorKind::Auth,
+        404 => match known {
+            Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
+            _ => ErrorKind::SandboxGone,
+        },
+        429 => ErrorKind::RateLimited,
+        400 if text.contains("is not valid for pod") => ErrorKind::Protocol,
+        408 | 500..=599 => known.unwrap_or(ErrorKind::Unavailable),
+        _ => match known {
+            Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
+            _ => ErrorKind::Protocol,
+        },
+    };
+    let missing = missing_right(&text).filter(|_| code == 403);
+    let context = match missing {
+        Some(right) => format!(
+            "{doing}: the right to {right} is missing: {}",
+            text.escape_debug()
+        ),
+        None => format!("{doing}: status {code}: {}", text.escape_debug()),
+    };
+    let error = Error::new(kind, context);
+    let told = said
+        .details
+        .as_ref()
+        .map(|details| details.retry_after_seconds);
+    let told = told.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    match retry_after.or(told) {
+        Some(delay) if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) => {
+            error.with_retry_after(delay)
+        }
+        _ => error,
+    }
+}
+
+/// A command that failed without an exit status, as the last message of its stream says.
+pub(crate) fn not_run(said: &Status) -> Error {
+    match said.code {
+        0 | 500 => {
+            let text: String = said.message.chars().take(LONGEST).collect();
+            let kind = kind_of(&text).unwrap_or(ErrorKind::Unavailable);
+            Error::new(kind, format!("running a command: {}", text.escape_debug()))
+        }
+        code => refused("running a command", code, said, None),
+    }
+}
+
+/// Verb and resource of a 403: `cannot create resource "pods/exec" in API group ""`.
+fn missing_right(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("cannot ")?;
+    let (verb, rest) = rest.split_once(" resource \"")?;
+    let (resource, _) = rest.split_once('"')?;
+    Some(format!("{verb} {resource}"))
+}
+
+/// No answer: no connection, or it broke. A server that cannot prove who it is is not the one that was meant.
+pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
+    let kind = match &error {
+        kube::Error::Auth(_) => ErrorKind::Auth,
+        error if is_certificate(error) => ErrorKind::Auth,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, doing).caused_by(error)
+}
+
+fn is_certificate(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+            .map(|inner| inner as &(dyn StdError + 'static));
+        for error in [Some(error), inner].into_iter().flatten() {
+            if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+                return true;
+            }
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: u16, message: &str) -> ErrorKind {
+        let said = Status {
+            message: message.into(),
+            ..Status::default()
+        };
+        refused("asking", code, &said, None).kind()
+    }
+
+    #[test]
+    fn every_answer_of_the_table_has_its_kind() {
+        for (code, message, expected) in [
+            (404, "pods \"x\" not found", ErrorKind::SandboxGone),
+            (404, "namespaces \"x\" not found", ErrorKind::SandboxGone),
+            (
+                400,
+                "container c is not valid for pod p",
+                ErrorKind::Protocol,
+            ),
+            (
+                400,
+                "container not running (abc)",
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                500,
+                "container not running (abc)",
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                400,
+                "cannot exec into a container in a completed pod; current phase is Succeeded",
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                404,
+                "unable to upgrade connection: container not found (\"c\")",
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                400,
+                "pod p does not have a host assigned",
+                ErrorKind::SandboxStopped,
+            ),
+            (401, "Unauthorized", ErrorKind::Auth),
+            (403, "pods \"p\" is forbidden", ErrorKind::Auth),
+            (
+                500,
+                "error dialing backend: dial tcp: no route to host",
+                ErrorKind::Unavailable,
+            ),
+            (502, "", ErrorKind::Unavailable),
+            (503, "apiserver is shutting down", ErrorKind::Unavailable),
+            (504, "", ErrorKind::Unavailable),
+            (429, "too many requests", ErrorKind::RateLimited),
+            (418, "", ErrorKind::Protocol),
+            (200, "", ErrorKind::Protocol),
+        ] {
+            assert_eq!(kind(code, message), expected, "{code} {message}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_missing_right() {
+        let said = Status {
+            message: "pods \"p\" is forbidden: User \"u\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"n\"".into(),
+            ..Status::default()
+        };
+        let error = refused("starting a command", 403, &said, None);
+        assert!(
+            error.context().contains("create pods/exec is missing"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_limit_says_when_to_come_back() {
+        let said: Status =
+            serde_json::from_str(r#"{"details": {"retryAfterSeconds": 7}}"#).unwrap();
+        let delay = |said, header| refused("asking", 429, said, header).retry_after();
+        assert_eq!(delay(&said, None), Some(Duration::from_secs(7)));
+        let header = Some(Duration::from_secs(3));
+        assert_eq!(delay(&said, header), header);
+        assert_eq!(delay(&Status::default(), None), None);
+    }
+
+    #[test]
+    fn a_command_that_did_not_start_is_told_from_a_container_that_does_not_run() {
+        for (message, expected) in [
+            (
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"sh\": executable file not found in $PATH: unknown",
+                ErrorKind::ToolMissing,
+            ),
+            (
+                "exec: \"/bin/sh\": stat /bin/sh: no such file or directory: unknown",
+                ErrorKind::ToolMissing,
+            ),
+            ("cannot exec in a deleted state", ErrorKind::SandboxStopped),
+            ("container not found (\"c\")", ErrorKind::SandboxStopped),
+            ("error dialing backend: EOF", ErrorKind::Unavailable),
+            ("something new", ErrorKind::Unavailable),
+        ] {
+            let said = Status {
+                reason: "InternalError".into(),
+                message: message.into(),
+                code: 500,
+                ..Status::default()
+            };
+            assert_eq!(not_run(&said).kind(), expected, "{message}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What a pod says of its containers.
+
+use std::collections::BTreeMap;
+
+use dray_sandbox::{Error, ErrorKind};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Names the container that is meant when none is named.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// A pod, as far as it matters here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pod {
+    metadata: Meta,
+    spec: Spec,
+    status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    containers: Vec<Container>,
+    #[serde(deserialize_with = "or_default")]
+    ephemeral_containers: Vec<Container>,
+    share_process_namespace: bool,
+    #[serde(rename = "hostPID")]
+    host_pid: bool,
+}
+
+/// A container as it was asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    pub(crate) target_container_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) security_context: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    phase: String,
+    reason: String,
+    #[serde(deserialize_with = "or_default")]
+    container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "or_default")]
+    ephemeral_container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStatus {
+    name: String,
+    #[serde(rename = "containerID")]
+    container_id: String,
+    #[serde(deserialize_with = "or_default")]
+    state: State,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    running: Option<Value>,
+    waiting: Option<Why>,
+    terminated: Option<Why>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Why {
+    reason: String,
+}
+
+/// What is absent may be null.
+fn or_default<'d, T: Deserialize<'d> + Default, D: Deserializer<'d>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+impl Pod {
+    /// The container that is meant, when it is in this pod.
+    pub(crate) fn container(&self, named: Option<&str>) -> Result<&Container, Error> {
+        let preset = self.metadata.annotations.get(DEFAULT_CONTAINER);
+        let containers = &self.spec.containers;
+        match (named.or(preset.map(String::as_str)), containers.as_slice()) {
+            (Some(name), all) => all.iter().find(|one| one.name == name).ok_or_else(|| {
+                let no = format!("container {} is not one of the pod", name.escape_debug());
+                Error::new(ErrorKind::SandboxGone, no)
+            }),
+            (None, [only]) => Ok(only),
+            (None, _) => Err(Error::new(
+                ErrorKind::InvalidName,
+                "the pod has several containers; name one of them",
+            )),
+        }
+    }
+
+    /// What tells this container from all others, when it runs now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::SandboxGone`] for a pod that was evicted and a container that was killed for its memory,
+    /// [`ErrorKind::SandboxStopped`] for what does not run.
+    pub(crate) fn incarnation(&self, container: &str) -> Result<String, Error> {
+        let phase = self.status.phase.as_str();
+        let reason = self.status.reason.as_str();
+        if reason == "Evicted" {
+            return Err(Error::new(ErrorKind::SandboxGone, "the pod was evicted"));
+        }
+        if phase != "Running" {
+            let stands = format!(
+                "the pod is {} {}",
+                phase.escape_debug(),
+                reason.escape_debug()
+            );
+            return Err(Error::new(ErrorKind::SandboxStopped, stands));
+        }
+        let statuses = &self.status.container_statuses;
+        let found = statuses.iter().find(|status| status.name == container);
+        let status = found.ok_or_else(|| {
+            Error::new(ErrorKind::SandboxStopped, "the container was not started")
+        })?;
+        if let Some(error) = status.state.stands() {
+            return Err(error);
+        }
+        let uid = &self.metadata.uid;
+        let id = &status.container_id;
+        if uid.is_empty() || id.is_empty() {
+            return Err(Error::new(ErrorKind::Protocol, "a container without an id"));
+        }
+        Ok(format!("{uid}/{container}/{id}"))
+    }
+
+    /// Whether the first process that a helper sees is the one of its target.
+    pub(crate) fn has_own_processes(&self) -> bool {
+        !self.spec.share_process_namespace && !self.spec.host_pid
+    }
+
+    /// An ephemeral container of this image that looks at `target` and was not ended.
+    pub(crate) fn helper(&self, target: &str, image: &str) -> Option<&str> {
+        let all = self.spec.ephemeral_containers.iter();
+        let mut fitting = all.filter(|one| {
+            one.image == image && one.target_container_name.as_deref() == Some(target)
+        });
+        let usable = fitting.find(|one| match self.helper_status(&one.name) {
+            Some(status) => status.state.terminated.is_none(),
+            None => true,
+        });
+        usable.map(|one| one.name.as_str())
+    }
+
+    /// Whether an ephemeral container runs; an error when it never will.
+    pub(crate) fn helper_runs(&self, name: &str) -> Result<bool, Error> {
+        let Some(status) = self.helper_status(name) else {
+            return Ok(false);
+        };
+        let broken = |why: &Why| {
+            let reason = why.reason.escape_debug();
+            let text = format!("the ephemeral container does not start: {reason}");
+            Err(Error::new(ErrorKind::ToolMissing, text))
+        };
+        match &status.state {
+            State {
+                terminated: Some(why),
+                ..
+            } => broken(why),
+            State {
+                waiting: Some(why), ..
+            } if why.reason.contains("Image") => broken(why),
+            state => Ok(state.running.is_some()),
+        }
+    }
+
+    fn helper_status(&self, name: &str) -> Option<&ContainerStatus> {
+        let all = &self.status.ephemeral_container_statuses;
+        all.iter().find(|status| status.name == name)
+    }
+}
+
+impl State {
+    /// Why nothing runs; `None` when something does.
+    fn stands(&self) -> Option<Error> {
+        let said = |kind, why: &Why, text| {
+            let reason = why.reason.escape_debug();
+            Some(Error::new(kind, format!("the container {text}: {reason}")))
+        };
+        match self {
+            Self {
+                terminated: Some(why),
+                ..
+            } if why.reason == "OOMKilled" => said(ErrorKind::SandboxGone, why, "was killed"),
+            Self {
+                terminated: Some(why),
+                ..
+            } => said(ErrorKind::SandboxStopped, why, "has ended"),
+            Self {
+                running: Some(_), ..
+            } => None,
+            Self { waiting, .. } => {
+                let why = waiting.clone().unwrap_or_default();
+                said(ErrorKind::SandboxStopped, &why, "waits")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(phase: &str, state: &Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"uid": "u"},
+            "spec": {"containers": [{"name": "a"}]},
+            "status": {
+                "phase": phase,
+                "containerStatuses": [{"name": "a", "containerID": "containerd://1", "state": state}],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn r_1_an_incarnation_is_pod_and_container() {
+        let pod = pod("Running", &json!({"running": {}}));
+        assert_eq!(pod.incarnation("a").unwrap(), "u/a/containerd://1");
+        assert_eq!(
+            pod.incarnation("b").unwrap_err().kind(),
+            ErrorKind::SandboxStopped
+        );
+    }
+
+    #[test]
+    fn what_does_not_run_is_stopped_or_gone() {
+        let running = json!({"running": {}});
+        for (phase, state, kind) in [
+            ("Pending", &running, ErrorKind::SandboxStopped),
+            ("Succeeded", &running, ErrorKind::SandboxStopped),
+            (
+                "Running",
+                &json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                "Running",
+                &json!({"terminated": {"reason": "Error"}}),
+                ErrorKind::SandboxStopped,
+            ),
+            (
+                "Running",
+                &json!({"terminated": {"reason": "OOMKilled"}}),
+                ErrorKind::SandboxGone,
+            ),
+            ("Running", &json!({}), ErrorKind::SandboxStopped),
+        ] {
+            assert_eq!(
+                pod(phase, state).incarnation("a").unwrap_err().kind(),
+                kind,
+                "{phase} {state}"
+            );
+        }
+        let evicted: Pod =
+            serde_json::from_value(json!({"status": {"phase": "Failed", "reason": "Evicted"}}))
+                .unwrap();
+        assert_eq!(
+            evicted.incarnation("a").unwrap_err().kind(),
+            ErrorKind::SandboxGone
+        );
+        let nameless: Pod = serde_json::from_value(json!({
+            "status": {"phase": "Running", "containerStatuses": [{"name": "a", "state": {"running": {}}}]},
+        }))
+        .unwrap();
+        assert_eq!(
+            nameless.incarnation("a").unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
+    }
+
+    #[test]
+    fn no_container_is_guessed() {
+        let two = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let pod: Pod = serde_json::from_value(two.clone()).unwrap();
+        assert_eq!(
+            pod.container(None).unwrap_err().kind(),
+            ErrorKind::InvalidName
+        );
+        assert_eq!(pod.container(Some("b")).unwrap().name, "b");
+        assert_eq!(
+            pod.container(Some("c")).unwrap_err().kind(),
+            ErrorKind::SandboxGone
+        );
+        let mut preset = two;
+        preset["metadata"] = json!({"annotations": {DEFAULT_CONTAINER: "b"}});
+        let pod: Pod = serde_json::from_value(preset).unwrap();
+        assert_eq!(pod.container(None).unwrap().name, "b");
+    }
+
+    #[test]
+    fn an_ephemeral_container_is_used_again_unless_it_ended() {
+        let with = |state: Value| -> Pod {
+            serde_json::from_value(json!({
+                "spec": {"ephemeralContainers": [{"name": "h", "image": "i", "targetContainerName": "a"}]},
+                "status": {"ephemeralContainerStatuses": [{"name": "h", "state": state}]},
+            }))
+            .unwrap()
+        };
+        let running = with(json!({"running": {}}));
+        assert_eq!(running.helper("a", "i"), Some("h"));
+        assert_eq!(running.helper("b", "i"), None);
+        assert_eq!(running.helper("a", "other"), None);
+        assert!(running.helper_runs("h").unwrap());
+        let ended = with(json!({"terminated": {"reason": "Error"}}));
+        assert_eq!(ended.helper("a", "i"), None);
+        assert!(ended.helper_runs("h").is_err());
+        let waiting = with(json!({"waiting": {"reason": "ContainerCreating"}}));
+        assert!(!waiting.helper_runs("h").unwrap());
+        let no_image = with(json!({"waiting": {"reason": "ErrImagePull"}}));
+        assert_eq!(
+            no_image.helper_runs("h").unwrap_err().kind(),
+            ErrorKind::ToolMissing
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! Files of a container, seen from one beside it: its root is `/proc/1/root` there (sandbox-transfer R-9).
+//!
+//! Links of the container mean something else from where the commands run, so no command ever follows one: every part
+//! of a path is looked at by itself and links are resolved here, with the root of the container as the top. A link
+//! that is put in place afterwards leads into the helper, which holds nothing of anybody's.
+
+use std::collections::VecDeque;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Channel, Exec, ExecFiles, Running};
+use dray_sandbox::{
+    Body, Entry, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
+    Read, Sandbox, SandboxPath, Transport, Write,
+};
+
+/// Where the first process of the container, which is that of the sandbox, has its root.
+pub(crate) const ROOT: &str = "/proc/1/root";
+
+/// Links that are followed for one path, as Linux does it.
+const MOST_LINKS: usize = 40;
+
+/// Paths that commands are given are resolved already, and `readlink` would take the root for a link to its own.
+const RESOLVED: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2" ;; *) command readlink "$@" ;; esac; }
+"#;
+
+/// Scripts that take paths as they are.
+#[derive(Debug)]
+struct Literal<E>(E);
+
+#[async_trait]
+impl<E: Exec> Exec for Literal<E> {
+    fn channel(&self) -> Channel {
+        let channel = self.0.channel();
+        Channel {
+            longest_arguments: channel.longest_arguments.saturating_sub(RESOLVED.len()),
+            ..channel
+        }
+    }
+
+    async fn run(&self, mut argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        if let [shell, flag, script, ..] = argv.as_mut_slice()
+            && shell == b"sh"
+            && flag == b"-c"
+        {
+            script.splice(..0, RESOLVED.bytes());
+        }
+        self.0.run(argv, stdin).await
+    }
+}
+
+/// A container without a shell, through its helper.
+#[derive(Debug)]
+pub(crate) struct RootedSandbox<E> {
+    handle: Handle,
+    files: ExecFiles<Literal<E>>,
+    /// Root of the container, as commands see it.
+    root: SandboxPath,
+}
+
+impl<E: Exec + 'static> RootedSandbox<E> {
+    /// The incarnation, and the way to run commands that see its root there.
+    pub(crate) fn new(handle: Handle, exec: E, root: SandboxPath) -> Self {
+        Self {
+            handle,
+            files: ExecFiles::new(Literal(exec)),
+            root,
+        }
+    }
+
+    /// A path of the container as commands see it.
+    fn outside(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
+        SandboxPath::new([self.root.as_bytes(), path.as_bytes()].concat())
+    }
+
+    /// What a path is, without following it or anything else.
+    async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
+        self.files.stat(&self.outside(path)?, Follow::No).await
+    }
+
+    /// Follows a path; the last part only when told. The end may be missing.
+    async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
+        let mut left = parts(path.as_bytes());
+        let mut here = SandboxPath::root();
+        let mut links = 0;
+        while let Some(part) = left.pop_front() {
+            if part == b".." {
+                here = here.parent();
+                continue;
+            }
+            let there = here.join(&part)?;
+            let found = match self.look(&there).await {
+                Ok(found) => found,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    // Beneath what is not there, `..` leads nowhere either.
+                    return match left.iter().try_fold(there, |path, part| path.join(part)) {
+                        Ok(path) => Ok(Found {
+                            path,
+                            missing: Some(error),
+                        }),
+                        Err(_) => Err(error),
+                    };
+                }
+                Err(error) => return Err(error),
+            };
+            let last = left.is_empty();
+            if found.kind == FileKind::Symlink && (!last || follow == Follow::Yes) {
+                links += 1;
+                let target = found.link_target.unwrap_or_default();
+                if links > MOST_LINKS || target.is_empty() {
+                    return Err(Error::new(ErrorKind::Loop, "too many links"));
+                }
+                if target.first() == Some(&b'/') {
+                    here = SandboxPath::root();
+                }
+                let mut turned = parts(&target);
+                turned.append(&mut left);
+                left = turned;
+                continue;
+            }
+            if !last && found.kind != FileKind::Directory {
+                return Err(Error::new(ErrorKind::NotDirectory, "following a path"));
+            }
+            here = there;
+        }
+        Ok(Found {
+            path: here,
+            missing: None,
+        })
+    }
+
+    /// Where a path that must exist lies, as commands see it.
+    async fn existing(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
+        let found = self.walk(path, Follow::Yes).await?;
+        match found.missing {
+            Some(error) => Err(error),
+            None => self.outside(&found.path),
+        }
+    }
+
+    /// A name in its directory, as commands see it. The name itself is not followed.
+    async fn entry(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
+        if path.name().is_empty() {
+            return self.outside(path);
+        }
+        self.existing(&path.parent()).await?.join(path.name())
+    }
+}
+
+/// Where a walk ended.
+struct Found {
+    path: SandboxPath,
+    /// Why it went no further by looking.
+    missing: Option<Error>,
+}
+
+#[async_trait]
+impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        let probe = self.files.probe().await?;
+        // Home and free space are those of the helper.
+        Ok(Probe {
+            home: SandboxPath::root(),
+            working_directory: SandboxPath::root(),
+            free: None,
+            ..probe
+        })
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let found = self.walk(path, follow).await?;
+        if let Some(error) = found.missing {
+            return Err(error);
+        }
+        let seen = self.look(&found.path).await?;
+        let real_path = if seen.kind == FileKind::Symlink {
+            if follow == Follow::Yes {
+                let turned = "a link was put in place meanwhile";
+                return Err(Error::new(ErrorKind::ChangedDuringTransfer, turned));
+            }
+            path.clone()
+        } else {
+            found.path
+        };
+        Ok(Metadata {
+            path: path.clone(),
+            real_path,
+            ..seen
+        })
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        let real = self.existing(path).await?;
+        let listing = self.files.list(&real, depth, limit).await?;
+        let entries = listing.entries.into_iter().map(|entry| {
+            let rest = entry.path.as_bytes().strip_prefix(real.as_bytes());
+            let rest = rest.ok_or_else(|| Error::new(ErrorKind::Protocol, "another directory"))?;
+            let path = SandboxPath::new([path.as_bytes(), rest].concat())?;
+            Ok(Entry { path, ..entry })
+        });
+        Ok(Listing {
+            entries: entries.collect::<Result<_, Error>>()?,
+            truncated: listing.truncated,
+        })
+    }
+
+    fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
+        self.files.transports()
+    }
+
+    fn resumes(&self, transport: Transport) -> bool {
+        self.files.resumes(transport)
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        let file = Metadata {
+            real_path: self.outside(&read.file.real_path)?,
+            ..read.file.clone()
+        };
+        self.files
+            .read(Read {
+                file: &file,
+                ..read
+            })
+            .await
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        let path = self.entry(write.path).await?;
+        self.files
+            .write(
+                Write {
+                    path: &path,
+                    ..write
+                },
+                body,
+            )
+            .await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        let path = self.existing(path).await?;
+        self.files.fingerprint(&path).await
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        let from = self.entry(from).await?;
+        let to = self.entry(to).await?;
+        self.files.rename(&from, &to, replace).await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let found = self.walk(path, Follow::Yes).await?;
+        self.files.make_directory(&self.outside(&found.path)?).await
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        let path = self.entry(path).await?;
+        self.files.remove(&path, recursive).await
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        let path = self.existing(path).await?;
+        self.files.read_tree(&path).await
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        let path = self.existing(path).await?;
+        self.files.write_tree(&path, tar).await
+    }
+}
+
+/// Names between slashes; `.` is none.
+fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! R-17 for a container that is seen from beside: its root is a directory of this host.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dray_sandbox::Address;
+use dray_sandbox::Backend;
+use dray_sandbox::conformance::{CASES, Fixture, run};
+use dray_sandbox::exec::LocalExec;
+use tempfile::TempDir;
+
+use super::*;
+
+#[derive(Debug)]
+struct Beside {
+    folder: TempDir,
+}
+
+impl Beside {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("work")).unwrap();
+        Self { folder }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().canonicalize().unwrap()
+    }
+
+    fn sandbox(&self) -> RootedSandbox<LocalExec> {
+        let handle = Handle {
+            address: self.address(),
+            incarnation: "one".into(),
+        };
+        let none: [&str; 0] = [];
+        let root = SandboxPath::new(self.root().to_str().unwrap()).unwrap();
+        RootedSandbox::new(handle, LocalExec::new(none), root)
+    }
+}
+
+#[derive(Debug)]
+struct Only(PathBuf);
+
+#[async_trait]
+impl Backend for Only {
+    fn name(&self) -> &'static str {
+        "beside"
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        if address.name != "box" {
+            return Err(Error::new(ErrorKind::SandboxGone, "there is only one"));
+        }
+        Ok(Handle {
+            address: address.clone(),
+            incarnation: "one".into(),
+        })
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let none: [&str; 0] = [];
+        let root = SandboxPath::new(self.0.to_str().unwrap())?;
+        let exec = LocalExec::new(none);
+        Ok(Arc::new(RootedSandbox::new(handle.clone(), exec, root)))
+    }
+}
+
+#[async_trait]
+impl Fixture for Beside {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(Only(self.root()))
+    }
+
+    fn address(&self) -> Address {
+        "beside:box".parse().unwrap()
+    }
+
+    fn workspace(&self) -> SandboxPath {
+        SandboxPath::new("/work").unwrap()
+    }
+
+    async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
+        let inside = directory.to_text().unwrap().trim_start_matches('/');
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(self.root().join(inside))
+            .output()
+            .await
+            .unwrap();
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_a_container_seen_from_beside_passes_the_suite() {
+    // `/proc` and `/dev` are those of this host and not of the directory; devices are asked of whole containers.
+    let cases: Vec<_> = CASES
+        .iter()
+        .filter(|(name, _)| *name != "devices_and_pseudo_files_are_not_read")
+        .copied()
+        .collect();
+    let report = run(&Beside::new(), &cases).await.unwrap();
+    let skipped: Vec<_> = report
+        .skipped
+        .iter()
+        .filter(|name| **name != "what_the_user_may_not_touch_is_refused")
+        .collect();
+    assert_eq!(skipped, [&"a_replaced_sandbox_is_gone"]);
+}
+
+#[tokio::test]
+async fn r_9_links_never_leave_the_container() {
+    let world = Beside::new();
+    let root = world.root();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "host").unwrap();
+    std::fs::create_dir_all(root.join("etc")).unwrap();
+    std::fs::write(root.join("etc/hostname"), "inside").unwrap();
+    for (name, target) in [
+        ("absolute", "/etc/hostname".to_owned()),
+        ("above", "../../../../../../etc/hostname".to_owned()),
+        ("chain", "/work/absolute".to_owned()),
+        ("directory", "/etc".to_owned()),
+        ("host", outside.path().join("secret").display().to_string()),
+        ("loop", "loop".to_owned()),
+        ("nowhere", "/etc/none".to_owned()),
+    ] {
+        std::os::unix::fs::symlink(target, root.join("work").join(name)).unwrap();
+    }
+    let sandbox = world.sandbox();
+    let stat = async |name: &str| {
+        let path = SandboxPath::new(format!("/work/{name}")).unwrap();
+        let seen = sandbox.stat(&path, Follow::Yes).await;
+        seen.map(|seen| seen.real_path.to_text().unwrap().to_owned())
+            .map_err(|error| error.kind())
+    };
+    for name in ["absolute", "above", "chain", "directory/hostname"] {
+        assert_eq!(stat(name).await.as_deref(), Ok("/etc/hostname"), "{name}");
+    }
+    assert_eq!(stat("host").await, Err(ErrorKind::NotFound));
+    assert_eq!(stat("loop").await, Err(ErrorKind::Loop));
+    assert_eq!(stat("nowhere").await, Err(ErrorKind::NotFound));
+    assert_eq!(
+        stat("directory/hostname/x").await,
+        Err(ErrorKind::NotDirectory)
+    );
+    let made = SandboxPath::new("/work/directory/new").unwrap();
+    sandbox.make_directory(&made).await.unwrap();
+    assert!(root.join("etc/new").is_dir());
+}

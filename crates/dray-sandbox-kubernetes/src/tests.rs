@@ -1,0 +1,8 @@
+//! The backend against the double, and the double against clients that others wrote.
+
+mod answers;
+mod clients;
+mod conformance;
+mod helpers;
+mod streams;
+mod world;

@@ -1,0 +1,295 @@
+//! Every answer of sandbox-transfer 6.4, on the wire.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, Transport, Write};
+use serde_json::json;
+
+use super::world::{World, kind};
+use crate::double::{Container, Fault};
+
+fn refuse(code: u16, message: &str) -> Fault {
+    Fault::Refuse(code, message.into(), None)
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_there_is_gone() {
+    let world = World::new().await;
+    let address = "kubernetes:agents/none".parse().unwrap();
+    assert_eq!(
+        kind(world.backend.resolve(&address).await),
+        ErrorKind::SandboxGone
+    );
+    let address = "kubernetes:agents/box/other".parse().unwrap();
+    assert_eq!(
+        kind(world.backend.resolve(&address).await),
+        ErrorKind::SandboxGone
+    );
+}
+
+#[tokio::test]
+async fn r_1_another_pod_of_the_name_is_never_touched() {
+    let world = World::new().await;
+    let handle = world.handle().await.unwrap();
+    let sandbox = world.backend.open(&handle).await.unwrap();
+    let path = world.file("a", b"mine");
+    std::fs::rename(world.work(), world.server.folder().join("old")).unwrap();
+    world.renew();
+    std::fs::write(world.work().join("a"), b"theirs").unwrap();
+    let before = world.asked("/exec");
+    assert_eq!(
+        kind(sandbox.stat(&path, Follow::Yes).await),
+        ErrorKind::SandboxGone
+    );
+    assert_eq!(
+        kind(sandbox.remove(&path, false).await),
+        ErrorKind::SandboxGone
+    );
+    assert_eq!(
+        kind(world.backend.open(&handle).await),
+        ErrorKind::SandboxGone
+    );
+    assert_eq!(world.asked("/exec"), before);
+    assert!(world.work().join("a").exists());
+}
+
+#[tokio::test]
+async fn r_1_a_container_that_was_started_again_is_another_one() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world.server.change("agents", "box", |pod| {
+        pod.containers[0].id = "containerd://second".into()
+    });
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxGone);
+}
+
+#[tokio::test]
+async fn what_does_not_run_is_stopped() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world
+        .server
+        .change("agents", "box", |pod| pod.phase = "Succeeded".into());
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
+    assert_eq!(kind(world.handle().await), ErrorKind::SandboxStopped);
+    world.server.change("agents", "box", |pod| {
+        pod.phase = "Running".into();
+        pod.containers[0].state = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    });
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
+}
+
+#[tokio::test]
+async fn a_container_that_stops_between_question_and_command_is_stopped() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    for code in [400, 500] {
+        world
+            .server
+            .fail("/exec", 1, refuse(code, "container not running (abc)"));
+        assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
+    }
+    let fault = Fault::NotRun("cannot exec in a stopped container".into());
+    world.server.fail("/exec", 1, fault);
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
+}
+
+#[tokio::test]
+async fn a_container_that_the_server_does_not_know_is_a_bad_handle() {
+    let world = World::new().await;
+    let text = "container shell is not valid for pod box";
+    world.server.fail("/exec", 1, refuse(400, text));
+    assert_eq!(kind(world.open().await), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn fresh_credentials_are_tried_once() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world.server.require("second");
+    world.server.kubeconfig("second").unwrap();
+    sandbox.probe().await.unwrap();
+    world.server.require("third");
+    let before = world.server.requests().len();
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::Auth);
+    assert_eq!(world.server.requests().len(), before + 2);
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let world = World::new().await;
+    let text = "pods \"box\" is forbidden: User \"u\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"agents\"";
+    world.server.fail("/exec", 1, refuse(403, text));
+    let error = world.open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    assert!(
+        error
+            .context()
+            .contains("the right to create pods/exec is missing"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_may_pass_is_unavailable() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    for fault in [
+        refuse(500, "error dialing backend: dial tcp: no route to host"),
+        Fault::Page(502),
+        Fault::Page(503),
+        Fault::Break,
+        Fault::NotRun("error dialing backend: EOF".into()),
+    ] {
+        world.server.fail("/exec", 1, fault.clone());
+        assert_eq!(
+            kind(sandbox.probe().await),
+            ErrorKind::Unavailable,
+            "{fault:?}"
+        );
+        sandbox.probe().await.unwrap();
+    }
+    drop(world.server);
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_busy_server_says_when_to_come_back() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world.server.fail(
+        "/exec",
+        1,
+        Fault::Refuse(429, "too many requests".into(), Some(7)),
+    );
+    let error = sandbox.probe().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RateLimited);
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+}
+
+#[tokio::test]
+async fn a_shell_that_cannot_be_started_is_missing() {
+    let world = World::new().await;
+    for code in [126, 127] {
+        world.server.fail("/exec", 1, Fault::Exit(code));
+        assert_eq!(kind(world.open().await), ErrorKind::ToolMissing);
+    }
+    let sandbox = world.open().await.unwrap();
+    world.server.fail("/exec", 1, Fault::Exit(127));
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::ToolMissing);
+    let bare = Container::new("shell").without_shell();
+    world.server.create("agents", "bare", vec![bare]).unwrap();
+    let address = "kubernetes:agents/bare".parse().unwrap();
+    let handle = world.backend.resolve(&address).await.unwrap();
+    let error = world.backend.open(&handle).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ToolMissing);
+    assert!(error.context().contains("ephemeral"), "{error}");
+}
+
+#[tokio::test]
+async fn a_killed_command_is_gone_only_with_its_container() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world.server.fail("/exec", 1, Fault::Exit(137));
+    assert_eq!(kind(sandbox.probe().await), ErrorKind::Unavailable);
+    for (reason, state) in [
+        ("Evicted", json!({"running": {}})),
+        ("", json!({"terminated": {"reason": "OOMKilled"}})),
+    ] {
+        let world = World::new().await;
+        let sandbox = world.open().await.unwrap();
+        let path = world.file("a", &vec![b'x'; 1 << 20]);
+        let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+        world.server.fail("send()", 1, Fault::Exit(137));
+        let reading = Read {
+            transport: Transport::ExecRaw,
+            file: &file,
+            offset: 0,
+        };
+        // The server notices after the command was started.
+        world.server.after("send()", move |pod| {
+            pod.reason = reason.into();
+            pod.containers[0].state = state;
+        });
+        let read = async { sandbox.read(reading).await?.read_all(2 << 20).await };
+        assert_eq!(kind(read.await), ErrorKind::SandboxGone, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_no_space() {
+    let world = World::new().await;
+    // Tools of the container: a full disk under everything that is written.
+    let tools = world.server.folder().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
+    let search_path = format!("{}:{}", tools.display(), crate::double::SEARCH_PATH);
+    world.server.change("agents", "box", |pod| {
+        pod.containers[0].search_path = search_path
+    });
+    let sandbox = world.open().await.unwrap();
+    let path = world.path("a");
+    let write = Write {
+        transport: Transport::ExecRaw,
+        path: &path,
+        size: 4,
+        offset: 0,
+        mode: 0o644,
+    };
+    let written = sandbox.write(write, Body::from_bytes("full")).await;
+    assert_eq!(kind(written), ErrorKind::NoSpace);
+}
+
+/// Another process writes it: while this one had it open, a fork of another test would keep it busy.
+fn install(path: &Path, text: &str) {
+    let mut install = Command::new("install")
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    install
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    assert!(install.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn only_allowed_namespaces_are_asked() {
+    let world = World::configured(|config| config.namespaces = vec!["others".into()]).await;
+    assert_eq!(kind(world.handle().await), ErrorKind::Auth);
+    assert_eq!(world.server.requests(), [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn several_containers_are_never_guessed_between() {
+    let world = World::new().await;
+    let two = vec![Container::new("one"), Container::new("two")];
+    world.server.create("agents", "pair", two).unwrap();
+    let address = "kubernetes:agents/pair".parse().unwrap();
+    assert_eq!(
+        kind(world.backend.resolve(&address).await),
+        ErrorKind::InvalidName
+    );
+    world.server.change("agents", "pair", |pod| {
+        pod.default_container = Some("two".into())
+    });
+    let handle = world.backend.resolve(&address).await.unwrap();
+    assert!(handle.incarnation.contains("/two/"), "{handle}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_cannot_be_used_is_no_sandbox_that_is_gone() {
+    let missing =
+        World::configured(|config| config.kubeconfig = Some("/nonexistent/kubeconfig".into()))
+            .await;
+    assert_eq!(kind(missing.handle().await), ErrorKind::Auth);
+    let context = World::configured(|config| config.context = Some("other".into())).await;
+    assert_eq!(kind(context.handle().await), ErrorKind::Auth);
+}

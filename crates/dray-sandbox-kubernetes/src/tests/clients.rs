@@ -1,0 +1,140 @@
+//! The double is what it stands for: `kubectl` and the Python client take it for a cluster.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use super::world::World;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+}
+
+/// The Python of the tests; `cargo xtask test` names it.
+fn interpreter() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    match named {
+        Some(named) => named.into(),
+        None => repository().join("target/python/bin/python"),
+    }
+}
+
+async fn run(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+impl World {
+    /// `kubectl` with these arguments, its files in a directory of the test.
+    async fn kubectl(&self, arguments: &[&str]) -> Output {
+        let folder = self.server.folder();
+        let mut command = Command::new("kubectl");
+        command
+            .env_clear()
+            .env("PATH", crate::double::SEARCH_PATH)
+            .env("HOME", folder)
+            .arg("--kubeconfig")
+            .arg(folder.join("kubeconfig"))
+            .arg("--cache-dir")
+            .arg(folder.join("cache"))
+            .args(["--namespace", "agents"])
+            .args(arguments)
+            .current_dir(folder);
+        run(command).await
+    }
+}
+
+fn succeeded(output: &Output) -> &[u8] {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    &output.stdout
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_runs_commands_in_the_double() {
+    let world = World::new().await;
+    let output = world
+        .kubectl(&[
+            "exec",
+            "box",
+            "-c",
+            "shell",
+            "--",
+            "printf",
+            "%s|",
+            "a b",
+            "c&d=\u{e4}",
+        ])
+        .await;
+    assert_eq!(succeeded(&output), "a b|c&d=\u{e4}|".as_bytes());
+    let output = world
+        .kubectl(&[
+            "exec",
+            "box",
+            "--",
+            "sh",
+            "-c",
+            "echo out; echo wrong >&2; exit 3",
+        ])
+        .await;
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.stdout, b"out\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("wrong"));
+    let output = world.kubectl(&["exec", "none", "--", "true"]).await;
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("pods \"none\" not found"),
+        "{output:?}"
+    );
+    let output = world
+        .kubectl(&["exec", "box", "--", "no-such-program"])
+        .await;
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("executable file not found"),
+        "{output:?}"
+    );
+    // Over WebSockets, in the version that closes channels.
+    assert!(world.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_copies_files_both_ways() {
+    let world = World::new().await;
+    let bytes: Vec<u8> = (0..1_500_000_u32)
+        .map(|at| u8::try_from(at % 253).unwrap())
+        .collect();
+    let local = world.server.folder().join("local.bin");
+    std::fs::write(&local, &bytes).unwrap();
+    let inside = format!("box:{}/copy.bin", world.work().display());
+    let output = world
+        .kubectl(&["cp", "local.bin", &inside, "-c", "shell"])
+        .await;
+    succeeded(&output);
+    assert!(std::fs::read(world.work().join("copy.bin")).unwrap() == bytes);
+    let output = world
+        .kubectl(&["cp", &inside, "back.bin", "-c", "shell"])
+        .await;
+    succeeded(&output);
+    assert!(std::fs::read(world.server.folder().join("back.bin")).unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_runs_commands_in_the_double() {
+    let world = World::new().await;
+    let mut command = Command::new(interpreter());
+    command
+        .arg(repository().join("tests/python/kubernetes_client.py"))
+        .arg(world.server.folder().join("kubeconfig"))
+        .args(["agents", "box", "shell"])
+        .arg(world.work())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let output = run(command).await;
+    assert_eq!(succeeded(&output), b"done\n");
+    assert!(world.asked("/exec ") > 0);
+}

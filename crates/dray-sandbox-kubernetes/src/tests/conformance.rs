@@ -1,0 +1,37 @@
+//! the questions that every backend is asked, over both versions of the protocol.
+
+use dray_sandbox::conformance::run_all;
+
+use super::world::World;
+
+/// A user that owns nothing.
+const NOBODY: u32 = 65_534;
+
+async fn world() -> World {
+    if is_root() {
+        World::of_user(NOBODY).await
+    } else {
+        World::new().await
+    }
+}
+
+/// Whether another user can be tried.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_files_over_v5_pass_the_suite() {
+    let world = world().await;
+    let report = run_all(&world).await.unwrap();
+    assert_eq!(report.skipped, [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_files_over_v4_pass_the_suite() {
+    let world = world().await;
+    world.server.speak(&["v4.channel.k8s.io"]);
+    let report = run_all(&world).await.unwrap();
+    assert_eq!(report.skipped, [] as [&str; 0]);
+}

@@ -1,0 +1,151 @@
+//! Containers without a shell.
+
+use std::sync::Arc;
+
+use dray_sandbox::{
+    Backend as _, Body, Error, ErrorKind, Follow, Sandbox, SandboxPath, Transport, Write,
+};
+use dray_types::Period;
+use serde_json::json;
+
+use super::world::{World, kind, read};
+use crate::double::{Container, Fault};
+
+const IMAGE: &str = "registry/tools:1";
+
+/// A pod `agents/bare` with a container without a shell.
+async fn bare(image: bool) -> World {
+    let world = World::configured(|config| {
+        config.ephemeral_image = image.then(|| IMAGE.to_owned());
+        config.ephemeral_timeout = Period::millis(600);
+    })
+    .await;
+    let mut container = Container::new("app").without_shell();
+    container.security = json!({"runAsUser": 1000, "privileged": true});
+    container.root = world.server.folder().join("bare");
+    std::fs::create_dir(&container.root).unwrap();
+    world
+        .server
+        .create("agents", "bare", vec![container])
+        .unwrap();
+    world
+}
+
+async fn open(world: &World) -> Result<Arc<dyn Sandbox>, Error> {
+    let handle = world
+        .backend
+        .resolve(&"kubernetes:agents/bare".parse()?)
+        .await?;
+    world.backend.open(&handle).await
+}
+
+fn path(text: &str) -> SandboxPath {
+    SandboxPath::new(text).unwrap()
+}
+
+#[tokio::test]
+async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
+    let world = bare(true).await;
+    let sandbox = open(&world).await.unwrap();
+    let target = path("/data/note.txt");
+    sandbox.make_directory(&path("/data")).await.unwrap();
+    let write = Write {
+        transport: Transport::ExecRaw,
+        path: &target,
+        size: 5,
+        offset: 0,
+        mode: 0o644,
+    };
+    sandbox
+        .write(write, Body::from_bytes("hello"))
+        .await
+        .unwrap();
+    let root = world.server.folder().join("bare");
+    assert_eq!(std::fs::read(root.join("data/note.txt")).unwrap(), b"hello");
+    // A link of the container begins at the root of the container.
+    std::os::unix::fs::symlink("/data/note.txt", root.join("link")).unwrap();
+    let link = path("/link");
+    assert_eq!(read(sandbox.as_ref(), &link).await.unwrap(), b"hello");
+    let seen = sandbox.stat(&link, Follow::Yes).await.unwrap();
+    assert_eq!((&seen.path, &seen.real_path), (&link, &target));
+}
+
+#[tokio::test]
+async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
+    let world = bare(true).await;
+    open(&world).await.unwrap();
+    world.server.change("agents", "bare", |pod| {
+        let helper = pod.ephemeral.first().unwrap();
+        assert_eq!(helper.target.as_deref(), Some("app"));
+        assert_eq!(helper.image, IMAGE);
+        assert_eq!(
+            helper.security,
+            json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})
+        );
+    });
+    // The next one to open it uses the same.
+    open(&world).await.unwrap();
+    world
+        .server
+        .change("agents", "bare", |pod| assert_eq!(pod.ephemeral.len(), 1));
+    assert_eq!(world.asked("PATCH "), 1);
+}
+
+#[tokio::test]
+async fn r_9_without_a_policy_nothing_is_added() {
+    let world = bare(false).await;
+    assert_eq!(kind(open(&world).await), ErrorKind::ToolMissing);
+    assert_eq!(world.asked("PATCH "), 0);
+}
+
+#[tokio::test]
+async fn r_9_processes_that_are_shared_hide_the_root() {
+    let world = bare(true).await;
+    world
+        .server
+        .change("agents", "bare", |pod| pod.shares_processes = true);
+    assert_eq!(kind(open(&world).await), ErrorKind::ToolMissing);
+    assert_eq!(world.asked("PATCH "), 0);
+}
+
+#[tokio::test]
+async fn r_9_a_helper_that_does_not_start_is_not_waited_for_for_ever() {
+    for (state, expected) in [
+        (
+            json!({"waiting": {"reason": "ContainerCreating"}}),
+            ErrorKind::Timeout,
+        ),
+        (
+            json!({"waiting": {"reason": "ImagePullBackOff"}}),
+            ErrorKind::ToolMissing,
+        ),
+        (
+            json!({"terminated": {"reason": "Error"}}),
+            ErrorKind::ToolMissing,
+        ),
+    ] {
+        let world = bare(true).await;
+        let what = state.to_string();
+        world
+            .server
+            .change("agents", "bare", |pod| pod.ephemeral_state = state);
+        assert_eq!(kind(open(&world).await), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn r_9_a_missing_right_to_add_one_is_named() {
+    let world = bare(true).await;
+    let text = "pods \"bare\" is forbidden: User \"u\" cannot patch resource \"pods/ephemeralcontainers\" in API group \"\"";
+    world
+        .server
+        .fail("PATCH ", 1, Fault::Refuse(403, text.into(), None));
+    let error = open(&world).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    assert!(
+        error
+            .context()
+            .contains("patch pods/ephemeralcontainers is missing"),
+        "{error}"
+    );
+}

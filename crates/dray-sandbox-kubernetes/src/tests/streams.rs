@@ -1,0 +1,245 @@
+//! Streams that break, lie, stall and say too much.
+
+use std::time::Duration;
+
+use dray_sandbox::exec::Exec as _;
+use dray_sandbox::{Backend as _, Body, Error, ErrorKind, Follow, Read, Sandbox, Transport, Write};
+use dray_types::Period;
+use futures_util::{StreamExt as _, stream};
+
+use super::world::{World, kind, read};
+use crate::double::Fault;
+
+const SIZE: usize = 300_000;
+
+/// A sandbox and a file in it.
+async fn with_file(fault: Fault) -> (World, Result<Vec<u8>, Error>) {
+    let world = World::configured(|config| config.idle_timeout = Period::millis(300)).await;
+    let sandbox = world.open().await.unwrap();
+    let path = world.file("a", &content());
+    world.server.fail("send()", 1, fault);
+    let got = read(sandbox.as_ref(), &path).await;
+    // Whatever happened, the next one is whole.
+    assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
+    (world, got)
+}
+
+fn content() -> Vec<u8> {
+    (0..SIZE)
+        .map(|at| u8::try_from(at % 251).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
+    for kept in [0, 1, 100, SIZE / 2, SIZE, SIZE + 60] {
+        let (_world, got) = with_file(Fault::Short(kept)).await;
+        let kind = kind(got);
+        // Before the first mark it is no answer at all.
+        let expected = if kept < 100 {
+            ErrorKind::Protocol
+        } else {
+            ErrorKind::Truncated
+        };
+        assert_eq!(kind, expected, "{kept}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_unavailable() {
+    for kept in [1, SIZE / 2] {
+        let (_world, got) = with_file(Fault::Cut(kept)).await;
+        assert_eq!(kind(got), ErrorKind::Unavailable, "{kept}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_without_a_status_is_unavailable() {
+    let (_world, got) = with_file(Fault::NoStatus).await;
+    assert_eq!(kind(got), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up() {
+    let (_world, got) = with_file(Fault::Silence).await;
+    assert_eq!(kind(got), ErrorKind::Timeout);
+}
+
+#[tokio::test]
+async fn what_no_server_says_is_refused() {
+    for fault in [Fault::Text, Fault::Huge(2 << 20), Fault::Foreign] {
+        let (_world, got) = with_file(fault.clone()).await;
+        assert_eq!(kind(got), ErrorKind::Protocol, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_may_come_twice_or_before_the_output() {
+    for fault in [Fault::Twice, Fault::Early] {
+        let (_world, got) = with_file(fault.clone()).await;
+        assert!(got.unwrap() == content(), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_stays_open_after_the_status_has_ended() {
+    let (_world, got) = with_file(Fault::Linger).await;
+    assert!(got.unwrap() == content());
+}
+
+fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
+    Write {
+        transport: Transport::ExecRaw,
+        path,
+        size: size as u64,
+        offset: 0,
+        mode: 0o644,
+    }
+}
+
+#[tokio::test]
+async fn stdin_ends_in_both_versions() {
+    for version in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
+        let world = World::new().await;
+        world.server.speak(&[version]);
+        let sandbox = world.open().await.unwrap();
+        let path = world.path("a");
+        let body = Body::from_bytes(content());
+        sandbox.write(new_file(&path, SIZE), body).await.unwrap();
+        assert!(std::fs::read(world.work().join("a")).unwrap() == content());
+        // Under v4 the command is told the length; under v5 it reads to the end.
+        let counted = world.asked(&format!("command=raw&command={SIZE}"));
+        assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_older_is_noticed() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    world.server.speak(&["v4.channel.k8s.io"]);
+    let path = world.path("a");
+    let body = || Body::from_bytes(content());
+    let written = sandbox.write(new_file(&path, SIZE), body()).await;
+    assert_eq!(kind(written), ErrorKind::Unavailable);
+    let path = world.path("b");
+    sandbox.write(new_file(&path, SIZE), body()).await.unwrap();
+    assert!(std::fs::read(world.work().join("b")).unwrap() == content());
+}
+
+/// Waits until something is true.
+async fn until(mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "it never came");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Whether a process of this host has this among its arguments.
+fn runs(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|one| std::fs::read(one.path().join("cmdline")).ok())
+        .any(|line| {
+            line.split(|byte| *byte == 0)
+                .any(|one| one == word.as_bytes())
+        })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_is_dropped_leaves_no_process() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    let path = world.path("dropped");
+    let word = path.to_text().unwrap().to_owned();
+    let body = Body::new(stream::iter([Ok("first".into())]).chain(stream::pending()));
+    let writing = sandbox.write(new_file(&path, SIZE), body);
+    tokio::select! {
+        _ = writing => panic!("it has no end"),
+        () = until(|| runs(&word) && world.work().join("dropped").exists()) => {}
+    }
+    // A stream that is closed ends no process of the double: it was killed.
+    until(|| !runs(&word)).await;
+    sandbox.probe().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_fails_ends_the_command() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    let path = world.path("failing");
+    let word = path.to_text().unwrap().to_owned();
+    let failure = Err(Error::new(ErrorKind::Corrupted, "the source"));
+    let body = Body::new(stream::iter([Ok("first".into()), failure]));
+    assert_eq!(
+        kind(sandbox.write(new_file(&path, SIZE), body).await),
+        ErrorKind::Corrupted
+    );
+    until(|| !runs(&word)).await;
+}
+
+#[tokio::test]
+async fn a_path_that_fits_no_request_is_refused_before_it_is_sent() {
+    let world = World::new().await;
+    let handle = world.handle().await.unwrap();
+    let place = crate::exec::Place {
+        cluster: std::sync::Arc::new(crate::cluster::Cluster::new(crate::Config {
+            kubeconfig: Some(world.server.kubeconfig("first").unwrap()),
+            ..crate::Config::default()
+        })),
+        target: crate::target::Target::parse(&handle.address).unwrap(),
+        container: "shell".into(),
+        incarnation: handle.incarnation,
+    };
+    let exec = crate::exec::PodExec::open(std::sync::Arc::new(place), "shell")
+        .await
+        .unwrap();
+    let before = world.server.requests().len();
+    let words = vec![b"true".to_vec(), vec![b' '; 30_000]];
+    assert_eq!(kind(exec.run(words, None).await), ErrorKind::ToolMissing);
+    assert_eq!(world.server.requests().len(), before);
+}
+
+#[tokio::test]
+async fn reading_again_goes_on_where_it_was_cut() {
+    let world = World::new().await;
+    let sandbox = world.open().await.unwrap();
+    let path = world.file("a", &content());
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    let from = |offset| Read {
+        transport: Transport::ExecRaw,
+        file: &file,
+        offset,
+    };
+    world.server.fail("send()", 1, Fault::Cut(SIZE / 2));
+    let mut body = sandbox.read(from(0)).await.unwrap();
+    let mut got = Vec::new();
+    let error = loop {
+        match body.next().await.unwrap() {
+            Ok(piece) => got.extend_from_slice(&piece),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!got.is_empty() && got.len() < SIZE);
+    let rest = sandbox.read(from(got.len() as u64)).await.unwrap();
+    got.extend(rest.read_all(SIZE).await.unwrap());
+    assert!(got == content());
+}
+
+#[tokio::test]
+async fn an_empty_file_is_a_file() {
+    let world = World::new().await;
+    let sandbox: std::sync::Arc<dyn Sandbox> = world
+        .backend
+        .open(&world.handle().await.unwrap())
+        .await
+        .unwrap();
+    let path = world.path("empty");
+    sandbox
+        .write(new_file(&path, 0), Body::from_bytes(""))
+        .await
+        .unwrap();
+    assert_eq!(read(sandbox.as_ref(), &path).await.unwrap(), b"");
+}
