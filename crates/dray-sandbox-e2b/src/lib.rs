@@ -1,1 +1,26 @@
-//! dray-sandbox-e2b.
+//! E2B sandboxes, by the control API and the daemon in the sandbox (sandbox-transfer 8).
+//!
+//! - [`E2bBackend`]: the sandboxes of one account, as [`dray_sandbox::Backend`].
+//! - [`Config`]: what an operator sets about it.
+//! - [`signature`]: signed URLs of files, version 1.
+//! - `double` (feature `double`): a server that speaks the same wire, for tests.
+//!
+//! What it does not do: it makes, pauses and ends no sandbox.
+
+mod backend;
+mod config;
+mod connect;
+mod control;
+#[cfg(any(test, feature = "double"))]
+pub mod double;
+mod fault;
+mod files;
+mod link;
+mod process;
+mod sandbox;
+pub mod signature;
+#[cfg(test)]
+mod tests;
+
+pub use backend::E2bBackend;
+pub use config::{Config, ConfigError};

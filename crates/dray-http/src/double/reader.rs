@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use dray_types::Sha256Digest;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -86,6 +86,20 @@ impl Reader {
             }
         }
         Ok(false)
+    }
+
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] when the connection breaks.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, Malformed> {
+        while self.ahead.is_empty() {
+            if !self.more().await? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.ahead.split().freeze()))
     }
 
     /// Everything there is, at most 4 MiB.

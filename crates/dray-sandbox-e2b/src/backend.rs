@@ -1,0 +1,52 @@
+//! Finding sandboxes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::{Address, Backend, Error, Handle, Sandbox};
+use dray_types::Clock;
+
+use crate::config::{Config, ConfigError};
+use crate::control::Control;
+use crate::link::Link;
+use crate::sandbox::E2bSandbox;
+
+/// The first word of an address.
+const NAME: &str = "e2b";
+
+/// The sandboxes of one account. Addresses are `e2b:SANDBOX`; the incarnation is the id and when it was started.
+#[derive(Debug)]
+pub struct E2bBackend {
+    control: Arc<Control>,
+}
+
+impl E2bBackend {
+    /// Connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration makes no sense. A missing key is an error of each sandbox.
+    pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
+        Ok(Self {
+            control: Arc::new(Control::new(config, clock)?),
+        })
+    }
+}
+
+#[async_trait]
+impl Backend for E2bBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let info = self.control.find(address).await?;
+        Ok(Control::handle(address, &info))
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let info = self.control.same(handle).await?;
+        let link = Link::new(Arc::clone(&self.control), handle.clone(), &info);
+        Ok(Arc::new(E2bSandbox::new(Arc::new(link))))
+    }
+}

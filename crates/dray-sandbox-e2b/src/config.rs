@@ -1,0 +1,147 @@
+//! Settings of the backend.
+
+use std::path::PathBuf;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the E2B backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Key of the account. Without one every sandbox is refused.
+    pub api_key: Secret,
+    /// Token of the daemon in a sandbox, where the control API does not tell it. Default none.
+    pub access_token: Secret,
+    /// Domain of the provider. Default `e2b.app`.
+    pub domain: String,
+    /// Whether sandboxes are reached by one host that tells them apart by a header, and not each by its own.
+    pub shared_host: bool,
+    /// Where the control API is. Default `https://api.DOMAIN`.
+    pub api_url: Option<String>,
+    /// Where the daemons of all sandboxes are. Default by `domain` and `shared_host`.
+    pub envd_url: Option<String>,
+    /// User in the sandbox that files belong to and commands run as. Default `user`.
+    pub user: String,
+    /// Longest life, from now, that a sandbox is given for a transfer. Default `1h`.
+    pub longest_life: Period,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of a transfer or a command. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `1m`.
+    pub answer_timeout: Period,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            api_key: Secret::default(),
+            access_token: Secret::default(),
+            domain: "e2b.app".to_owned(),
+            shared_host: false,
+            api_url: None,
+            envd_url: None,
+            user: "user".to_owned(),
+            longest_life: Period::secs(3600),
+            ca_file: None,
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(60),
+        }
+    }
+}
+
+/// Why the backend cannot be used as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// An address that is none.
+    #[error("`{0}` is not an http:// or https:// address")]
+    Address(&'static str),
+    /// A domain that is none.
+    #[error("`domain` is not the name of a host")]
+    Domain,
+    /// A user that no system has.
+    #[error("`user` is not the name of a user")]
+    User,
+    /// The client cannot be made: authorities that cannot be read.
+    #[error("the HTTP client cannot be made")]
+    Client(#[source] dray_http::Error),
+}
+
+impl Config {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        for (name, url) in [("api_url", &self.api_url), ("envd_url", &self.envd_url)] {
+            if url.as_deref().is_some_and(|url| !is_address(url)) {
+                return Err(ConfigError::Address(name));
+            }
+        }
+        let host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:".contains(&byte);
+        if self.domain.is_empty() || !self.domain.bytes().all(host) {
+            return Err(ConfigError::Domain);
+        }
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if self.user.is_empty() || !self.user.bytes().all(word) {
+            return Err(ConfigError::User);
+        }
+        Ok(())
+    }
+
+    /// Where the control API is, without a slash at the end.
+    pub(crate) fn api(&self) -> String {
+        match &self.api_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => format!("https://api.{}", self.domain),
+        }
+    }
+}
+
+fn is_address(url: &str) -> bool {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_by_default_can_be_used() {
+        let config = Config::default();
+        assert!(config.check().is_ok());
+        assert_eq!(config.api(), "https://api.e2b.app");
+    }
+
+    #[test]
+    fn settings_that_cannot_be_are_refused_without_their_value() {
+        let default = Config::default;
+        let wrong = [
+            Config {
+                api_url: Some("ftp://host".to_owned()),
+                ..default()
+            },
+            Config {
+                envd_url: Some("http://user:pw@host".to_owned()),
+                ..default()
+            },
+            Config {
+                domain: "a/b".to_owned(),
+                ..default()
+            },
+            Config {
+                user: "a:b".to_owned(),
+                ..default()
+            },
+        ];
+        for config in wrong {
+            let error = config.check().unwrap_err();
+            assert!(!error.to_string().contains("pw"), "{error}");
+        }
+    }
+}

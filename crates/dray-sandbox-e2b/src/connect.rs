@@ -1,0 +1,100 @@
+//! The envelopes of a Connect stream: a byte of flags, four bytes of length, a message (sandbox-transfer 8.5).
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use dray_sandbox::{Error, ErrorKind};
+
+/// Longest message, in bytes.
+const LONGEST: usize = 8 << 20;
+/// The message is compressed, which was not asked for.
+const COMPRESSED: u8 = 1;
+/// The message is the end of the stream.
+const END: u8 = 2;
+/// Bytes before a message.
+const HEAD: usize = 5;
+
+/// One message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Of the stream.
+    Message(Bytes),
+    /// Its end: metadata and, when it failed, the error.
+    End(Bytes),
+}
+
+/// A message in its envelope.
+pub(crate) fn envelope(flags: u8, message: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(HEAD + message.len());
+    framed.put_u8(flags);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(message);
+    framed.freeze()
+}
+
+/// Takes bytes as they come and gives messages.
+#[derive(Debug, Default)]
+pub(crate) struct Frames(BytesMut);
+
+impl Frames {
+    /// Adds what came.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The next whole message.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, Error> {
+        let Some((head, _)) = self.0.split_first_chunk::<HEAD>() else {
+            return Ok(None);
+        };
+        let [flags, length @ ..] = *head;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > LONGEST || flags & COMPRESSED != 0 || flags > END {
+            let context = format!("an envelope with flags {flags} and {length} bytes");
+            return Err(Error::new(ErrorKind::Protocol, context));
+        }
+        if self.0.len() < HEAD + length {
+            return Ok(None);
+        }
+        self.0.advance(HEAD);
+        let message = self.0.split_to(length).freeze();
+        Ok(Some(if flags == END {
+            Frame::End(message)
+        } else {
+            Frame::Message(message)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_any_cut() {
+        let whole = [envelope(0, b"one"), envelope(0, b""), envelope(2, b"{}")].concat();
+        for step in 1..whole.len() {
+            let mut frames = Frames::default();
+            let mut found = Vec::new();
+            for piece in whole.chunks(step) {
+                frames.feed(piece);
+                while let Some(frame) = frames.next().unwrap() {
+                    found.push(frame);
+                }
+            }
+            let expected = [
+                Frame::Message(Bytes::from_static(b"one")),
+                Frame::Message(Bytes::new()),
+                Frame::End(Bytes::from_static(b"{}")),
+            ];
+            assert_eq!(found, expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn lengths_and_flags_that_nobody_asked_for_are_refused() {
+        for head in [[0, 255, 255, 255, 255], [1, 0, 0, 0, 1], [4, 0, 0, 0, 1]] {
+            let mut frames = Frames::default();
+            frames.feed(&head);
+            assert_eq!(frames.next().unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The control API: which sandboxes there are, and how long they live.
+
+use std::time::Duration;
+
+use dray_http::{Client, Limits, Request};
+use dray_sandbox::{Address, Error, ErrorKind, Handle};
+use dray_types::{Clock, Secret};
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use crate::config::{Config, ConfigError};
+use crate::fault::{refused, unanswered};
+
+/// Added to what a transfer is said to need, because both clocks may be wrong and files are checked afterwards.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// What the control API knows of a sandbox.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Info {
+    #[serde(rename = "sandboxID")]
+    id: String,
+    #[serde(deserialize_with = "time")]
+    started_at: Timestamp,
+    #[serde(deserialize_with = "time")]
+    end_at: Timestamp,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    envd_version: String,
+    #[serde(default)]
+    envd_access_token: Option<Secret>,
+    #[serde(default)]
+    domain: Option<String>,
+}
+
+/// RFC 3339.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+impl Info {
+    /// What tells this run of a sandbox from every other.
+    fn incarnation(&self) -> String {
+        format!("{}/{}", self.id, self.started_at)
+    }
+
+    /// Token of its daemon, when it has one.
+    pub(crate) fn token(&self) -> Option<&Secret> {
+        self.envd_access_token
+            .as_ref()
+            .filter(|token| !token.is_empty())
+    }
+
+    /// Its domain, when it is not the usual one.
+    pub(crate) fn domain(&self) -> Option<&str> {
+        self.domain.as_deref().filter(|domain| !domain.is_empty())
+    }
+
+    /// Whether its daemon is at least this version; one that says nothing is an old one.
+    pub(crate) fn is_at_least(&self, wanted: [u64; 3]) -> bool {
+        let version = self.envd_version.trim_start_matches('v');
+        let mut parts = version.split(['.', '-', '+']).map(str::parse);
+        let mut next = || parts.next().and_then(Result::ok).unwrap_or_default();
+        [next(), next(), next()] >= wanted
+    }
+
+    /// Life that is left.
+    pub(crate) fn left(&self, clock: &Clock) -> Duration {
+        let end = u64::try_from(self.end_at.as_millisecond()).unwrap_or_default();
+        Duration::from_millis(end.saturating_sub(clock.now_ms()))
+    }
+}
+
+/// The control API of one account.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+}
+
+impl Control {
+    pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
+        config.check()?;
+        let limits = Limits {
+            connect: config.connect_timeout.as_duration(),
+            idle: config.idle_timeout.as_duration(),
+            answer: config.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, config.ca_file.as_deref()).map_err(ConfigError::Client)?,
+            config: config.clone(),
+            clock,
+        })
+    }
+
+    /// What the sandbox of this address is now.
+    pub(crate) async fn find(&self, address: &Address) -> Result<Info, Error> {
+        let id = checked(&address.name)?;
+        let url = format!("{}/sandboxes/{id}", self.config.api());
+        let info: Info = self.ask(self.client.get(&url)).await?;
+        if info.id.split('-').next() != id.split('-').next() {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "another sandbox than asked",
+            ));
+        }
+        Ok(info)
+    }
+
+    /// The handle of what was found.
+    pub(crate) fn handle(address: &Address, info: &Info) -> Handle {
+        Handle {
+            address: address.clone(),
+            incarnation: info.incarnation(),
+        }
+    }
+
+    /// What this very incarnation is now.
+    pub(crate) async fn same(&self, handle: &Handle) -> Result<Info, Error> {
+        let info = self.find(&handle.address).await?;
+        if info.incarnation() != handle.incarnation {
+            let other = "another run of the sandbox has the name now";
+            return Err(Error::new(ErrorKind::SandboxGone, other));
+        }
+        if info.state == "paused" {
+            return Err(Error::new(ErrorKind::SandboxPaused, "paused"));
+        }
+        Ok(info)
+    }
+
+    /// Makes an incarnation live for `needed` more.
+    pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
+        let left = self.same(handle).await?.left(&self.clock);
+        if left >= needed {
+            return Ok(());
+        }
+        let longest = self.config.longest_life.as_duration();
+        let asked = needed.saturating_add(MARGIN).min(longest);
+        if asked > left {
+            let id = checked(&handle.address.name)?;
+            let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
+            let seconds = asked.as_millis().div_ceil(1000);
+            let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
+            let answer = self.send(request).await;
+            // A plan that allows no more refuses; what life there is then is looked at all the same.
+            match answer {
+                Err(error) if error.kind() == ErrorKind::Protocol => {
+                    tracing::debug!(%error, "the life of the sandbox was not extended");
+                }
+                other => drop(other?),
+            }
+        }
+        let left = self.same(handle).await?.left(&self.clock);
+        if left >= needed {
+            return Ok(());
+        }
+        let context = format!("{left:?} of life are left and {needed:?} are needed");
+        Err(Error::new(ErrorKind::SandboxGone, context))
+    }
+
+    async fn ask<T: serde::de::DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+        let answer = self.send(request).await?;
+        answer.json().await.map_err(unanswered)
+    }
+
+    async fn send(&self, request: Request) -> Result<dray_http::Answer, Error> {
+        if self.config.api_key.is_empty() {
+            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
+        }
+        let request = request.header("x-api-key", self.config.api_key.expose());
+        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
+        match answer.status() {
+            200..=299 => Ok(answer),
+            404 | 410 => Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
+            _ => Err(refused(answer).await),
+        }
+    }
+}
+
+/// Names go into paths of requests as they are, and into names of hosts.
+fn checked(name: &str) -> Result<&str, Error> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if !name.is_empty() && name.len() <= 63 && name.bytes().all(fine) && !name.starts_with('-') {
+        return Ok(name);
+    }
+    Err(Error::new(
+        ErrorKind::InvalidName,
+        "a sandbox is named by letters, digits and `-`",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(version: &str) -> Info {
+        serde_json::from_value(json!({
+            "sandboxID": "i1",
+            "startedAt": "2026-11-20T10:00:00.5Z",
+            "endAt": "2026-11-20T10:05:00Z",
+            "envdVersion": version,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for (version, expected) in [
+            ("0.5.7", true),
+            ("0.5.10", true),
+            ("v1.0.0", true),
+            ("0.6", true),
+            ("0.5.7-rc1", true),
+            ("0.5.6", false),
+            ("0.4.99", false),
+            ("", false),
+            ("new", false),
+        ] {
+            assert_eq!(info(version).is_at_least([0, 5, 7]), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn r_11_the_life_that_is_left_ends_at_nothing() {
+        let info = info("");
+        let start = u64::try_from(info.started_at.as_millisecond()).unwrap();
+        let clock = Clock::manual(start);
+        assert_eq!(info.left(&clock), Duration::from_millis(299_500));
+        clock.advance(Duration::from_mins(10));
+        assert_eq!(info.left(&clock), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_that_would_change_a_request_are_refused() {
+        for name in ["", "a/b", "a?b", "a.b", "a%2fb", "-a", "ä", &"a".repeat(64)] {
+            assert_eq!(checked(name).unwrap_err().kind(), ErrorKind::InvalidName);
+        }
+        assert!(checked("i3xy8z-4f2a").is_ok());
+    }
+}

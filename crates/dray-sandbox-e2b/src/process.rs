@@ -1,0 +1,292 @@
+//! Commands in the sandbox, as its user (sandbox-transfer 8.5).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_http::Answer;
+use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::connect::{Frame, Frames, envelope};
+use crate::fault::{Refusal, unanswered};
+use crate::link::Link;
+
+/// Seconds after which the daemon says that a silent command still runs.
+const KEEPALIVE: &str = "10";
+/// Most bytes of one argument.
+const LONGEST_ARGUMENTS: usize = 131_071;
+/// Most bytes of stderr that are kept.
+const LONGEST_STDERR: usize = 4096;
+
+/// Runs commands by the daemon. They have no stdin: nothing that we run needs one.
+#[derive(Clone, Debug)]
+pub(crate) struct Processes {
+    link: Arc<Link>,
+}
+
+impl Processes {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+}
+
+/// One message of the daemon.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Message {
+    event: Event,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Event {
+    start: Option<Started>,
+    data: Option<Data>,
+    end: Option<Ended>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Started {
+    pid: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    stdout: String,
+    stderr: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Ended {
+    exit_code: i32,
+    status: String,
+    error: String,
+}
+
+/// How a stream ended.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Trailer {
+    error: Option<Refusal>,
+}
+
+#[async_trait]
+impl Exec for Processes {
+    fn channel(&self) -> Channel {
+        Channel {
+            arguments: Arguments::Vector,
+            binary_output: true,
+            binary_input: false,
+            input: false,
+            input_end: false,
+            longest_arguments: LONGEST_ARGUMENTS,
+            longest_output: None,
+        }
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+        let start = start(argv)?;
+        let request = self
+            .link
+            .request("POST", "/process.Process/Start")
+            .header("connect-protocol-version", "1")
+            .header("keepalive-ping-interval", KEEPALIVE)
+            .bytes(
+                "application/connect+json",
+                envelope(0, start.to_string().as_bytes()),
+            );
+        let answer = self.link.send(request).await?;
+        let (told, ended) = oneshot::channel();
+        let mut output = Output {
+            answer,
+            frames: Frames::default(),
+            stderr: Vec::new(),
+            process: Process {
+                link: Arc::clone(&self.link),
+                pid: None,
+            },
+            told: Some(told),
+        };
+        let mut first = None;
+        // What cannot be started says so instead of an id.
+        while output.process.pid.is_none() && first.is_none() {
+            match output.next().await {
+                Ok(Some(piece)) => first = Some(piece),
+                Ok(None) => break,
+                Err(error) => return Err(self.link.explained(error).await),
+            }
+        }
+        let rest = stream::try_unfold(output, |mut output| async move {
+            loop {
+                match output.next().await? {
+                    None => return Ok(None),
+                    Some(piece) if piece.is_empty() => {}
+                    Some(piece) => return Ok(Some((piece, output))),
+                }
+            }
+        });
+        let first = stream::iter(first.filter(|piece| !piece.is_empty()).map(Ok));
+        Ok(Running {
+            stdout: Body::new(futures_util::StreamExt::chain(first, rest)),
+            end: Box::pin(async {
+                ended.await.map_err(|_| {
+                    Error::new(ErrorKind::Unavailable, "the command ended without a word")
+                })
+            }),
+        })
+    }
+}
+
+/// What starts a command. Arguments are text on this wire.
+fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
+    let mut words = Vec::with_capacity(argv.len());
+    for word in argv {
+        words.push(String::from_utf8(word).map_err(|_| {
+            Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only")
+        })?);
+    }
+    if words
+        .iter()
+        .map(String::len)
+        .any(|length| length > LONGEST_ARGUMENTS)
+    {
+        return Err(Error::new(
+            ErrorKind::ToolMissing,
+            "the command is too long",
+        ));
+    }
+    let mut words = words.into_iter();
+    let Some(program) = words.next() else {
+        return Err(Error::new(ErrorKind::Protocol, "an empty command"));
+    };
+    let arguments: Vec<String> = words.collect();
+    Ok(json!({
+        "process": { "cmd": program, "args": arguments, "envs": { "LC_ALL": "C" } },
+        "stdin": false,
+    }))
+}
+
+/// A command under way. One whose output nobody wants any more is killed.
+#[derive(Debug)]
+struct Process {
+    link: Arc<Link>,
+    pid: Option<u32>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let link = Arc::clone(&self.link);
+        let kill = async move {
+            let message = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGKILL" });
+            let told = link.call("process.Process/SendSignal", &message).await;
+            if let Err(error) = told
+                && error.kind() != ErrorKind::NotFound
+            {
+                tracing::debug!(%error, "a command was left to itself");
+            }
+        };
+        self.link.aftermath.spawn_on(kill, &runtime);
+    }
+}
+
+/// What a command says.
+struct Output {
+    answer: Answer,
+    frames: Frames,
+    stderr: Vec<u8>,
+    process: Process,
+    told: Option<oneshot::Sender<Exit>>,
+}
+
+impl Output {
+    /// The next bytes of stdout, which may be none; `None` at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            if let Some(frame) = self.frames.next()? {
+                return match frame {
+                    Frame::Message(message) => self.take(&message),
+                    Frame::End(trailer) => self.end(&trailer),
+                };
+            }
+            let Some(piece) = self.answer.chunk().await.map_err(unanswered)? else {
+                let context = "the output ended in the middle";
+                return Err(Error::new(ErrorKind::Unavailable, context));
+            };
+            self.frames.feed(&piece);
+        }
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<Option<Bytes>, Error> {
+        let event = parsed::<Message>(message)?.event;
+        if let Some(started) = event.start {
+            self.process.pid = Some(started.pid);
+        }
+        let mut stdout = Vec::new();
+        if let Some(data) = event.data {
+            stdout = decoded(&data.stdout)?;
+            self.stderr.extend(decoded(&data.stderr)?);
+            let old = self.stderr.len().saturating_sub(LONGEST_STDERR);
+            self.stderr.drain(..old);
+        }
+        if let Some(ended) = event.end {
+            // Nothing is left to kill.
+            self.process.pid = None;
+            if let Some(told) = self.told.take() {
+                // Whoever does not wait for it does not want to know.
+                let _ = told.send(ended.into_exit(&self.stderr));
+            }
+        }
+        Ok(Some(stdout.into()))
+    }
+
+    fn end(&mut self, trailer: &[u8]) -> Result<Option<Bytes>, Error> {
+        let trailer: Trailer = parsed(trailer)?;
+        match trailer.error {
+            Some(refusal) => Err(refusal.into_error(200)),
+            None if self.told.is_some() => {
+                let context = "the stream ended before the command";
+                Err(Error::new(ErrorKind::Unavailable, context))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl Ended {
+    fn into_exit(self, stderr: &[u8]) -> Exit {
+        let mut stderr = String::from_utf8_lossy(stderr).into_owned();
+        if !self.error.is_empty() {
+            stderr.push('\n');
+            stderr.push_str(&self.error);
+        }
+        // One that was killed says so in words and has no code, or -1.
+        let killed = self.exit_code < 0 || self.status.starts_with("signal:");
+        let status = if killed { 137 } else { self.exit_code };
+        Exit { status, stderr }
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(message: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(message)
+        .map_err(|error| Error::new(ErrorKind::Protocol, "a message that is none").caused_by(error))
+}
+
+fn decoded(text: &str) -> Result<Vec<u8>, Error> {
+    STANDARD
+        .decode(text)
+        .map_err(|error| Error::new(ErrorKind::Protocol, "output that is none").caused_by(error))
+}

@@ -1,0 +1,65 @@
+//! The backend against its double.
+
+mod conformance;
+mod faults;
+
+use std::sync::Arc;
+
+use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
+use dray_types::Clock;
+use tempfile::TempDir;
+
+use crate::double::Double;
+use crate::{Config, E2bBackend};
+
+/// The sandbox of most tests.
+const ID: &str = "i3xy8zq0";
+
+/// A double with one sandbox.
+#[derive(Debug)]
+struct World {
+    double: Double,
+    folder: TempDir,
+    clock: Clock,
+}
+
+impl World {
+    async fn new() -> Self {
+        let clock = Clock::manual(1_795_000_000_000);
+        let world = Self {
+            double: Double::start(clock.clone()).await.unwrap(),
+            folder: TempDir::new().unwrap(),
+            clock,
+        };
+        world.double.run(ID, world.folder.path());
+        world
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            api_key: self.double.key(),
+            api_url: Some(self.double.url()),
+            envd_url: Some(self.double.url()),
+            ..Config::default()
+        }
+    }
+
+    fn backend(&self) -> E2bBackend {
+        E2bBackend::new(&self.config(), self.clock.clone()).unwrap()
+    }
+
+    async fn sandbox(&self) -> Arc<dyn Sandbox> {
+        let backend = self.backend();
+        let handle = backend.resolve(&address()).await.unwrap();
+        backend.open(&handle).await.unwrap()
+    }
+
+    fn path(&self, name: &str) -> SandboxPath {
+        let path = self.folder.path().join(name);
+        SandboxPath::new(path.to_str().unwrap()).unwrap()
+    }
+}
+
+fn address() -> Address {
+    format!("e2b:{ID}").parse().unwrap()
+}

@@ -1,0 +1,264 @@
+//! What the provider and the network do wrong.
+
+use std::fs;
+use std::time::Duration;
+
+use dray_sandbox::{
+    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, SandboxPath, Transport,
+    Write,
+};
+use dray_types::Secret;
+
+use super::{ID, World, address};
+use crate::double::Fault;
+use crate::{Config, E2bBackend};
+
+async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
+    sandbox.stat(path, Follow::Yes).await.unwrap()
+}
+
+async fn read(sandbox: &dyn Sandbox, file: &Metadata, offset: u64) -> Result<Vec<u8>, Error> {
+    let transport = Transport::Files;
+    let read = Read {
+        transport,
+        file,
+        offset,
+    };
+    sandbox.read(read).await?.read_all(1 << 24).await
+}
+
+async fn write(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> Result<(), Error> {
+    let write = Write {
+        transport: Transport::Files,
+        path,
+        size: bytes.len() as u64,
+        offset: 0,
+        mode: 0o644,
+    };
+    sandbox.write(write, Body::from_bytes(bytes.to_vec())).await
+}
+
+fn kind<T>(result: Result<T, Error>) -> ErrorKind {
+    result.map(drop).unwrap_err().kind()
+}
+
+#[tokio::test]
+async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
+    fs::write(path.to_text().unwrap(), &bytes).unwrap();
+    let file = look(&*sandbox, &path).await;
+    world.double.script(Fault::CutDownload(100_000));
+    let cut = kind(read(&*sandbox, &file, 0).await);
+    assert!(
+        matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
+        "{cut}"
+    );
+    let rest = read(&*sandbox, &file, 100_000).await.unwrap();
+    assert_eq!(rest, bytes[100_000..]);
+    let asked = world.double.requests();
+    assert!(asked.contains(&"GET /files bytes=100000-".to_owned()));
+}
+
+#[tokio::test]
+async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
+    let file = look(&*sandbox, &path).await;
+    world.double.script(Fault::IgnoreRange);
+    assert_eq!(kind(read(&*sandbox, &file, 4).await), ErrorKind::Protocol);
+}
+
+#[tokio::test]
+async fn a_clean_answer_of_another_length_is_a_change() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
+    let file = look(&*sandbox, &path).await;
+    world.double.script(Fault::Instead(b"01234"));
+    let changed = ErrorKind::ChangedDuringTransfer;
+    assert_eq!(kind(read(&*sandbox, &file, 0).await), changed);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_dies_in_the_middle_is_gone() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
+    let file = look(&*sandbox, &path).await;
+    world.double.script(Fault::DieDuringDownload(1000));
+    let gone = ErrorKind::SandboxGone;
+    assert_eq!(kind(read(&*sandbox, &file, 0).await), gone);
+    assert_eq!(kind(read(&*sandbox, &file, 1000).await), gone);
+    world.double.run(ID, world.folder.path());
+    let sandbox = world.sandbox().await;
+    world.double.script(Fault::DieDuringUpload);
+    let written = write(&*sandbox, &world.path("new"), &vec![7; 300_000]).await;
+    assert_eq!(kind(written), gone);
+}
+
+#[tokio::test]
+async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    fs::write(path.to_text().unwrap(), b"here").unwrap();
+    let file = look(&*sandbox, &path).await;
+    let fault = Fault::Refuse("/files", 502, "upstream request timeout");
+    world.double.script(fault);
+    let refused = kind(read(&*sandbox, &file, 0).await);
+    assert_eq!(refused, ErrorKind::Unavailable);
+    assert_eq!(read(&*sandbox, &file, 0).await.unwrap(), b"here");
+}
+
+#[tokio::test]
+async fn a_paused_sandbox_says_so() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.double.pause(ID);
+    let path = world.path("file");
+    let paused = ErrorKind::SandboxPaused;
+    assert_eq!(kind(sandbox.stat(&path, Follow::Yes).await), paused);
+    assert_eq!(kind(write(&*sandbox, &path, b"x").await), paused);
+    let backend = world.backend();
+    let handle = backend.resolve(&address()).await.unwrap();
+    assert_eq!(kind(backend.open(&handle).await), paused);
+}
+
+#[tokio::test]
+async fn refusals_have_their_kinds_and_delays() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let path = world.path("file");
+    fs::write(path.to_text().unwrap(), b"here").unwrap();
+    let file = look(&*sandbox, &path).await;
+    world
+        .double
+        .script(Fault::RateLimit(Duration::from_secs(17)));
+    let limited = read(&*sandbox, &file, 0).await.unwrap_err();
+    assert_eq!(limited.kind(), ErrorKind::RateLimited);
+    assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
+    for (status, message, expected) in [
+        (507, "not enough disk space available", ErrorKind::NoSpace),
+        (401, "invalid signature", ErrorKind::Auth),
+        (406, "no acceptable encoding found", ErrorKind::Protocol),
+    ] {
+        world
+            .double
+            .script(Fault::Refuse("/files", status, message));
+        let written = write(&*sandbox, &world.path("new"), b"x").await;
+        assert_eq!(kind(written), expected, "{status}");
+        fs::remove_file(world.path("new").to_text().unwrap()).unwrap();
+    }
+    assert_eq!(world.double.faults(), []);
+}
+
+#[tokio::test]
+async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
+    let world = World::new().await;
+    for key in ["", "e2b_wrong"] {
+        let config = Config {
+            api_key: Secret::new(key),
+            ..world.config()
+        };
+        let backend = E2bBackend::new(&config, world.clock.clone()).unwrap();
+        assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
+    }
+    let sandbox = world.sandbox().await;
+    world.double.forget_token(ID);
+    let refused = sandbox.stat(&world.path("file"), Follow::Yes).await;
+    assert_eq!(kind(refused), ErrorKind::Auth);
+}
+
+#[tokio::test]
+async fn r_8_an_upload_that_kept_less_is_noticed() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.double.script(Fault::KeepOnly(999));
+    let written = write(&*sandbox, &world.path("new"), &[7; 1000]).await;
+    assert_eq!(kind(written), ErrorKind::Truncated);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_is_no_success() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    world.double.script(Fault::LoseAnswer);
+    let written = write(&*sandbox, &world.path("new"), b"x").await;
+    assert_eq!(kind(written), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn output_that_is_cut_is_never_an_answer() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    for kept in [0, 3, 40, 200] {
+        world.double.script(Fault::CutOutput(kept));
+        let said = sandbox.stat(&world.path(""), Follow::Yes).await;
+        assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
+    }
+}
+
+#[tokio::test]
+async fn old_daemons_take_files_in_forms() {
+    let world = World::new().await;
+    world.double.run_version(ID, world.folder.path(), "0.5.6");
+    let sandbox = world.sandbox().await;
+    let path = world.path("a \"quoted\" отчёт.csv");
+    write(&*sandbox, &path, b"1,2\n").await.unwrap();
+    assert_eq!(fs::read(path.to_text().unwrap()).unwrap(), b"1,2\n");
+}
+
+#[tokio::test]
+async fn a_target_elsewhere_is_replaced_by_a_command() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let (from, to) = (world.path("from"), world.path("to"));
+    fs::write(from.to_text().unwrap(), b"new").unwrap();
+    fs::write(to.to_text().unwrap(), b"old").unwrap();
+    let fault = Fault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
+    world.double.script(fault);
+    sandbox.rename(&from, &to, true).await.unwrap();
+    assert_eq!(fs::read(to.to_text().unwrap()).unwrap(), b"new");
+    assert_eq!(world.double.faults(), []);
+}
+
+#[tokio::test]
+async fn r_11_a_life_is_read_first_and_extended() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let secs = Duration::from_secs;
+    let timeouts = || {
+        let asked = world.double.requests();
+        asked
+            .iter()
+            .filter(|line| line.ends_with("/timeout"))
+            .count()
+    };
+    sandbox.ensure_life(secs(300)).await.unwrap();
+    assert_eq!(timeouts(), 0);
+    sandbox.ensure_life(secs(1000)).await.unwrap();
+    assert_eq!(timeouts(), 1);
+    assert_eq!(world.double.left(ID), Some(secs(1030)));
+    world.clock.advance(secs(900));
+    assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(130_000));
+}
+
+#[tokio::test]
+async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
+    let world = World::new().await;
+    let sandbox = world.sandbox().await;
+    let gone = ErrorKind::SandboxGone;
+    let needed = Duration::from_secs(1000);
+    world.double.allow(Duration::from_mins(10));
+    assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
+    assert_eq!(world.double.left(ID), Some(Duration::from_mins(5)));
+    let needed = Duration::from_hours(2);
+    assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
+}
