@@ -1,0 +1,332 @@
+//! Requests to the homeserver, and what its error codes mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use dray_http::{Answer, Client, Request};
+use dray_platform::{ByteStream, Error, ErrorKind, Moment, http};
+use dray_types::Secret;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::options::Options;
+
+/// Wait after a 429 that does not say how long.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What stays as it is in a part of a path.
+const PART: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A user on a homeserver.
+pub(crate) struct Api {
+    client: Client,
+    base: String,
+    token: Secret,
+}
+
+/// The body of a refusal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    errcode: String,
+    error: String,
+    retry_after_ms: Option<u64>,
+}
+
+/// A text as a part of a path.
+pub(crate) fn part(text: &str) -> String {
+    utf8_percent_encode(text, PART).to_string()
+}
+
+/// Server and id of `mxc://server/id`, which can stand in a path as they are.
+pub(crate) fn media(uri: &str) -> Option<(&str, &str)> {
+    let (server, id) = uri.strip_prefix("mxc://")?.split_once('/')?;
+    let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_good = !server.is_empty()
+        && !id.is_empty()
+        && uri.len() <= 500
+        && server.bytes().all(is_server)
+        && !server.starts_with('.')
+        && id.bytes().all(is_id);
+    is_good.then_some((server, id))
+}
+
+impl Api {
+    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::new(ErrorKind::BadFormat, what);
+        if options.token.is_empty() {
+            return Err(wrong("the token is missing"));
+        }
+        let base = options.homeserver.trim_end_matches('/');
+        if !base.starts_with("https://") && !base.starts_with("http://") {
+            return Err(wrong("homeserver must be http or https"));
+        }
+        let limits = dray_http::Limits {
+            connect: options.connect_timeout.as_duration(),
+            idle: options.idle_timeout.as_duration(),
+            answer: options.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, options.ca_file.as_deref())?,
+            base: base.to_owned(),
+            token: options.token.clone(),
+        })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/_matrix{path}", self.base)
+    }
+
+    async fn open(
+        &self,
+        request: Request,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Answer, Error> {
+        let request = request.authorization("Bearer", &self.token);
+        let answer = request.send(progress).await?;
+        if answer.status() == 200 {
+            return Ok(answer);
+        }
+        Err(refused(answer).await)
+    }
+
+    /// Asks for something that nobody sees.
+    pub(crate) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Error> {
+        let request = self.client.get(&self.url(path)).query(query);
+        self.ask(request).await
+    }
+
+    async fn ask(&self, request: Request) -> Result<Value, Error> {
+        let asked = async {
+            let answer = self.open(request, &|_| {}).await?;
+            Ok::<Value, Error>(answer.json().await?)
+        };
+        asked.await.map_err(|error| error.at(Moment::NotSent))
+    }
+
+    /// Asks for what is new, and waits for it.
+    pub(crate) async fn wait(
+        &self,
+        query: &[(&str, &str)],
+        wait: Duration,
+    ) -> Result<Value, Error> {
+        let request = self.client.get(&self.url("/client/v3/sync")).query(query);
+        self.ask(request.answer_within(wait)).await
+    }
+
+    /// Puts an event into a room. The same `key` gives the same event.
+    pub(crate) async fn put(&self, room: &str, key: &str, event: &Value) -> Result<Value, Error> {
+        let path = format!(
+            "/client/v3/rooms/{}/send/m.room.message/{}",
+            part(room),
+            part(key)
+        );
+        let request = self.client.put(&self.url(&path)).json(event);
+        let answer = self.open(request, &|_| {}).await?;
+        Ok(answer.json().await?)
+    }
+
+    /// Uploads bytes; their `mxc` address.
+    pub(crate) async fn upload(
+        &self,
+        (name, media_type): (&str, &str),
+        size: u64,
+        body: ByteStream,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<String, Error> {
+        let request = self
+            .client
+            .post(&self.url("/media/v3/upload"))
+            .query(&[("filename", name)])
+            .stream(media_type, size, http::body(body));
+        let answer: Value = self.open(request, progress).await?.json().await?;
+        let uri = answer.get("content_uri").and_then(Value::as_str);
+        match uri.filter(|uri| media(uri).is_some()) {
+            Some(uri) => Ok(uri.to_owned()),
+            None => Err(Error::new(ErrorKind::Unknown, "the upload got no address")),
+        }
+    }
+
+    /// Opens a file. The token goes to the homeserver, whoever sent the file; a redirect is not followed.
+    pub(crate) async fn download(&self, uri: &str) -> Result<Answer, Error> {
+        let gone = || Error::new(ErrorKind::NotFound, "this is no address of a file");
+        let (server, id) = media(uri).ok_or_else(gone)?;
+        let mut path = format!("/client/v1/media/download/{server}/{id}");
+        let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
+        let opened = match opened {
+            // Homeservers before 1.11 have it elsewhere.
+            Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
+                path = format!("/media/v3/download/{server}/{id}");
+                self.open(self.client.get(&self.url(&path)), &|_| {}).await
+            }
+            other => other,
+        };
+        opened.map_err(|error| error.at(Moment::NotSent))
+    }
+
+    /// Largest file that the homeserver takes, in bytes; `None` when it has no limit.
+    pub(crate) async fn largest(&self) -> Result<Option<u64>, Error> {
+        let told = match self.get("/client/v1/media/config", &[]).await {
+            Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
+                self.get("/media/v3/config", &[]).await
+            }
+            other => other,
+        };
+        Ok(told?.get("m.upload.size").and_then(Value::as_u64))
+    }
+
+    /// The id of a room by its id or alias. Refuses encrypted rooms: what we send is not encrypted.
+    pub(crate) async fn room(&self, chat: &str) -> Result<String, Error> {
+        let id = match chat.chars().next() {
+            Some('!') => chat.to_owned(),
+            Some('#') => {
+                let path = format!("/client/v3/directory/room/{}", part(chat));
+                let found = self.get(&path, &[]).await?;
+                let id = found.get("room_id").and_then(Value::as_str);
+                id.unwrap_or_default().to_owned()
+            }
+            _ => String::new(),
+        };
+        if id.is_empty() {
+            let what = "a room begins with ! or #";
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        let path = format!("/client/v3/rooms/{}/state/m.room.encryption/", part(&id));
+        match self.get(&path, &[]).await {
+            Ok(_) => {
+                let error = Error::new(ErrorKind::Forbidden, "the room is encrypted");
+                Err(error.code("encrypted"))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(id),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn refused(answer: Answer) -> Error {
+    let (status, header) = (answer.status(), answer.retry_after());
+    // A proxy's page has no code; its status says enough.
+    let refusal: Refusal = answer.json().await.unwrap_or_default();
+    of(status, &refusal, header)
+}
+
+fn of(status: u16, refusal: &Refusal, header: Option<Duration>) -> Error {
+    let kind = match (refusal.errcode.as_str(), status) {
+        ("M_LIMIT_EXCEEDED", _) | (_, 429) => ErrorKind::RateLimited,
+        ("M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED", _)
+        | (_, 401) => ErrorKind::Auth,
+        ("M_TOO_LARGE", _) | (_, 413) => ErrorKind::TooLarge,
+        (
+            "M_FORBIDDEN"
+            | "M_GUEST_ACCESS_FORBIDDEN"
+            | "M_USER_SUSPENDED"
+            | "M_RESOURCE_LIMIT_EXCEEDED",
+            _,
+        ) => ErrorKind::Forbidden,
+        ("M_NOT_FOUND", _) => ErrorKind::NotFound,
+        (
+            "M_BAD_JSON" | "M_NOT_JSON" | "M_INVALID_PARAM" | "M_MISSING_PARAM"
+            | "M_INVALID_ROOM_ID" | "M_BAD_ALIAS",
+            _,
+        ) => ErrorKind::BadFormat,
+        ("M_UNRECOGNIZED", _) => ErrorKind::Unknown,
+        ("M_NOT_YET_UPLOADED", _) | (_, 500..=599) => ErrorKind::Transient,
+        (_, 403) => ErrorKind::Forbidden,
+        (_, 404) => ErrorKind::NotFound,
+        _ => ErrorKind::Unknown,
+    };
+    let code = if refusal.errcode.is_empty() {
+        status.to_string()
+    } else {
+        refusal.errcode.clone()
+    };
+    let error = Error::new(kind, format!("status {status}: {}", refusal.error)).code(code);
+    let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
+    match kind {
+        ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(PAUSE)),
+        // A failure of the server after all of the request says nothing about what became of it.
+        _ if !(400..500).contains(&status) => error.ambiguous(),
+        _ => error,
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_their_kinds() {
+        use ErrorKind::{
+            Auth, BadFormat, Forbidden, NotFound, RateLimited, TooLarge, Transient, Unknown,
+        };
+        for (status, code, kind, moment) in [
+            (413, "M_TOO_LARGE", TooLarge, Moment::NotSent),
+            (413, "", TooLarge, Moment::NotSent),
+            (403, "M_FORBIDDEN", Forbidden, Moment::NotSent),
+            (401, "M_UNKNOWN_TOKEN", Auth, Moment::NotSent),
+            (401, "", Auth, Moment::NotSent),
+            (404, "M_NOT_FOUND", NotFound, Moment::NotSent),
+            (404, "M_UNRECOGNIZED", Unknown, Moment::NotSent),
+            (400, "M_BAD_JSON", BadFormat, Moment::NotSent),
+            (400, "M_NEW", Unknown, Moment::NotSent),
+            (429, "", RateLimited, Moment::NotSent),
+            (500, "M_UNKNOWN", Transient, Moment::Ambiguous),
+            (502, "", Transient, Moment::Ambiguous),
+            (307, "", Unknown, Moment::Ambiguous),
+        ] {
+            let refusal = Refusal {
+                errcode: code.to_owned(),
+                ..Refusal::default()
+            };
+            let error = of(status, &refusal, None);
+            let found = (error.kind(), error.moment());
+            assert_eq!(found, (kind, moment), "{status} {code}");
+        }
+        let refusal = Refusal {
+            errcode: "M_LIMIT_EXCEEDED".to_owned(),
+            retry_after_ms: Some(5_821_000),
+            ..Refusal::default()
+        };
+        let wait = Some(Duration::from_secs(5821));
+        assert_eq!(of(429, &refusal, None).retry_after(), wait);
+        assert_eq!(of(429, &Refusal::default(), wait).retry_after(), wait);
+    }
+
+    #[test]
+    fn r_9_addresses_of_files_lead_nowhere_else() {
+        assert_eq!(
+            media("mxc://example.org:8448/a-Z_9"),
+            Some(("example.org:8448", "a-Z_9"))
+        );
+        for wrong in [
+            "",
+            "mxc://",
+            "mxc://example.org",
+            "mxc://example.org/",
+            "mxc:///id",
+            "mxc://example.org/a/b",
+            "mxc://example.org/..",
+            "mxc://../id",
+            "mxc://example.org/a?b",
+            "mxc://example.org/a%2fb",
+            "https://example.org/id",
+        ] {
+            assert_eq!(media(wrong), None, "{wrong}");
+        }
+        assert_eq!(part("!a/b:c?d#"), "%21a%2Fb%3Ac%3Fd%23");
+    }
+}

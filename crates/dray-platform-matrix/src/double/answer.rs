@@ -1,0 +1,354 @@
+//! The calls of the client-server API.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_http::double::{Closed, Content, Received, Reply, Shared, cut, json, reply, with_header};
+use dray_types::Sha256Digest;
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value, json};
+
+use super::state::{Media, State};
+use super::{Fault, ME, SERVER, TOKEN};
+
+/// Largest upload whose bytes are kept.
+const KEPT: u64 = 4 << 20;
+/// Largest event, in bytes.
+const EVENT: usize = 65_536;
+
+fn refuse(status: u16, code: &str) -> Reply {
+    json(
+        status,
+        &json!({ "errcode": code, "error": "refused by the double" }),
+    )
+}
+
+pub(super) async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    let told = format!("{} {}", request.method, request.path);
+    shared.lock().requests.push(told);
+    if request.header("authorization") != Some(&format!("Bearer {TOKEN}")) {
+        return Ok(refuse(401, "M_UNKNOWN_TOKEN"));
+    }
+    let parts: Vec<String> = request
+        .path
+        .trim_start_matches("/_matrix/")
+        .split('/')
+        .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+        .collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let is_old = shared.lock().is(&Fault::Old);
+    match (request.method.as_str(), parts.as_slice()) {
+        ("GET", ["client", "v3", "account", "whoami"]) => {
+            Ok(json(200, &json!({ "user_id": ME, "device_id": "DOUBLE" })))
+        }
+        ("GET", ["client", "v3", "directory", "room", alias]) => Ok(directory(&shared, alias)),
+        (
+            "GET",
+            [
+                "client",
+                "v3",
+                "rooms",
+                room,
+                "state",
+                "m.room.encryption",
+                "",
+            ],
+        ) => Ok(encryption(&shared, room)),
+        ("GET", ["client", "v3", "rooms", room, "messages"]) => {
+            Ok(messages(&shared, room, &request))
+        }
+        ("GET", ["client", "v1", "media", "config"]) if !is_old => Ok(config(&shared)),
+        ("GET", ["media", "v3", "config"]) => Ok(config(&shared)),
+        ("POST", ["media", "v3", "upload"]) => upload(&shared, request).await,
+        ("GET", ["client", "v1", "media", "download", server, id]) if !is_old => {
+            Ok(download(&shared, server, id))
+        }
+        ("GET", ["client", "v1", "media", "download", server, id, _]) if !is_old => {
+            Ok(download(&shared, server, id))
+        }
+        ("GET", ["media", "v3", "download", server, id]) if is_old => {
+            Ok(download(&shared, server, id))
+        }
+        ("PUT", ["client", "v3", "rooms", room, "send", kind, transaction]) => {
+            let place = (*room).to_owned();
+            let (kind, transaction) = ((*kind).to_owned(), (*transaction).to_owned());
+            let body = request.into_reader().all().await?;
+            send(&shared, &place, &kind, transaction, &body)
+        }
+        ("GET", ["client", "v3", "sync"]) => sync(&shared, &request).await,
+        _ => Ok(refuse(404, "M_UNRECOGNIZED")),
+    }
+}
+
+fn directory(shared: &Shared<State>, alias: &str) -> Reply {
+    match shared.lock().aliases.get(alias) {
+        Some(room) => json(200, &json!({ "room_id": room, "servers": [SERVER] })),
+        None => refuse(404, "M_NOT_FOUND"),
+    }
+}
+
+fn encryption(shared: &Shared<State>, room: &str) -> Reply {
+    let state = shared.lock();
+    if !state.rooms.contains(room) {
+        return refuse(403, "M_FORBIDDEN");
+    }
+    if state.encrypted.contains(room) {
+        return json(200, &json!({ "algorithm": "m.megolm.v1.aes-sha2" }));
+    }
+    refuse(404, "M_NOT_FOUND")
+}
+
+fn config(shared: &Shared<State>) -> Reply {
+    let state = shared.lock();
+    if state.is(&Fault::NoLimit) {
+        return json(200, &json!({}));
+    }
+    json(200, &json!({ "m.upload.size": state.largest }))
+}
+
+async fn upload(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::CloseDuringUpload | Fault::TooLarge | Fault::StrangeAddress
+        )
+    });
+    if fault == Some(Fault::CloseDuringUpload) {
+        request.into_reader().more().await?;
+        return Err(Closed);
+    }
+    let media_type = request
+        .header("content-type")
+        .unwrap_or_default()
+        .to_owned();
+    let Some(length) = request.length() else {
+        return Ok(refuse(400, "M_UNKNOWN"));
+    };
+    let (content, bytes) = if length <= KEPT {
+        let bytes = request.into_reader().all().await?;
+        let content = Content {
+            size: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes),
+            head: Vec::new(),
+        };
+        (content, Some(bytes))
+    } else {
+        (request.into_reader().digest().await?, None)
+    };
+    if content.size != length {
+        return Err(Closed);
+    }
+    let mut state = shared.lock();
+    if fault == Some(Fault::TooLarge) || content.size > state.largest {
+        return Ok(refuse(413, "M_TOO_LARGE"));
+    }
+    let uri = state.upload(Media {
+        content,
+        bytes,
+        kind: media_type,
+    });
+    let uri = if fault.is_some() {
+        "mxc://../up".to_owned()
+    } else {
+        uri
+    };
+    Ok(json(200, &json!({ "content_uri": uri })))
+}
+
+fn download(shared: &Shared<State>, server: &str, id: &str) -> Reply {
+    let state = shared.lock();
+    let media = state.find(&format!("mxc://{server}/{id}"));
+    let Some((media, bytes)) = media.and_then(|media| Some((media, media.bytes.clone()?))) else {
+        return refuse(404, "M_NOT_FOUND");
+    };
+    with_header(
+        reply(200, "application/octet-stream", bytes.into()),
+        "content-type",
+        &media.kind,
+    )
+}
+
+/// Does what users see, with the faults that may befall it.
+fn send(
+    shared: &Shared<State>,
+    room: &str,
+    kind: &str,
+    transaction: String,
+    body: &[u8],
+) -> Result<Reply, Closed> {
+    let mut state = shared.lock();
+    let fault = state.fault(|fault| {
+        matches!(
+            fault,
+            Fault::RateLimit(_)
+                | Fault::Fail
+                | Fault::LoseAnswer
+                | Fault::ForgetEvent
+                | Fault::Gibberish
+                | Fault::Refuse(..)
+        )
+    });
+    match fault {
+        Some(Fault::RateLimit(wait)) => {
+            let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let told =
+                json!({ "errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": wait });
+            return Ok(json(429, &told));
+        }
+        Some(Fault::Fail) => return Ok(refuse(500, "M_UNKNOWN")),
+        Some(Fault::Refuse(status, code)) => return Ok(refuse(status, code)),
+        Some(Fault::ForgetEvent) => return Ok(json(200, &json!({}))),
+        _ => {}
+    }
+    if body.len() > EVENT {
+        return Ok(refuse(413, "M_TOO_LARGE"));
+    }
+    let Ok(content @ Value::Object(_)) = serde_json::from_slice::<Value>(body) else {
+        return Ok(refuse(400, "M_NOT_JSON"));
+    };
+    if !state.rooms.contains(room) {
+        return Ok(refuse(403, "M_FORBIDDEN"));
+    }
+    let place = (room.to_owned(), transaction);
+    let id = match state.transactions.get(&place) {
+        Some(id) => id.clone(),
+        None => state.event(room, ME, kind, &content),
+    };
+    state.transactions.insert(place, id.clone());
+    let told = json!({ "event_id": id });
+    match fault {
+        Some(Fault::LoseAnswer) => Err(Closed),
+        Some(Fault::Gibberish) => Ok(cut("application/json", &Bytes::from(told.to_string()), 5)),
+        _ => Ok(json(200, &told)),
+    }
+}
+
+fn number(token: Option<String>) -> Option<usize> {
+    token?.strip_prefix('s')?.parse().ok()
+}
+
+/// Whether a filter lets an event through.
+fn passes(filter: &Value, event: &Value) -> bool {
+    let types = filter.get("types").and_then(Value::as_array);
+    types.is_none_or(|types| event.get("type").is_some_and(|kind| types.contains(kind)))
+}
+
+async fn sync(shared: &Shared<State>, request: &Received) -> Result<Reply, Closed> {
+    let parameter = |name: &str| request.parameter(name);
+    let since = number(parameter("since"));
+    let wait = parameter("timeout")
+        .and_then(|wait| wait.parse().ok())
+        .unwrap_or(0);
+    let filter: Value = parameter("filter")
+        .and_then(|filter| serde_json::from_str(&filter).ok())
+        .unwrap_or_default();
+    let filter = filter
+        .pointer("/room/timeline")
+        .cloned()
+        .unwrap_or_default();
+    if shared
+        .lock()
+        .fault(|fault| *fault == Fault::FailSync)
+        .is_some()
+    {
+        return Ok(refuse(502, "M_UNKNOWN"));
+    }
+    let news = Arc::clone(&shared.lock().news);
+    let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
+        loop {
+            let told = news.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if since.is_none_or(|since| shared.lock().events.len() > since) {
+                break;
+            }
+            told.await;
+        }
+    });
+    // Nothing new is an answer too.
+    let _ = waiting.await;
+    Ok(news_since(&shared.lock(), since, &filter))
+}
+
+fn news_since(state: &State, since: Option<usize>, filter: &Value) -> Reply {
+    let mut rooms = Map::new();
+    for room in &state.rooms {
+        let timeline = timeline(state, room, since.unwrap_or(0), filter);
+        let is_new = timeline.pointer("/events/0").is_some();
+        if is_new || since.is_none() {
+            let none = json!({ "events": [] });
+            let news = json!({
+                "timeline": timeline,
+                "state": none,
+                "ephemeral": none,
+                "account_data": none,
+            });
+            rooms.insert(room.clone(), news);
+        }
+    }
+    json(
+        200,
+        &json!({
+            "next_batch": format!("s{}", state.events.len()),
+            "rooms": { "join": rooms, "invite": {}, "leave": {} },
+            "device_one_time_keys_count": {},
+            "device_lists": { "changed": [], "left": [] },
+            "to_device": { "events": [] },
+            "presence": { "events": [] },
+        }),
+    )
+}
+
+/// The last events of a room since then, as many as the filter wants.
+fn timeline(state: &State, room: &str, since: usize, filter: &Value) -> Value {
+    let limit = filter.get("limit").and_then(Value::as_u64).unwrap_or(10);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let all: Vec<(usize, &Value)> = state
+        .events
+        .iter()
+        .enumerate()
+        .skip(since)
+        .filter(|(_, (found, event))| found == room && passes(filter, event))
+        .map(|(at, (_, event))| (at, event))
+        .collect();
+    let first = all.len().saturating_sub(limit);
+    let shown = all.get(first..).unwrap_or_default();
+    let from = shown.first().map_or(since, |(at, _)| *at);
+    let events: Vec<&Value> = shown.iter().map(|(_, event)| *event).collect();
+    json!({ "events": events, "limited": first > 0, "prev_batch": format!("s{from}") })
+}
+
+/// Events of a room, backwards.
+fn messages(shared: &Shared<State>, room: &str, request: &Received) -> Reply {
+    let (from, to) = (
+        number(request.parameter("from")),
+        number(request.parameter("to")),
+    );
+    let limit = request
+        .parameter("limit")
+        .and_then(|limit| limit.parse().ok());
+    let filter = request.parameter("filter");
+    let filter: Value = filter
+        .and_then(|filter| serde_json::from_str(&filter).ok())
+        .unwrap_or_default();
+    let state = shared.lock();
+    let from = from.unwrap_or(state.events.len());
+    let found: Vec<(usize, &Value)> = state
+        .events
+        .iter()
+        .enumerate()
+        .take(from)
+        .skip(to.unwrap_or(0))
+        .rev()
+        .filter(|(_, (found, event))| found == room && passes(&filter, event))
+        .take(limit.unwrap_or(10))
+        .map(|(at, (_, event))| (at, event))
+        .collect();
+    let chunk: Vec<&Value> = found.iter().map(|(_, event)| *event).collect();
+    let mut page = json!({ "start": format!("s{from}"), "chunk": chunk });
+    if let (Some((last, _)), Some(page)) = (found.last(), page.as_object_mut()) {
+        page.insert("end".to_owned(), format!("s{last}").into());
+    }
+    json(200, &page)
+}

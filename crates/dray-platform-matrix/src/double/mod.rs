@@ -1,0 +1,154 @@
+//! A homeserver, for tests and the demo: rooms, media and sync, as one user sees them.
+//!
+//! It keeps what users see. Uploads are digested; their bytes are kept up to 4 MiB.
+
+mod answer;
+mod state;
+
+use std::io;
+use std::time::Duration;
+
+use dray_http::double::{Content, Server};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use state::State;
+
+/// The token that it takes.
+pub const TOKEN: &str = "syt_double_token_of_a_user";
+/// The user with that token.
+pub const ME: &str = "@bot:double.example";
+/// Somebody else.
+pub const USER: &str = "@ada:double.example";
+/// Its name.
+pub const SERVER: &str = "double.example";
+
+/// What it is told to do wrong, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next event is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next event is answered with 500; nothing appears.
+    Fail,
+    /// The next event appears, and the connection is closed.
+    LoseAnswer,
+    /// The next event is answered with success and without an id.
+    ForgetEvent,
+    /// The next event appears, and the answer is cut.
+    Gibberish,
+    /// The next event is refused with this status and code.
+    Refuse(u16, &'static str),
+    /// The connection of the next upload is closed after the first bytes.
+    CloseDuringUpload,
+    /// The next upload is refused as too large.
+    TooLarge,
+    /// The next upload is answered with an address that is none.
+    StrangeAddress,
+    /// The next sync is answered with 502.
+    FailSync,
+    /// It does not know the calls of version 1.11, until the end.
+    Old,
+    /// It does not say how large a file may be, until the end.
+    NoLimit,
+}
+
+/// A message as users see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Its event.
+    pub event_id: String,
+    /// Its content.
+    pub content: Value,
+    /// The bytes that its address leads to.
+    pub file: Option<Content>,
+}
+
+/// A homeserver on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Double {
+    server: Server<State>,
+}
+
+impl Double {
+    /// Starts one that takes files of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(largest: u64) -> io::Result<Self> {
+        let server = Server::start(State::new(largest), |shared, request| {
+            Box::pin(answer::answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `homeserver` of a client must be.
+    pub fn url(&self) -> String {
+        self.server.shared().url()
+    }
+
+    /// The token that it takes.
+    pub fn token(&self) -> Secret {
+        Secret::new(TOKEN)
+    }
+
+    /// Makes a room and gives its id.
+    pub fn room(&self) -> String {
+        self.server.shared().lock().room()
+    }
+
+    /// Gives a room an alias.
+    pub fn alias(&self, alias: &str, room: &str) {
+        let mut state = self.server.shared().lock();
+        state.aliases.insert(alias.to_owned(), room.to_owned());
+    }
+
+    /// Encrypts a room.
+    pub fn encrypt(&self, room: &str) {
+        let mut state = self.server.shared().lock();
+        state.encrypted.insert(room.to_owned());
+    }
+
+    /// What a room shows of the bot's messages, oldest first.
+    pub fn seen(&self, room: &str) -> Vec<Shown> {
+        self.server.shared().lock().seen(room)
+    }
+
+    /// Makes this happen.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Requests until now: method and path, as sent.
+    pub fn requests(&self) -> Vec<String> {
+        self.server.shared().lock().requests.clone()
+    }
+
+    /// [`USER`] writes into a room; the id of the event.
+    pub fn user_writes(&self, room: &str, content: &Value) -> String {
+        let mut state = self.server.shared().lock();
+        state.event(room, USER, "m.room.message", content)
+    }
+
+    /// Somebody does something that is no message.
+    pub fn something_happens(&self, room: &str, kind: &str) {
+        let mut state = self.server.shared().lock();
+        state.event(room, USER, kind, &json!({ "body": "x" }));
+    }
+
+    /// Sets the time of events that come, in Unix milliseconds.
+    pub fn set_time(&self, now: u64) {
+        self.server.shared().lock().now = now;
+    }
+
+    /// Keeps a file of a user; its address.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        self.server.shared().lock().keep(bytes)
+    }
+}

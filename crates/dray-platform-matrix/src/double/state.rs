@@ -1,0 +1,140 @@
+//! Rooms, events and media.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dray_http::double::Content;
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{Fault, ME, SERVER, Shown};
+
+/// An upload.
+#[derive(Clone, Debug)]
+pub(super) struct Media {
+    pub(super) content: Content,
+    /// All of it, when it is not too much.
+    pub(super) bytes: Option<Vec<u8>>,
+    /// Its media type.
+    pub(super) kind: String,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) largest: u64,
+    pub(super) now: u64,
+    pub(super) rooms: BTreeSet<String>,
+    pub(super) aliases: BTreeMap<String, String>,
+    pub(super) encrypted: BTreeSet<String>,
+    pub(super) media: BTreeMap<String, Media>,
+    /// Rooms and their events, in the order of the whole server.
+    pub(super) events: Vec<(String, Value)>,
+    /// Events by room and transaction.
+    pub(super) transactions: BTreeMap<(String, String), String>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) requests: Vec<String>,
+    pub(super) news: Arc<Notify>,
+    count: u64,
+}
+
+impl State {
+    pub(super) fn new(largest: u64) -> Self {
+        Self {
+            largest,
+            now: 1_700_000_000_000,
+            rooms: BTreeSet::new(),
+            aliases: BTreeMap::new(),
+            encrypted: BTreeSet::new(),
+            media: BTreeMap::new(),
+            events: Vec::new(),
+            transactions: BTreeMap::new(),
+            faults: Vec::new(),
+            requests: Vec::new(),
+            news: Arc::default(),
+            count: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    pub(super) fn room(&mut self) -> String {
+        let room = format!("!room{}:{SERVER}", self.next());
+        self.rooms.insert(room.clone());
+        room
+    }
+
+    pub(super) fn event(
+        &mut self,
+        room: &str,
+        sender: &str,
+        kind: &str,
+        content: &Value,
+    ) -> String {
+        let id = format!("$event{}", self.next());
+        let event = json!({
+            "event_id": id,
+            "sender": sender,
+            "type": kind,
+            "origin_server_ts": self.now,
+            "room_id": room,
+            "content": content,
+        });
+        self.events.push((room.to_owned(), event));
+        self.news.notify_waiters();
+        id
+    }
+
+    pub(super) fn upload(&mut self, media: Media) -> String {
+        let id = format!("media{}", self.next());
+        self.media.insert(id.clone(), media);
+        format!("mxc://{SERVER}/{id}")
+    }
+
+    pub(super) fn keep(&mut self, bytes: Vec<u8>) -> String {
+        let content = Content {
+            size: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes),
+            head: Vec::new(),
+        };
+        self.upload(Media {
+            content,
+            bytes: Some(bytes),
+            kind: "application/octet-stream".to_owned(),
+        })
+    }
+
+    /// What an address leads to.
+    pub(super) fn find(&self, uri: &str) -> Option<&Media> {
+        let id = uri.strip_prefix("mxc://")?.strip_prefix(SERVER)?;
+        self.media.get(id.strip_prefix('/')?)
+    }
+
+    pub(super) fn seen(&self, room: &str) -> Vec<Shown> {
+        let own = self.events.iter().filter(|(found, event)| {
+            found == room && event.get("sender").and_then(Value::as_str) == Some(ME)
+        });
+        own.map(|(_, event)| {
+            let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+            let media = text("/content/url").and_then(|uri| self.find(uri));
+            Shown {
+                event_id: text("/event_id").unwrap_or_default().to_owned(),
+                content: event.get("content").cloned().unwrap_or_default(),
+                file: media.map(|media| media.content.clone()),
+            }
+        })
+        .collect()
+    }
+
+    pub(super) fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+
+    pub(super) fn is(&self, lasting: &Fault) -> bool {
+        self.faults.contains(lasting)
+    }
+}

@@ -1,0 +1,97 @@
+//! Messages of users in events.
+
+use dray_platform::{InboundAttachment, InboundMessage, Target};
+use serde_json::Value;
+
+use crate::NAME;
+use crate::api::media;
+
+/// A message of somebody else than `me`; `None` for everything else: notices of bots, corrections, other events.
+pub(crate) fn message(
+    account: &str,
+    me: &str,
+    room: &str,
+    event: &Value,
+) -> Option<InboundMessage> {
+    let text = |pointer: &str| {
+        event
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let sender = text("/sender");
+    let id = text("/event_id");
+    if text("/type") != "m.room.message" || sender == me || sender.is_empty() || id.is_empty() {
+        return None;
+    }
+    let relation = text("/content/m.relates_to/rel_type");
+    if relation == "m.replace" {
+        return None;
+    }
+    let body = text("/content/body");
+    let called = text("/content/filename");
+    let kind = match text("/content/msgtype") {
+        "m.image" => "photo",
+        "m.video" => "video",
+        "m.audio" if event.pointer("/content/org.matrix.msc3245.voice").is_some() => "voice",
+        "m.audio" => "audio",
+        "m.file" => "document",
+        "m.text" | "m.emote" => "",
+        _ => return None,
+    };
+    let words = match (kind, called) {
+        ("", _) => body,
+        // Without a name of its own the body is the name.
+        (_, "") => "",
+        (_, called) if called == body => "",
+        _ => body,
+    };
+    let thread = match relation {
+        "m.thread" => text("/content/m.relates_to/event_id"),
+        _ => "",
+    };
+    let name = if called.is_empty() { body } else { called };
+    let attachments = if kind.is_empty() {
+        Vec::new()
+    } else {
+        vec![attachment(id, name, kind, event)]
+    };
+    Some(InboundMessage {
+        target: Target {
+            platform: NAME.to_owned(),
+            account: account.to_owned(),
+            chat: room.to_owned(),
+            thread: thread.to_owned(),
+            reply_to: String::new(),
+        },
+        message_id: id.to_owned(),
+        sender: sender.to_owned(),
+        text: words.to_owned(),
+        attachments,
+    })
+}
+
+fn attachment(id: &str, name: &str, kind: &str, event: &Value) -> InboundAttachment {
+    let content = event.get("content");
+    let find = |pointer: &str| content.and_then(|content| content.pointer(pointer));
+    let uri = find("/url").and_then(Value::as_str).unwrap_or_default();
+    let unavailable = if find("/file").is_some() {
+        "the file is encrypted"
+    } else if media(uri).is_none() {
+        "the message holds no address of the file"
+    } else {
+        ""
+    };
+    let media_type = find("/info/mimetype").and_then(Value::as_str);
+    InboundAttachment {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        size: find("/info/size")
+            .and_then(Value::as_u64)
+            .unwrap_or_default(),
+        media_type: media_type.unwrap_or_default().to_owned(),
+        reference: uri.to_owned(),
+        kind: kind.to_owned(),
+        unavailable: unavailable.to_owned(),
+    }
+}

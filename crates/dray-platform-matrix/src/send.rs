@@ -1,0 +1,153 @@
+//! The upload that nobody sees, and the event that shows it.
+
+use dray_content::name;
+use dray_platform::{Confirmed, Error, ErrorKind, Moment, OutgoingFile, Progress, Send, plan};
+use serde_json::{Map, Value, json};
+
+use crate::api::{Api, media};
+
+/// Routes of files.
+pub(crate) const FILE: &str = "file";
+pub(crate) const IMAGE: &str = "image";
+pub(crate) const VIDEO: &str = "video";
+pub(crate) const AUDIO: &str = "audio";
+pub(crate) const VOICE: &str = "voice";
+
+fn file(send: Send<'_>) -> Option<(usize, &OutgoingFile)> {
+    plan::files_of(send.delivery, send.step).next()
+}
+
+/// Uploads the file of a step, unless the homeserver has it; its address.
+pub(crate) async fn prepare(
+    api: &Api,
+    send: Send<'_>,
+    progress: &dyn Progress,
+) -> Result<String, Error> {
+    let Some((_, file)) = file(send) else {
+        return Ok(String::new());
+    };
+    api.room(&send.delivery.target.chat).await?;
+    if let Some(known) = &file.file_id {
+        return known_still(api, known).await;
+    }
+    let body = file.source.open().await?;
+    let called = name::clean(&file.name);
+    let told = |bytes| progress.sent(bytes);
+    let what = (called.as_str(), file.detected.media_type);
+    // Nothing here is visible, whatever becomes of it.
+    let uploaded = api.upload(what, file.size, body, &told).await;
+    uploaded.map_err(|error| error.at(Moment::NotSent))
+}
+
+/// Homeservers take events with any address; whether one still leads somewhere must be asked.
+async fn known_still(api: &Api, uri: &str) -> Result<String, Error> {
+    match api.download(uri).await {
+        Ok(_) => Ok(uri.to_owned()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
+            let stale = Error::new(ErrorKind::StaleFileId, "the homeserver has no such file");
+            Err(stale.caused_by(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Shows it.
+pub(crate) async fn send(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
+    let room = api.room(&send.delivery.target.chat).await?;
+    let event = event(send)?;
+    let answer = api.put(&room, send.key, &event).await.map_err(too_long)?;
+    let id = answer.get("event_id").and_then(Value::as_str);
+    let Some(id) = id.filter(|id| id.starts_with('$')) else {
+        let error = Error::new(ErrorKind::Unknown, "the answer names no event");
+        return Err(error.ambiguous());
+    };
+    Ok(vec![Confirmed {
+        file: file(send).map(|(index, _)| index),
+        message_id: id.to_owned(),
+        file_id: send.prepared.to_owned(),
+        size: None,
+        route: send.step.route.clone(),
+        provisional: false,
+    }])
+}
+
+/// What is too large in an event is its text.
+fn too_long(error: Error) -> Error {
+    if error.kind() == ErrorKind::TooLarge {
+        let code = error.platform_code().to_owned();
+        return Error::new(ErrorKind::TooLong, "the event is too large")
+            .code(code)
+            .caused_by(error);
+    }
+    error
+}
+
+fn event(send: Send<'_>) -> Result<Value, Error> {
+    let mut event = match file(send) {
+        Some((_, file)) => shown(send, file)?,
+        None => Map::from_iter([
+            ("msgtype".to_owned(), "m.text".into()),
+            ("body".to_owned(), send.step.text.clone().into()),
+        ]),
+    };
+    // Nobody is called, whatever the text says.
+    event.insert("m.mentions".to_owned(), json!({}));
+    if send.step.route == plan::LINK {
+        // No previews: robots would use links up.
+        event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
+    }
+    let target = &send.delivery.target;
+    if let Some(relation) = relation(&target.thread, &target.reply_to) {
+        event.insert("m.relates_to".to_owned(), relation);
+    }
+    Ok(event.into())
+}
+
+fn shown(send: Send<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, Error> {
+    if media(send.prepared).is_none() {
+        let error = Error::new(ErrorKind::Unknown, "the file was not uploaded");
+        return Err(error);
+    }
+    let kind = match send.step.route.as_str() {
+        IMAGE => "m.image",
+        VIDEO => "m.video",
+        AUDIO | VOICE => "m.audio",
+        _ => "m.file",
+    };
+    let called = name::clean(&file.name);
+    let body = if send.step.text.is_empty() {
+        &called
+    } else {
+        &send.step.text
+    };
+    let mut info = json!({ "size": file.size, "mimetype": file.detected.media_type });
+    if let (Some((width, height)), Some(info)) = (file.detected.dimensions, info.as_object_mut()) {
+        info.insert("w".to_owned(), width.into());
+        info.insert("h".to_owned(), height.into());
+    }
+    let mut event = Map::from_iter([
+        ("msgtype".to_owned(), kind.into()),
+        ("body".to_owned(), body.as_str().into()),
+        ("filename".to_owned(), called.as_str().into()),
+        ("info".to_owned(), info),
+        ("url".to_owned(), send.prepared.into()),
+    ]);
+    if send.step.route == VOICE {
+        event.insert("org.matrix.msc3245.voice".to_owned(), json!({}));
+    }
+    Ok(event)
+}
+
+/// The thread it belongs to, and the message it answers.
+fn relation(thread: &str, reply_to: &str) -> Option<Value> {
+    let answered = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
+    if !thread.is_empty() {
+        return Some(json!({
+            "rel_type": "m.thread",
+            "event_id": thread,
+            "is_falling_back": reply_to.is_empty(),
+            "m.in_reply_to": answered,
+        }));
+    }
+    (!reply_to.is_empty()).then(|| json!({ "m.in_reply_to": answered }))
+}

@@ -1,0 +1,227 @@
+//! Events, and what homeservers do to them.
+
+use dray_platform::conformance::sample;
+use dray_platform::{ErrorKind, Flags, Moment, Platform as _, plan};
+use serde_json::json;
+
+use super::{deliver, delivery, options, start, target, user};
+use crate::double::{Double, Fault};
+
+#[tokio::test]
+async fn each_kind_is_shown_as_what_it_is() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    for (file, as_voice, as_document, kind) in [
+        (sample::png("a.png", 640, 480, 1), false, false, "m.image"),
+        (sample::png("a.png", 640, 480, 1), false, true, "m.file"),
+        (sample::mp4("a.mp4"), false, false, "m.video"),
+        (sample::mp3("a.mp3"), false, false, "m.audio"),
+        (sample::opus("a.ogg"), true, false, "m.audio"),
+        (
+            sample::file("a.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>"),
+            false,
+            false,
+            "m.file",
+        ),
+        (sample::binary("a.bin", 10), false, false, "m.file"),
+    ] {
+        let room = double.room();
+        let mut files = delivery(&room, "", vec![file]);
+        files.flags = Flags {
+            as_voice,
+            as_document,
+            ..Flags::default()
+        };
+        deliver(&matrix, &files, "key").await.unwrap();
+        let content = &double.seen(&room)[0].content;
+        assert_eq!(content["msgtype"], kind);
+        let is_voice = content.get("org.matrix.msc3245.voice").is_some();
+        assert_eq!(is_voice, as_voice);
+    }
+    let room = double.room();
+    let files = delivery(
+        &room,
+        "Look, @room",
+        vec![sample::png("a.png", 640, 480, 1)],
+    );
+    let size = files.files[0].size;
+    let confirmed = deliver(&matrix, &files, "key").await.unwrap();
+    assert_eq!(
+        double.seen(&room)[0].content,
+        json!({
+            "msgtype": "m.image", "body": "Look, @\u{200B}room", "filename": "a.png",
+            "info": { "size": size, "mimetype": "image/png", "w": 640, "h": 480 },
+            "url": confirmed.file_id, "m.mentions": {},
+        })
+    );
+}
+
+#[tokio::test]
+async fn threads_and_answers_are_told_apart() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    for (thread, reply_to, relation) in [
+        ("", "", None),
+        (
+            "",
+            "$a",
+            Some(json!({ "m.in_reply_to": { "event_id": "$a" } })),
+        ),
+        (
+            "$t",
+            "",
+            Some(json!({
+                "rel_type": "m.thread", "event_id": "$t", "is_falling_back": true,
+                "m.in_reply_to": { "event_id": "$t" },
+            })),
+        ),
+        (
+            "$t",
+            "$a",
+            Some(json!({
+                "rel_type": "m.thread", "event_id": "$t", "is_falling_back": false,
+                "m.in_reply_to": { "event_id": "$a" },
+            })),
+        ),
+    ] {
+        let room = double.room();
+        let mut words = delivery(&room, "words", Vec::new());
+        thread.clone_into(&mut words.target.thread);
+        reply_to.clone_into(&mut words.target.reply_to);
+        deliver(&matrix, &words, "key").await.unwrap();
+        let content = &double.seen(&room)[0].content;
+        assert_eq!(content.get("m.relates_to"), relation.as_ref());
+    }
+}
+
+#[tokio::test]
+async fn r_12_links_get_no_previews() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    let room = double.room();
+    let words = delivery(&room, "https://store.example/once", Vec::new());
+    let mut step = matrix
+        .plan(&words, &options(&double).limits(None))
+        .remove(0);
+    plan::LINK.clone_into(&mut step.route);
+    let send = dray_platform::Send {
+        delivery: &words,
+        step: &step,
+        prepared: "",
+        key: "key",
+    };
+    matrix.send(send, &super::Quiet).await.unwrap();
+    let content = &double.seen(&room)[0].content;
+    assert_eq!(content["com.beeper.linkpreviews"], json!([]));
+}
+
+#[tokio::test]
+async fn nothing_goes_into_an_encrypted_room() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    let room = double.room();
+    double.encrypt(&room);
+    let error = matrix.limits(&target(&room)).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.platform_code()),
+        (ErrorKind::Forbidden, "encrypted")
+    );
+    let files = delivery(&room, "words", vec![sample::binary("a.bin", 10)]);
+    let steps = matrix.plan(&files, &options(&double).limits(None));
+    let send = dray_platform::Send {
+        delivery: &files,
+        step: &steps[0],
+        prepared: "mxc://double.example/a",
+        key: "key",
+    };
+    assert!(matrix.prepare(send, &super::Quiet).await.is_err());
+    assert!(matrix.send(send, &super::Quiet).await.is_err());
+    assert_eq!(double.received(), 0);
+    assert!(double.seen(&room).is_empty());
+}
+
+#[tokio::test]
+async fn a_room_is_found_by_its_alias_and_not_by_anything() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    let room = double.room();
+    double.alias("#room:double.example", &room);
+    let words = delivery("#room:double.example", "words", Vec::new());
+    deliver(&matrix, &words, "key").await.unwrap();
+    assert_eq!(double.seen(&room).len(), 1);
+    for (chat, kind) in [
+        ("@ada:double.example", ErrorKind::NotFound),
+        ("room", ErrorKind::NotFound),
+        ("!elsewhere:double.example", ErrorKind::Forbidden),
+        ("!../../account:double.example", ErrorKind::Forbidden),
+    ] {
+        let words = delivery(chat, "words", Vec::new());
+        let error = deliver(&matrix, &words, "key").await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.moment()),
+            (kind, Moment::NotSent),
+            "{chat}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn r_6_the_homeservers_limit_holds() {
+    let matrix = |double: &Double| user(options(double));
+    for (fault, expected) in [
+        (None, 1000),
+        (Some(Fault::Old), 1000),
+        (Some(Fault::NoLimit), 50 << 20),
+    ] {
+        let double = Double::start(1000).await.unwrap();
+        let room = double.room();
+        if let Some(fault) = fault {
+            double.script(fault);
+        }
+        let limits = matrix(&double).limits(&target(&room)).await.unwrap();
+        assert_eq!(limits.any, expected);
+    }
+    let double = Double::start(1000).await.unwrap();
+    let room = double.room();
+    let files = delivery(&room, "", vec![sample::binary("a.bin", 1001)]);
+    double.script(Fault::NoLimit);
+    let error = deliver(&matrix(&double), &files, "key").await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.moment()),
+        (ErrorKind::TooLarge, Moment::NotSent)
+    );
+}
+
+#[tokio::test]
+async fn refusals_are_final_and_show_nothing() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    let room = double.room();
+    for (fault, kind) in [
+        (Fault::Refuse(403, "M_FORBIDDEN"), ErrorKind::Forbidden),
+        (Fault::Refuse(413, "M_TOO_LARGE"), ErrorKind::TooLong),
+        (Fault::Refuse(401, "M_UNKNOWN_TOKEN"), ErrorKind::Auth),
+        (Fault::Refuse(400, "M_BAD_JSON"), ErrorKind::BadFormat),
+        (Fault::StrangeAddress, ErrorKind::Unknown),
+    ] {
+        double.script(fault);
+        let files = delivery(&room, "", vec![sample::binary("a.bin", 10)]);
+        let error = deliver(&matrix, &files, "key").await.unwrap_err();
+        assert_eq!((error.kind(), error.moment()), (kind, Moment::NotSent));
+    }
+    assert!(double.seen(&room).is_empty());
+}
+
+#[tokio::test]
+async fn the_longest_text_of_the_worst_characters_fits_an_event() {
+    let double = start().await;
+    let matrix = user(options(&double));
+    for character in ["\"", "\\", "é", "\u{1F600}"] {
+        let room = double.room();
+        let limit = options(&double).limits(None).text;
+        let text = character.repeat(limit / character.len());
+        let words = delivery(&room, &text, Vec::new());
+        deliver(&matrix, &words, "key").await.unwrap();
+        assert_eq!(double.seen(&room)[0].content["body"], text.as_str());
+    }
+}
