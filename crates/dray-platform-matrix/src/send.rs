@@ -34,9 +34,24 @@ pub(crate) async fn prepare(
     let called = name::clean(&file.name);
     let told = |bytes| progress.sent(bytes);
     let what = (called.as_str(), file.detected.media_type);
+    match api.upload(what, file.size, body, &told).await {
+        // A homeserver that has enough may close before its refusal is read.
+        Err(error) if error.kind() == ErrorKind::Transient => Err(enough(api, file, error).await),
+        other => other,
+    }
     // Nothing here is visible, whatever becomes of it.
-    let uploaded = api.upload(what, file.size, body, &told).await;
-    uploaded.map_err(|error| error.at(Moment::NotSent))
+    .map_err(|error| error.at(Moment::NotSent))
+}
+
+/// A refusal for size, when an upload that broke is larger than the homeserver takes.
+async fn enough(api: &Api, file: &OutgoingFile, broke: Error) -> Error {
+    match api.largest().await {
+        Ok(Some(largest)) if file.size > largest => {
+            let error = Error::new(ErrorKind::TooLarge, "the upload broke, and is too large");
+            error.with_numbers(file.size, largest).caused_by(broke)
+        }
+        _ => broke,
+    }
 }
 
 /// Homeservers take events with any address; whether one still leads somewhere must be asked.

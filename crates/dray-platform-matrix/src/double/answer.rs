@@ -181,7 +181,8 @@ fn send(
     let fault = state.fault(|fault| {
         matches!(
             fault,
-            Fault::RateLimit(_)
+            Fault::Nothing
+                | Fault::RateLimit(_)
                 | Fault::Fail
                 | Fault::LoseAnswer
                 | Fault::ForgetEvent

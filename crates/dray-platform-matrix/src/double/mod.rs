@@ -26,6 +26,8 @@ pub const SERVER: &str = "double.example";
 /// What it is told to do wrong, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// The next event is taken as it should be.
+    Nothing,
     /// The next event is refused with 429 and this delay.
     RateLimit(Duration),
     /// The next event is answered with 500; nothing appears.

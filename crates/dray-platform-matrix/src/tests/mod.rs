@@ -2,6 +2,7 @@
 
 mod conformance;
 mod inbox;
+mod python;
 mod send;
 
 use dray_platform::{

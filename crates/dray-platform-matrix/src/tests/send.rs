@@ -225,3 +225,29 @@ async fn the_longest_text_of_the_worst_characters_fits_an_event() {
         assert_eq!(double.seen(&room)[0].content["body"], text.as_str());
     }
 }
+
+#[tokio::test]
+async fn an_upload_that_breaks_because_it_is_too_large_is_told_as_that() {
+    let double = Double::start(1000).await.unwrap();
+    let matrix = user(options(&double));
+    let room = double.room();
+    for (size, kind, numbers) in [
+        (1000, ErrorKind::Transient, None),
+        (1001, ErrorKind::TooLarge, Some((1001, 1000))),
+    ] {
+        let files = delivery(&room, "", vec![sample::binary("a.bin", size)]);
+        let step = matrix
+            .plan(&files, &options(&double).limits(None))
+            .remove(0);
+        double.script(Fault::CloseDuringUpload);
+        let send = dray_platform::Send {
+            delivery: &files,
+            step: &step,
+            prepared: "",
+            key: "key",
+        };
+        let error = matrix.prepare(send, &super::Quiet).await.unwrap_err();
+        assert_eq!((error.kind(), error.numbers()), (kind, numbers));
+        assert_eq!(error.moment(), Moment::NotSent);
+    }
+}
