@@ -1,6 +1,6 @@
 //! An API server on loopback that runs commands (feature `double`).
 //!
-//! It speaks the wire of `kubectl` and of the Python client: discovery, pods, and the exec endpoint over WebSockets in
+//! It speaks the wire of `kubectl` and of the Python client: discovery, pods, and the exec endpoint over `WebSocket` in
 //! the versions v5 and v4. A container is a directory of this host, a command is a process of this host, and a stream
 //! that is closed ends no process, as on a real node.
 

@@ -120,11 +120,10 @@ impl Exec for PodExec {
         // From here on something may run.
         let end = End::new(self.clone(), mark.clone());
         let ending = Ending::new(&end);
-        let command = argument::marked(&mark, argv);
+        let command = argument::marked(&mark, &argv);
         let connection = self.connect(&command, stdin.is_some()).await;
         let connection = connection.inspect_err(|error| {
-            if error.kind() != ErrorKind::Timeout {
-                // It was refused.
+            if !may_run(error.kind()) {
                 end.is_over();
             }
         })?;
@@ -143,6 +142,14 @@ impl Exec for PodExec {
             end: Box::pin(ended(Arc::clone(&self.place), ending, stderr)),
         })
     }
+}
+
+/// Whether a command may run although its stream did not open: the answer was lost, or makes no sense.
+fn may_run(failure: ErrorKind) -> bool {
+    matches!(
+        failure,
+        ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Protocol
+    )
 }
 
 /// Standard output. Reading it moves the other streams as well.

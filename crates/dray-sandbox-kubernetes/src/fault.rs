@@ -13,7 +13,9 @@ const LONGEST: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Status {
-    pub(crate) status: String,
+    /// `Success` or `Failure`.
+    #[serde(rename = "status")]
+    pub(crate) outcome: String,
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) code: u16,
@@ -141,21 +143,19 @@ pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
     Error::new(kind, doing).caused_by(error)
 }
 
+/// Whether a certificate that was not accepted is behind it. An I/O error hides what it holds from its own chain.
 fn is_certificate(error: &(dyn StdError + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let inner = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref)
-            .map(|inner| inner as &(dyn StdError + 'static));
-        for error in [Some(error), inner].into_iter().flatten() {
-            if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-                return true;
-            }
-        }
-        next = error.source();
+    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+        return true;
     }
-    false
+    let held = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref);
+    match (held, error.source()) {
+        (Some(held), _) => is_certificate(held),
+        (None, Some(source)) => is_certificate(source),
+        (None, None) => false,
+    }
 }
 
 #[cfg(test)]

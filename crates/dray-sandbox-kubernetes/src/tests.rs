@@ -5,4 +5,5 @@ mod clients;
 mod conformance;
 mod helpers;
 mod streams;
+mod tls;
 mod world;

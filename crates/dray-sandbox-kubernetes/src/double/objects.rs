@@ -166,14 +166,16 @@ impl Pod {
         let added = patch.pointer("/spec/ephemeralContainers");
         for one in added.and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default();
-            let mut container = Container::new(text("name"));
-            container.image = text("image").to_owned();
-            container.target = Some(text("targetContainerName").to_owned());
-            container.security = one.get("securityContext").cloned().unwrap_or_default();
-            container.state = self.ephemeral_state.clone();
-            let target = self.find(container.target.as_deref());
-            container.root = target.map(|target| target.root.clone()).unwrap_or_default();
-            self.ephemeral.push(container);
+            let target = text("targetContainerName").to_owned();
+            let root = self.find(Some(&target)).map(|target| target.root.clone());
+            self.ephemeral.push(Container {
+                image: text("image").to_owned(),
+                target: Some(target),
+                security: one.get("securityContext").cloned().unwrap_or_default(),
+                state: self.ephemeral_state.clone(),
+                root: root.unwrap_or_default(),
+                ..Container::new(text("name"))
+            });
         }
     }
 }

@@ -45,28 +45,26 @@ fn reason(code: u16) -> &'static str {
 
 async fn route(state: Whole, request: Received) -> Result<Reply, Closed> {
     let query = request.query.replace('+', "%20");
-    let shown = percent_decode_str(&query).decode_utf8_lossy().into_owned();
-    let shown = format!("{} {} {shown}", request.method, request.path);
-    let (planned, refused) = {
+    let query = percent_decode_str(&query).decode_utf8_lossy().into_owned();
+    let shown = format!("{} {} {query}", request.method, request.path);
+    let planned = {
         let mut state = state.lock();
-        let planned = fault::take(&mut state.planned, &shown);
         state.requests.push(shown.clone());
+        let planned = fault::take(&mut state.planned, &shown);
         let token = state.token.as_ref().map(|token| format!("Bearer {token}"));
-        let given = request.header("authorization");
-        let refused = token.is_some_and(|token| given != Some(token.as_str()));
-        (planned, refused)
+        if token.is_some_and(|token| request.header("authorization") != Some(token.as_str())) {
+            return Ok(refusal(401, "Unauthorized"));
+        }
+        planned
     };
-    if refused {
-        return Ok(refusal(401, "Unauthorized"));
-    }
-    match planned {
-        Some(Fault::Refuse(code, message, None)) => return Ok(refusal(code, &message)),
+    match &planned {
+        Some(Fault::Refuse(code, message, None)) => return Ok(refusal(*code, message)),
         Some(Fault::Refuse(code, message, Some(seconds))) => {
-            let answer = refusal(code, &message);
+            let answer = refusal(*code, message);
             return Ok(with_header(answer, "retry-after", &seconds.to_string()));
         }
         Some(Fault::Page(code)) => {
-            return Ok(reply(code, "text/html", "<h1>no</h1>".into()));
+            return Ok(reply(*code, "text/html", "<h1>no</h1>".into()));
         }
         Some(Fault::Break) => return Err(Closed),
         _ => {}
@@ -74,49 +72,42 @@ async fn route(state: Whole, request: Received) -> Result<Reply, Closed> {
     let path = request.path.trim_end_matches('/').to_owned();
     let parts: Vec<_> = path.split('/').skip(1).collect();
     match parts.as_slice() {
-        ["api"] => Ok(json(200, &versions(&state))),
-        ["apis"] => Ok(json(
-            200,
-            &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
-        )),
-        ["version"] => Ok(json(
-            200,
-            &json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0"}),
-        )),
-        ["api", "v1"] => Ok(json(200, &resources())),
-        // Asked for when a pod is missing.
-        ["api", "v1", "namespaces", name] => Ok(json(
-            200,
-            &json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}),
-        )),
-        ["api", "v1", "namespaces", namespace, "pods", pod, rest @ ..] => {
+        ["api", "v1", "namespaces", namespace, "pods", pod, part @ ..] => {
             let name = format!("{namespace}/{pod}");
             let Some(found) = look_up(&state, &name, &shown) else {
                 return Ok(refusal(404, &format!("pods \"{pod}\" not found")));
             };
-            match (request.method.as_str(), rest) {
+            match (request.method.as_str(), part) {
                 ("GET", []) => Ok(json(200, &found.object())),
-                ("GET" | "POST", ["exec"]) => Ok(start(&state, &found, request, planned)),
+                ("GET", ["exec"]) => Ok(start(&state, &found, request, planned)),
                 ("PATCH", ["ephemeralcontainers"]) => {
                     let patch = request.json().await?;
                     let mut state = state.lock();
-                    let Some(pod) = state.pods.get_mut(&name) else {
-                        return Err(Closed);
-                    };
+                    let pod = state.pods.get_mut(&name).ok_or(Closed)?;
                     pod.add_ephemeral(&patch);
                     Ok(json(200, &pod.object()))
                 }
-                _ => Ok(refusal(
-                    405,
-                    "the server does not allow this method on the requested resource",
-                )),
+                _ => Ok(refusal(405, "the server does not allow this method")),
             }
         }
-        _ => Ok(refusal(
-            404,
-            "the server could not find the requested resource",
-        )),
+        _ => Ok(discover(&state, &parts)),
     }
+}
+
+/// What a client asks before it knows what to ask.
+fn discover(state: &Whole, parts: &[&str]) -> Reply {
+    let object = match parts {
+        ["api"] => versions(state),
+        ["apis"] => json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
+        ["version"] => json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0"}),
+        ["api", "v1"] => resources(),
+        // Asked for when a pod is missing.
+        ["api", "v1", "namespaces", name] => {
+            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+        }
+        _ => return refusal(404, "the server could not find the requested resource"),
+    };
+    json(200, &object)
 }
 
 /// A pod as it is, before what was planned happens to it.

@@ -10,11 +10,11 @@ const UNFOLD: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(pri
 
 /// The command, with the mark in its environment. Bytes that are not UTF-8, which the interface of container runtimes
 /// cannot carry, are spelled for a shell, which makes them again.
-pub(super) fn marked(mark: &str, argv: Vec<Vec<u8>>) -> Vec<String> {
+pub(super) fn marked(mark: &str, argv: &[Vec<u8>]) -> Vec<String> {
     let texts: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
     let (script, words) = match texts {
         Ok(texts) => (RUN, texts.into_iter().map(str::to_owned).collect()),
-        Err(_) => (UNFOLD, vec![spelled(&argv)]),
+        Err(_) => (UNFOLD, vec![spelled(argv)]),
     };
     ["sh", "-c", script, "sh", mark]
         .into_iter()
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    fn run(argv: Vec<Vec<u8>>) -> Output {
+    fn run(argv: &[Vec<u8>]) -> Output {
         let command = marked("7e57", argv);
         let (program, arguments) = command.split_first().unwrap();
         Command::new(program).args(arguments).output().unwrap()
@@ -69,7 +69,7 @@ mod tests {
             argv.extend(words.iter().cloned());
             let mut expected = words.join(&b'|');
             expected.push(b'|');
-            assert_eq!(run(argv).stdout, expected);
+            assert_eq!(run(&argv).stdout, expected);
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
         for last in [b"x".to_vec(), b"\xff".to_vec()] {
             let script = b"(printf %s \"$DRAY_TRANSFER\")".to_vec();
             let argv = vec![b"sh".to_vec(), b"-c".to_vec(), script, b"sh".to_vec(), last];
-            assert_eq!(run(argv).stdout, b"7e57");
+            assert_eq!(run(&argv).stdout, b"7e57");
         }
     }
 }

@@ -139,3 +139,37 @@ impl Drop for Ending {
         self.0.kill();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Output};
+
+    use super::*;
+
+    fn look(shell: &[&str], mark: &str) -> Output {
+        let (program, arguments) = shell.split_first().unwrap();
+        let mut command = Command::new(program);
+        command.args(arguments).args(["-c", KILL, "sh", mark]);
+        command.output().unwrap()
+    }
+
+    #[test]
+    fn every_shell_finds_what_carries_the_mark_and_nothing_else() {
+        for shell in [&["dash"][..], &["bash"], &["busybox", "sh"]] {
+            let mark = format!("{:032x}", rand::random::<u128>());
+            let mut marked = Command::new("sleep")
+                .arg("600")
+                .env("BEFORE", "two\nlines")
+                .env("DRAY_TRANSFER", &mark)
+                .spawn()
+                .unwrap();
+            let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+            assert_eq!(look(shell, &mark).stdout, b"1", "{shell:?}");
+            assert!(!marked.wait().unwrap().success());
+            assert!(other.try_wait().unwrap().is_none(), "{shell:?}");
+            other.kill().unwrap();
+            other.wait().unwrap();
+            assert_eq!(look(shell, &mark).stdout, b"0", "{shell:?}");
+        }
+    }
+}

@@ -26,7 +26,7 @@ const CLOSE: u8 = 255;
 
 /// Bytes of stdin in one message, as `kubectl` sends them.
 const PIECE: usize = 32 << 10;
-/// Between two pings.
+/// Longest pause between two pings.
 const PING: Duration = Duration::from_secs(5);
 /// How long output may still come after the status, when the server does not close the stream.
 const LINGER: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ impl Streams {
         let (sink, reader) = socket.split();
         Self {
             reader,
-            writer: write(sink, stdin, half_close).boxed(),
+            writer: write(sink, stdin, half_close, PING.min(connection.idle / 3)).boxed(),
             stderr: Stderr::default(),
             idle: connection.idle,
             said: Vec::new(),
@@ -178,7 +178,7 @@ impl Streams {
 
 /// The exit status of a command that was run.
 fn exit(status: &Status) -> Result<i32, Error> {
-    if status.status == "Success" {
+    if status.outcome == "Success" {
         return Ok(0);
     }
     if status.reason != "NonZeroExitCode" {
@@ -203,8 +203,11 @@ async fn write(
     mut sink: SplitSink<Socket, Message>,
     stdin: Option<Body>,
     half_close: bool,
+    pause: Duration,
 ) -> Error {
-    let mut ticks = interval_at(tokio::time::Instant::now() + PING, PING);
+    // Of zero there is no interval.
+    let pause = pause.max(Duration::from_millis(1));
+    let mut ticks = interval_at(tokio::time::Instant::now() + pause, pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let has_stdin = stdin.is_some();
     let mut stdin = stdin;

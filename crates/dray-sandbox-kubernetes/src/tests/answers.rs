@@ -61,7 +61,7 @@ async fn r_1_a_container_that_was_started_again_is_another_one() {
     let world = World::new().await;
     let sandbox = world.open().await.unwrap();
     world.server.change("agents", "box", |pod| {
-        pod.containers[0].id = "containerd://second".into()
+        pod.containers[0].id = "containerd://second".into();
     });
     assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxGone);
 }
@@ -228,7 +228,7 @@ async fn a_full_disk_is_no_space() {
     install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
     let search_path = format!("{}:{}", tools.display(), crate::double::SEARCH_PATH);
     world.server.change("agents", "box", |pod| {
-        pod.containers[0].search_path = search_path
+        pod.containers[0].search_path = search_path;
     });
     let sandbox = world.open().await.unwrap();
     let path = world.path("a");
@@ -278,7 +278,7 @@ async fn several_containers_are_never_guessed_between() {
         ErrorKind::InvalidName
     );
     world.server.change("agents", "pair", |pod| {
-        pod.default_container = Some("two".into())
+        pod.default_container = Some("two".into());
     });
     let handle = world.backend.resolve(&address).await.unwrap();
     assert!(handle.incarnation.contains("/two/"), "{handle}");

@@ -1,5 +1,6 @@
 //! Streams that break, lie, stall and say too much.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dray_sandbox::exec::Exec as _;
@@ -8,13 +9,18 @@ use dray_types::Period;
 use futures_util::{StreamExt as _, stream};
 
 use super::world::{World, kind, read};
+use crate::Config;
+use crate::cluster::Cluster;
 use crate::double::Fault;
+use crate::exec::{Place, PodExec};
+use crate::target::Target;
 
 const SIZE: usize = 300_000;
 
 /// A sandbox and a file in it.
 async fn with_file(fault: Fault) -> (World, Result<Vec<u8>, Error>) {
-    let world = World::configured(|config| config.idle_timeout = Period::millis(300)).await;
+    let idle = if fault == Fault::Silence { 3 } else { 60 };
+    let world = World::configured(|config| config.idle_timeout = Period::secs(idle)).await;
     let sandbox = world.open().await.unwrap();
     let path = world.file("a", &content());
     world.server.fail("send()", 1, fault);
@@ -179,22 +185,66 @@ async fn a_source_that_fails_ends_the_command() {
     until(|| !runs(&word)).await;
 }
 
-#[tokio::test]
-async fn a_path_that_fits_no_request_is_refused_before_it_is_sent() {
-    let world = World::new().await;
+/// Commands without files over them.
+async fn exec(world: &World) -> PodExec {
     let handle = world.handle().await.unwrap();
-    let place = crate::exec::Place {
-        cluster: std::sync::Arc::new(crate::cluster::Cluster::new(crate::Config {
-            kubeconfig: Some(world.server.kubeconfig("first").unwrap()),
-            ..crate::Config::default()
-        })),
-        target: crate::target::Target::parse(&handle.address).unwrap(),
+    let config = Config {
+        kubeconfig: Some(world.server.kubeconfig("first").unwrap()),
+        idle_timeout: Period::secs(3),
+        ..Config::default()
+    };
+    let place = Place {
+        cluster: Arc::new(Cluster::new(config)),
+        target: Target::parse(&handle.address).unwrap(),
         container: "shell".into(),
         incarnation: handle.incarnation,
     };
-    let exec = crate::exec::PodExec::open(std::sync::Arc::new(place), "shell")
-        .await
-        .unwrap();
+    PodExec::open(Arc::new(place), "shell").await.unwrap()
+}
+
+#[tokio::test]
+async fn a_quiet_command_is_not_given_up_while_the_server_answers_pings() {
+    let world = World::new().await;
+    let words = ["sleep", "5"].map(|word| word.as_bytes().to_vec()).to_vec();
+    let running = exec(&world).await.run(words, None).await.unwrap();
+    assert_eq!(running.stdout.read_all(0).await.unwrap(), b"");
+    assert_eq!(running.end.await.unwrap().status, 0);
+}
+
+#[tokio::test]
+async fn status_and_the_end_of_stderr_come_back() {
+    let world = World::new().await;
+    let script = "head -c 9000 /dev/zero | tr '\\0' x >&2; echo wrong >&2; echo out; exit 3";
+    let words = ["sh", "-c", script]
+        .map(|word| word.as_bytes().to_vec())
+        .to_vec();
+    let running = exec(&world).await.run(words, None).await.unwrap();
+    assert_eq!(running.stdout.read_all(10).await.unwrap(), b"out\n");
+    let exit = running.end.await.unwrap();
+    assert_eq!((exit.status, exit.stderr.len()), (3, 4096));
+    assert!(exit.stderr.ends_with("xwrong\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_whose_stream_did_not_open_is_ended() {
+    let world = World::new().await;
+    let exec = exec(&world).await;
+    world.server.fail("command=cat; :", 1, Fault::Foreign);
+    let word = world.path("never-fed").to_text().unwrap().to_owned();
+    let words = ["sh", "-c", "cat; :", "sh", &word];
+    let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
+    let stdin = Body::new(stream::pending());
+    assert_eq!(
+        kind(exec.run(words, Some(stdin)).await),
+        ErrorKind::Protocol
+    );
+    until(|| !runs(&word)).await;
+}
+
+#[tokio::test]
+async fn a_path_that_fits_no_request_is_refused_before_it_is_sent() {
+    let world = World::new().await;
+    let exec = exec(&world).await;
     let before = world.server.requests().len();
     let words = vec![b"true".to_vec(), vec![b' '; 30_000]];
     assert_eq!(kind(exec.run(words, None).await), ErrorKind::ToolMissing);
@@ -231,7 +281,7 @@ async fn reading_again_goes_on_where_it_was_cut() {
 #[tokio::test]
 async fn an_empty_file_is_a_file() {
     let world = World::new().await;
-    let sandbox: std::sync::Arc<dyn Sandbox> = world
+    let sandbox: Arc<dyn Sandbox> = world
         .backend
         .open(&world.handle().await.unwrap())
         .await

@@ -144,7 +144,7 @@ impl Fixture for World {
     }
 
     fn address(&self) -> Address {
-        "kubernetes:agents/box/shell".parse().unwrap()
+        "kubernetes:agents/box".parse().unwrap()
     }
 
     fn workspace(&self) -> SandboxPath {

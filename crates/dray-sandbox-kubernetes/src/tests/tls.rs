@@ -1,0 +1,102 @@
+//! The double behind TLS, as every real cluster is.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dray_sandbox::{Backend as _, ErrorKind};
+use dray_testkit::tls::{Authority, Offer};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::world::{World, kind, read};
+use crate::{Config, KubernetesBackend};
+
+/// Speaks TLS in front of a server. It ends when it is dropped.
+struct Front {
+    address: SocketAddr,
+    _serving: JoinSet<()>,
+}
+
+impl Front {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the address is that of the double"
+    )]
+    async fn new(world: &World, authority: &Authority, offer: Offer) -> Self {
+        let acceptor = authority.acceptor_with("127.0.0.1", offer).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let behind = world.server.url().replace("http://", "");
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let (acceptor, behind) = (acceptor.clone(), behind.clone());
+                connections.spawn(async move {
+                    // Clients that do not like the certificate are what some tests are about.
+                    if let Ok(mut socket) = acceptor.accept(socket).await
+                        && let Ok(mut server) = TcpStream::connect(behind).await
+                    {
+                        let _ = copy_bidirectional(&mut socket, &mut server).await;
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            _serving: serving,
+        }
+    }
+
+    /// A backend that trusts this authority.
+    fn backend(&self, world: &World, trusted: &Authority) -> Arc<KubernetesBackend> {
+        let folder = world.server.folder();
+        std::fs::write(folder.join("ca.pem"), trusted.pem()).unwrap();
+        let text = std::fs::read_to_string(folder.join("kubeconfig")).unwrap();
+        let server = format!(
+            "https://{}\n    certificate-authority: ca.pem",
+            self.address
+        );
+        let path: PathBuf = folder.join("kubeconfig-tls");
+        std::fs::write(&path, text.replace(&world.server.url(), &server)).unwrap();
+        let config = Config {
+            kubeconfig: Some(path),
+            ..Config::default()
+        };
+        Arc::new(KubernetesBackend::new(config).unwrap())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_and_tokens_travel_over_tls() {
+    let world = World::new().await;
+    world.server.require("first");
+    let authority = Authority::new().unwrap();
+    let front = Front::new(&world, &authority, Offer::default()).await;
+    let backend = front.backend(&world, &authority);
+    let bytes = vec![b'x'; 200_000];
+    let path = world.file("a", &bytes);
+    let handle = world.handle().await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    assert!(read(sandbox.as_ref(), &path).await.unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_prove_itself_gets_no_token() {
+    let world = World::new().await;
+    let authority = Authority::new().unwrap();
+    let other = Authority::new().unwrap();
+    let address = "kubernetes:agents/box".parse().unwrap();
+    let expired = Offer {
+        expired: true,
+        ..Offer::default()
+    };
+    for (offer, trusted) in [(Offer::default(), &other), (expired, &authority)] {
+        let front = Front::new(&world, &authority, offer).await;
+        let backend = front.backend(&world, trusted);
+        assert_eq!(kind(backend.resolve(&address).await), ErrorKind::Auth);
+    }
+    assert_eq!(world.server.requests(), [] as [String; 0]);
+}
