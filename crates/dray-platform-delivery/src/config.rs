@@ -80,6 +80,8 @@ pub struct AccountConfig {
     pub whatsapp: Option<dray_platform_whatsapp::CloudOptions>,
     /// A local bridge to a `WhatsApp` account.
     pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
+    /// A Matrix user.
+    pub matrix: Option<dray_platform_matrix::Options>,
     /// A sender of e-mail.
     pub email: Option<dray_platform_email::Options>,
     /// Addresses of your own that take files.
@@ -190,6 +192,7 @@ impl AccountConfig {
             discord,
             whatsapp,
             whatsapp_bridge,
+            matrix,
             email,
             webhook,
             slack,
@@ -199,6 +202,7 @@ impl AccountConfig {
             discord.is_some(),
             whatsapp.is_some(),
             whatsapp_bridge.is_some(),
+            matrix.is_some(),
             email.is_some(),
             webhook.is_some(),
             slack.is_some(),
@@ -228,6 +232,12 @@ impl AccountConfig {
         if let Some(options) = &self.whatsapp_bridge {
             let bridge = Arc::new(dray_platform_whatsapp::Bridge::new(name, options.clone())?);
             return Ok(Some(Account::new(name, bridge.clone()).with_inbox(bridge)));
+        }
+        if let Some(options) = &self.matrix {
+            let clock = clock.clone();
+            let user = dray_platform_matrix::Matrix::new(name, options.clone(), clock)?;
+            let user = Arc::new(user);
+            return Ok(Some(Account::new(name, user.clone()).with_inbox(user)));
         }
         if let Some(options) = &self.email {
             let sender = dray_platform_email::Email::new(options.clone(), clock.clone())?;

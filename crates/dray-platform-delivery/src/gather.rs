@@ -3,6 +3,8 @@
 mod fetch;
 mod policy;
 
+use std::time::Duration;
+
 #[cfg(test)]
 pub(crate) use self::fetch::stored;
 pub(crate) use self::policy::asked_in_vain;
@@ -23,6 +25,12 @@ const TEXT_MOST: usize = 16 * 1024;
 
 /// Attempts of the work after which a file that cannot be had now is given up.
 const ATTEMPTS: u32 = 3;
+
+/// How long a question that moves no bytes may take.
+const SHORT: Duration = Duration::from_mins(1);
+
+/// How long any question may take: as long as a call.
+const LONGEST: Duration = Duration::from_mins(10);
 
 /// What is needed to gather.
 struct Order<'a> {
@@ -126,7 +134,7 @@ impl Desk {
                         "A file of the sandbox cannot be had right now.",
                     )
                     .detail("sandbox_unavailable")
-                    .retry_after(std::time::Duration::from_secs(2)),
+                    .retry_after(Duration::from_secs(2)),
                 ),
             });
         }
@@ -211,10 +219,10 @@ impl Desk {
         }
     }
 
-    /// The envelope of a question about this work: not longer than a call may take.
-    fn question(&self, order: &Order<'_>, suffix: &str) -> Meta {
-        const LONGEST: std::time::Duration = std::time::Duration::from_mins(10);
-        let deadline = Deadline::after(self.clock.now_ms(), LONGEST).min(order.meta.deadline);
+    /// The envelope of a question about this work that may take `time`: whoever died over it is noticed after a part of
+    /// that.
+    fn question(&self, order: &Order<'_>, suffix: &str, time: Duration) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);
         let operation = match suffix {
             "" => order.meta.operation.clone(),
             suffix => OperationId::new(format!("{}-{suffix}", order.meta.operation.ledger_token()))

@@ -4,6 +4,7 @@ use dray_content::name;
 use dray_content::notice::{self, Failure, Reason};
 use dray_platform::ErrorKind;
 use dray_proto::v1;
+use prost::Message as _;
 use serde::Serialize;
 
 use crate::link;
@@ -136,12 +137,42 @@ pub fn public(report: &v1::DeliveryReport) -> v1::DeliveryReport {
     }
 }
 
+/// Most bytes of a report in an event, and in an answer.
+const EVENT_MOST: usize = 100 * 1024;
+pub(crate) const ANSWER_MOST: usize = 112 * 1024;
+
 /// The record as events carry it: also without what the agent said and the proofs of the copies.
 pub fn for_event(report: &v1::DeliveryReport) -> v1::DeliveryReport {
     let mut report = public(report);
     report.message.clear();
     for file in &mut report.files {
         file.transfer = None;
+    }
+    fit(report, EVENT_MOST)
+}
+
+/// The same in at most so many bytes, encoded: proofs of copies go first, then what only the store needs, then the result
+/// that repeats the files.
+pub fn fit(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryReport {
+    let shrinks: [fn(&mut v1::DeliveryReport); 4] = [
+        |report| {
+            for file in &mut report.files {
+                file.transfer = None;
+            }
+        },
+        |report| {
+            for file in &mut report.files {
+                file.claim = None;
+            }
+        },
+        |report| report.result_json.clear(),
+        |report| report.message.clear(),
+    ];
+    for shrink in shrinks {
+        if report.encoded_len() <= most {
+            break;
+        }
+        shrink(&mut report);
     }
     report
 }
@@ -256,6 +287,39 @@ mod tests {
              ⚠️ May have been delivered: maybe.txt."
         );
         assert_eq!(notice(&[]), "");
+    }
+
+    #[test]
+    fn a_report_of_many_files_still_fits_an_event() {
+        let mut many = v1::DeliveryReport::default();
+        for _ in 0..100 {
+            let mut one = file(&"x".repeat(160), state::FAILED, "transient");
+            one.claim = Some(v1::Claim {
+                artifact: Some(v1::Artifact {
+                    name: "y".repeat(200),
+                    ..v1::Artifact::default()
+                }),
+                ..v1::Claim::default()
+            });
+            many.files.push(one);
+        }
+        many.result_json = result_json(&many);
+        assert!(many.encoded_len() > EVENT_MOST);
+        let told = for_event(&many);
+        assert!(told.encoded_len() <= EVENT_MOST);
+        assert_eq!(told.files.len(), 100);
+        assert_eq!(
+            fit(file_report(), EVENT_MOST),
+            file_report(),
+            "what fits is whole"
+        );
+    }
+
+    fn file_report() -> v1::DeliveryReport {
+        v1::DeliveryReport {
+            files: vec![file("a", state::DELIVERED, "")],
+            ..v1::DeliveryReport::default()
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! [`Desk::deliver`] does one piece of work of a platform's queue. Whatever happens in between, its record says what
 //! may be visible (messaging-reliability 12); whoever finds the record goes on from there.
 
+mod confirm;
 mod finish;
 mod plan;
 mod progress;

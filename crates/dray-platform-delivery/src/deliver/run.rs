@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Desk, Ended};
 use crate::accounts::Account;
 use crate::error::Error;
-use crate::records::Held;
+use crate::records::{Held, RecordError};
 use crate::report::{self, state};
 
 /// What is kept of the deadline for telling how it went.
@@ -94,6 +94,34 @@ impl<'a> Run<'a> {
             .write(&self.key, report, self.held.revision)
             .await?;
         Ok(())
+    }
+
+    /// The same for what must not be lost because it cannot be had again: the platform's word. Goes on while the bus is
+    /// away, as long as the work may take.
+    pub(super) async fn save_firmly(&mut self) -> Result<(), Error> {
+        let mut was_away = false;
+        loop {
+            match self.save().await {
+                Err(Error::Record(RecordError::Unreachable(error))) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "what a platform confirmed is not written yet"
+                    );
+                    was_away = true;
+                    if !self.pause(self.desk.second).await? {
+                        return Err(Error::Record(RecordError::Unreachable(error)));
+                    }
+                }
+                // An earlier try may have been written without our hearing of it.
+                Err(Error::Record(RecordError::Moved)) if was_away => {
+                    let found = self.desk.records.read(&self.key).await?;
+                    let ours = found.filter(|found| found.report == self.held.report);
+                    self.held = ours.ok_or(RecordError::Moved)?;
+                    return Ok(());
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Everything from its present state to its end, or to the next long wait.

@@ -1,5 +1,7 @@
 //! Copies out of the sandbox, each file for itself, through sandbox-transfer.
 
+use std::time::Duration;
+
 use dray_bus::CallError;
 use dray_content::name;
 use dray_platform::ErrorKind;
@@ -7,12 +9,15 @@ use dray_proto::v1::{self, sandbox_ref};
 use dray_types::{Fault, FaultCode};
 use futures_util::StreamExt as _;
 
-use super::Order;
+use super::{LONGEST, Order, SHORT};
 use crate::deliver::Desk;
 use crate::report::{self, state};
 
 /// Files copied at one time.
 const AT_ONCE: usize = 3;
+
+/// Bytes that a slow sandbox gives in a second.
+const SLOW: u64 = 256 * 1024;
 
 /// How the path of a file reads that came from the store.
 const NAMELESS: &str = "file";
@@ -56,10 +61,14 @@ impl Desk {
             path: path.to_vec(),
             follow: true,
         };
-        let question = self.question(order, &format!("s{index}"));
+        let question = self.question(order, &format!("s{index}"), SHORT);
         let entry = self.bus.call(&question, &stat).await.map_err(report)?;
         self.tell(order, "fetching", &name::shown_name(path)).await;
-        let question = self.question(order, &format!("f{index}"));
+        let time = match entry.kind.as_str() {
+            "file" => copying(entry.size),
+            _ => LONGEST,
+        };
+        let question = self.question(order, &format!("f{index}"), time);
         match entry.kind.as_str() {
             "file" => {
                 let get = v1::GetSandboxFileRequest {
@@ -89,6 +98,11 @@ impl Desk {
             .detail("not_a_regular_file")),
         }
     }
+}
+
+/// How long a copy of so many bytes may take.
+fn copying(size: u64) -> Duration {
+    (SHORT + Duration::from_secs(size / SLOW)).min(LONGEST)
 }
 
 fn report(error: CallError) -> Fault {
@@ -144,7 +158,7 @@ fn failed(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
     let kind = kind_of(fault);
     v1::DeliveredFile {
         path: path.to_vec(),
-        name: name::clean(path),
+        name: name::shown_name(path),
         state: report::given_up(kind).to_owned(),
         error_kind: kind.as_str().to_owned(),
         error_message: fault.message.clone(),
@@ -183,6 +197,20 @@ mod tests {
         assert_eq!(stored(claim("")).name, "file");
         assert_eq!(stored(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
         assert_eq!(stored(claim("x")).state, state::QUEUED);
+    }
+
+    #[test]
+    fn a_copy_gets_time_by_its_size_and_never_more_than_a_call() {
+        assert_eq!(copying(0), SHORT);
+        assert_eq!(copying(25 << 20), SHORT + Duration::from_secs(100));
+        assert_eq!(copying(u64::MAX), LONGEST);
+    }
+
+    #[test]
+    fn a_file_that_never_left_is_told_of_by_its_own_name() {
+        let fault = Fault::new(FaultCode::Denied, "m");
+        assert_eq!(failed(b"/w/.env", &fault).name, ".env");
+        assert_eq!(failed(b"/w/a\x1b[2J.txt", &fault).name, "a?[2J.txt");
     }
 
     #[test]

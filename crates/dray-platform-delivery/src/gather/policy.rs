@@ -25,7 +25,10 @@ impl Desk {
         let request = v1::ShowSessionRequest {
             session: work.session.clone(),
         };
-        let asked = self.bus.call(&self.question(order, ""), &request).await;
+        let asked = self
+            .bus
+            .call(&self.question(order, "", super::SHORT), &request)
+            .await;
         asked
             .map(Some)
             .map_err(|error| asked_in_vain("the session", error))

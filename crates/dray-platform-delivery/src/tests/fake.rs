@@ -7,12 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_content::kind::Kind;
 use dray_platform::{
-    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
-    InboundMessage, Inbox, Limits, Moment, Platform, Progress, Rates, Reconciled, Send as Request,
-    StatusUpdate, Step, Target, WebhookReply, WebhookRequest,
+    Ambiguity, Confirmed, Delivery, Error, ErrorKind, InboundMessage, Limits, Moment, Platform,
+    Progress, Rates, Reconciled, Send as Request, Step, Target,
 };
 use futures_util::StreamExt as _;
-use tokio_util::sync::CancellationToken;
+
+mod inbox;
+
+pub(crate) use self::inbox::Attached;
 
 /// What happens to one request.
 #[derive(Clone, Debug, PartialEq)]
@@ -376,97 +378,5 @@ impl Platform for Fake {
             lossy: false,
             ..step.clone()
         })
-    }
-}
-
-/// What a user sent, as the platform's client finds it.
-#[derive(Clone, Debug)]
-pub(crate) enum Attached {
-    /// These bytes.
-    Bytes(Vec<u8>),
-    /// A failure, then the next in the list.
-    Fails(ErrorKind),
-    /// Silence after the first byte.
-    Stalls,
-}
-
-impl Fake {
-    /// What the next fetches of an attachment bring.
-    pub(crate) fn attach(&self, reference: &str, brings: impl IntoIterator<Item = Attached>) {
-        let mut state = self.lock();
-        let list = state.attached.entry(reference.to_owned()).or_default();
-        list.extend(brings);
-    }
-
-    /// What the next poll brings.
-    pub(crate) fn wrote(&self, message: InboundMessage) {
-        self.lock().waiting.push(message);
-    }
-
-    /// Polls that brought what was there.
-    pub(crate) fn polls(&self) -> usize {
-        self.lock().polls
-    }
-
-    /// How often something was fetched.
-    pub(crate) fn fetches(&self) -> usize {
-        self.lock().fetches
-    }
-}
-
-#[async_trait]
-impl Inbox for Fake {
-    /// A request is signed when it says so; its body is JSON of a message.
-    fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, Error> {
-        if !request.headers.iter().any(|(name, _)| name == "x-signed") {
-            return Err(Error::new(ErrorKind::Auth, "not signed"));
-        }
-        if request.query == "status" {
-            let update: StatusUpdate = serde_json::from_slice(&request.body).unwrap();
-            return Ok(WebhookReply {
-                statuses: vec![update],
-                ..WebhookReply::default()
-            });
-        }
-        let message = serde_json::from_slice(&request.body)
-            .map_err(|_| Error::new(ErrorKind::BadFormat, "no message"))?;
-        Ok(WebhookReply {
-            messages: vec![message],
-            ..WebhookReply::default()
-        })
-    }
-
-    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
-        let waiting = std::mem::take(&mut self.lock().waiting);
-        for message in waiting {
-            deliver.message(message).await?;
-        }
-        self.lock().polls += 1;
-        stop.cancelled().await;
-        Ok(())
-    }
-
-    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
-        let next = {
-            let mut state = self.lock();
-            state.fetches += 1;
-            let list = state.attached.get_mut(&attachment.reference);
-            list.and_then(VecDeque::pop_front)
-        };
-        match next {
-            Some(Attached::Bytes(bytes)) => {
-                let pieces: Vec<_> = bytes
-                    .chunks(7)
-                    .map(|piece| Ok(bytes::Bytes::copy_from_slice(piece)))
-                    .collect();
-                Ok(Box::pin(futures_util::stream::iter(pieces)))
-            }
-            Some(Attached::Stalls) => {
-                let first = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]);
-                Ok(Box::pin(first.chain(futures_util::stream::pending())))
-            }
-            Some(Attached::Fails(kind)) => Err(Error::new(kind, "the script says so")),
-            None => Err(Error::new(ErrorKind::NotFound, "nothing is there")),
-        }
     }
 }

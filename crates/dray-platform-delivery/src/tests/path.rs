@@ -157,7 +157,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
     let shown = world.fake.shown();
     assert_eq!(shown[..2], ["document:ok.txt|", "document:out.zip|"]);
     assert!(
-        shown[2].starts_with("text:|⚠️ Couldn't deliver: none, _env, pipe."),
+        shown[2].starts_with("text:|⚠️ Couldn't deliver: none, .env, pipe."),
         "{}",
         shown[2]
     );

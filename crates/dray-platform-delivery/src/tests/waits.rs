@@ -210,6 +210,24 @@ async fn receipts_are_the_tenants_own_newest_first() {
         ..all.clone()
     };
     assert_eq!(list(session).await, (String::new(), false));
+    let outcome = v1::DeliveryOutcomeRequest {
+        delivery_id: "d1".to_owned(),
+        wait_ms: 0,
+    };
+    let found = world
+        .desk
+        .outcome(&world.meta("q"), &outcome)
+        .await
+        .unwrap();
+    assert!(found.finished && found.steps.is_empty() && found.tenant.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_sees_the_deliveries_of_another_tenant() {
+    let world = World::new().await;
+    let work = world.files("d1", &[("a.txt", b"a")]).await;
+    world.delivered(&work).await;
+    let all = v1::ListReceiptsRequest::default();
     let other = dray_bus::Meta {
         tenant: dray_types::TenantId::new("other").unwrap(),
         ..world.meta("q")
@@ -227,13 +245,13 @@ async fn receipts_are_the_tenants_own_newest_first() {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
     };
-    let found = world
-        .desk
-        .outcome(&world.meta("q"), &outcome)
-        .await
-        .unwrap();
-    assert!(found.finished && found.steps.is_empty() && found.tenant.is_empty());
     let foreign = world.desk.outcome(&other, &outcome).await;
+    assert!(matches!(foreign, Err(Error::NotFound("delivery"))));
+    let resend = v1::ResendRequest {
+        delivery_id: "d1".to_owned(),
+        all: true,
+    };
+    let foreign = world.desk.resend(&other, &resend).await;
     assert!(matches!(foreign, Err(Error::NotFound("delivery"))));
 }
 
