@@ -1,7 +1,6 @@
 //! A server that speaks the control API and the wire of the daemon in a sandbox, for tests.
 //!
-//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run. It is
-//! proved with the vendor's own client in `tests/python.rs`.
+//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run.
 
 mod daemon;
 mod processes;

@@ -1,0 +1,60 @@
+//! Finding sandboxes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_types::Clock;
+
+use crate::config::{Config, ConfigError};
+use crate::control::Control;
+use crate::link::Link;
+use crate::sandbox::DaytonaSandbox;
+
+/// The first word of an address.
+const NAME: &str = "daytona";
+
+/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:NAME`; the incarnation is the id.
+#[derive(Debug)]
+pub struct DaytonaBackend {
+    control: Arc<Control>,
+}
+
+impl DaytonaBackend {
+    /// Connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration makes no sense. A missing key is an error of each sandbox.
+    pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
+        Ok(Self {
+            control: Arc::new(Control::new(config, clock)?),
+        })
+    }
+}
+
+#[async_trait]
+impl Backend for DaytonaBackend {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let info = self.control.find(&address.name).await?;
+        Ok(Handle {
+            address: address.clone(),
+            incarnation: info.id,
+        })
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let named = self.control.find(&handle.address.name).await?;
+        if named.id != handle.incarnation {
+            let other = "the name means another sandbox now";
+            return Err(Error::new(ErrorKind::SandboxGone, other));
+        }
+        let info = self.control.usable(&handle.incarnation).await?;
+        let link = Link::new(Arc::clone(&self.control), handle.clone(), &info)?;
+        Ok(Arc::new(DaytonaSandbox::new(Arc::new(link))))
+    }
+}

@@ -1,0 +1,104 @@
+//! Settings of the backend.
+
+use std::path::PathBuf;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the Daytona backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Key of the organization. Without one every sandbox is refused.
+    pub api_key: Secret,
+    /// Where the API is. Default `https://app.daytona.io/api`.
+    pub api_url: String,
+    /// Where the toolboxes of all sandboxes are. Default what the API says of each.
+    pub toolbox_url: Option<String>,
+    /// PEM file with further authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Time to connect, TLS included. Default `10s`.
+    pub connect_timeout: Period,
+    /// Longest silence in the middle of a transfer. Default `30s`.
+    pub idle_timeout: Period,
+    /// Longest wait for an answer after the whole request left. Default `1m`.
+    pub answer_timeout: Period,
+    /// Longest time for one command, which says nothing before its end: a digest of a large file is one. Default `10m`.
+    pub command_timeout: Period,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            api_key: Secret::default(),
+            api_url: "https://app.daytona.io/api".to_owned(),
+            toolbox_url: None,
+            ca_file: None,
+            connect_timeout: Period::secs(10),
+            idle_timeout: Period::secs(30),
+            answer_timeout: Period::secs(60),
+            command_timeout: Period::secs(600),
+        }
+    }
+}
+
+/// Why the backend cannot be used as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// An address that is none.
+    #[error("`{0}` is not an http:// or https:// address")]
+    Address(&'static str),
+    /// The client cannot be made: authorities that cannot be read.
+    #[error("the HTTP client cannot be made")]
+    Client(#[source] dray_http::Error),
+}
+
+impl Config {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if !is_address(&self.api_url) {
+            return Err(ConfigError::Address("api_url"));
+        }
+        if self
+            .toolbox_url
+            .as_deref()
+            .is_some_and(|url| !is_address(url))
+        {
+            return Err(ConfigError::Address("toolbox_url"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether something is the beginning of a URL that carries no credentials.
+pub(crate) fn is_address(url: &str) -> bool {
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_refused_without_their_value() {
+        assert!(Config::default().check().is_ok());
+        for url in ["", "ftp://host", "https://", "http://user:pw@host", "host"] {
+            let api = Config {
+                api_url: url.to_owned(),
+                ..Config::default()
+            };
+            let toolbox = Config {
+                toolbox_url: Some(url.to_owned()),
+                ..Config::default()
+            };
+            for config in [api, toolbox] {
+                let error = config.check().unwrap_err();
+                assert!(!error.to_string().contains("pw"), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The API: which sandboxes there are, and how they are.
+
+use std::time::Duration;
+
+use dray_http::{Client, Limits};
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::Clock;
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::config::{Config, ConfigError, is_address};
+use crate::fault::{refused, unanswered};
+
+/// What the API knows of a sandbox.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Info {
+    pub(crate) id: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default, deserialize_with = "time")]
+    auto_destroy_at: Option<Timestamp>,
+    #[serde(default)]
+    toolbox_proxy_url: String,
+}
+
+/// RFC 3339, or nothing.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let text = text.filter(|text| !text.is_empty());
+    text.map(|text| text.parse().map_err(D::Error::custom))
+        .transpose()
+}
+
+impl Info {
+    /// Refuses one that nothing can be done in now.
+    fn usable(self) -> Result<Self, Error> {
+        let kind = match self.state.as_str() {
+            "destroyed" | "destroying" => ErrorKind::SandboxGone,
+            "stopped" | "stopping" | "archived" | "archiving" => ErrorKind::SandboxStopped,
+            "paused" | "pausing" => ErrorKind::SandboxPaused,
+            "started" | "resizing" | "snapshotting" | "forking" | "" => return Ok(self),
+            _ => ErrorKind::Unavailable,
+        };
+        Err(Error::new(kind, format!("the sandbox is {}", self.state)))
+    }
+
+    /// Life that is left; `None` for one without an end.
+    pub(crate) fn left(&self, clock: &Clock) -> Option<Duration> {
+        let end = u64::try_from(self.auto_destroy_at?.as_millisecond()).unwrap_or_default();
+        Some(Duration::from_millis(end.saturating_sub(clock.now_ms())))
+    }
+}
+
+/// The API of one organization.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+}
+
+impl Control {
+    pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
+        config.check()?;
+        let limits = Limits {
+            connect: config.connect_timeout.as_duration(),
+            idle: config.idle_timeout.as_duration(),
+            answer: config.answer_timeout.as_duration(),
+        };
+        Ok(Self {
+            client: Client::new(limits, config.ca_file.as_deref()).map_err(ConfigError::Client)?,
+            config: config.clone(),
+            clock,
+        })
+    }
+
+    /// The sandbox of this id or name.
+    pub(crate) async fn find(&self, name: &str) -> Result<Info, Error> {
+        let name = checked(name)?;
+        if self.config.api_key.is_empty() {
+            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
+        }
+        let base = self.config.api_url.trim_end_matches('/');
+        let request = self.client.get(&format!("{base}/sandbox/{name}"));
+        let request = request.authorization("Bearer", &self.config.api_key);
+        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
+        let info: Info = match answer.status() {
+            200 => answer.json().await.map_err(unanswered)?,
+            404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
+            _ => return Err(refused(answer).await),
+        };
+        checked(&info.id)
+            .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
+        Ok(info)
+    }
+
+    /// The sandbox of this id, when it can be used.
+    pub(crate) async fn usable(&self, id: &str) -> Result<Info, Error> {
+        let info = self.find(id).await?;
+        if info.id != id {
+            let other = "the name means another sandbox now";
+            return Err(Error::new(ErrorKind::SandboxGone, other));
+        }
+        info.usable()
+    }
+
+    /// Where the toolbox of a sandbox is, without a slash at the end.
+    pub(crate) fn toolbox(&self, info: &Info) -> Result<String, Error> {
+        let said = &info.toolbox_proxy_url;
+        let base = self.config.toolbox_url.as_ref().unwrap_or(said);
+        if !is_address(base) {
+            return Err(Error::new(ErrorKind::Protocol, "no address of a toolbox"));
+        }
+        // The key goes there: never in the clear because an answer says so.
+        if self.config.toolbox_url.is_none()
+            && base.starts_with("http://")
+            && self.config.api_url.starts_with("https://")
+        {
+            return Err(Error::new(ErrorKind::Protocol, "a toolbox without TLS"));
+        }
+        Ok(format!("{}/{}", base.trim_end_matches('/'), info.id))
+    }
+}
+
+/// Names go into paths of requests as they are.
+fn checked(name: &str) -> Result<&str, Error> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let dots = name.bytes().all(|byte| byte == b'.');
+    if !dots && name.len() <= 128 && name.bytes().all(fine) {
+        return Ok(name);
+    }
+    Err(Error::new(
+        ErrorKind::InvalidName,
+        "a sandbox is named by letters, digits, `-`, `_` and `.`",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn info(state: &str, toolbox: &str) -> Info {
+        let end = "2026-11-20T10:05:00Z";
+        serde_json::from_value(json!({
+            "id": "i1", "state": state, "toolboxProxyUrl": toolbox, "autoDestroyAt": end,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn every_state_has_a_kind() {
+        for (state, expected) in [
+            ("destroyed", ErrorKind::SandboxGone),
+            ("archived", ErrorKind::SandboxStopped),
+            ("stopping", ErrorKind::SandboxStopped),
+            ("paused", ErrorKind::SandboxPaused),
+            ("starting", ErrorKind::Unavailable),
+            ("a new one", ErrorKind::Unavailable),
+        ] {
+            assert_eq!(info(state, "").usable().unwrap_err().kind(), expected);
+        }
+        assert!(info("started", "").usable().is_ok());
+    }
+
+    #[test]
+    fn the_key_goes_to_no_toolbox_in_the_clear() {
+        let control = Control::new(&Config::default(), Clock::system()).unwrap();
+        let toolbox = |url| control.toolbox(&info("started", url));
+        assert_eq!(toolbox("https://p/t/").unwrap(), "https://p/t/i1");
+        for url in ["http://p/t", "", "https://u:p@host"] {
+            assert_eq!(toolbox(url).unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
+
+    #[test]
+    fn names_that_would_change_a_request_are_refused() {
+        for name in ["", "..", "a/b", "a?b", "a%2fb", "ä", &"a".repeat(129)] {
+            assert_eq!(checked(name).unwrap_err().kind(), ErrorKind::InvalidName);
+        }
+        assert!(checked("0b1f-my_box.2").is_ok());
+    }
+}

@@ -1,0 +1,159 @@
+//! Files and commands, as the toolbox gives and takes them: following links, making parents.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use bytes::Bytes;
+use dray_http::double::{Closed, Received, Reply, Shared, cut, json, reply};
+use dray_sandbox::exec::{Exec as _, LocalExec};
+use serde_json::{Value, json};
+
+use super::{Fault, Machine, State, refuse};
+
+/// The type of bytes that are just bytes.
+const BYTES: &str = "application/octet-stream";
+
+pub(super) async fn call(
+    shared: &Shared<State>,
+    machine: &Machine,
+    call: &str,
+    request: Received,
+) -> Result<Reply, Closed> {
+    let path = request.parameter("path").unwrap_or_default();
+    match (request.method.as_str(), call) {
+        ("GET", "files/download") => Ok(download(shared, machine, &path)),
+        ("POST", "files/upload-v2") => upload(shared, machine, &path, request).await,
+        ("POST", "process/execute") => execute(shared, machine, request).await,
+        _ => {
+            request.into_reader().digest().await?;
+            Ok(refuse(404, "no such call"))
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> Reply {
+    let text = error.to_string().to_ascii_lowercase();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::NotFound => refuse(404, &format!("file not found: {text}")),
+        io::ErrorKind::PermissionDenied => refuse(403, text),
+        _ => refuse(400, text),
+    }
+}
+
+fn destroy(shared: &Shared<State>, machine: &Machine) {
+    let mut state = shared.lock();
+    state.machines.retain(|_, known| known.id != machine.id);
+}
+
+fn download(shared: &Shared<State>, machine: &Machine, path: &str) -> Reply {
+    let read = fs::metadata(path).and_then(|found| {
+        if found.is_dir() {
+            return Err(io::Error::other("path must be a file: is a directory"));
+        }
+        fs::read(path)
+    });
+    let whole = match read {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) => return failed(&error),
+    };
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
+        )
+    });
+    match fault {
+        Some(Fault::CutDownload(kept)) => cut(BYTES, &whole, kept),
+        Some(Fault::DieDuringDownload(kept)) => {
+            destroy(shared, machine);
+            cut(BYTES, &whole, kept)
+        }
+        Some(Fault::Instead(bytes)) => reply(200, BYTES, Bytes::from_static(bytes)),
+        _ => reply(200, BYTES, whole),
+    }
+}
+
+async fn upload(
+    shared: &Shared<State>,
+    machine: &Machine,
+    path: &str,
+    request: Received,
+) -> Result<Reply, Closed> {
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::DieDuringUpload | Fault::KeepOnly(_) | Fault::LoseAnswer
+        )
+    });
+    let mut file = match created(Path::new(path)) {
+        Ok(file) => file,
+        Err(error) => {
+            request.into_reader().digest().await?;
+            return Ok(failed(&error));
+        }
+    };
+    let mut left = match fault {
+        Some(Fault::KeepOnly(kept)) => kept,
+        _ => usize::MAX,
+    };
+    let mut reader = request.into_reader();
+    while let Some(piece) = reader.piece().await? {
+        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
+        left -= kept.len();
+        file.write_all(kept).map_err(|_| Closed)?;
+        if fault == Some(Fault::DieDuringUpload) {
+            destroy(shared, machine);
+            return Err(Closed);
+        }
+    }
+    if fault == Some(Fault::LoseAnswer) {
+        return Err(Closed);
+    }
+    Ok(json(200, &json!({ "path": path })))
+}
+
+fn created(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create(path)
+}
+
+/// A command line for a shell; both outputs are one text.
+async fn execute(
+    shared: &Shared<State>,
+    machine: &Machine,
+    request: Received,
+) -> Result<Reply, Closed> {
+    let asked = request.json().await?;
+    let Some(command) = asked.get("command").and_then(Value::as_str) else {
+        return Ok(refuse(400, "command is required"));
+    };
+    let home = machine.root.clone().into_os_string();
+    let none: [&str; 0] = [];
+    let exec = LocalExec::new(none)
+        .with_environment([("HOME", home)])
+        .with_directory(machine.root.clone());
+    let argv = ["sh", "-c", "exec 2>&1; eval \"$1\"", "sh", command];
+    let argv = argv.map(|word| word.as_bytes().to_vec()).to_vec();
+    let Ok(running) = exec.run(argv, None).await else {
+        return Ok(refuse(400, "argument list too long"));
+    };
+    let output = running
+        .stdout
+        .read_all(64 << 20)
+        .await
+        .map_err(|_| Closed)?;
+    let exit = running.end.await.map_err(|_| Closed)?;
+    let result = String::from_utf8_lossy(&output);
+    let told = json!({ "exitCode": exit.status, "result": result });
+    let fault = shared
+        .lock()
+        .fault(|fault| matches!(fault, Fault::CutOutput(_)));
+    Ok(match fault {
+        Some(Fault::CutOutput(kept)) => cut("application/json", &told.to_string().into(), kept),
+        _ => json(200, &told),
+    })
+}

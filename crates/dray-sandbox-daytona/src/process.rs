@@ -1,0 +1,120 @@
+//! Commands in the sandbox, as its user: one string for a shell in, text out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox::{Body, Error, ErrorKind};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::fault::unanswered;
+use crate::link::Link;
+
+/// Most bytes of a command: it becomes one argument of a shell.
+const LONGEST_COMMAND: usize = 131_071;
+/// Most bytes of output of one command.
+const LONGEST_OUTPUT: usize = 2 << 20;
+/// Added to the time of a command for the answer to come.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs commands by the toolbox.
+#[derive(Clone, Debug)]
+pub(crate) struct Processes {
+    link: Arc<Link>,
+}
+
+impl Processes {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+}
+
+/// What the toolbox says of a command: both its outputs as one text.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Executed {
+    #[serde(default)]
+    exit_code: i32,
+    #[serde(default)]
+    result: String,
+}
+
+#[async_trait]
+impl Exec for Processes {
+    fn channel(&self) -> Channel {
+        Channel {
+            arguments: Arguments::Shell,
+            binary_output: false,
+            binary_input: false,
+            input: false,
+            input_end: false,
+            longest_arguments: LONGEST_COMMAND,
+            longest_output: Some(LONGEST_OUTPUT),
+        }
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+        let command = command(&argv)?;
+        let longest = self.link.control.config.command_timeout.as_duration();
+        let request = self
+            .link
+            .post("/process/execute")
+            .answer_within(longest + GRACE)
+            .json(&json!({ "command": command, "timeout": longest.as_secs() }));
+        let answer = self.link.send(request).await?;
+        // JSON may need six characters for one.
+        let told = answer.bytes(6 * LONGEST_OUTPUT).await;
+        let told = match told.map_err(unanswered) {
+            Ok(told) => told,
+            Err(error) => return Err(self.link.explained(error).await),
+        };
+        let executed: Executed = serde_json::from_slice(&told).map_err(|error| {
+            Error::new(ErrorKind::Protocol, "an answer that is none").caused_by(error)
+        })?;
+        let mut output = executed.result.into_bytes();
+        output.truncate(LONGEST_OUTPUT);
+        let exit = Exit {
+            status: executed.exit_code,
+            stderr: String::new(),
+        };
+        Ok(Running {
+            stdout: Body::from_bytes(output),
+            end: Box::pin(async { Ok(exit) }),
+        })
+    }
+}
+
+/// One string for a shell. It is text on this wire.
+fn command(argv: &[Vec<u8>]) -> Result<String, Error> {
+    let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
+    let command = String::from_utf8(words.join(&b' '))
+        .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))?;
+    if command.len() > LONGEST_COMMAND {
+        return Err(Error::new(
+            ErrorKind::ToolMissing,
+            "the command is too long",
+        ));
+    }
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_16_arguments_reach_the_shell_as_words() {
+        let argv = ["sh", "it's", "$(touch pwned)", ""].map(|word| word.as_bytes().to_vec());
+        let expected = r"'sh' 'it'\''s' '$(touch pwned)' ''";
+        assert_eq!(command(&argv).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_the_wire_cannot_carry_is_refused() {
+        let kind = |word: Vec<u8>| command(&[word]).unwrap_err().kind();
+        assert_eq!(kind(b"\xff".to_vec()), ErrorKind::InvalidName);
+        assert_eq!(kind(vec![b'a'; LONGEST_COMMAND]), ErrorKind::ToolMissing);
+    }
+}

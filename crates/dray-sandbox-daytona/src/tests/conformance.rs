@@ -1,0 +1,68 @@
+//! The suite of all backends (sandbox-transfer R-17).
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::conformance::{Fixture, Traits, run_all};
+use dray_sandbox::{Address, Backend, SandboxPath};
+
+use super::{ID, World, address};
+
+#[derive(Debug)]
+struct Asked {
+    world: World,
+    backend: Arc<dyn Backend>,
+}
+
+#[async_trait]
+impl Fixture for Asked {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend)
+    }
+
+    fn address(&self) -> Address {
+        address()
+    }
+
+    fn workspace(&self) -> SandboxPath {
+        self.world.path("")
+    }
+
+    async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(directory.to_text().unwrap())
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .unwrap();
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            // JSON carries text only.
+            byte_names: false,
+            ..Traits::default()
+        }
+    }
+
+    async fn replace(&self) -> bool {
+        self.world.double.run(ID, self.world.folder.path());
+        true
+    }
+}
+
+#[tokio::test]
+async fn r_17_a_sandbox_of_the_provider_is_like_any_other() {
+    let world = World::new().await;
+    let backend = Arc::new(world.backend());
+    let report = run_all(&Asked { world, backend }).await.unwrap();
+    let unasked = ["what_the_user_may_not_touch_is_refused"];
+    assert!(
+        report.skipped.iter().all(|name| unasked.contains(name)),
+        "{:?}",
+        report.skipped
+    );
+}
