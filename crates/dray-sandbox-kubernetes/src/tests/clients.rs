@@ -26,9 +26,11 @@ fn interpreter() -> PathBuf {
 }
 
 async fn run(mut command: Command) -> Output {
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    let ran = tokio::task::spawn_blocking(move || match command.output() {
+        Ok(output) => output,
+        Err(error) => panic!("{command:?}: {error}; `cargo xtask test` says what to install"),
+    });
+    ran.await.unwrap()
 }
 
 impl World {

@@ -104,6 +104,20 @@ fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
 }
 
 #[tokio::test]
+async fn a_server_that_takes_no_input_is_given_up() {
+    let world = World::configured(|config| config.idle_timeout = Period::secs(3)).await;
+    let sandbox = world.open().await.unwrap();
+    world.server.fail("command=raw", 1, Fault::Silence);
+    let path = world.path("a");
+    // More than any buffer on the way holds.
+    let piece = bytes::Bytes::from(vec![0; 1 << 20]);
+    let body = Body::new(stream::repeat(piece).take(256).map(Ok));
+    let written = sandbox.write(new_file(&path, 256 << 20), body).await;
+    assert_eq!(kind(written), ErrorKind::Timeout);
+    sandbox.probe().await.unwrap();
+}
+
+#[tokio::test]
 async fn stdin_ends_in_both_versions() {
     for version in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
         let world = World::new().await;
