@@ -1,8 +1,13 @@
 //! `dray demo`: the whole system at work in one process, without a network and without keys.
 
+mod container;
+mod delivery;
+mod files;
 mod outside;
 mod story;
 mod system;
+
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -14,7 +19,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let folder =
         tempfile::tempdir().map_err(Failure::local("cannot make a folder for the demo"))?;
     let teller = Teller { json: global.json };
-    let system = system::System::start(folder.path()).await?;
+    let system = system::System::start(folder.path(), Path::new(container::SOCKET)).await?;
     let told = story::tell(&system, &teller).await;
     system.stop().await;
     told

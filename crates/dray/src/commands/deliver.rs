@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use prost::Message as _;
 
 use crate::cli::{Deliver, Global, Resend, Send, Way};
-use crate::commands::{receipts, sandbox, upload};
+use crate::commands::{reach, receipts, sandbox, upload};
 use crate::outcome::{Failure, note, print_line};
 use crate::progress;
 use crate::world::World;
@@ -31,8 +31,9 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
     }
     let mut request = request(&send.way)?;
     request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
-    request.sandbox = send.from.clone().unwrap_or_default();
-    let world = World::open(global, &SERVICES).await?;
+    let from = send.from.as_deref().unwrap_or_default();
+    request.sandbox = reach::absolute(from);
+    let world = World::open(&reach::allowed(global, from), &SERVICES).await?;
     let outcome = submit(global, &world, &send.way, request).await;
     world.close().await;
     outcome
@@ -230,7 +231,7 @@ async fn follow(world: &World, delivery_id: &str, bar: &ProgressBar) {
         }
     }
     // Nothing to draw; the end is told all the same.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn next(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {

@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod fetch;
 pub(crate) mod healthcheck;
 mod policy;
+mod reach;
 pub(crate) mod receipts;
 pub(crate) mod reference;
 pub(crate) mod resolve;

@@ -69,12 +69,16 @@ pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
         .iter()
         .map(|file| {
             let sha256 = sandbox::hex(&file.sha256);
+            // Nobody knows the size of what never arrived.
+            let size = match file.size {
+                0 if sha256.is_empty() => "-".to_owned(),
+                size => human(size),
+            };
             let mut line = format!(
-                "{time}  {}  {:<17}  {}  {}  sha256:{}  -> {target}",
+                "{time}  {}  {:<17}  {}  {size}  sha256:{}  -> {target}",
                 report.delivery_id,
                 file.state,
                 name::shown(&file.name, 80),
-                human(file.size),
                 sha256.get(..16).unwrap_or("-"),
             );
             for part in remarks(file) {
@@ -214,6 +218,19 @@ mod tests {
               as document  message 77"
             ]
         );
+    }
+
+    #[test]
+    fn what_never_arrived_has_neither_size_nor_digest() {
+        let missing = report(|file| {
+            file.state = "rejected".to_owned();
+            file.size = 0;
+            file.sha256 = Vec::new();
+        });
+        let line = lines(&missing).concat();
+        assert!(line.contains("  report.pdf  -  sha256:-  "), "{line}");
+        let empty = lines(&report(|file| file.size = 0)).concat();
+        assert!(empty.contains("  report.pdf  0 B  sha256:ab"), "{empty}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Global, Sandbox};
 use crate::commands::fetch::write_claim;
-use crate::commands::{shown, upload};
+use crate::commands::{reach, shown, upload};
 use crate::outcome::{Failure, print_line};
 use crate::progress;
 use crate::world::World;
@@ -20,16 +20,52 @@ use crate::world::World;
 /// The service that is asked.
 pub(crate) const SERVICE: &str = "sandbox-transfer";
 /// Time for what moves no bytes.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_mins(1);
 /// Longest text that is shown of what a sandbox calls something.
 const SHOWN: usize = 4096;
 
 /// Does one of the commands.
 pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
-    let world = World::open(global, &[SERVICE]).await?;
+    let reaching = reach::allowed(global, named(command));
+    let world = World::open(&reaching, &[SERVICE]).await?;
     let outcome = one(global, &world, command).await;
     world.close().await;
-    outcome
+    outcome.map_err(|failure| explained(failure, named(command)))
+}
+
+/// A failure in the words of whoever typed the name of a sandbox.
+fn explained(failure: Failure, sandbox: &str) -> Failure {
+    let Failure::Fault(fault) = failure else {
+        return failure;
+    };
+    let sandbox = name::shown(sandbox, 200);
+    let (message, advice) = match fault.detail.as_str() {
+        "sandbox_gone" => (
+            format!("There is no sandbox {sandbox} here."),
+            "Check its name; it may have been removed.",
+        ),
+        "no_backend" => (
+            format!("The kind of the sandbox {sandbox} is not set up here."),
+            "`dray config show` has the kinds that are, in `sandbox-transfer.kinds`.",
+        ),
+        "unavailable" => (
+            format!("The sandbox {sandbox} cannot be reached right now."),
+            "Check that what runs it (an engine, a host) is up and that this user may use it.",
+        ),
+        _ => return fault.into(),
+    };
+    Fault { message, ..fault }.advice(advice).into()
+}
+
+/// The sandbox that a command is about.
+fn named(command: &Sandbox) -> &str {
+    let (Sandbox::Probe { sandbox }
+    | Sandbox::Stat { sandbox, .. }
+    | Sandbox::Ls { sandbox, .. }
+    | Sandbox::Get { sandbox, .. }
+    | Sandbox::Put { sandbox, .. }
+    | Sandbox::Rm { sandbox, .. }) = command;
+    sandbox
 }
 
 async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Failure> {
@@ -95,7 +131,7 @@ async fn ask<C: dray_proto::Call>(
 /// A sandbox by the name that was typed.
 pub(crate) fn address(sandbox: &str) -> v1::SandboxRef {
     v1::SandboxRef {
-        sandbox: Some(v1::sandbox_ref::Sandbox::Address(sandbox.to_owned())),
+        sandbox: Some(v1::sandbox_ref::Sandbox::Address(reach::absolute(sandbox))),
     }
 }
 
@@ -239,7 +275,7 @@ async fn get(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
         };
         let tree = ask(world, time, &request).await?;
         for skipped in &tree.skipped {
-            crate::outcome::note(&format!("left out: {}", name::shown(&skipped, SHOWN)));
+            crate::outcome::note(&format!("left out: {}", name::shown(skipped, SHOWN)));
         }
         (tree.claim, tree.receipt)
     } else {
@@ -268,7 +304,7 @@ async fn get(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
 fn free_name(wanted: &str) -> PathBuf {
     let clean = name::clean(wanted.as_bytes());
     std::iter::once(clean.clone())
-        .chain((2..).map(|number| name::cli_numbered(&clean, number)))
+        .chain((2..=9999).map(|number| name::cli_numbered(&clean, number)))
         .map(PathBuf::from)
         .find(|candidate| std::fs::symlink_metadata(candidate).is_err())
         .unwrap_or_else(|| PathBuf::from(clean))
@@ -370,4 +406,27 @@ async fn put(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
         &format!("{path}  {}{how}", human(placed.size)),
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::FaultCode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {
+        for detail in ["sandbox_gone", "no_backend", "unavailable"] {
+            let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
+            let said = explained(fault.into(), "docker:w\u{1b}eb").to_string();
+            assert!(said.contains(" docker:w?eb "), "{said}");
+        }
+    }
+
+    #[test]
+    fn other_faults_are_left_alone() {
+        let fault = Fault::new(FaultCode::NotFound, "There is no such file in the sandbox.");
+        let said = explained(fault.clone().detail("not_found").into(), "docker:web");
+        assert_eq!(said.to_string(), fault.message);
+    }
 }

@@ -14,7 +14,7 @@ use crate::outcome::{Failure, note, print_line};
 use crate::world::World;
 
 /// Time for what moves no bytes.
-const SHORT: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_mins(1);
 /// Time for putting uploads into a sandbox.
 const LONG: Duration = Duration::from_mins(10);
 

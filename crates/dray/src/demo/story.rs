@@ -1,5 +1,7 @@
 //! What the demo shows, step by step. Every step checks what it shows: a demo that lies fails.
 
+use std::path::Path;
+
 use bytes::Bytes;
 use dray_proto::convert::Content;
 use dray_proto::{Event as _, v1};
@@ -7,12 +9,13 @@ use dray_types::{ByteSize, Claim, Fault, RedactedUrl, Sha256Digest};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::demo::Teller;
+use crate::demo::files::PIXEL;
 use crate::demo::outside::{LARGE, REBINDING};
 use crate::demo::system::{System, next};
+use crate::demo::{Teller, container, delivery};
 use crate::outcome::Failure;
 
-/// Resolves, claims, follows, refuses, and answers an event.
+/// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
 pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
     teller
         .chapter("Drayage demo. Every service runs in this process; nothing leaves this machine.");
@@ -21,15 +24,11 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     redirects(system, teller).await?;
     refusals(system, teller).await?;
     event(system, teller).await?;
+    let sent = delivery::tell(system, teller).await?;
+    container::tell(system, teller, Path::new(container::SOCKET), &sent).await?;
     hint(teller);
     Ok(())
 }
-
-/// A PNG of one pixel.
-const PIXEL: &[u8] = &[
-    0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0,
-    1, 0, 0, 0, 1, 8, 6, 0, 0, 0, 0x1f, 0x15, 0xc4, 0x89,
-];
 
 async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
     teller.chapter("1. A tool call with file references in its arguments gets content instead.");
@@ -304,6 +303,10 @@ fn hint(teller: &Teller) {
     );
     teller.line(
         "",
+        "dray send /srv/box/report.pdf --from local:/srv/box --to telegram:CHAT",
+    );
+    teller.line(
+        "",
         "docker compose up                           NATS, MinIO and one container per service",
     );
 }
@@ -367,12 +370,12 @@ async fn read(system: &System, claim: &Claim) -> Result<Bytes, Failure> {
         .map_err(Fault::from)?)
 }
 
-fn check(true_so: bool, claim: &str) -> Result<(), Failure> {
+pub(crate) fn check(true_so: bool, claim: &str) -> Result<(), Failure> {
     if true_so { Ok(()) } else { Err(untrue(claim)) }
 }
 
 /// The demo claims something that is not so: a bug, and an exit code to match.
-fn untrue(claim: &str) -> Failure {
+pub(crate) fn untrue(claim: &str) -> Failure {
     Failure::Fault(Fault::new(
         dray_types::FaultCode::Internal,
         format!("The demo expected that {claim}."),

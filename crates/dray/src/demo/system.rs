@@ -1,12 +1,16 @@
-//! The demo's system: every service embedded, a small DIAL Core, and the simulated outside world.
+//! The demo's system: every service embedded, a small DIAL Core, a chat platform, and the simulated outside world.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, EventFilter, EventStream, Meta, Observed};
 use dray_egress_fetcher::{EgressFetcher, Network};
 use dray_file_resolver::FileResolver;
+use dray_platform_delivery::PlatformDelivery;
+use dray_platform_telegram::double::Double;
+use dray_proto::Call;
+use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{Environment, Sources};
 use dray_service::{Host, Running, Settings, Sweeper};
 use dray_store::Store;
@@ -19,6 +23,8 @@ use crate::world;
 
 /// The key of the demo's user towards the DIAL Core double.
 const KEY: &str = "demo-key";
+/// The demo's bot.
+const ACCOUNT: &str = "platform-delivery.accounts.demo.telegram";
 /// How long one step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,19 +36,39 @@ pub(crate) struct System {
     pub(crate) dial: DialCore,
     /// The outside world.
     pub(crate) outside: Outside,
+    /// A Bot API server with its users.
+    pub(crate) telegram: Double,
+    /// The folder that is the agent's sandbox.
+    pub(crate) sandbox: PathBuf,
+    /// A folder of whoever runs the demo.
+    pub(crate) downloads: PathBuf,
     tenant: TenantId,
 }
 
 impl System {
-    /// Starts everything with its files in `folder`.
-    pub(crate) async fn start(folder: &Path) -> Result<Self, Failure> {
+    /// Starts everything with its files in `folder`. Containers are those of the engine at `docker`.
+    pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, Failure> {
         let dial = DialCore::start()
             .await
             .map_err(Failure::local("cannot start the DIAL Core double"))?;
         dial.add_key(KEY, "demo");
+        let telegram = Double::start()
+            .await
+            .map_err(Failure::local("cannot start the chat platform"))?;
+        let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
+        let sources = settings(folder, &dial)
+            .set("sandbox-transfer.local.roots", list(&sandbox))
+            .set(
+                "sandbox-transfer.docker.endpoint",
+                format!("unix://{}", docker.display()),
+            )
+            .set("platform-delivery.cli", "true")
+            .set("platform-delivery.allowed_targets", "cli:*")
+            .set(format!("{ACCOUNT}.base_url"), telegram.url())
+            .set(format!("{ACCOUNT}.token"), telegram.token().expose());
         let outside = Outside::new();
         let network = outside.clone();
-        let running = Host::new(settings(folder, &dial))
+        let running = Host::new(Settings::new(sources))
             .with::<FileResolver>()
             .with_start::<EgressFetcher, _, _>(|config, cx| async move {
                 let network = Network {
@@ -51,6 +77,8 @@ impl System {
                 };
                 EgressFetcher::start_with(config, cx, network).await
             })
+            .with::<SandboxTransfer>()
+            .with::<PlatformDelivery>()
             .with::<Sweeper>()
             .start()
             .await
@@ -62,6 +90,9 @@ impl System {
             running,
             dial,
             outside,
+            telegram,
+            sandbox,
+            downloads,
             tenant: TenantId::default(),
         })
     }
@@ -84,6 +115,12 @@ impl System {
     /// The envelope of a new operation.
     pub(crate) fn meta(&self) -> Meta {
         Meta::new(self.tenant.clone(), self.deadline())
+    }
+
+    /// Asks a service, as a new operation.
+    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Failure> {
+        let reply = self.bus().call(&self.meta(), request).await;
+        Ok(reply.map_err(Fault::from)?)
     }
 
     /// The end of one step.
@@ -122,7 +159,7 @@ pub(crate) async fn next(events: &mut EventStream) -> Result<Observed, Failure> 
     event.map_err(|_| Fault::internal().into())
 }
 
-fn late(what: &str) -> Failure {
+pub(crate) fn late(what: &str) -> Failure {
     Failure::Unreachable {
         what: what.to_owned(),
         advice: "Run the demo again on a less busy machine.".to_owned(),
@@ -130,14 +167,26 @@ fn late(what: &str) -> Failure {
 }
 
 /// No environment and no file: the demo is the same everywhere.
-fn settings(folder: &Path, dial: &DialCore) -> Settings {
-    let sources = Sources::new(Environment::default())
+fn settings(folder: &Path, dial: &DialCore) -> Sources {
+    Sources::new(Environment::default())
         .set("state.folder", folder.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0")
         .set("egress-fetcher.enabled", "true")
         .set("file-resolver.dial_url", dial.url())
-        .set("file-resolver.tenants.default.api_key", KEY);
-    Settings::new(sources)
+        .set("file-resolver.tenants.default.api_key", KEY)
+}
+
+/// A new folder within the demo's, under its real path.
+fn made(folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let path = folder.join(name);
+    std::fs::create_dir(&path)
+        .and_then(|()| path.canonicalize())
+        .map_err(Failure::local("cannot make a folder for the demo"))
+}
+
+/// A configured list of one path, whatever is in it.
+fn list(path: &Path) -> String {
+    serde_json::json!([path.to_string_lossy()]).to_string()
 }

@@ -1,0 +1,211 @@
+//! A container made from nothing, when a Docker Engine answers: the same files in it and out of it.
+//!
+//! No image is pulled. The container holds two empty folders and never runs; that is enough for files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dray_proto::v1;
+use dray_types::OperationId;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use crate::commands::sandbox;
+use crate::demo::Teller;
+use crate::demo::files::tar_of_folders;
+use crate::demo::story::{check, untrue};
+use crate::demo::system::System;
+use crate::outcome::Failure;
+
+/// Where engines listen.
+pub(crate) const SOCKET: &str = "/var/run/docker.sock";
+/// Time for one request to the engine.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most bytes of an answer.
+const ANSWER: u64 = 1 << 20;
+
+/// Puts the first file of a delivery into a container and gets it back, or says why not.
+pub(crate) async fn tell(
+    system: &System,
+    teller: &Teller,
+    socket: &Path,
+    sent: &v1::DeliveryReport,
+) -> Result<(), Failure> {
+    teller.chapter("11. The same with a Docker container.");
+    let container = match Container::create(socket).await {
+        Ok(container) => container,
+        Err(reason) => {
+            teller.line("left out", &reason);
+            teller.fact("container", &json!({ "left_out": reason }));
+            return Ok(());
+        }
+    };
+    let told = round_trip(system, teller, &container, sent).await;
+    container.remove().await;
+    told
+}
+
+async fn round_trip(
+    system: &System,
+    teller: &Teller,
+    container: &Container,
+    sent: &v1::DeliveryReport,
+) -> Result<(), Failure> {
+    let file = sent.files.first().cloned().unwrap_or_default();
+    let address = format!("docker:{}", container.name);
+    let put = v1::PutSandboxFileRequest {
+        sandbox: Some(sandbox::address(&address)),
+        claim: file.claim,
+        directory: b"/workspace".to_vec(),
+        name: file.name.clone().into_bytes(),
+        ..v1::PutSandboxFileRequest::default()
+    };
+    let placed = system.ask(&put).await?;
+    check(placed.sha256 == file.sha256, "the container got the bytes")?;
+    let receipt = placed.receipt.unwrap_or_default();
+    teller.line(
+        "put",
+        &format!(
+            "{address} {}{}",
+            sandbox::plain(&placed.path),
+            sandbox::receipt_line(&receipt)
+        ),
+    );
+    let get = v1::GetSandboxFileRequest {
+        sandbox: Some(sandbox::address(&address)),
+        path: placed.path,
+        max_bytes: 0,
+    };
+    let got = system.ask(&get).await?;
+    let artifact = got.claim.and_then(|claim| claim.artifact);
+    let artifact = artifact.ok_or_else(|| untrue("the file came back"))?;
+    check(
+        artifact.sha256 == file.sha256 && artifact.size == file.size,
+        "the bytes that came back are those that went in",
+    )?;
+    let receipt = got.receipt.unwrap_or_default();
+    teller.line(
+        "get",
+        &format!(
+            "{} bytes, sha256:{}{}",
+            artifact.size,
+            sandbox::hex(&artifact.sha256),
+            sandbox::receipt_line(&receipt)
+        ),
+    );
+    teller.fact("container", &sandbox::receipt_json(&receipt));
+    Ok(())
+}
+
+/// A container that never runs, and its image.
+#[derive(Debug)]
+struct Container {
+    socket: PathBuf,
+    name: String,
+}
+
+impl Container {
+    /// Makes one, or says in a sentence why there is none.
+    async fn create(socket: &Path) -> Result<Self, String> {
+        let answers = call(socket, "GET", "/_ping", "", &[]).await;
+        if !matches!(answers, Ok(status) if status == 200) {
+            return Err(format!(
+                "No Docker Engine answers at {}. Start one and run the demo again to see it.",
+                socket.display()
+            ));
+        }
+        let mut token = OperationId::mint().ledger_token();
+        token.truncate(16);
+        let container = Self {
+            socket: socket.to_owned(),
+            name: format!("dray-demo-{}", token.to_lowercase()),
+        };
+        match container.make().await {
+            Ok(()) => Ok(container),
+            Err(error) => {
+                container.remove().await;
+                Err(format!("The Docker Engine made no container: {error}."))
+            }
+        }
+    }
+
+    async fn make(&self) -> io::Result<()> {
+        let image = format!("/images/create?fromSrc=-&repo={}&tag=1", self.name);
+        let tar = tar_of_folders(&["tmp", "workspace"]);
+        self.expect("POST", &image, "application/x-tar", &tar)
+            .await?;
+        let described = json!({
+            "Image": format!("{}:1", self.name),
+            "Cmd": ["/none"],
+            "WorkingDir": "/workspace",
+            "NetworkDisabled": true,
+        });
+        let create = format!("/containers/create?name={}", self.name);
+        self.json(&create, &described).await
+    }
+
+    async fn json(&self, target: &str, body: &Value) -> io::Result<()> {
+        let body = body.to_string();
+        self.expect("POST", target, "application/json", body.as_bytes())
+            .await
+    }
+
+    async fn expect(
+        &self,
+        method: &str,
+        target: &str,
+        media_type: &str,
+        body: &[u8],
+    ) -> io::Result<()> {
+        match call(&self.socket, method, target, media_type, body).await? {
+            200..300 => Ok(()),
+            status => Err(io::Error::other(format!("it answered {status}"))),
+        }
+    }
+
+    /// Removes both. What is not there any more needs no removing.
+    async fn remove(&self) {
+        for target in [
+            format!("/containers/{}?force=1&v=1", self.name),
+            format!("/images/{}:1?force=1", self.name),
+        ] {
+            let _ = call(&self.socket, "DELETE", &target, "", &[]).await;
+        }
+    }
+}
+
+/// One request, in HTTP/1.0 so that the answer ends with the connection. Gives the status.
+async fn call(
+    socket: &Path,
+    method: &str,
+    target: &str,
+    media_type: &str,
+    body: &[u8],
+) -> io::Result<u16> {
+    let exchange = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        let head = format!(
+            "{method} {target} HTTP/1.0\r\nHost: docker\r\nContent-Type: {media_type}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER).read_to_end(&mut answer).await?;
+        let line = String::from_utf8_lossy(answer.get(..64).unwrap_or(&answer)).into_owned();
+        let status = line
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        status.ok_or_else(|| io::Error::other("it does not speak HTTP"))
+    };
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .map_err(|_| io::Error::other("it did not answer in time"))?
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,387 @@
+//! Files of an agent's sandbox to a person, and the person's file back. Every step looks at the other side.
+
+use std::path::Path;
+
+use dray_bus::Meta;
+use dray_platform_telegram::double::{Attached, Shown};
+use dray_proto::v1;
+use dray_types::{Fault, OperationId, Sha256Digest};
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use crate::commands::receipts;
+use crate::demo::Teller;
+use crate::demo::files::{PIXEL, pdf};
+use crate::demo::story::{check, untrue};
+use crate::demo::system::{System, late, next};
+use crate::outcome::Failure;
+
+/// The session of the demo.
+const SESSION: &str = "demo";
+/// The turn of the agent in which everything is sent.
+const TURN: &str = "turn-1";
+/// What the agent leaves in its sandbox.
+const TABLE: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
+/// What it must not send.
+const SECRET: &[u8] = b"TOKEN=this-never-leaves\n";
+/// Milliseconds that one question after an outcome waits.
+const WAIT_MS: u64 = 20_000;
+
+/// Sends, repeats, answers with tags, copies, receives. Gives what became of the first delivery.
+pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<v1::DeliveryReport, Failure> {
+    fill(&system.sandbox).map_err(Failure::local("cannot write the files of the demo"))?;
+    let chat = system.telegram.chat();
+    let (meta, sent) = send(system, teller, chat).await?;
+    again(system, teller, &meta, &sent, chat).await?;
+    tags(system, teller, chat).await?;
+    copy(system, teller).await?;
+    receive(system, teller, chat).await?;
+    Ok(sent)
+}
+
+/// What an agent has made.
+fn fill(sandbox: &Path) -> std::io::Result<()> {
+    let files: [(&str, &[u8]); 4] = [
+        ("report.pdf", &pdf("Crane 4 is back at noon.")),
+        ("data.csv", TABLE),
+        ("chart.png", PIXEL),
+        (".env", SECRET),
+    ];
+    files
+        .iter()
+        .try_for_each(|(name, bytes)| std::fs::write(sandbox.join(name), bytes))
+}
+
+async fn send(
+    system: &System,
+    teller: &Teller,
+    chat: i64,
+) -> Result<(Meta, v1::DeliveryReport), Failure> {
+    teller.chapter(
+        "6. An agent sends files of its sandbox, and there is a receipt for each of them.",
+    );
+    let session = bind(system, chat).await?;
+    let handle = session.sandbox.unwrap_or_default();
+    teller.line(
+        "session",
+        &format!(
+            "{SESSION}: {}:{} and telegram:{chat}",
+            handle.backend, handle.name
+        ),
+    );
+    teller.line(
+        "asked",
+        "send_file(report.pdf, data.csv, .env, missing.txt)",
+    );
+    let meta = system.meta().with_operation(OperationId::mint());
+    let accepted = system
+        .bus()
+        .call(&meta, &asked())
+        .await
+        .map_err(Fault::from)?;
+    let report = outcome(system, &accepted.delivery_id).await?;
+    for line in receipts::lines(&report) {
+        teller.line("receipt", &line);
+    }
+    let states: Vec<_> = report
+        .files
+        .iter()
+        .map(|file| file.state.as_str())
+        .collect();
+    check(
+        states == ["delivered", "delivered", "rejected", "rejected"],
+        "what can be sent is sent, and nothing else",
+    )?;
+    let kinds: Vec<_> = report
+        .files
+        .iter()
+        .map(|file| file.error_kind.as_str())
+        .collect();
+    check(
+        kinds == ["", "", "forbidden", "not_found"],
+        "the reasons are told",
+    )?;
+    look(system, teller, chat)?;
+    teller.fact("delivered", &result(&report)?);
+    Ok((meta, report))
+}
+
+/// What the person sees: the two files as they are, and why there are no others.
+fn look(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+    let seen = system.telegram.seen(chat);
+    for shown in &seen {
+        teller.line("in chat", &in_chat(shown));
+    }
+    for name in ["report.pdf", "data.csv"] {
+        check(
+            digests(&seen, name) == [on_disk(&system.sandbox.join(name))?],
+            "the chat has the very bytes of the sandbox, once",
+        )?;
+    }
+    let secret = Sha256Digest::of(SECRET);
+    let leaked = seen
+        .iter()
+        .filter_map(|shown| shown.file.as_ref())
+        .any(|file| file.sha256 == secret);
+    check(!leaked, "the secret stays")?;
+    check(
+        seen.iter().any(|shown| shown.text.contains("missing.txt")),
+        "the user is told of what did not come",
+    )?;
+    teller.line(
+        "checked",
+        "both files have in the chat the SHA-256 that they have in the sandbox",
+    );
+    Ok(())
+}
+
+async fn bind(system: &System, chat: i64) -> Result<v1::Session, Failure> {
+    let bind = v1::BindSessionRequest {
+        session: SESSION.to_owned(),
+        sandbox: format!("local:{}", system.sandbox.display()),
+        chat: Some(v1::ChatTarget {
+            platform: "telegram".to_owned(),
+            chat: chat.to_string(),
+            ..v1::ChatTarget::default()
+        }),
+        ..v1::BindSessionRequest::default()
+    };
+    system.ask(&bind).await
+}
+
+/// What the agent's tool asks for.
+fn asked() -> v1::SendFileRequested {
+    let paths = ["report.pdf", "data.csv", ".env", "missing.txt"];
+    v1::SendFileRequested {
+        session: SESSION.to_owned(),
+        paths: paths.map(|path| path.as_bytes().to_vec()).to_vec(),
+        message: "The figures of this week".to_owned(),
+        turn: TURN.to_owned(),
+        ..v1::SendFileRequested::default()
+    }
+}
+
+async fn again(
+    system: &System,
+    teller: &Teller,
+    meta: &Meta,
+    sent: &v1::DeliveryReport,
+    chat: i64,
+) -> Result<(), Failure> {
+    teller.chapter("7. The same delivery asked for again, as after a crash, sends nothing again.");
+    let before = sends(system);
+    let accepted = system
+        .bus()
+        .call(meta, &asked())
+        .await
+        .map_err(Fault::from)?;
+    let report = outcome(system, &accepted.delivery_id).await?;
+    check(accepted.duplicate, "the repeat is known for one")?;
+    check(report == *sent, "the receipt is that of the first time")?;
+    // Deliveries of a chat go in their order: once this one has ended, the repeat would have been seen.
+    let probe = v1::SendFileRequested {
+        session: SESSION.to_owned(),
+        paths: vec![b"data.csv".to_vec()],
+        ..v1::SendFileRequested::default()
+    };
+    let accepted = system.ask(&probe).await?;
+    outcome(system, &accepted.delivery_id).await?;
+    check(
+        sends(system) == before + 1,
+        "only the other delivery was sent",
+    )?;
+    check(
+        digests(&system.telegram.seen(chat), "report.pdf").len() == 1,
+        "the report is in the chat once",
+    )?;
+    teller.line("id", &report.delivery_id);
+    teller.line(
+        "sent",
+        &format!("{before} requests before, {before} after, and one more for another delivery"),
+    );
+    teller.fact(
+        "repeated",
+        &json!({ "delivery_id": report.delivery_id, "duplicate": true }),
+    );
+    Ok(())
+}
+
+async fn tags(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+    teller.chapter("8. Files that an agent names in its answer go too, unless its tool sent them.");
+    let folder = system.sandbox.display();
+    let text = format!(
+        "All done. MEDIA:{folder}/report.pdf\nThe chart: MEDIA:{folder}/chart.png\n\
+         MEDIA:{folder}/lost.txt"
+    );
+    let request = v1::SendTextRequested {
+        session: SESSION.to_owned(),
+        text,
+        turn: TURN.to_owned(),
+    };
+    let reply = system.ask(&request).await?;
+    teller.line(
+        "answer",
+        "All done. MEDIA:…/report.pdf ⏎ The chart: MEDIA:…/chart.png ⏎ MEDIA:…/lost.txt",
+    );
+    let report = outcome(system, &reply.delivery_id).await?;
+    for line in receipts::lines(&report) {
+        teller.line("receipt", &line);
+    }
+    let seen = system.telegram.seen(chat);
+    check(
+        digests(&seen, "report.pdf").len() == 1,
+        "what the tool sent is not sent again",
+    )?;
+    check(
+        seen.iter()
+            .filter_map(|shown| shown.file.as_ref())
+            .any(|file| file.sha256 == Sha256Digest::of(PIXEL)),
+        "the chart is in the chat",
+    )?;
+    check(
+        reply.notices == ["lost.txt"],
+        "a tag for nothing is told of",
+    )?;
+    check(!reply.text.contains("MEDIA:"), "no tag is shown")?;
+    teller.line("shown", &reply.text.replace('\n', " ⏎ "));
+    teller.line("missing", &reply.notices.join(", "));
+    teller.fact(
+        "answered",
+        &json!({ "text": reply.text, "notices": reply.notices, "delivery": result(&report)? }),
+    );
+    Ok(())
+}
+
+async fn copy(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter("9. On the command line a delivery is a copy in a folder.");
+    let request = v1::SendFileRequested {
+        session: SESSION.to_owned(),
+        paths: vec![b"report.pdf".to_vec()],
+        target: Some(v1::ChatTarget {
+            platform: "cli".to_owned(),
+            chat: system.downloads.to_string_lossy().into_owned(),
+            ..v1::ChatTarget::default()
+        }),
+        ..v1::SendFileRequested::default()
+    };
+    let accepted = system.ask(&request).await?;
+    let report = outcome(system, &accepted.delivery_id).await?;
+    for line in receipts::lines(&report) {
+        teller.line("receipt", &line);
+    }
+    check(report.success, "the file is copied")?;
+    check(
+        on_disk(&system.downloads.join("report.pdf"))?
+            == on_disk(&system.sandbox.join("report.pdf"))?,
+        "the copy has the bytes of the sandbox",
+    )?;
+    teller.fact("copied", &result(&report)?);
+    Ok(())
+}
+
+async fn receive(system: &System, teller: &Teller, chat: i64) -> Result<(), Failure> {
+    teller.chapter("10. A user's attachment is in the sandbox before the agent's next tool call.");
+    let mut placed = system.events("dray.event.sandbox.v1.placed.*").await?;
+    let bytes: Vec<u8> = TABLE.iter().copied().cycle().take(43_008).collect();
+    let attached = Attached::new("document", "ports.csv", bytes.clone());
+    system
+        .telegram
+        .user_writes(chat, "Please add these.", Some(attached));
+    teller.line("user", "Please add these.  + ports.csv");
+    let event = next(&mut placed).await?;
+    let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
+    let upload = event.upload.unwrap_or_default();
+    check(upload.state == "placed", "the file is put there at once")?;
+    let settle = v1::SettleUploadsRequest {
+        session: SESSION.to_owned(),
+        all: false,
+    };
+    let settled = system.ask(&settle).await?;
+    let lines: Vec<_> = settled
+        .uploads
+        .iter()
+        .map(|upload| upload.context_line.as_str())
+        .collect();
+    let place = system.sandbox.join("uploads").join("ports.csv");
+    let expected = format!("[User uploaded: ports.csv (42 KB) at {}]", place.display());
+    check(
+        lines == [expected.as_str()],
+        "the agent sees exactly this line",
+    )?;
+    check(
+        on_disk(&place)? == Sha256Digest::of(&bytes),
+        "the file in the sandbox is that of the user",
+    )?;
+    check(
+        system.ask(&settle).await?.uploads.is_empty(),
+        "the agent is told once",
+    )?;
+    let receipt = upload.receipt.unwrap_or_default();
+    teller.line("agent", &expected);
+    teller.line(
+        "checked",
+        &format!(
+            "SHA-256 of the user's file, read back in the sandbox (integrity {})",
+            receipt.integrity
+        ),
+    );
+    teller.fact("received", &json!({ "context_line": expected }));
+    Ok(())
+}
+
+/// The end of a delivery.
+async fn outcome(system: &System, delivery_id: &str) -> Result<v1::DeliveryReport, Failure> {
+    let request = v1::DeliveryOutcomeRequest {
+        delivery_id: delivery_id.to_owned(),
+        wait_ms: WAIT_MS,
+    };
+    let report = system.ask(&request).await?;
+    if report.finished {
+        Ok(report)
+    } else {
+        Err(late("A delivery did not end."))
+    }
+}
+
+/// The result of the tool, as the agent sees it.
+fn result(report: &v1::DeliveryReport) -> Result<Value, Failure> {
+    serde_json::from_str(&report.result_json).map_err(|_| untrue("the result is JSON"))
+}
+
+fn on_disk(path: &Path) -> Result<Sha256Digest, Failure> {
+    std::fs::read(path)
+        .map(|bytes| Sha256Digest::of(&bytes))
+        .map_err(Failure::local("a file is not where it should be"))
+}
+
+/// Digests of the files of this name that the chat shows.
+fn digests(seen: &[Shown], name: &str) -> Vec<Sha256Digest> {
+    seen.iter()
+        .filter_map(|shown| shown.file.as_ref())
+        .filter(|file| file.name.as_deref() == Some(name))
+        .map(|file| file.sha256)
+        .collect()
+}
+
+/// Requests until now that show something.
+fn sends(system: &System) -> usize {
+    let requests = system.telegram.requests();
+    requests
+        .iter()
+        .filter(|method| method.starts_with("send") && *method != "sendChatAction")
+        .count()
+}
+
+/// A message as the person sees it.
+fn in_chat(shown: &Shown) -> String {
+    let file = shown.file.as_ref().map(|file| {
+        format!(
+            "[{}: {}, {} bytes]  ",
+            file.kind,
+            file.name.as_deref().unwrap_or("no name"),
+            file.size
+        )
+    });
+    let line = format!("{}{}", file.unwrap_or_default(), shown.text);
+    line.trim_end().to_owned()
+}
