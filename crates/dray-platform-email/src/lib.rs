@@ -47,7 +47,7 @@ pub struct Email {
     sender: Sender,
     tls: Arc<ClientConfig>,
     clock: Clock,
-    /// Largest mail by the server's own word, in bytes; 0 while it has said nothing.
+    /// Largest mail by the server's own word, in bytes; 0 before it was asked, the largest number when it has no limit.
     told: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Email {
     async fn open(&self) -> Result<Connection, Error> {
         let connection = Connection::open(&self.options, &self.tls).await?;
         self.told
-            .store(connection.largest().unwrap_or(0), Ordering::Relaxed);
+            .store(connection.largest().unwrap_or(u64::MAX), Ordering::Relaxed);
         Ok(connection)
     }
 }
@@ -98,10 +98,13 @@ impl Platform for Email {
     /// The configured limit, and below it what the server announces with `SIZE` (RFC 1870).
     async fn limits(&self, target: &Target) -> Result<Limits, Error> {
         address::checked(&target.chat)?;
-        if self.told.load(Ordering::Relaxed) == 0
-            && let Err(error) = self.open().await
-        {
-            tracing::debug!(%error, "the server's limit is unknown; the configured one holds");
+        if self.told.load(Ordering::Relaxed) == 0 {
+            match self.open().await {
+                Ok(connection) => connection.quit().await,
+                Err(error) => {
+                    tracing::debug!(%error, "the server's limit is unknown; the configured one holds");
+                }
+            }
         }
         Ok(self.options.limits(self.told.load(Ordering::Relaxed)))
     }

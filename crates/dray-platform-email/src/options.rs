@@ -138,6 +138,7 @@ mod tests {
         let options = Options::default();
         assert_eq!(options.limits(0).any, 18_000_000);
         assert_eq!(options.limits(100 << 20).any, 18_000_000);
+        assert_eq!(options.limits(u64::MAX).any, 18_000_000);
         let small = options.limits(10 << 20);
         assert!((6_900_000..7_300_000).contains(&small.any), "{}", small.any);
         assert_eq!(small.request, Some(small.any));

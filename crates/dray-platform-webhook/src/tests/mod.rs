@@ -1,5 +1,7 @@
 //! The sender against its double.
 
+mod python;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

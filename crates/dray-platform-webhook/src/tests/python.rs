@@ -1,0 +1,113 @@
+//! Our events are proved with a receiver that we did not write: aiohttp, with the signature as the page describes it.
+//!
+//! It runs in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
+//! without that it is made here, in the same place.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dray_platform::ErrorKind;
+use dray_platform::conformance::sample;
+use dray_types::{Clock, Secret};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::{NOW, deliver, delivery};
+use crate::{Hook, Options, Webhook};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+}
+
+/// An interpreter with aiohttp.
+fn interpreter() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(named) = named {
+        return named.into();
+    }
+    let folder = root().join("target/python");
+    let interpreter = folder.join("bin/python");
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    if !interpreter.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+    }
+    let has_it = Command::new(&interpreter)
+        .args(["-c", "import aiohttp"])
+        .stderr(Stdio::null())
+        .status();
+    if !has_it.unwrap().success() {
+        let mut install = Command::new(&interpreter);
+        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
+        run(install.arg(root().join("tests/python/requirements.txt")));
+    }
+    interpreter
+}
+
+fn sender(port: u16, secret: &str) -> Webhook {
+    let hook = Hook {
+        url: Secret::new(format!("http://127.0.0.1:{port}/")),
+        secret: Secret::new(secret),
+        allow_http: true,
+        upload_limit: None,
+    };
+    let options = Options {
+        hooks: [("7".to_owned(), hook)].into(),
+        ..Options::default()
+    };
+    Webhook::new("", options, Clock::manual(NOW * 1000)).unwrap()
+}
+
+#[tokio::test]
+async fn aiohttp_takes_our_events() {
+    let mut server = tokio::process::Command::new(interpreter())
+        .arg(root().join("tests/python/webhook_server.py"))
+        .arg("a secret, ключ")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let port: u16 = lines.next_line().await.unwrap().unwrap().parse().unwrap();
+    let webhook = sender(port, "a secret, ключ");
+    let files = vec![
+        sample::file("отчёт 1.csv", "a,b\n"),
+        sample::binary("b.bin", 300_001),
+    ];
+    let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
+    let said = delivery("Вот он: \"1\"", files);
+    let confirmed = deliver(&webhook, &said, "one").await.unwrap();
+    assert_eq!(confirmed[0].message_id, "taken-0");
+    let taken: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(taken["event"]["caption"], "Вот он: \"1\"");
+    assert_eq!(taken["event"]["files"][1]["sha256"], digests[1].as_str());
+    assert_eq!(
+        taken["files"],
+        json!([
+            ["отчёт 1.csv", "text/csv", 4, digests[0]],
+            ["b.bin", "application/octet-stream", 300_001, digests[1]],
+        ])
+    );
+    let again = deliver(&webhook, &said, "one").await.unwrap();
+    assert_eq!(again, confirmed);
+    let words = delivery("only words", Vec::new());
+    deliver(&webhook, &words, "two").await.unwrap();
+    let taken: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&taken["event"]["caption"], &taken["files"]),
+        (&json!("only words"), &json!([]))
+    );
+    let error = deliver(&sender(port, "wrong"), &words, "three")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Auth);
+    server.stdin.take().unwrap().shutdown().await.unwrap();
+    assert!(server.wait().await.unwrap().success());
+}
