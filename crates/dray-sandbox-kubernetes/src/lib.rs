@@ -21,5 +21,8 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+// `kube` wants the version of the API to be chosen by whoever uses it.
+use k8s_openapi as _;
+
 pub use backend::KubernetesBackend;
 pub use config::{Config, ConfigError};

@@ -1,10 +1,10 @@
 //! Streams that break, lie, stall and say too much.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dray_sandbox::exec::Exec as _;
 use dray_sandbox::{Backend as _, Body, Error, ErrorKind, Follow, Read, Sandbox, Transport, Write};
+use dray_testkit::eventually;
 use dray_types::Period;
 use futures_util::{StreamExt as _, stream};
 
@@ -149,11 +149,7 @@ async fn a_server_that_becomes_older_is_noticed() {
 
 /// Waits until something is true.
 async fn until(mut holds: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(tokio::time::Instant::now() < deadline, "it never came");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("a condition", async || holds().then_some(())).await;
 }
 
 /// Whether a process of this host has this among its arguments.
