@@ -29,6 +29,9 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
             "say which sandbox the files are in: --from docker:NAME, or --session ID".to_owned(),
         ));
     }
+    if let Some(from) = &send.from {
+        reach::check(from)?;
+    }
     let mut request = request(&send.way)?;
     request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
     let from = send.from.as_deref().unwrap_or_default();
@@ -106,7 +109,10 @@ pub(crate) fn target(text: &str) -> Result<v1::ChatTarget, Failure> {
     let chat = if target.platform == "cli" {
         let folder =
             std::env::current_dir().map_err(Failure::local("cannot find the current directory"))?;
-        let folder = folder.join(Path::new(&target.chat));
+        let folder = match target.chat.as_str() {
+            "" => folder,
+            chat => folder.join(Path::new(chat)),
+        };
         folder
             .to_str()
             .ok_or_else(|| Failure::Usage("the current directory has no UTF-8 name".to_owned()))?
@@ -169,13 +175,34 @@ async fn wait(
         }
     }
     if report.success {
-        Ok(())
-    } else {
-        if !report.notice.is_empty() && !global.json {
-            note(&report.notice);
-        }
-        Err(Failure::Reported)
+        return Ok(());
     }
+    if !global.json {
+        for line in missed(&report) {
+            note(&line);
+        }
+    }
+    Err(Failure::Reported)
+}
+
+/// What the lines of the files do not say: how many did not arrive, and what became of the words.
+fn missed(report: &v1::DeliveryReport) -> Vec<String> {
+    let arrived = |file: &&v1::DeliveredFile| dray_platform_delivery::report::is_shown(&file.state);
+    let (count, shown) = (
+        report.files.len(),
+        report.files.iter().filter(arrived).count(),
+    );
+    let mut lines = Vec::new();
+    if shown < count {
+        lines.push(format!(
+            "{} of {count} did not arrive; the lines above say why.",
+            count - shown
+        ));
+    }
+    // The notice has a line on the files, which is said better above, and then one on the words.
+    let words = report.notice.lines().skip(usize::from(shown < count));
+    lines.extend(words.map(|line| name::shown(line, 500)));
+    lines
 }
 
 /// Following never ends by itself.
@@ -254,5 +281,58 @@ fn told(news: &v1::DeliveryProgressed) -> String {
         )
     } else {
         format!("{} {name}", news.stage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(states: &[&str], notice: &str) -> v1::DeliveryReport {
+        v1::DeliveryReport {
+            files: states
+                .iter()
+                .map(|state| v1::DeliveredFile {
+                    state: (*state).to_owned(),
+                    ..v1::DeliveredFile::default()
+                })
+                .collect(),
+            notice: notice.to_owned(),
+            ..v1::DeliveryReport::default()
+        }
+    }
+
+    #[test]
+    fn r_21_what_did_not_arrive_is_counted() {
+        let files = [
+            "delivered",
+            "copied",
+            "delivered_as_link",
+            "unknown",
+            "failed",
+        ];
+        assert_eq!(
+            missed(&report(&files, "⚠️ Couldn't deliver: a.")),
+            ["2 of 5 did not arrive; the lines above say why."]
+        );
+    }
+
+    #[test]
+    fn r_21_words_that_were_not_shown_are_told_of() {
+        let lines = missed(&report(&["delivered"], "⚠️ No words."));
+        assert_eq!(lines, ["⚠️ No words."]);
+        let lines = missed(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[1], "⚠️ No words.");
+    }
+
+    #[test]
+    fn the_command_line_is_the_folder_where_the_command_was_typed() {
+        let here = std::env::current_dir().unwrap();
+        let chat = |text: &str| target(text).unwrap().chat;
+        assert_eq!(chat("cli:"), here.to_str().unwrap());
+        assert_eq!(chat("cli:out"), here.join("out").to_str().unwrap());
+        assert_eq!(chat("cli:/srv"), "/srv");
+        assert!(target("nonsense").is_err());
     }
 }

@@ -5,7 +5,10 @@
 
 use std::path::PathBuf;
 
+use dray_content::name;
+
 use crate::cli::Global;
+use crate::outcome::Failure;
 
 /// What the address of a folder begins with.
 const LOCAL: &str = "local:";
@@ -15,7 +18,26 @@ fn folder(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
         .strip_prefix(LOCAL)
         .filter(|named| !named.is_empty())?;
-    Some(std::env::current_dir().ok()?.join(named))
+    let folder = std::env::current_dir().ok()?.join(named);
+    Some(folder.canonicalize().unwrap_or(folder))
+}
+
+/// Refuses what is no sandbox's address before anything is asked.
+pub(crate) fn check(sandbox: &str) -> Result<(), Failure> {
+    let kind = sandbox
+        .split_once(':')
+        .and_then(|(kind, name)| (!name.is_empty()).then_some(kind));
+    let is_word = |kind: &str| {
+        let mut bytes = kind.bytes();
+        !kind.is_empty() && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    if kind.is_some_and(is_word) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "`{}` is no sandbox; write KIND:NAME, for example docker:web, ssh:me@host or local:/srv/box",
+        name::shown(sandbox, 200)
+    )))
 }
 
 /// The address with the whole path of its folder; any other address as it is.
@@ -63,7 +85,20 @@ mod tests {
             absolute("local:box"),
             format!("local:{}", here.join("box").display())
         );
+        let above = here.parent().unwrap().canonicalize().unwrap();
+        assert_eq!(absolute("local:.."), format!("local:{}", above.display()));
         assert_eq!(absolute("local:/srv/box"), "local:/srv/box");
+    }
+
+    #[test]
+    fn what_is_no_sandbox_is_refused_with_what_would_be_one() {
+        for sandbox in ["docker:web", "ssh:me@host:22", "local:/srv/box"] {
+            assert!(check(sandbox).is_ok(), "{sandbox}");
+        }
+        for sandbox in ["", "web", "docker:", ":web", "Docker:web", "/srv/box"] {
+            let said = check(sandbox).unwrap_err().to_string();
+            assert!(said.contains("write KIND:NAME"), "{said}");
+        }
     }
 
     #[test]

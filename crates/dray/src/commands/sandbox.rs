@@ -26,6 +26,7 @@ const SHOWN: usize = 4096;
 
 /// Does one of the commands.
 pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
+    reach::check(named(command))?;
     let reaching = reach::allowed(global, named(command));
     let world = World::open(&reaching, &[SERVICE]).await?;
     let outcome = one(global, &world, command).await;
