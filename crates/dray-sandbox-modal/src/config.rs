@@ -1,0 +1,165 @@
+//! Settings of the backend.
+
+use std::path::PathBuf;
+
+use dray_types::{Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, ClientTlsConfig};
+
+/// Settings of the Modal backend.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Id of the token (`ak-…`). Without one nothing can be reached.
+    pub token_id: String,
+    /// Secret of the token (`as-…`).
+    #[schemars(with = "String")]
+    pub token_secret: Secret,
+    /// Where the provider answers: `https://HOST[:PORT]`, or `http://` for a stand-in on this host.
+    pub server_url: String,
+    /// Certificates (PEM) of authorities to trust instead of the public ones.
+    pub ca_file: Option<PathBuf>,
+    /// Time for connecting.
+    pub connect_timeout: Period,
+    /// Time for one answer that is not waited for by the nature of the question.
+    pub answer_timeout: Period,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            token_id: String::new(),
+            token_secret: Secret::default(),
+            server_url: "https://api.modal.com".to_owned(),
+            ca_file: None,
+            connect_timeout: Period::secs(10),
+            answer_timeout: Period::secs(30),
+        }
+    }
+}
+
+/// Why the backend cannot be used as configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not an address.
+    #[error("`{0}` is not an address; write https://HOST or https://HOST:PORT")]
+    Url(String),
+    /// Characters that no token has.
+    #[error("the token holds characters that cannot be sent")]
+    Token,
+    /// The file of certificates.
+    #[error("the file of certificates cannot be read")]
+    CaFile(#[source] std::io::Error),
+}
+
+/// What was made of the settings.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) token_id: MetadataValue<Ascii>,
+    pub(crate) token_secret: MetadataValue<Ascii>,
+    pub(crate) server_url: String,
+    pub(crate) tls: ClientTlsConfig,
+    /// Whether addresses without TLS are taken; only where the provider itself is configured so.
+    pub(crate) plain: bool,
+    pub(crate) connect: std::time::Duration,
+    pub(crate) answer: std::time::Duration,
+}
+
+impl Settings {
+    pub(crate) fn new(config: &Config) -> Result<Self, ConfigError> {
+        let plain = scheme(&config.server_url)
+            .ok_or_else(|| ConfigError::Url(config.server_url.clone()))?;
+        let token = |text: &str| {
+            let mut value: MetadataValue<Ascii> = text.parse().map_err(|_| ConfigError::Token)?;
+            value.set_sensitive(true);
+            Ok::<_, ConfigError>(value)
+        };
+        let tls = match &config.ca_file {
+            Some(file) => {
+                let pem = std::fs::read(file).map_err(ConfigError::CaFile)?;
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+            }
+            None => ClientTlsConfig::new().with_webpki_roots(),
+        };
+        Ok(Self {
+            token_id: token(&config.token_id)?,
+            token_secret: token(config.token_secret.expose())?,
+            server_url: config.server_url.clone(),
+            tls,
+            plain,
+            connect: config.connect_timeout.as_duration(),
+            answer: config.answer_timeout.as_duration(),
+        })
+    }
+}
+
+/// Whether an address is one without TLS; `None` when it is no address.
+pub(crate) fn scheme(url: &str) -> Option<bool> {
+    let uri: http::Uri = url.parse().ok()?;
+    let authority = uri.authority()?;
+    let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+    if authority.host().is_empty() || authority.as_str().contains('@') || !bare {
+        return None;
+    }
+    match uri.scheme_str()? {
+        "https" => Some(false),
+        "http" => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_be_used_without_a_token() {
+        let settings = Settings::new(&Config::default()).unwrap();
+        assert!(!settings.plain);
+    }
+
+    #[test]
+    fn addresses_that_are_none_are_refused() {
+        for url in [
+            "",
+            "api.modal.com",
+            "ftp://h",
+            "https://u@h",
+            "https://h/p",
+            "https://h?q",
+        ] {
+            assert_eq!(scheme(url), None, "{url}");
+        }
+        assert_eq!(scheme("https://api.modal.com"), Some(false));
+        assert_eq!(scheme("http://127.0.0.1:80/"), Some(true));
+    }
+
+    #[test]
+    fn tokens_are_checked_and_never_shown() {
+        let config = Config {
+            token_secret: Secret::new("as-\nsecret"),
+            ..Config::default()
+        };
+        assert!(matches!(Settings::new(&config), Err(ConfigError::Token)));
+        let config = Config {
+            token_secret: Secret::new("as-hidden"),
+            ..Config::default()
+        };
+        let shown = format!("{config:?} {:?}", Settings::new(&config).unwrap());
+        assert!(!shown.contains("as-hidden"), "{shown}");
+    }
+
+    #[test]
+    fn a_missing_file_of_certificates_is_told() {
+        let config = Config {
+            ca_file: Some("/nowhere/ca.pem".into()),
+            ..Config::default()
+        };
+        assert!(matches!(
+            Settings::new(&config),
+            Err(ConfigError::CaFile(_))
+        ));
+    }
+}

@@ -1,0 +1,247 @@
+//! The control plane: which task a sandbox is, and the way to its router (sandbox-transfer 7.3).
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use dray_types::Clock;
+use prost::Message;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use uuid::Uuid;
+
+use crate::config::Settings;
+use crate::fault;
+use crate::retry::Retry;
+use crate::rpc;
+use crate::wire::{AuthToken, Empty, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId};
+
+/// How often it is asked whether a sandbox has been given a task.
+const POLL: Duration = Duration::from_millis(500);
+/// Version of the client whose messages these are.
+const CLIENT_VERSION: &str = "1.6.4";
+/// Facts about the client that every call carries.
+const CLIENT: [(&str, &str); 5] = [
+    ("x-modal-client-version", CLIENT_VERSION),
+    ("x-modal-client-type", "1"),
+    ("x-modal-python-version", "3.12.0"),
+    ("x-modal-node", "drayage"),
+    ("x-modal-platform", "Linux"),
+];
+
+/// One incarnation of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) sandbox_id: String,
+    pub(crate) task_id: String,
+}
+
+impl Task {
+    /// Whether it is asked for with the calls of the second version.
+    fn second(&self) -> bool {
+        is_second(&self.sandbox_id)
+            || (self.task_id.starts_with("ta-") && self.task_id.ends_with('V'))
+    }
+}
+
+/// Sandboxes of the first version are `sb-` and 22 letters or digits.
+fn is_second(sandbox_id: &str) -> bool {
+    let first = sandbox_id.strip_prefix("sb-").is_some_and(|rest| {
+        rest.len() == 22 && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    });
+    !first
+}
+
+/// The provider.
+#[derive(Debug)]
+pub(crate) struct Control {
+    settings: Arc<Settings>,
+    endpoint: Endpoint,
+    /// Made when it is first used, for that needs a runtime.
+    channel: OnceLock<Channel>,
+    clock: Clock,
+    /// What the calls of the second version also want.
+    token: Mutex<Option<MetadataValue<Ascii>>>,
+}
+
+impl Control {
+    pub(crate) fn new(settings: Arc<Settings>, clock: Clock) -> Result<Self, Error> {
+        Ok(Self {
+            endpoint: rpc::endpoint(&settings, &settings.server_url)?,
+            channel: OnceLock::new(),
+            settings,
+            clock,
+            token: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn channel(&self) -> &Channel {
+        self.channel.get_or_init(|| self.endpoint.connect_lazy())
+    }
+
+    /// The task that runs a sandbox now.
+    pub(crate) async fn task(&self, sandbox_id: &str) -> Result<Task, Error> {
+        let second = is_second(sandbox_id);
+        let path = if second {
+            "/modal.client.ModalClient/SandboxGetTaskIdV2"
+        } else {
+            "/modal.client.ModalClient/SandboxGetTaskId"
+        };
+        let request = GetTaskId {
+            sandbox_id: sandbox_id.to_owned(),
+        };
+        let deadline = Instant::now() + self.settings.answer;
+        loop {
+            let found: TaskId = self
+                .call(path, &request, second)
+                .await
+                .map_err(|status| fault::failed("looking for the sandbox", &status))?;
+            if found.task_result.is_some_and(|result| result.status != 0) {
+                return Err(Error::new(ErrorKind::SandboxGone, "the sandbox has ended"));
+            }
+            if let Some(task_id) = found.task_id.filter(|id| !id.is_empty()) {
+                return Ok(Task {
+                    sandbox_id: sandbox_id.to_owned(),
+                    task_id,
+                });
+            }
+            if Instant::now() + POLL > deadline {
+                let waits = "the sandbox waits for a place to run";
+                return Err(Error::new(ErrorKind::SandboxStopped, waits));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Address of the router of a task, and a credential for it.
+    pub(crate) async fn access(&self, task: &Task) -> Result<RouterAccess, Status> {
+        let task_id = task.task_id.clone();
+        if task.second() {
+            let path = "/modal.client.ModalClient/SandboxGetCommandRouterAccess";
+            return self.call(path, &SandboxAccess { task_id }, true).await;
+        }
+        let path = "/modal.client.ModalClient/TaskGetCommandRouterAccess";
+        self.call(path, &TaskAccess { task_id }, false).await
+    }
+
+    async fn call<Q, A>(&self, path: &'static str, message: &Q, second: bool) -> Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        if self.settings.token_id.is_empty() {
+            return Err(Status::unauthenticated("no token is configured"));
+        }
+        let key = Uuid::new_v4().to_string();
+        let mut retry = Retry::default();
+        let mut renewed = false;
+        loop {
+            let token = if second {
+                Some(self.token().await?)
+            } else {
+                None
+            };
+            let request = self.request(message.clone(), &key, &retry, token.clone())?;
+            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+                Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
+                    renewed = true;
+                    self.forget(token.as_ref()).await;
+                }
+                Err(status) if retry.again(&status).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    fn request<Q>(
+        &self,
+        message: Q,
+        key: &str,
+        retry: &Retry,
+        token: Option<MetadataValue<Ascii>>,
+    ) -> Result<Request<Q>, Status> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        for (name, value) in CLIENT {
+            metadata.insert(name, MetadataValue::from_static(value));
+        }
+        let now = self.clock.now_ms();
+        let said = [
+            (
+                "x-modal-timestamp",
+                format!("{}.{:03}", now / 1000, now % 1000),
+            ),
+            ("x-idempotency-key", key.to_owned()),
+            ("x-throttle-retry-attempt", retry.throttles().to_string()),
+        ];
+        for (name, value) in said {
+            let value = value
+                .parse()
+                .map_err(|_| Status::data_loss("not a header"))?;
+            metadata.insert(name, value);
+        }
+        metadata.insert("x-modal-token-id", self.settings.token_id.clone());
+        metadata.insert("x-modal-token-secret", self.settings.token_secret.clone());
+        if let Some(token) = token {
+            metadata.insert("x-modal-auth-token", token);
+        }
+        Ok(request)
+    }
+
+    async fn token(&self) -> Result<MetadataValue<Ascii>, Status> {
+        let mut kept = self.token.lock().await;
+        if let Some(token) = kept.as_ref() {
+            return Ok(token.clone());
+        }
+        let path = "/modal.client.ModalClient/AuthTokenGet";
+        let key = Uuid::new_v4().to_string();
+        let mut retry = Retry::default();
+        let answer: AuthToken = loop {
+            let request = self.request(Empty {}, &key, &retry, None)?;
+            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+                Err(status) if retry.again(&status).await => {}
+                answer => break answer?,
+            }
+        };
+        let mut token: MetadataValue<Ascii> = answer
+            .token
+            .parse()
+            .map_err(|_| Status::data_loss("not a token"))?;
+        token.set_sensitive(true);
+        *kept = Some(token.clone());
+        Ok(token)
+    }
+
+    async fn forget(&self, token: Option<&MetadataValue<Ascii>>) {
+        let mut kept = self.token.lock().await;
+        if kept.as_ref() == token {
+            *kept = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_generations_of_sandboxes_are_told_apart() {
+        assert!(!is_second("sb-0123456789abcdefghijKL"));
+        assert!(is_second("sb-0123456789abcdefghijKLM"));
+        assert!(is_second("sb-0123456789abcdefghij-L"));
+        assert!(is_second("box"));
+        let task = |task_id: &str| Task {
+            sandbox_id: "sb-0123456789abcdefghijKL".to_owned(),
+            task_id: task_id.to_owned(),
+        };
+        assert!(!task("ta-01ABC").second());
+        assert!(task("ta-01ABCV").second());
+    }
+}

@@ -1,0 +1,201 @@
+//! A server that speaks the wire of the provider: both services, on loopback, with commands that really run.
+//!
+//! Paths in its sandboxes are paths of this host. The file tool is answered by the server itself, as far as that is
+//! possible by real processes, so that they can be killed like any other. Its user is whoever runs the test.
+
+mod command;
+mod fault;
+mod plane;
+mod router;
+mod serve;
+mod tool;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use command::Command;
+pub use fault::Fault;
+
+/// Id of the only token that is taken.
+pub const TOKEN_ID: &str = "ak-double";
+/// Its secret.
+pub const TOKEN_SECRET: &str = "as-double";
+
+/// One incarnation of a sandbox.
+#[derive(Debug)]
+struct Task {
+    task_id: String,
+    ended: CancellationToken,
+}
+
+/// What the server knows.
+#[derive(Debug)]
+struct State {
+    root: PathBuf,
+    url: String,
+    sandboxes: Mutex<HashMap<String, Task>>,
+    commands: Mutex<HashMap<String, Arc<Command>>>,
+    faults: Mutex<Vec<Fault>>,
+    calls: Mutex<Vec<String>>,
+    /// Number of the credential that is taken.
+    credential: AtomicU64,
+    next_task: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server. Ends, with everything that runs in it, when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    state: Arc<State>,
+    _serving: JoinSet<()>,
+}
+
+impl Server {
+    /// Listens on a free port of loopback. Commands run in `root`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen.
+    pub async fn start(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let state = Arc::new(State {
+            root: root.into(),
+            url: format!("http://{}", listener.local_addr()?),
+            sandboxes: Mutex::default(),
+            commands: Mutex::default(),
+            faults: Mutex::default(),
+            calls: Mutex::default(),
+            credential: AtomicU64::new(1),
+            next_task: AtomicU64::new(1),
+        });
+        let mut serving = JoinSet::new();
+        let server = tonic::transport::Server::builder()
+            .add_service(plane::Plane(Arc::clone(&state)))
+            .add_service(router::Router(Arc::clone(&state)));
+        serving.spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            if let Err(error) = server.serve_with_incoming(incoming).await {
+                tracing::warn!(%error, "the double stopped");
+            }
+        });
+        Ok(Self {
+            state,
+            _serving: serving,
+        })
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.state.url
+    }
+
+    /// Starts a sandbox, or another task in the place of the one that runs it. Returns the id of the task.
+    pub fn run(&self, sandbox_id: &str) -> String {
+        let number = self.state.next_task.fetch_add(1, Ordering::SeqCst);
+        let task_id = format!("ta-double{number:016}");
+        let task = Task {
+            task_id: task_id.clone(),
+            ended: CancellationToken::new(),
+        };
+        let old = lock(&self.state.sandboxes).insert(sandbox_id.to_owned(), task);
+        if let Some(old) = old {
+            old.ended.cancel();
+        }
+        task_id
+    }
+
+    /// Ends a sandbox and whatever runs in it.
+    pub fn terminate(&self, sandbox_id: &str) {
+        if let Some(task) = lock(&self.state.sandboxes).get(sandbox_id) {
+            task.ended.cancel();
+        }
+    }
+
+    /// Makes something go wrong.
+    pub fn arm(&self, fault: Fault) {
+        lock(&self.state.faults).push(fault);
+    }
+
+    /// Uses up one refusal of a method. Returns whether there was one.
+    pub fn take_refusal(&self, method: &str) -> bool {
+        fault::refusal(&mut lock(&self.state.faults), method).is_some()
+    }
+
+    /// Takes no credential that was given out so far, neither of routers nor of the second version.
+    pub fn expire(&self) {
+        self.state.credential.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often a method was called, by its name without the service.
+    pub fn calls(&self, method: &str) -> usize {
+        let calls = lock(&self.state.calls);
+        calls.iter().filter(|call| *call == method).count()
+    }
+
+    /// Commands that have not ended.
+    pub fn running(&self) -> usize {
+        let commands = lock(&self.state.commands);
+        commands.values().filter(|command| command.runs()).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for task in lock(&self.state.sandboxes).values() {
+            task.ended.cancel();
+        }
+    }
+}
+
+impl State {
+    /// Notes a call, and fails it where it is told to.
+    fn admit(&self, method: &str) -> Result<(), Status> {
+        lock(&self.calls).push(method.to_owned());
+        match fault::refusal(&mut lock(&self.faults), method) {
+            Some(status) => Err(status),
+            None => Ok(()),
+        }
+    }
+
+    fn jwt(&self) -> String {
+        format!("jwt-{}", self.credential.load(Ordering::SeqCst))
+    }
+
+    /// Whether a task still runs.
+    fn task(&self, task_id: &str) -> Result<CancellationToken, Status> {
+        let sandboxes = lock(&self.sandboxes);
+        let task = sandboxes.values().find(|task| task.task_id == task_id);
+        match task {
+            Some(task) if !task.ended.is_cancelled() => Ok(task.ended.clone()),
+            _ => Err(Status::not_found("task not found or not running")),
+        }
+    }
+
+    fn command(&self, task_id: &str, exec_id: &str) -> Result<Arc<Command>, Status> {
+        self.task(task_id)?;
+        let commands = lock(&self.commands);
+        let command = commands.get(exec_id).map(Arc::clone);
+        command.ok_or_else(|| Status::not_found("exec not found"))
+    }
+}
+
+/// The value of a header, empty without one.
+fn header<'m>(metadata: &'m MetadataMap, name: &str) -> &'m str {
+    metadata
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,217 @@
+//! Commands that run.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use dray_sandbox::exec::{Exec as _, LocalExec, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::fault::Fault;
+use super::lock;
+use super::tool::{self, Told};
+use crate::wire::{ExitStatus, Start};
+
+/// Most bytes of one piece of output.
+const PIECE: usize = 128 << 10;
+
+/// What came out of one descriptor.
+#[derive(Debug, Default)]
+struct Captured {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+/// Standard input.
+#[derive(Debug)]
+struct Input {
+    pieces: Option<mpsc::UnboundedSender<Result<Bytes, Error>>>,
+    written: u64,
+}
+
+/// One command. Everything that it said is kept, for any part of it may be asked for again.
+#[derive(Debug)]
+pub(super) struct Command {
+    stdout: watch::Sender<Captured>,
+    stderr: watch::Sender<Captured>,
+    exit: watch::Sender<Option<ExitStatus>>,
+    input: Mutex<Input>,
+    stream: AtomicU64,
+}
+
+impl Command {
+    /// Starts it. It is killed when its task ends.
+    pub(super) fn start(
+        root: &Path,
+        start: Start,
+        faults: &[Fault],
+        ended: CancellationToken,
+    ) -> Arc<Self> {
+        let (pieces, receiver) = mpsc::unbounded_channel();
+        let command = Arc::new(Self {
+            stdout: watch::Sender::default(),
+            stderr: watch::Sender::default(),
+            exit: watch::Sender::new(None),
+            input: Mutex::new(Input {
+                pieces: Some(pieces),
+                written: 0,
+            }),
+            stream: AtomicU64::new(0),
+        });
+        let exec = LocalExec::new(Vec::<String>::new())
+            .with_directory(root)
+            .with_environment([("HOME", root)])
+            .with_environment(start.env);
+        let told = told(start.command_args, faults);
+        let running = Arc::clone(&command);
+        let work = async move {
+            let input = Body::new(UnboundedReceiverStream::new(receiver));
+            tokio::select! {
+                () = running.go(&exec, told, input) => {}
+                () = ended.cancelled() => running.finish(137, b""),
+            }
+        };
+        drop(tokio_util::task::TaskTracker::new().spawn(work));
+        command
+    }
+
+    async fn go(&self, exec: &LocalExec, told: Told, input: Body) {
+        let argv = match told {
+            Told::Run(argv) => argv,
+            Told::Said(stdout) => {
+                self.stdout.send_modify(|captured| captured.bytes = stdout);
+                return self.finish(0, b"");
+            }
+            Told::Failed(status, stderr) => return self.finish(status, stderr.as_bytes()),
+        };
+        match exec.run(argv, Some(input)).await {
+            Ok(running) => self.capture(running).await,
+            Err(error) if error.kind() == ErrorKind::ToolMissing => {
+                self.finish(127, b"sh: not found\n");
+            }
+            Err(error) => self.finish(126, error.to_string().as_bytes()),
+        }
+    }
+
+    async fn capture(&self, mut running: Running) {
+        while let Some(Ok(piece)) = running.stdout.next().await {
+            self.stdout
+                .send_modify(|captured| captured.bytes.extend_from_slice(&piece));
+        }
+        self.stdout.send_modify(|captured| captured.ended = true);
+        match running.end.await {
+            Ok(exit) => self.finish(exit.status, exit.stderr.as_bytes()),
+            Err(error) => self.finish(137, error.to_string().as_bytes()),
+        }
+    }
+
+    fn finish(&self, status: i32, stderr: &[u8]) {
+        lock(&self.input).pieces = None;
+        self.stdout.send_modify(|captured| captured.ended = true);
+        self.stderr.send_modify(|captured| {
+            captured.bytes = stderr.to_vec();
+            captured.ended = true;
+        });
+        let status = match status {
+            signal @ 129..=159 => ExitStatus::Signal(signal - 128),
+            code => ExitStatus::Code(code),
+        };
+        self.exit.send_replace(Some(status));
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.exit().is_none()
+    }
+
+    pub(super) fn exit(&self) -> Option<ExitStatus> {
+        *self.exit.borrow()
+    }
+
+    pub(super) async fn ended(&self) -> Option<ExitStatus> {
+        let mut exit = self.exit.subscribe();
+        let ended = exit.wait_for(Option::is_some).await;
+        ended.map_or(None, |exit| *exit)
+    }
+
+    /// Output from an offset on, as soon as there is some; nothing at its end.
+    pub(super) async fn output(&self, stdout: bool, offset: u64) -> Bytes {
+        let captured = if stdout { &self.stdout } else { &self.stderr };
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut captured = captured.subscribe();
+        let there = captured.wait_for(|captured| captured.bytes.len() > offset || captured.ended);
+        there.await.map_or_else(
+            |_| Bytes::new(),
+            |captured| {
+                let rest = captured.bytes.get(offset..).unwrap_or_default();
+                Bytes::copy_from_slice(rest.get(..PIECE).unwrap_or(rest))
+            },
+        )
+    }
+
+    /// Bytes that came in and whether more are taken. Cuts off the stream that brings them.
+    pub(super) fn input_status(&self) -> (u64, bool) {
+        self.stream.fetch_add(1, Ordering::SeqCst);
+        let input = lock(&self.input);
+        (input.written, input.pieces.is_none())
+    }
+
+    /// A new stream of input cuts off the one before.
+    pub(super) fn new_stream(&self) -> u64 {
+        self.stream.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Takes input. What is there already is passed over.
+    pub(super) fn write(
+        &self,
+        stream: Option<u64>,
+        offset: u64,
+        data: &Bytes,
+        end: bool,
+    ) -> Result<(), Status> {
+        if stream.is_some_and(|stream| stream != self.stream.load(Ordering::SeqCst)) {
+            return Err(Status::aborted("another stream took over"));
+        }
+        let mut input = lock(&self.input);
+        let Some(pieces) = input.pieces.as_ref() else {
+            return Err(Status::failed_precondition("standard input is closed"));
+        };
+        let Some(known) = input.written.checked_sub(offset) else {
+            return Err(Status::out_of_range("a gap in standard input"));
+        };
+        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        let fresh = data.slice(known.min(data.len())..);
+        let length = fresh.len() as u64;
+        if !fresh.is_empty() {
+            // Whoever has stopped reading is not told more.
+            let _ = pieces.send(Ok(fresh));
+        }
+        input.written += length;
+        if end {
+            input.pieces = None;
+        }
+        Ok(())
+    }
+}
+
+/// What a command comes to.
+fn told(argv: Vec<String>, faults: &[Fault]) -> Told {
+    let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
+    let missing = || Told::Failed(127, "not found\n".to_owned());
+    match argv.as_slice() {
+        [program, argument] if program == tool::PROGRAM => {
+            if has(|fault| matches!(fault, Fault::NoTool)) {
+                return missing();
+            }
+            tool::answer(argument)
+        }
+        [program, ..] if program == "sh" && has(|fault| matches!(fault, Fault::NoShell)) => {
+            missing()
+        }
+        _ => Told::Run(argv.into_iter().map(String::into_bytes).collect()),
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong.
+
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::{Code, Status};
+
+use crate::wire::{Detail, RetryPolicy, RpcStatus};
+
+/// Something that goes wrong.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Calls of a method are refused, so many of them.
+    Refuse {
+        /// Its name without the service.
+        method: &'static str,
+        /// With what.
+        code: Code,
+        /// How often.
+        times: usize,
+    },
+    /// A call of a method is refused for a time.
+    Throttle {
+        /// Its name without the service.
+        method: &'static str,
+        /// For how many seconds.
+        seconds: f32,
+    },
+    /// The next stream of standard output that gets so far breaks after so many bytes.
+    CutOutput(u64),
+    /// The next stream of standard input that gets so far breaks after so many bytes.
+    CutInput(u64),
+    /// The next stream of standard input loses its answer.
+    LoseInputAnswer,
+    /// Standard output ends cleanly after so many bytes, whatever the command says.
+    ShortOutput(u64),
+    /// The sandbox has no shell.
+    NoShell,
+    /// The sandbox has no file tool.
+    NoTool,
+}
+
+/// Why a call is refused now.
+pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
+    let at = faults.iter().position(|fault| match fault {
+        Fault::Refuse { method, .. } | Fault::Throttle { method, .. } => *method == called,
+        _ => false,
+    })?;
+    let fault = faults.get_mut(at)?;
+    match fault {
+        Fault::Refuse { code, times, .. } => {
+            let code = *code;
+            *times = times.saturating_sub(1);
+            if *times == 0 {
+                faults.remove(at);
+            }
+            Some(Status::new(code, "refused by a test"))
+        }
+        Fault::Throttle { seconds, .. } => {
+            let status = throttled(*seconds);
+            faults.remove(at);
+            Some(status)
+        }
+        _ => None,
+    }
+}
+
+/// Takes out the first fault that `wanted` takes.
+pub(super) fn take<T>(faults: &mut Vec<Fault>, wanted: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+    let (at, found) = faults
+        .iter()
+        .enumerate()
+        .find_map(|(at, fault)| Some((at, wanted(fault)?)))?;
+    faults.remove(at);
+    Some(found)
+}
+
+fn throttled(seconds: f32) -> Status {
+    let policy = RetryPolicy {
+        retry_after_secs: seconds,
+    };
+    let details = RpcStatus {
+        code: Code::ResourceExhausted.into(),
+        message: "slower".to_owned(),
+        details: vec![Detail {
+            type_url: "type.googleapis.com/modal.client.RPCRetryPolicy".to_owned(),
+            value: policy.encode_to_vec(),
+        }],
+    };
+    let details = Bytes::from(details.encode_to_vec());
+    Status::with_details(Code::ResourceExhausted, "slower", details)
+}

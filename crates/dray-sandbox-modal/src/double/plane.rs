@@ -1,0 +1,155 @@
+//! The control plane.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use prost::Message;
+use tonic::metadata::MetadataMap;
+use tonic::server::NamedService;
+use tonic::{Request, Status};
+
+use super::serve::{Answer, Called, method, unary, unknown};
+use super::{State, TOKEN_ID, TOKEN_SECRET, header, lock};
+use crate::wire::{
+    AuthToken, Empty, GenericResult, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
+};
+
+/// `GENERIC_STATUS_TERMINATED`.
+const TERMINATED: i32 = 3;
+/// What every call carries.
+const WANTED: [&str; 3] = [
+    "x-modal-client-version",
+    "x-modal-client-type",
+    "x-modal-timestamp",
+];
+
+/// `modal.client.SandboxWaitResponse`, as far as a client of the provider looks at it.
+#[derive(Clone, PartialEq, Message)]
+struct Waited {
+    #[prost(message, optional, tag = "1")]
+    result: Option<GenericResult>,
+}
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(super) struct Plane(pub(super) Arc<State>);
+
+impl NamedService for Plane {
+    const NAME: &'static str = "modal.client.ModalClient";
+}
+
+impl tower::Service<Called> for Plane {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Answer, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Called) -> Self::Future {
+        let state = Arc::clone(&self.0);
+        async move { Ok(answer(&state, call).await) }.boxed()
+    }
+}
+
+async fn answer(state: &State, call: Called) -> Answer {
+    let called = method(&call);
+    let called = called.as_str();
+    match called {
+        "ClientHello" => {
+            unary(call, async |request: Request<Empty>| {
+                state.known(called, request.metadata(), false)?;
+                Ok(Empty {})
+            })
+            .await
+        }
+        "AuthTokenGet" => {
+            unary(call, async |request: Request<Empty>| {
+                state.known(called, request.metadata(), false)?;
+                Ok(AuthToken {
+                    token: state.auth_token(),
+                })
+            })
+            .await
+        }
+        "SandboxWait" => {
+            unary(call, async |request: Request<GetTaskId>| {
+                state.known(called, request.metadata(), false)?;
+                let found = state.find(&request.get_ref().sandbox_id)?;
+                Ok(Waited {
+                    result: found.task_result,
+                })
+            })
+            .await
+        }
+        "SandboxGetTaskId" | "SandboxGetTaskIdV2" => {
+            unary(call, async |request: Request<GetTaskId>| {
+                state.known(called, request.metadata(), called.ends_with("V2"))?;
+                state.find(&request.get_ref().sandbox_id)
+            })
+            .await
+        }
+        "TaskGetCommandRouterAccess" => {
+            unary(call, async |request: Request<TaskAccess>| {
+                state.known(called, request.metadata(), false)?;
+                state.way(&request.get_ref().task_id)
+            })
+            .await
+        }
+        "SandboxGetCommandRouterAccess" => {
+            unary(call, async |request: Request<SandboxAccess>| {
+                state.known(called, request.metadata(), true)?;
+                state.way(&request.get_ref().task_id)
+            })
+            .await
+        }
+        _ => unknown(),
+    }
+}
+
+impl State {
+    fn auth_token(&self) -> String {
+        format!("auth-{}", self.jwt())
+    }
+
+    /// Whether the caller is who may call.
+    fn known(&self, called: &str, metadata: &MetadataMap, second: bool) -> Result<(), Status> {
+        self.admit(called)?;
+        if WANTED.iter().any(|name| header(metadata, name).is_empty()) {
+            return Err(Status::invalid_argument("a header is missing"));
+        }
+        let id = header(metadata, "x-modal-token-id");
+        let secret = header(metadata, "x-modal-token-secret");
+        if (id, secret) != (TOKEN_ID, TOKEN_SECRET) {
+            return Err(Status::unauthenticated("unknown token"));
+        }
+        if second && header(metadata, "x-modal-auth-token") != self.auth_token() {
+            return Err(Status::unauthenticated("unknown or expired auth token"));
+        }
+        Ok(())
+    }
+
+    fn find(&self, sandbox_id: &str) -> Result<TaskId, Status> {
+        let sandboxes = lock(&self.sandboxes);
+        let task = sandboxes
+            .get(sandbox_id)
+            .ok_or_else(|| Status::not_found("sandbox not found"))?;
+        let ended = task.ended.is_cancelled();
+        Ok(TaskId {
+            task_id: (!ended).then(|| task.task_id.clone()),
+            task_result: ended.then_some(GenericResult { status: TERMINATED }),
+        })
+    }
+
+    fn way(&self, task_id: &str) -> Result<RouterAccess, Status> {
+        self.task(task_id)?;
+        Ok(RouterAccess {
+            jwt: self.jwt(),
+            url: self.url.clone(),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! The router of a worker.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tonic::metadata::MetadataMap;
+use tonic::server::NamedService;
+use tonic::{Request, Status, Streaming};
+
+use super::command::Command;
+use super::fault::{Fault, take};
+use super::serve::{Answer, Called, client_stream, method, server_stream, unary, unknown};
+use super::{State, header, lock};
+use crate::wire::{
+    Empty, Ended, Payload, STDOUT, Start, StdinPiece, StdinStatus, StdinWrite, StdioPiece,
+    StdioRead, Which,
+};
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(super) struct Router(pub(super) Arc<State>);
+
+impl NamedService for Router {
+    const NAME: &'static str = "modal.task_command_router.TaskCommandRouter";
+}
+
+impl tower::Service<Called> for Router {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Answer, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Called) -> Self::Future {
+        let state = Arc::clone(&self.0);
+        async move { Ok(answer(&state, call).await) }.boxed()
+    }
+}
+
+async fn answer(state: &Arc<State>, call: Called) -> Answer {
+    let called = method(&call);
+    let called = called.as_str();
+    match called {
+        "TaskExecStart" => {
+            unary(call, async |request: Request<Start>| {
+                state.bearer(called, request.metadata())?;
+                state.start(request.into_inner())
+            })
+            .await
+        }
+        "TaskExecWait" => {
+            unary(call, async |request: Request<Which>| {
+                state.bearer(called, request.metadata())?;
+                state.wait(request.get_ref()).await
+            })
+            .await
+        }
+        "TaskExecPoll" => {
+            unary(call, async |request: Request<Which>| {
+                state.bearer(called, request.metadata())?;
+                let which = request.get_ref();
+                let command = state.command(&which.task_id, &which.exec_id)?;
+                Ok(Ended {
+                    exit_status: command.exit(),
+                })
+            })
+            .await
+        }
+        "TaskExecStdinStatus" => {
+            unary(call, async |request: Request<Which>| {
+                state.bearer(called, request.metadata())?;
+                let which = request.get_ref();
+                let command = state.command(&which.task_id, &which.exec_id)?;
+                let (num_bytes_written, closed) = command.input_status();
+                Ok(StdinStatus {
+                    num_bytes_written,
+                    closed,
+                })
+            })
+            .await
+        }
+        "TaskExecStdinWrite" => {
+            unary(call, async |request: Request<StdinWrite>| {
+                state.bearer(called, request.metadata())?;
+                let write = request.into_inner();
+                let command = state.command(&write.task_id, &write.exec_id)?;
+                command.write(None, write.offset, &write.data, write.eof)?;
+                Ok(Empty {})
+            })
+            .await
+        }
+        _ => streams(state, call).await,
+    }
+}
+
+async fn streams(state: &Arc<State>, call: Called) -> Answer {
+    let called = method(&call);
+    let called = called.as_str();
+    match called {
+        "TaskExecStdinWriteStream" => {
+            client_stream(call, async |request: Request<Streaming<StdinPiece>>| {
+                state.bearer(called, request.metadata())?;
+                state.feed(request.into_inner()).await
+            })
+            .await
+        }
+        "TaskExecStdioRead" => {
+            server_stream(call, |request: Request<StdioRead>| {
+                state.bearer(called, request.metadata())?;
+                state.output(request.get_ref())
+            })
+            .await
+        }
+        _ => unknown(),
+    }
+}
+
+impl State {
+    fn bearer(&self, called: &str, metadata: &MetadataMap) -> Result<(), Status> {
+        self.admit(called)?;
+        if header(metadata, "authorization") != format!("Bearer {}", self.jwt()) {
+            return Err(Status::unauthenticated("unknown or expired token"));
+        }
+        if header(metadata, "x-throttle-retry-attempt").is_empty() {
+            return Err(Status::invalid_argument("a header is missing"));
+        }
+        Ok(())
+    }
+
+    fn start(&self, start: Start) -> Result<Empty, Status> {
+        let ended = self.task(&start.task_id)?;
+        let weight: usize = start.command_args.iter().map(String::len).sum();
+        if weight > 65_536 || start.command_args.is_empty() {
+            return Err(Status::invalid_argument("too many arguments or none"));
+        }
+        let faults = lock(&self.faults).clone();
+        let exec_id = start.exec_id.clone();
+        lock(&self.commands)
+            .entry(exec_id)
+            .or_insert_with(|| Command::start(&self.root, start, &faults, ended));
+        Ok(Empty {})
+    }
+
+    async fn wait(&self, which: &Which) -> Result<Ended, Status> {
+        let command = self.command(&which.task_id, &which.exec_id)?;
+        let ended = self.task(&which.task_id)?;
+        tokio::select! {
+            exit_status = command.ended() => Ok(Ended { exit_status }),
+            () = ended.cancelled() => Err(Status::not_found("task not running")),
+        }
+    }
+
+    async fn feed(&self, mut pieces: Streaming<StdinPiece>) -> Result<Empty, Status> {
+        let first = pieces.message().await?.and_then(|piece| piece.payload);
+        let Some(Payload::Start(start)) = first else {
+            return Err(Status::invalid_argument("a stream without a start"));
+        };
+        let command = self.command(&start.task_id, &start.exec_id)?;
+        let stream = command.new_stream();
+        let mut offset = start.offset;
+        while let Some(piece) = pieces.message().await? {
+            match piece.payload {
+                Some(Payload::Data(data)) => {
+                    let after = offset + data.len() as u64;
+                    let cut = take(&mut lock(&self.faults), |fault| match fault {
+                        Fault::CutInput(at) if *at <= after => Some(*at),
+                        _ => None,
+                    });
+                    if let Some(at) = cut {
+                        let fits = usize::try_from(at.saturating_sub(offset)).unwrap_or(0);
+                        let head = data.slice(..fits.min(data.len()));
+                        command.write(Some(stream), offset, &head, false)?;
+                        return Err(Status::unavailable("cut by a test"));
+                    }
+                    command.write(Some(stream), offset, &data, false)?;
+                    offset = after;
+                }
+                Some(Payload::End(Empty {})) => {
+                    command.write(Some(stream), offset, &Bytes::new(), true)?;
+                    let lost = take(&mut lock(&self.faults), |fault| {
+                        matches!(fault, Fault::LoseInputAnswer).then_some(())
+                    });
+                    return match lost {
+                        Some(()) => Err(Status::unavailable("lost by a test")),
+                        None => Ok(Empty {}),
+                    };
+                }
+                _ => return Err(Status::invalid_argument("a second start")),
+            }
+        }
+        // A stream that only stops has not ended the input.
+        Ok(Empty {})
+    }
+
+    fn output(
+        self: &Arc<Self>,
+        read: &StdioRead,
+    ) -> Result<BoxStream<'static, Result<StdioPiece, Status>>, Status> {
+        let command = self.command(&read.task_id, &read.exec_id)?;
+        let ended = self.task(&read.task_id)?;
+        let reading = Reading {
+            state: Arc::clone(self),
+            command,
+            offset: read.offset,
+            stdout: read.file_descriptor == STDOUT,
+        };
+        let pieces = stream::try_unfold(reading, move |reading| {
+            let ended = ended.clone();
+            async move {
+                tokio::select! {
+                    piece = reading.next() => piece,
+                    () = ended.cancelled() => Err(Status::not_found("task not running")),
+                }
+            }
+        });
+        Ok(pieces.boxed())
+    }
+}
+
+/// One stream of output.
+struct Reading {
+    state: Arc<State>,
+    command: Arc<Command>,
+    offset: u64,
+    stdout: bool,
+}
+
+impl Reading {
+    async fn next(mut self) -> Result<Option<(StdioPiece, Self)>, Status> {
+        let data = self.command.output(self.stdout, self.offset).await;
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let after = self.offset + data.len() as u64;
+        let mut data = data;
+        if self.stdout {
+            let offset = self.offset;
+            let cut = take(&mut lock(&self.state.faults), |fault| match fault {
+                Fault::CutOutput(at) if *at == offset => Some(None),
+                Fault::ShortOutput(at) if *at == offset => Some(Some(())),
+                _ => None,
+            });
+            match cut {
+                Some(None) => return Err(Status::unavailable("cut by a test")),
+                Some(Some(())) => return Ok(None),
+                None => {}
+            }
+            let next = lock(&self.state.faults)
+                .iter()
+                .filter_map(|fault| match fault {
+                    Fault::CutOutput(at) | Fault::ShortOutput(at)
+                        if *at > offset && *at < after =>
+                    {
+                        usize::try_from(at - offset).ok()
+                    }
+                    _ => None,
+                })
+                .min();
+            if let Some(fits) = next {
+                data.truncate(fits);
+            }
+        }
+        self.offset += data.len() as u64;
+        Ok(Some((StdioPiece { data }, self)))
+    }
+}

@@ -1,0 +1,72 @@
+//! Calls as a server of tonic takes them.
+
+use std::future::Future;
+
+use futures_util::Stream;
+use prost::Message;
+use tonic::body::Body;
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+/// A call and what becomes of it.
+pub(super) type Called = http::Request<Body>;
+/// Its answer.
+pub(super) type Answer = http::Response<Body>;
+
+/// The name of the method without the service.
+pub(super) fn method(call: &Called) -> String {
+    let path = call.uri().path();
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// One question, one answer.
+pub(super) async fn unary<Q, A, F, R>(call: Called, mut handle: F) -> Answer
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+    F: FnMut(Request<Q>) -> R,
+    R: Future<Output = Result<A, Status>>,
+{
+    let service = tower::service_fn(|request| {
+        let answer = handle(request);
+        async move { answer.await.map(Response::new) }
+    });
+    let codec: ProstCodec<A, Q> = ProstCodec::default();
+    Grpc::new(codec).unary(service, call).await
+}
+
+/// One question, many answers.
+pub(super) async fn server_stream<Q, A, F, S>(call: Called, mut handle: F) -> Answer
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+    F: FnMut(Request<Q>) -> Result<S, Status>,
+    S: Stream<Item = Result<A, Status>> + Send + 'static,
+{
+    let service =
+        tower::service_fn(|request| std::future::ready(handle(request).map(Response::new)));
+    let codec: ProstCodec<A, Q> = ProstCodec::default();
+    Grpc::new(codec).server_streaming(service, call).await
+}
+
+/// Many questions, one answer.
+pub(super) async fn client_stream<Q, A, F, R>(call: Called, mut handle: F) -> Answer
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+    F: FnMut(Request<Streaming<Q>>) -> R,
+    R: Future<Output = Result<A, Status>>,
+{
+    let service = tower::service_fn(|request| {
+        let answer = handle(request);
+        async move { answer.await.map(Response::new) }
+    });
+    let codec: ProstCodec<A, Q> = ProstCodec::default();
+    Grpc::new(codec).client_streaming(service, call).await
+}
+
+/// A method that is not there.
+pub(super) fn unknown() -> Answer {
+    Status::unimplemented("no such method").into_http()
+}

@@ -1,0 +1,161 @@
+//! The file tool of the provider.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// Where it is.
+pub(super) const PROGRAM: &str = "/__modal/.bin/modal-sandbox-fs-tools";
+
+/// What a command comes to.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// A process.
+    Run(Vec<Vec<u8>>),
+    /// An answer.
+    Said(Vec<u8>),
+    /// A status, and what standard error says.
+    Failed(i32, String),
+}
+
+/// A failure in the tool's words.
+fn failed(kind: &str, message: &str) -> Told {
+    let payload = json!({"error_kind": kind, "message": message, "detail": ""});
+    Told::Failed(1, format!("{payload}\n"))
+}
+
+fn told(error: &io::Error) -> Told {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => "NotFound",
+        io::ErrorKind::PermissionDenied => "PermissionDenied",
+        io::ErrorKind::NotADirectory => "NotDirectory",
+        io::ErrorKind::IsADirectory => "IsDirectory",
+        io::ErrorKind::AlreadyExists => "AlreadyExists",
+        io::ErrorKind::DirectoryNotEmpty => "DirectoryNotEmpty",
+        _ => "Other",
+    };
+    failed(kind, &error.to_string())
+}
+
+/// Does what the argument says.
+pub(super) fn answer(argument: &str) -> Told {
+    let command: Value = serde_json::from_str(argument).unwrap_or_default();
+    let Some((name, fields)) = command
+        .as_object()
+        .and_then(|command| command.iter().next())
+    else {
+        return failed("Other", "not a command");
+    };
+    let path = fields
+        .get("path")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let flag = |name: &str| {
+        fields
+            .get(name)
+            .and_then(Value::as_bool)
+            .unwrap_or_default()
+    };
+    if !path.starts_with('/') {
+        return failed("Other", "the path is not absolute");
+    }
+    let path = Path::new(path);
+    let done = match name.as_str() {
+        "ReadFile" => read(path),
+        "WriteFile" => write(path),
+        "ListFiles" => list(path),
+        "Stat" => describe(path).map(|entry| Told::Said(entry.to_string().into_bytes())),
+        "Remove" => remove(path, flag("recursive")),
+        "MakeDirectory" if flag("parents") => made(fs::create_dir_all(path)),
+        "MakeDirectory" => made(fs::create_dir(path)),
+        _ => Ok(failed("Other", "unknown command")),
+    };
+    done.unwrap_or_else(|error| told(&error))
+}
+
+fn made(done: io::Result<()>) -> io::Result<Told> {
+    done.map(|()| Told::Said(Vec::new()))
+}
+
+fn run(words: &[&[u8]]) -> Told {
+    Told::Run(words.iter().map(|word| word.to_vec()).collect())
+}
+
+fn read(path: &Path) -> io::Result<Told> {
+    if fs::metadata(path)?.is_dir() {
+        return Ok(failed("IsDirectory", "is a directory"));
+    }
+    Ok(run(&[b"cat", b"--", path.as_os_str().as_encoded_bytes()]))
+}
+
+fn write(path: &Path) -> io::Result<Told> {
+    if path.is_dir() {
+        return Ok(failed("IsDirectory", "is a directory"));
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let script = b"cat > \"$1\"".as_slice();
+    Ok(run(&[
+        b"sh",
+        b"-c",
+        script,
+        b"sh",
+        path.as_os_str().as_encoded_bytes(),
+    ]))
+}
+
+fn remove(path: &Path, recursive: bool) -> io::Result<Told> {
+    let found = fs::symlink_metadata(path)?;
+    made(match (found.is_dir(), recursive) {
+        (true, true) => fs::remove_dir_all(path),
+        (true, false) => fs::remove_dir(path),
+        (false, _) => fs::remove_file(path),
+    })
+}
+
+fn list(path: &Path) -> io::Result<Told> {
+    let found = fs::metadata(path)?;
+    if !found.is_dir() {
+        return Ok(failed("IsFile", "not a directory"));
+    }
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path)? {
+        entries.push(describe(&entry?.path())?);
+    }
+    Ok(Told::Said(Value::Array(entries).to_string().into_bytes()))
+}
+
+fn describe(path: &Path) -> io::Result<Value> {
+    let found = fs::symlink_metadata(path)?;
+    let kind = found.file_type();
+    let odd = kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device();
+    let word = match (kind.is_dir(), kind.is_symlink(), odd) {
+        (true, _, _) => "directory",
+        (_, true, _) => "symlink",
+        (_, _, true) => "other",
+        _ => "file",
+    };
+    let target = if kind.is_symlink() {
+        Some(fs::read_link(path)?.to_string_lossy().into_owned())
+    } else {
+        None
+    };
+    #[expect(clippy::cast_precision_loss, reason = "the tool tells times as floats")]
+    let modified = found.mtime() as f64 + found.mtime_nsec() as f64 / 1e9;
+    Ok(json!({
+        "name": path.file_name().unwrap_or_default().to_string_lossy(),
+        "path": path.to_string_lossy(),
+        "type": word,
+        "size": found.size(),
+        "mode": found.mode() & 0o7777,
+        "permissions": format!("{:o}", found.mode() & 0o7777),
+        "owner": found.uid().to_string(),
+        "group": found.gid().to_string(),
+        "modified_time": modified,
+        "symlink_target": target,
+    }))
+}

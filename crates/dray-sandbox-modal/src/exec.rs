@@ -1,0 +1,247 @@
+//! Commands in a sandbox.
+//!
+//! The id of a command is ours, so that starting it twice starts it once. Nothing in the protocol ends a command:
+//! each carries a mark in its environment, by which another command finds and kills it.
+
+mod end;
+mod input;
+mod output;
+mod pending;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_sandbox::exec::{Channel, Exec, Exit, Running};
+use dray_sandbox::{Body, Error, ErrorKind};
+use futures_util::stream;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use uuid::Uuid;
+
+use crate::fault;
+use crate::router::Router;
+use crate::wire::{Empty, PIPE, STDERR, STDOUT, Start};
+use end::{End, Ending};
+use output::Output;
+pub(crate) use pending::Pending;
+
+/// Most bytes of all arguments of a command.
+const LONGEST_ARGUMENTS: usize = 65_536;
+/// Most bytes of standard error that are kept.
+const LONGEST_STDERR: usize = 4096;
+/// How long standard error may stay open in other hands once a command has ended.
+const LINGER: Duration = Duration::from_secs(2);
+/// The mark.
+const MARK: &str = "DRAY_EXEC";
+
+/// Runs commands through the router.
+#[derive(Clone, Debug)]
+pub(crate) struct ModalExec {
+    router: Arc<Router>,
+}
+
+impl ModalExec {
+    pub(crate) fn new(router: Arc<Router>) -> Self {
+        Self { router }
+    }
+
+    async fn start(&self, exec_id: &str, argv: Vec<String>) -> Result<(), Error> {
+        let start = start(&self.router, exec_id, argv);
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
+        match self.router.ask::<_, Empty>(path, &start).await {
+            // An earlier try whose answer got lost.
+            Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+            Err(status) => Err(fault::failed("starting a command", &status)),
+            Ok(Empty {}) => Ok(()),
+        }
+    }
+}
+
+/// Words that begin a command.
+fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> Start {
+    Start {
+        task_id: router.task_id().to_owned(),
+        exec_id: exec_id.to_owned(),
+        command_args: argv,
+        stdout_config: PIPE,
+        stderr_config: PIPE,
+        env: BTreeMap::from([(MARK.to_owned(), exec_id.to_owned())]),
+    }
+}
+
+/// The wire carries text only.
+fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
+    let weight: usize = argv.iter().map(|word| word.len() + 1).sum();
+    if weight > LONGEST_ARGUMENTS {
+        let long = "the command is too long for the wire";
+        return Err(Error::new(ErrorKind::ToolMissing, long));
+    }
+    argv.into_iter()
+        .map(|word| {
+            String::from_utf8(word).map_err(|_| {
+                Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only")
+            })
+        })
+        .collect()
+}
+
+/// Why the input ended early, for whoever asks first.
+#[derive(Debug, Default)]
+struct Broken {
+    told: CancellationToken,
+    why: Mutex<Option<Error>>,
+}
+
+impl Broken {
+    fn tell(&self, error: Error) {
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.told.cancel();
+    }
+
+    fn take(&self) -> Option<Error> {
+        let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.take().or_else(|| {
+            let error = || Error::new(ErrorKind::Unavailable, "the input broke");
+            self.told.is_cancelled().then(error)
+        })
+    }
+}
+
+#[async_trait]
+impl Exec for ModalExec {
+    fn channel(&self) -> Channel {
+        Channel {
+            longest_arguments: LONGEST_ARGUMENTS,
+            ..Channel::PIPE
+        }
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        let argv = text(argv)?;
+        self.router.pending().settle().await;
+        let exec_id = Uuid::new_v4().to_string();
+        // From here on whoever loses interest has it killed.
+        let end = End::new(Arc::clone(&self.router), exec_id.clone());
+        let reading = Ending::new(&end);
+        let ending = Ending::new(&end);
+        self.start(&exec_id, argv).await?;
+        let broken = Arc::new(Broken::default());
+        let mut feeding = JoinSet::new();
+        let input = input::Input::new(Arc::clone(&self.router), exec_id.clone(), stdin);
+        let told = Arc::clone(&broken);
+        feeding.spawn(async move {
+            if let Err(error) = input.feed().await {
+                told.tell(error);
+            }
+        });
+        let stdout = Output::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
+        let stderr = Output::new(Arc::clone(&self.router), exec_id, STDERR);
+        Ok(Running {
+            stdout: body(stdout, reading, Arc::clone(&broken)),
+            end: Box::pin(ended(ending, stderr, feeding, broken)),
+        })
+    }
+}
+
+/// Standard output, until it ends or the input breaks.
+fn body(stdout: Output, reading: Ending, broken: Arc<Broken>) -> Body {
+    let state = Some((stdout, reading, broken));
+    Body::new(stream::unfold(state, async |state| {
+        let (mut stdout, mut reading, broken) = state?;
+        let piece = tokio::select! {
+            biased;
+            () = broken.told.cancelled() => Err(input_broke(&broken)),
+            piece = stdout.next() => piece,
+        };
+        match piece {
+            Ok(Some(piece)) => Some((Ok(piece), Some((stdout, reading, broken)))),
+            Ok(None) => {
+                reading.done();
+                None
+            }
+            Err(error) => Some((Err(error), None)),
+        }
+    }))
+}
+
+fn input_broke(broken: &Broken) -> Error {
+    broken
+        .take()
+        .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
+}
+
+/// Waits for the end of a command.
+async fn ended(
+    mut ending: Ending,
+    mut stderr: Output,
+    mut feeding: JoinSet<()>,
+    broken: Arc<Broken>,
+) -> Result<Exit, Error> {
+    let mut tail = Vec::new();
+    let status = {
+        let waiting = ending.status();
+        tokio::pin!(waiting);
+        let listening = listen(&mut stderr, &mut tail);
+        tokio::pin!(listening);
+        let mut heard = None;
+        let status = loop {
+            tokio::select! {
+                () = broken.told.cancelled() => return Err(input_broke(&broken)),
+                said = &mut listening, if heard.is_none() => heard = Some(said),
+                status = &mut waiting => break status?,
+            }
+        };
+        match heard {
+            Some(said) => said?,
+            // What another process holds open is not waited for.
+            None => {
+                if let Ok(said) = tokio::time::timeout(LINGER, listening).await {
+                    said?;
+                }
+            }
+        }
+        status
+    };
+    feeding.abort_all();
+    ending.done();
+    if let Some(error) = broken.take() {
+        return Err(error);
+    }
+    Ok(Exit {
+        status,
+        stderr: String::from_utf8_lossy(&tail).into_owned(),
+    })
+}
+
+/// Keeps the last of standard error.
+async fn listen(stderr: &mut Output, tail: &mut Vec<u8>) -> Result<(), Error> {
+    while let Some(piece) = stderr.next().await? {
+        tail.extend_from_slice(&piece);
+        let surplus = tail.len().saturating_sub(LONGEST_STDERR);
+        tail.drain(..surplus);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_text_are_refused_and_never_re_encoded() {
+        let refused = text(vec![b"cat".to_vec(), b"/w/\xff".to_vec()]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidName);
+        let fine = text(vec![b"cat".to_vec(), "/w/\u{e4}\n".into()]);
+        assert_eq!(fine.unwrap(), ["cat", "/w/\u{e4}\n"]);
+    }
+
+    #[test]
+    fn arguments_beyond_the_limit_are_never_sent() {
+        assert!(text(vec![vec![b'x'; LONGEST_ARGUMENTS - 1]]).is_ok());
+        let refused = text(vec![vec![b'x'; LONGEST_ARGUMENTS]]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ToolMissing);
+    }
+}

@@ -1,0 +1,243 @@
+//! The input of a command, written by offset: what a broken connection did not bring is sent again
+//! (sandbox-transfer R-10).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
+use dray_sandbox::{Body, Error, ErrorKind};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use crate::fault;
+use crate::retry::Retry;
+use crate::router::{Access, Router};
+use crate::wire::{Empty, Ended, Payload, StdinPiece, StdinStart, StdinStatus, StdinWrite};
+
+/// Bytes of one message.
+const PIECE: usize = 256 << 10;
+/// Bytes that were sent and are kept until it is sure that they are not wanted again. What a router has not taken is
+/// on its way, and no more than the windows of a connection can be on its way.
+const KEPT: usize = 8 << 20;
+const DOING: &str = "writing the input of a command";
+
+/// How one stream of input ended.
+enum Fed {
+    /// All of it was taken, or no more is wanted.
+    Done,
+    /// It broke.
+    Broke(Status),
+}
+
+/// Standard input of one command.
+pub(super) struct Input {
+    router: Arc<Router>,
+    exec_id: String,
+    body: Option<Body>,
+    /// Rest of a long piece.
+    rest: Bytes,
+    /// Bytes that were sent at least once.
+    sent: u64,
+    /// The last of them.
+    kept: VecDeque<Bytes>,
+    kept_bytes: usize,
+    ended: bool,
+}
+
+impl Input {
+    pub(super) fn new(router: Arc<Router>, exec_id: String, body: Option<Body>) -> Self {
+        Self {
+            router,
+            exec_id,
+            body,
+            rest: Bytes::new(),
+            sent: 0,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            ended: false,
+        }
+    }
+
+    /// Feeds all of it. Fails when the source does or the router cannot be reached; a command that does not want all
+    /// of it is no failure, its status tells.
+    pub(super) async fn feed(mut self) -> Result<(), Error> {
+        if self.body.is_none() {
+            return self.close().await;
+        }
+        let mut retry = Retry::default();
+        let mut renewed = false;
+        let mut offset = 0;
+        loop {
+            let access = self.router.access();
+            let status = match self.stream(&access, offset, retry.throttles()).await? {
+                Fed::Done => return Ok(()),
+                Fed::Broke(status) => status,
+            };
+            if status.code() == Code::Unauthenticated && !renewed {
+                renewed = true;
+                let fresh = self.router.renew(&access).await;
+                fresh.map_err(|status| fault::failed(DOING, &status))?;
+            } else if !retry.again(&status).await {
+                return self.unwanted(&status).await;
+            }
+            let Some(taken) = self.taken().await? else {
+                return Ok(());
+            };
+            if taken > offset {
+                retry.progress();
+                renewed = false;
+            }
+            offset = taken;
+            tracing::debug!(offset, code = ?status.code(), "an input is resumed");
+        }
+    }
+
+    /// Ends an input of nothing.
+    async fn close(&mut self) -> Result<(), Error> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinWrite";
+        let write = StdinWrite {
+            task_id: self.router.task_id().to_owned(),
+            exec_id: self.exec_id.clone(),
+            offset: 0,
+            data: Bytes::new(),
+            eof: true,
+        };
+        match self.router.ask::<_, Empty>(path, &write).await {
+            Ok(Empty {}) => Ok(()),
+            Err(status) => self.unwanted(&status).await,
+        }
+    }
+
+    /// Whether a refusal is that of a command which has ended.
+    async fn unwanted(&mut self, status: &Status) -> Result<(), Error> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
+        let which = self.router.which(&self.exec_id);
+        match self.router.ask::<_, Ended>(path, &which).await {
+            Ok(Ended {
+                exit_status: Some(_),
+            }) => Ok(()),
+            _ => Err(fault::failed(DOING, status)),
+        }
+    }
+
+    /// Bytes that the router has; `None` when it wants no more.
+    async fn taken(&mut self) -> Result<Option<u64>, Error> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinStatus";
+        let which = self.router.which(&self.exec_id);
+        match self.router.ask::<_, StdinStatus>(path, &which).await {
+            Ok(status) if status.closed => Ok(None),
+            Ok(status) => Ok(Some(status.num_bytes_written)),
+            Err(status) => self.unwanted(&status).await.map(|()| None),
+        }
+    }
+
+    /// One stream, from an offset on.
+    async fn stream(&mut self, access: &Access, offset: u64, throttles: u32) -> Result<Fed, Error> {
+        let replay = self.replay(offset)?;
+        let (pieces, receiver) = mpsc::channel(1);
+        let start = StdinStart {
+            task_id: self.router.task_id().to_owned(),
+            exec_id: self.exec_id.clone(),
+            offset,
+        };
+        let call = Router::input(access, ReceiverStream::new(receiver), throttles);
+        tokio::pin!(call);
+        let answer = tokio::select! {
+            answer = &mut call => answer,
+            pumped = self.pump(&pieces, start, replay) => {
+                pumped?;
+                drop(pieces);
+                call.await
+            }
+        };
+        match answer {
+            Ok(()) => Ok(Fed::Done),
+            Err(status) => Ok(Fed::Broke(status)),
+        }
+    }
+
+    /// Sends the pieces. What was taken from the source is kept before it is sent, so that this may be dropped at any
+    /// time.
+    async fn pump(
+        &mut self,
+        pieces: &mpsc::Sender<StdinPiece>,
+        start: StdinStart,
+        replay: Vec<Bytes>,
+    ) -> Result<(), Error> {
+        let payloads =
+            std::iter::once(Payload::Start(start)).chain(replay.into_iter().map(Payload::Data));
+        for payload in payloads {
+            send(pieces, payload).await;
+        }
+        while let Some(piece) = self.piece().await? {
+            send(pieces, Payload::Data(piece)).await;
+        }
+        send(pieces, Payload::End(Empty {})).await;
+        Ok(())
+    }
+
+    /// The next piece of the source.
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        while self.rest.is_empty() && !self.ended {
+            match &mut self.body {
+                Some(body) => match body.next().await {
+                    Some(piece) => self.rest = piece?,
+                    None => self.ended = true,
+                },
+                None => self.ended = true,
+            }
+        }
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        self.sent += piece.len() as u64;
+        self.kept_bytes += piece.len();
+        self.kept.push_back(piece.clone());
+        while self.kept_bytes > KEPT {
+            match self.kept.pop_front() {
+                Some(old) => self.kept_bytes -= old.len(),
+                None => self.kept_bytes = 0,
+            }
+        }
+        Ok(Some(piece))
+    }
+
+    /// What must be sent again.
+    fn replay(&self, offset: u64) -> Result<Vec<Bytes>, Error> {
+        let first = self.sent - self.kept_bytes as u64;
+        if offset > self.sent {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "more was taken than was sent",
+            ));
+        }
+        let Some(skip) = offset.checked_sub(first) else {
+            let lost = "more got lost on the way than is kept";
+            return Err(Error::new(ErrorKind::Unavailable, lost));
+        };
+        let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let mut replay = Vec::new();
+        for piece in &self.kept {
+            let mut piece = piece.clone();
+            let known = skip.min(piece.len());
+            piece.advance(known);
+            skip -= known;
+            if !piece.is_empty() {
+                replay.push(piece);
+            }
+        }
+        Ok(replay)
+    }
+}
+
+/// A call that has ended takes nothing more; its answer tells why.
+async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: Payload) {
+    let piece = StdinPiece {
+        payload: Some(payload),
+    };
+    if pieces.send(piece).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,183 @@
+//! What the provider's refusals mean (sandbox-transfer 7.3).
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use prost::Message as _;
+use tonic::{Code, Status};
+
+use crate::wire::{RetryPolicy, RpcStatus};
+
+/// Longest sentence that is kept.
+const LONGEST: usize = 1024;
+/// Shortest wait, whatever the provider says.
+const SHORTEST_WAIT: f32 = 0.1;
+/// Longest wait that is believed.
+const LONGEST_WAIT: f32 = 3600.0;
+
+/// A refusal in the provider's own words. For the operator only.
+#[derive(Debug)]
+struct Refusal {
+    code: Code,
+    message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.code, self.message.escape_debug())
+    }
+}
+
+impl StdError for Refusal {}
+
+/// What a status means while `doing` something in a sandbox.
+pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
+    let message = status.message();
+    let cut = message.floor_char_boundary(LONGEST);
+    let refusal = Refusal {
+        code: status.code(),
+        message: message.get(..cut).unwrap_or_default().to_owned(),
+    };
+    let wait = wait(status);
+    let error = Error::new(kind(status.code(), wait.is_some()), doing).caused_by(refusal);
+    match wait {
+        Some(wait) => error.with_retry_after(wait),
+        None => error,
+    }
+}
+
+fn kind(code: Code, policy: bool) -> ErrorKind {
+    match code {
+        Code::NotFound => ErrorKind::SandboxGone,
+        Code::FailedPrecondition => ErrorKind::SandboxStopped,
+        Code::DeadlineExceeded => ErrorKind::Timeout,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Auth,
+        Code::ResourceExhausted if policy => ErrorKind::RateLimited,
+        Code::Unavailable | Code::Cancelled | Code::Internal | Code::Unknown | Code::Aborted => {
+            ErrorKind::Unavailable
+        }
+        // Without a retry policy what is exhausted stays so, and the same request must not come again.
+        Code::ResourceExhausted
+        | Code::Ok
+        | Code::InvalidArgument
+        | Code::AlreadyExists
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::DataLoss => ErrorKind::Protocol,
+    }
+}
+
+/// Whether the same request may work a moment later.
+pub(crate) fn transient(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Internal
+            | Code::Unknown
+            | Code::Cancelled
+    )
+}
+
+/// When to come back: only `RESOURCE_EXHAUSTED` says so, in a retry policy.
+pub(crate) fn wait(status: &Status) -> Option<Duration> {
+    if status.code() != Code::ResourceExhausted {
+        return None;
+    }
+    let said = RpcStatus::decode(status.details()).ok()?;
+    let policy = said
+        .details
+        .iter()
+        .find(|detail| detail.type_url.ends_with("/modal.client.RPCRetryPolicy"))?;
+    let seconds = RetryPolicy::decode(policy.value.as_slice())
+        .ok()?
+        .retry_after_secs;
+    let seconds = if seconds.is_finite() {
+        seconds
+    } else {
+        LONGEST_WAIT
+    };
+    Some(Duration::from_secs_f32(
+        seconds.clamp(SHORTEST_WAIT, LONGEST_WAIT),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::wire::Detail;
+
+    pub(crate) fn throttled(seconds: f32) -> Status {
+        let policy = RetryPolicy {
+            retry_after_secs: seconds,
+        };
+        let details = RpcStatus {
+            code: 8,
+            message: "slower".to_owned(),
+            details: vec![Detail {
+                type_url: "type.googleapis.com/modal.client.RPCRetryPolicy".to_owned(),
+                value: policy.encode_to_vec(),
+            }],
+        };
+        let details = Bytes::from(details.encode_to_vec());
+        Status::with_details(Code::ResourceExhausted, "slower", details)
+    }
+
+    #[test]
+    fn every_status_has_its_kind() {
+        for (code, expected) in [
+            (Code::NotFound, ErrorKind::SandboxGone),
+            (Code::FailedPrecondition, ErrorKind::SandboxStopped),
+            (Code::DeadlineExceeded, ErrorKind::Timeout),
+            (Code::PermissionDenied, ErrorKind::Auth),
+            (Code::Unauthenticated, ErrorKind::Auth),
+            (Code::Unavailable, ErrorKind::Unavailable),
+            (Code::Internal, ErrorKind::Unavailable),
+            (Code::Cancelled, ErrorKind::Unavailable),
+            (Code::InvalidArgument, ErrorKind::Protocol),
+            (Code::Unimplemented, ErrorKind::Protocol),
+        ] {
+            assert_eq!(failed("testing", &Status::new(code, "x")).kind(), expected);
+        }
+    }
+
+    #[test]
+    fn exhaustion_is_for_a_time_only_when_the_provider_says_so() {
+        let error = failed("testing", &throttled(2.5));
+        assert_eq!(error.kind(), ErrorKind::RateLimited);
+        assert_eq!(error.retry_after(), Some(Duration::from_millis(2500)));
+        let bare = failed("testing", &Status::resource_exhausted("full"));
+        assert_eq!(
+            (bare.kind(), bare.retry_after()),
+            (ErrorKind::Protocol, None)
+        );
+    }
+
+    #[test]
+    fn absurd_waits_are_bounded() {
+        assert_eq!(wait(&throttled(-5.0)), Some(Duration::from_secs_f32(0.1)));
+        assert_eq!(
+            wait(&throttled(f32::INFINITY)),
+            Some(Duration::from_hours(1))
+        );
+        assert_eq!(wait(&throttled(f32::NAN)), Some(Duration::from_hours(1)));
+        let torn = Status::with_details(Code::ResourceExhausted, "x", Bytes::from_static(b"\xff"));
+        assert_eq!(wait(&torn), None);
+    }
+
+    #[test]
+    fn the_words_of_the_provider_are_cut_and_escaped() {
+        let long = format!("a\nb{}", "x".repeat(5000));
+        let error = failed("testing", &Status::unknown(long));
+        let said = error.source().unwrap().to_string();
+        assert!(
+            said.starts_with("Unknown: a\\nbx") && said.len() < 1100,
+            "{said}"
+        );
+        assert_eq!(error.context(), "testing");
+    }
+}

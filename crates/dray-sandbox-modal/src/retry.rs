@@ -1,0 +1,85 @@
+//! How often the same request is sent. All of them are idempotent: commands have ids that we choose, and streams have
+//! offsets.
+
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::fault;
+
+/// Times in a row that a request is repeated after a failure that may pass.
+const TRIES: u32 = 5;
+/// Wait before the first repetition; doubled each time.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// Times that the provider may ask to wait.
+const THROTTLES: u32 = 3;
+/// Longest wait that is waited here; a longer one is the caller's.
+const LONGEST_THROTTLE: Duration = Duration::from_secs(5);
+
+/// The repetitions of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Retry {
+    failures: u32,
+    throttles: u32,
+}
+
+impl Retry {
+    /// Waits as long as it should be waited and says whether to send it again.
+    pub(crate) async fn again(&mut self, status: &Status) -> bool {
+        if let Some(wait) = fault::wait(status) {
+            if self.throttles == THROTTLES || wait > LONGEST_THROTTLE {
+                return false;
+            }
+            self.throttles += 1;
+            tokio::time::sleep(wait).await;
+            return true;
+        }
+        if !fault::transient(status.code()) || self.failures == TRIES {
+            return false;
+        }
+        tokio::time::sleep(FIRST_WAIT * 2_u32.pow(self.failures)).await;
+        self.failures += 1;
+        true
+    }
+
+    /// It works again.
+    pub(crate) fn progress(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How often the provider has asked to wait.
+    pub(crate) const fn throttles(&self) -> u32 {
+        self.throttles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_is_tried_a_few_times() {
+        // paused clock
+        let mut retry = Retry::default();
+        let down = Status::unavailable("down");
+        let mut tries = 0;
+        while retry.again(&down).await {
+            tries += 1;
+        }
+        assert_eq!(tries, TRIES);
+        retry.progress();
+        assert!(retry.again(&down).await);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_pass_is_never_tried_again() {
+        for status in [
+            Status::not_found("x"),
+            Status::permission_denied("x"),
+            Status::resource_exhausted("x"),
+            Status::failed_precondition("x"),
+        ] {
+            assert!(!Retry::default().again(&status).await);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The router of the worker that runs a sandbox (sandbox-transfer 7.3).
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use prost::Message;
+use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::control::{Control, Task};
+use crate::exec::Pending;
+use crate::fault;
+use crate::retry::Retry;
+use crate::rpc;
+use crate::wire::{Empty, Ended, StdinPiece, StdioPiece, StdioRead, Which};
+
+/// How long one question for the end of a command is left open.
+const LONG_POLL: Duration = Duration::from_mins(1);
+
+/// A way in, until its credential expires.
+#[derive(Debug)]
+pub(crate) struct Access {
+    channel: Channel,
+    url: String,
+    bearer: MetadataValue<Ascii>,
+    generation: u64,
+}
+
+impl Access {
+    fn request<T>(&self, message: T, throttles: u32) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        metadata.insert("authorization", self.bearer.clone());
+        metadata.insert("x-throttle-retry-attempt", throttles.into());
+        request
+    }
+}
+
+/// Calls to the router of one task.
+#[derive(Debug)]
+pub(crate) struct Router {
+    control: Arc<Control>,
+    task: Task,
+    access: RwLock<Arc<Access>>,
+    renewing: Mutex<()>,
+    tracker: TaskTracker,
+    pending: Pending,
+}
+
+impl Router {
+    /// Asks for the way in.
+    pub(crate) async fn open(control: Arc<Control>, task: Task) -> Result<Self, Error> {
+        let access = fetch(&control, &task, None)
+            .await
+            .map_err(|status| fault::failed("looking for the router", &status))?;
+        Ok(Self {
+            control,
+            task,
+            access: RwLock::new(Arc::new(access)),
+            renewing: Mutex::new(()),
+            tracker: TaskTracker::new(),
+            pending: Pending::new(),
+        })
+    }
+
+    pub(crate) fn task_id(&self) -> &str {
+        &self.task.task_id
+    }
+
+    /// Owner of what goes on after its caller has gone.
+    pub(crate) fn tracker(&self) -> &TaskTracker {
+        &self.tracker
+    }
+
+    /// Commands that are being ended.
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.pending
+    }
+
+    pub(crate) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gets a new credential, unless somebody else just did.
+    pub(crate) async fn renew(&self, old: &Access) -> Result<(), Status> {
+        let _one = self.renewing.lock().await;
+        let current = self.access();
+        if current.generation != old.generation {
+            return Ok(());
+        }
+        let access = fetch(&self.control, &self.task, Some(&current)).await?;
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+        Ok(())
+    }
+
+    /// One question. Repeated after what may pass, and once with a new credential.
+    pub(crate) async fn ask<Q, A>(&self, path: &'static str, message: &Q) -> Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let patience = self.control.settings().answer;
+        let mut retry = Retry::default();
+        let mut renewed = false;
+        loop {
+            let access = self.access();
+            let request = access.request(message.clone(), retry.throttles());
+            match rpc::unary(&access.channel, path, request, patience).await {
+                Err(status) if !renewed && status.code() == Code::Unauthenticated => {
+                    renewed = true;
+                    self.renew(&access).await?;
+                }
+                Err(status) if retry.again(&status).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// How a command ended, whenever that is.
+    pub(crate) async fn wait(&self, exec_id: &str) -> Result<Ended, Status> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecWait";
+        let mut retry = Retry::default();
+        let mut renewed = false;
+        loop {
+            let access = self.access();
+            let request = access.request(self.which(exec_id), retry.throttles());
+            match rpc::unary(&access.channel, path, request, LONG_POLL).await {
+                Err(status) if status.code() == Code::DeadlineExceeded => {
+                    retry.progress();
+                    renewed = false;
+                }
+                Err(status) if !renewed && status.code() == Code::Unauthenticated => {
+                    renewed = true;
+                    self.renew(&access).await?;
+                }
+                Err(status) if retry.again(&status).await => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    pub(crate) fn which(&self, exec_id: &str) -> Which {
+        Which {
+            task_id: self.task.task_id.clone(),
+            exec_id: exec_id.to_owned(),
+        }
+    }
+
+    /// A stream of output. Not repeated here: whoever reads it knows the offset.
+    pub(crate) async fn output(
+        &self,
+        access: &Access,
+        message: StdioRead,
+        throttles: u32,
+    ) -> Result<Streaming<StdioPiece>, Status> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdioRead";
+        let request = access.request(message, throttles);
+        let opened = rpc::server_stream(&access.channel, path, request);
+        match tokio::time::timeout(self.control.settings().answer, opened).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        }
+    }
+
+    /// A stream of input. Not repeated here, either.
+    pub(crate) async fn input(
+        access: &Access,
+        pieces: impl futures_util::Stream<Item = StdinPiece> + Send + 'static,
+        throttles: u32,
+    ) -> Result<(), Status> {
+        let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinWriteStream";
+        let request = access.request(pieces, throttles);
+        let Empty {} = rpc::client_stream(&access.channel, path, request).await?;
+        Ok(())
+    }
+}
+
+async fn fetch(control: &Control, task: &Task, current: Option<&Access>) -> Result<Access, Status> {
+    let found = control.access(task).await?;
+    let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", found.jwt)
+        .parse()
+        .map_err(|_| Status::data_loss("not a credential"))?;
+    bearer.set_sensitive(true);
+    let channel = match current {
+        Some(current) if current.url == found.url => current.channel.clone(),
+        _ => rpc::endpoint(control.settings(), &found.url)
+            .map_err(|error| {
+                debug_assert_eq!(error.kind(), ErrorKind::Protocol);
+                Status::data_loss("not an address of a router")
+            })?
+            .connect_lazy(),
+    };
+    Ok(Access {
+        channel,
+        url: found.url,
+        bearer,
+        generation: current.map_or(0, |current| current.generation + 1),
+    })
+}

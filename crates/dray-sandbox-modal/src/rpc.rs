@@ -1,0 +1,109 @@
+//! Calls as tonic makes them.
+
+use std::time::Duration;
+
+use dray_sandbox::{Error, ErrorKind};
+use http::uri::PathAndQuery;
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::config::{Settings, scheme};
+
+/// Most bytes of one message that is received.
+const LONGEST_MESSAGE: usize = 32 << 20;
+/// How often a silent connection is asked whether it is alive, and how long the answer may take.
+const PING: Duration = Duration::from_secs(20);
+/// Bytes under way on one stream, and on one connection.
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Where to connect. Its connection is made when it is first used, and made again when it broke.
+pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error> {
+    let wrong = || Error::new(ErrorKind::Protocol, "not an address of the provider");
+    let plain = scheme(url).ok_or_else(wrong)?;
+    if plain && !settings.plain {
+        // Credentials never travel in the open.
+        return Err(wrong());
+    }
+    let mut endpoint = Endpoint::from_shared(url.to_owned())
+        .map_err(|error| wrong().caused_by(error))?
+        .connect_timeout(settings.connect)
+        .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    if !plain {
+        endpoint = endpoint
+            .tls_config(settings.tls.clone())
+            .map_err(|error| wrong().caused_by(error))?;
+    }
+    Ok(endpoint)
+}
+
+async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LONGEST_MESSAGE);
+    grpc.ready()
+        .await
+        .map_err(|error| Status::unavailable(format!("no connection: {error}")))?;
+    Ok(grpc)
+}
+
+/// One question, one answer.
+pub(crate) async fn unary<Q, A>(
+    channel: &Channel,
+    path: &'static str,
+    request: Request<Q>,
+    patience: Duration,
+) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let asked = async {
+        let mut grpc = ready(channel).await?;
+        let codec: ProstCodec<Q, A> = ProstCodec::default();
+        let answer = grpc.unary(request, PathAndQuery::from_static(path), codec);
+        Ok(answer.await?.into_inner())
+    };
+    match tokio::time::timeout(patience, Box::pin(asked)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+    }
+}
+
+/// One question, many answers.
+pub(crate) async fn server_stream<Q, A>(
+    channel: &Channel,
+    path: &'static str,
+    request: Request<Q>,
+) -> Result<Streaming<A>, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = ready(channel).await?;
+    let codec: ProstCodec<Q, A> = ProstCodec::default();
+    let answer = grpc.server_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(answer).await?.into_inner())
+}
+
+/// Many questions, one answer.
+pub(crate) async fn client_stream<S, Q, A>(
+    channel: &Channel,
+    path: &'static str,
+    request: Request<S>,
+) -> Result<A, Status>
+where
+    S: futures_util::Stream<Item = Q> + Send + 'static,
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = ready(channel).await?;
+    let codec: ProstCodec<Q, A> = ProstCodec::default();
+    let answer = grpc.client_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(answer).await?.into_inner())
+}

@@ -1,0 +1,277 @@
+//! One opened sandbox.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::exec::ExecFiles;
+use dray_sandbox::{
+    Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
+    SandboxPath, Transport, Write,
+};
+use futures_util::stream;
+
+use crate::exec::ModalExec;
+use crate::router::Router;
+use crate::tools::{Tools, regular};
+
+/// The owner's write bit: without it nobody can write to what was made.
+const OWNER_WRITES: u32 = 0o200;
+
+/// Bytes of files by the file tool, everything else by a shell; where there is none, by the tool as far as it goes.
+#[derive(Clone, Debug)]
+pub(crate) struct ModalSandbox {
+    handle: Handle,
+    files: ExecFiles<ModalExec>,
+    tools: Arc<Tools<ModalExec>>,
+}
+
+impl ModalSandbox {
+    pub(crate) fn new(handle: Handle, router: Arc<Router>) -> Self {
+        let exec = ModalExec::new(router);
+        Self {
+            handle,
+            tools: Arc::new(Tools::new(Arc::new(exec.clone()))),
+            files: ExecFiles::new(exec),
+        }
+    }
+
+    /// What lies at a path now, links not followed.
+    async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
+        self.stat(path, Follow::No).await
+    }
+
+    /// Fails unless the file is still the one that was looked at.
+    async fn same(&self, file: &Metadata) -> Result<(), Error> {
+        let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
+        let now = match self.look(&file.real_path).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return changed("it is not there any more");
+            }
+            now => now?,
+        };
+        if now.real_path != file.real_path {
+            return changed("a link lies on the way now");
+        }
+        if now.link_target.is_some() {
+            return changed("a link lies there now");
+        }
+        regular(&now)?;
+        if now.size != file.size {
+            return changed("it has another size");
+        }
+        match (now.identity, file.identity) {
+            (Some(now), Some(before)) if now != before => changed("another file lies there"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tool tells no inode, so what lies there is looked at before and after.
+    async fn read_by_tool(&self, read: Read<'_>) -> Result<Body, Error> {
+        if read.offset != 0 {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the file tool begins at the beginning",
+            ));
+        }
+        regular(read.file)?;
+        self.same(read.file).await?;
+        let before = self.look(&read.file.real_path).await?;
+        let body = self.tools.read(&before.real_path, before.size).await?;
+        let state = Some((body, self.clone(), before));
+        Ok(Body::new(stream::unfold(state, async |state| {
+            let (mut body, sandbox, before) = state?;
+            match body.next().await {
+                Some(Ok(piece)) => Some((Ok(piece), Some((body, sandbox, before)))),
+                Some(Err(error)) => Some((Err(error), None)),
+                None => {
+                    let failed = sandbox.same(&before).await.err()?;
+                    Some((Err(failed), None))
+                }
+            }
+        })))
+    }
+
+    /// The tool writes over anything and through links, so the name is claimed first.
+    async fn write_by_tool(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        if write.offset != 0 {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the file tool appends nothing",
+            ));
+        }
+        if write.mode & OWNER_WRITES == 0 {
+            let closed = "the file tool cannot write to what nobody may";
+            return Err(Error::new(ErrorKind::ToolMissing, closed));
+        }
+        write.path.to_text()?;
+        self.claim(write).await?;
+        let body = body.exactly(write.size);
+        if write.size == 0 {
+            return body.read_all(0).await.map(drop);
+        }
+        self.tools.write(write.path, body).await?;
+        let found = self.look(write.path).await?;
+        regular(&found)?;
+        if found.size != write.size {
+            let kind = if found.size < write.size {
+                ErrorKind::Truncated
+            } else {
+                ErrorKind::Corrupted
+            };
+            let context = format!("{} of {} bytes lie there", found.size, write.size);
+            return Err(Error::new(kind, context));
+        }
+        Ok(())
+    }
+
+    /// Makes an empty file with the right mode, unless something lies there.
+    async fn claim(&self, write: Write<'_>) -> Result<(), Error> {
+        let nothing = Write {
+            transport: Transport::ExecRaw,
+            size: 0,
+            ..write
+        };
+        let claimed = self
+            .files
+            .write(nothing, Body::from_bytes(Bytes::new()))
+            .await;
+        if !missing(&claimed) {
+            return claimed;
+        }
+        // Without a shell it can only be looked.
+        match self.tools.stat(write.path, Follow::No).await {
+            Ok(_) => Err(Error::new(ErrorKind::Exists, "something lies there")),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let parent = self.tools.stat(&write.path.parent(), Follow::Yes).await?;
+                match parent.kind {
+                    dray_sandbox::FileKind::Directory if write.size == 0 => {
+                        let empty = Body::from_bytes(Bytes::new());
+                        self.tools.write(write.path, empty).await
+                    }
+                    dray_sandbox::FileKind::Directory => Ok(()),
+                    _ => Err(Error::new(ErrorKind::NotDirectory, "the parent is a file")),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether there is no shell, or it lacks something.
+fn missing<T>(asked: &Result<T, Error>) -> bool {
+    asked
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::ToolMissing)
+}
+
+#[async_trait]
+impl Sandbox for ModalSandbox {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        let transports = self.transports(&SandboxPath::root());
+        let probe = self.files.probe().await;
+        if !missing(&probe) {
+            return Ok(Probe {
+                transports,
+                ..probe?
+            });
+        }
+        // The tool must be there then, and whoever runs it is root.
+        self.tools.stat(&SandboxPath::root(), Follow::No).await?;
+        Ok(Probe {
+            home: SandboxPath::root(),
+            working_directory: SandboxPath::root(),
+            uid: 0,
+            gid: 0,
+            free: None,
+            transports,
+            tools: Vec::new(),
+            life_ms: None,
+        })
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let found = self.files.stat(path, follow).await;
+        if missing(&found) {
+            return self.tools.stat(path, follow).await;
+        }
+        found
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        let found = self.files.list(path, depth, limit).await;
+        if missing(&found) {
+            return self.tools.list(path, depth, limit).await;
+        }
+        found
+    }
+
+    fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = vec![Transport::Files];
+        transports.extend(self.files.transports());
+        transports
+    }
+
+    fn resumes(&self, transport: Transport) -> bool {
+        self.files.resumes(transport)
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        match read.transport {
+            Transport::Files => self.read_by_tool(read).await,
+            _ => self.files.read(read).await,
+        }
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        match write.transport {
+            Transport::Files => self.write_by_tool(write, body).await,
+            _ => self.files.write(write, body).await,
+        }
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        let found = self.files.fingerprint(path).await;
+        if missing(&found) {
+            return self.tools.fingerprint(path).await;
+        }
+        found
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        self.files.rename(from, to, replace).await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let made = self.files.make_directory(path).await;
+        if missing(&made) {
+            return self.tools.make_directory(path).await;
+        }
+        made
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        let removed = self.files.remove(path, recursive).await;
+        if missing(&removed) {
+            return self.tools.remove(path, recursive).await;
+        }
+        removed
+    }
+
+    async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        self.files.read_tree(path).await
+    }
+
+    async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        self.files.write_tree(path, tar).await
+    }
+}

@@ -1,0 +1,296 @@
+//! The provider's own file tool: a program in every sandbox that takes one JSON argument (sandbox-transfer 7.2).
+
+mod entry;
+mod resolve;
+
+use std::sync::Arc;
+
+use dray_sandbox::exec::{Exec, Exit, Running, kind_of_text};
+use dray_sandbox::{Body, Error, ErrorKind, Fingerprint, Follow, Listing, Metadata, SandboxPath};
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use entry::Found;
+
+/// Where it is.
+const PROGRAM: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
+/// Most bytes of an answer that is no file.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// What it is told.
+#[derive(Debug, Serialize)]
+enum Command<'a> {
+    ReadFile { path: &'a str },
+    WriteFile { path: &'a str },
+    ListFiles { path: &'a str },
+    Stat { path: &'a str },
+    Remove { path: &'a str, recursive: bool },
+    MakeDirectory { path: &'a str, parents: bool },
+}
+
+/// How it says that it failed.
+#[derive(Debug, Deserialize)]
+struct Payload {
+    error_kind: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Files by the tool.
+#[derive(Debug)]
+pub(crate) struct Tools<E> {
+    exec: Arc<E>,
+}
+
+impl<E: Exec + 'static> Tools<E> {
+    pub(crate) fn new(exec: Arc<E>) -> Self {
+        Self { exec }
+    }
+
+    async fn run(&self, command: &Command<'_>, stdin: Option<Body>) -> Result<Running, Error> {
+        let argument = serde_json::to_vec(command)
+            .map_err(|error| Error::new(ErrorKind::Protocol, "not a command").caused_by(error))?;
+        self.exec.run(vec![PROGRAM.to_vec(), argument], stdin).await
+    }
+
+    async fn ask(&self, command: Command<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
+        let running = self.run(&command, stdin).await?;
+        let answer = running.stdout.read_all(LONGEST_ANSWER).await?;
+        done(&command, &running.end.await?)?;
+        Ok(answer)
+    }
+
+    /// The bytes of a file. Short is [`ErrorKind::Truncated`], long is [`ErrorKind::ChangedDuringTransfer`].
+    pub(crate) async fn read(&self, path: &SandboxPath, size: u64) -> Result<Body, Error> {
+        let path = path.to_text()?.to_owned();
+        let running = self.run(&Command::ReadFile { path: &path }, None).await?;
+        let state = Some((running, path));
+        let body = Body::new(stream::unfold(state, async |state| {
+            let (mut running, path) = state?;
+            match running.stdout.next().await {
+                Some(Ok(piece)) => Some((Ok(piece), Some((running, path)))),
+                Some(Err(error)) => Some((Err(error), None)),
+                None => {
+                    let ended = running.end.await;
+                    let read = Command::ReadFile { path: &path };
+                    let failed = ended.and_then(|exit| done(&read, &exit)).err()?;
+                    Some((Err(failed), None))
+                }
+            }
+        }));
+        Ok(body.exactly(size))
+    }
+
+    /// Writes over a file, or a new one.
+    pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
+        let path = path.to_text()?;
+        self.ask(Command::WriteFile { path }, Some(body))
+            .await
+            .map(drop)
+    }
+
+    /// What lies at a path, links not followed.
+    async fn look(&self, path: &SandboxPath) -> Result<Found, Error> {
+        let path = path.to_text()?;
+        Found::parse(&self.ask(Command::Stat { path }, None).await?)
+    }
+
+    /// See [`dray_sandbox::Sandbox::stat`]. Links are resolved part by part.
+    pub(crate) async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let (real_path, found) = self.resolve(path, follow).await?;
+        Ok(found.metadata(path, real_path))
+    }
+
+    /// See [`dray_sandbox::Sandbox::list`].
+    pub(crate) async fn list(
+        &self,
+        path: &SandboxPath,
+        depth: u32,
+        limit: usize,
+    ) -> Result<Listing, Error> {
+        let mut entries = Vec::new();
+        let mut waiting = vec![(path.clone(), depth)];
+        let mut truncated = false;
+        while let Some((directory, depth)) = waiting.pop() {
+            let text = directory.to_text()?;
+            let answer = self.ask(Command::ListFiles { path: text }, None).await?;
+            for found in Found::parse_all(&answer)? {
+                let entry = found.entry(&directory)?;
+                if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
+                    waiting.push((entry.path.clone(), depth - 1));
+                }
+                entries.push(entry);
+            }
+            if entries.len() > limit {
+                truncated = true;
+                break;
+            }
+        }
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        entries.truncate(limit);
+        Ok(Listing { entries, truncated })
+    }
+
+    /// See [`dray_sandbox::Sandbox::remove`].
+    pub(crate) async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        let found = self.look(path).await?;
+        if found.is_directory() && !recursive {
+            return Err(Error::new(ErrorKind::IsDirectory, "it is a directory"));
+        }
+        let path = path.to_text()?;
+        let remove = Command::Remove { path, recursive };
+        self.ask(remove, None).await.map(drop)
+    }
+
+    /// See [`dray_sandbox::Sandbox::make_directory`].
+    pub(crate) async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let path = path.to_text()?;
+        let make = Command::MakeDirectory {
+            path,
+            parents: true,
+        };
+        self.ask(make, None).await.map(drop)
+    }
+
+    /// Digest of a file as it is read back, which proves as much as one made in the sandbox.
+    pub(crate) async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        let (real_path, found) = self.resolve(path, Follow::Yes).await?;
+        let file = found.metadata(path, real_path);
+        regular(&file)?;
+        let mut body = self.read(&file.real_path, file.size).await?;
+        let mut digest = Sha256::new();
+        while let Some(piece) = body.next().await {
+            digest.update(&piece?);
+        }
+        let digest = Sha256Digest::from_bytes(digest.finalize().into());
+        Ok(Fingerprint::Sha256(digest, file.size))
+    }
+}
+
+/// Fails unless it is a regular file.
+pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
+    use dray_sandbox::FileKind;
+    match file.kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "it is a directory")),
+        _ => Err(Error::new(ErrorKind::NotRegular, "it is no regular file")),
+    }
+}
+
+/// Fails unless the tool ended well.
+fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
+    if exit.status == 0 {
+        return Ok(());
+    }
+    let payload: Option<Payload> = serde_json::from_str(exit.stderr.trim()).ok();
+    let Some(payload) = payload else {
+        let kind = match exit.status {
+            126 | 127 => ErrorKind::ToolMissing,
+            _ => kind_of_text(&exit.stderr).unwrap_or(ErrorKind::Unavailable),
+        };
+        let context = format!(
+            "the file tool ended with {}: {}",
+            exit.status,
+            exit.stderr.trim()
+        );
+        return Err(Error::new(kind, context));
+    };
+    let kind = match (payload.error_kind.as_str(), command) {
+        ("NotFound", _) => ErrorKind::NotFound,
+        ("IsDirectory", _) => ErrorKind::IsDirectory,
+        // What exists when a file is to be written is its parent, as a file.
+        ("NotDirectory" | "IsFile", _) | ("AlreadyExists", Command::WriteFile { .. }) => {
+            ErrorKind::NotDirectory
+        }
+        ("AlreadyExists" | "PathAlreadyExists" | "DirectoryNotEmpty", _) => ErrorKind::Exists,
+        ("PermissionDenied", _) => ErrorKind::PermissionDenied,
+        ("FileTooLarge", _) => ErrorKind::TooLarge,
+        ("NotSupported", _) => ErrorKind::ToolMissing,
+        _ => kind_of_text(&payload.message).unwrap_or(ErrorKind::Unavailable),
+    };
+    let context = format!("the file tool: {}: {}", payload.error_kind, payload.message);
+    Err(Error::new(kind, context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: i32, stderr: &str) -> ErrorKind {
+        let exit = Exit {
+            status,
+            stderr: stderr.to_owned(),
+        };
+        done(&Command::Stat { path: "/x" }, &exit)
+            .unwrap_err()
+            .kind()
+    }
+
+    #[test]
+    fn every_kind_that_the_tool_knows_is_understood() {
+        for (said, kind) in [
+            ("NotFound", ErrorKind::NotFound),
+            ("IsDirectory", ErrorKind::IsDirectory),
+            ("NotDirectory", ErrorKind::NotDirectory),
+            ("IsFile", ErrorKind::NotDirectory),
+            ("AlreadyExists", ErrorKind::Exists),
+            ("PathAlreadyExists", ErrorKind::Exists),
+            ("DirectoryNotEmpty", ErrorKind::Exists),
+            ("PermissionDenied", ErrorKind::PermissionDenied),
+            ("FileTooLarge", ErrorKind::TooLarge),
+            ("NotSupported", ErrorKind::ToolMissing),
+            ("SomethingNew", ErrorKind::Unavailable),
+        ] {
+            let payload =
+                format!("{{\"error_kind\":\"{said}\",\"message\":\"m\",\"detail\":\"\"}}\n");
+            assert_eq!(refused(1, &payload), kind, "{said}");
+        }
+        let full = r#"{"error_kind":"Io","message":"write: No space left on device"}"#;
+        assert_eq!(refused(1, full), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn a_tool_that_is_missing_or_died_is_told() {
+        assert_eq!(refused(127, ""), ErrorKind::ToolMissing);
+        assert_eq!(refused(137, ""), ErrorKind::Unavailable);
+        assert_eq!(
+            refused(1, "sh: 1: Permission denied"),
+            ErrorKind::PermissionDenied
+        );
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_parent_is_not_a_file_that_exists() {
+        let exit = Exit {
+            status: 1,
+            stderr: r#"{"error_kind":"AlreadyExists","message":"m"}"#.to_owned(),
+        };
+        let error = done(&Command::WriteFile { path: "/f/x" }, &exit).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotDirectory);
+    }
+
+    #[test]
+    fn commands_are_spelled_as_the_tool_reads_them() {
+        let spelled = |command: Command<'_>| serde_json::to_string(&command).unwrap();
+        assert_eq!(
+            spelled(Command::ReadFile { path: "/a\n\"b" }),
+            r#"{"ReadFile":{"path":"/a\n\"b"}}"#
+        );
+        assert_eq!(
+            spelled(Command::Remove {
+                path: "/a",
+                recursive: true
+            }),
+            r#"{"Remove":{"path":"/a","recursive":true}}"#
+        );
+        assert_eq!(
+            spelled(Command::MakeDirectory {
+                path: "/a",
+                parents: true
+            }),
+            r#"{"MakeDirectory":{"path":"/a","parents":true}}"#
+        );
+    }
+}

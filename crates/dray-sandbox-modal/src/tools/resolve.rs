@@ -1,0 +1,73 @@
+//! Where a path leads, for the tool follows no links when it is asked what lies there.
+
+use dray_sandbox::exec::Exec;
+use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
+
+use super::Tools;
+use super::entry::Found;
+
+/// Links on the way that are followed, as many as Linux follows.
+const MOST_LINKS: usize = 40;
+
+impl<E: Exec + 'static> Tools<E> {
+    /// The path without links, and what lies there.
+    pub(super) async fn resolve(
+        &self,
+        path: &SandboxPath,
+        follow: Follow,
+    ) -> Result<(SandboxPath, Found), Error> {
+        path.to_text()?;
+        let mut real = SandboxPath::root();
+        let mut found = None;
+        let mut left: Vec<Vec<u8>> = parts(path.as_bytes());
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            if part == b".." {
+                real = real.parent();
+                found = None;
+                continue;
+            }
+            let next = real.join(&part)?;
+            let here = self.look(&next).await?;
+            let last = left.is_empty();
+            match (here.kind(), here.target()) {
+                (FileKind::Symlink, Some(target)) if !last || follow == Follow::Yes => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Error::new(ErrorKind::Loop, "too many links"));
+                    }
+                    if target.starts_with('/') {
+                        real = SandboxPath::root();
+                    }
+                    found = None;
+                    left.extend(parts(target.as_bytes()));
+                }
+                (FileKind::Directory, _) => {
+                    real = next;
+                    found = Some(here);
+                }
+                _ if last => return Ok((next, here)),
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::NotDirectory,
+                        "a part is no directory",
+                    ));
+                }
+            }
+        }
+        let found = match found {
+            Some(found) => found,
+            None => self.look(&real).await?,
+        };
+        Ok((real, found))
+    }
+}
+
+/// Names of a path, the last first.
+fn parts(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(<[u8]>::to_vec)
+        .rev()
+        .collect()
+}

@@ -1,0 +1,218 @@
+//! Messages, as far as they are needed. Names and numbers are those of the descriptors in the package `modal` 1.6.4;
+//! fields that are left out are skipped when they come and absent when they go.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::{Message, Oneof};
+
+/// `modal.client.SandboxGetTaskIdRequest`; the second version takes the same.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GetTaskId {
+    #[prost(string, tag = "1")]
+    pub(crate) sandbox_id: String,
+}
+
+/// `modal.client.SandboxGetTaskIdResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TaskId {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) task_id: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) task_result: Option<GenericResult>,
+}
+
+/// `modal.client.GenericResult`. Status 0 means that there is no result yet.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GenericResult {
+    #[prost(int32, tag = "1")]
+    pub(crate) status: i32,
+}
+
+/// `modal.client.TaskGetCommandRouterAccessRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TaskAccess {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+}
+
+/// `modal.client.SandboxGetCommandRouterAccessRequest`, of which the task id is used, never the sandbox id: it names
+/// the incarnation.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SandboxAccess {
+    #[prost(string, tag = "2")]
+    pub(crate) task_id: String,
+}
+
+/// `modal.client.TaskGetCommandRouterAccessResponse` and `SandboxGetCommandRouterAccessResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RouterAccess {
+    #[prost(string, tag = "1")]
+    pub(crate) jwt: String,
+    #[prost(string, tag = "2")]
+    pub(crate) url: String,
+}
+
+/// `modal.client.AuthTokenGetRequest`, and every other message without fields.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Empty {}
+
+/// `modal.client.AuthTokenGetResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AuthToken {
+    #[prost(string, tag = "1")]
+    pub(crate) token: String,
+}
+
+/// `google.rpc.Status`, as `grpc-status-details-bin` carries it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    pub(crate) code: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) message: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) details: Vec<Detail>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Detail {
+    #[prost(string, tag = "1")]
+    pub(crate) type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) value: Vec<u8>,
+}
+
+/// `modal.client.RPCRetryPolicy`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RetryPolicy {
+    #[prost(float, tag = "1")]
+    pub(crate) retry_after_secs: f32,
+}
+
+/// `modal.task_command_router.TaskExecStartRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Start {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) exec_id: String,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) command_args: Vec<String>,
+    /// [`PIPE`] or 0.
+    #[prost(int32, tag = "4")]
+    pub(crate) stdout_config: i32,
+    /// [`PIPE`] or 0.
+    #[prost(int32, tag = "5")]
+    pub(crate) stderr_config: i32,
+    #[prost(btree_map = "string, string", tag = "12")]
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// `TASK_EXEC_STDOUT_CONFIG_PIPE` and `TASK_EXEC_STDERR_CONFIG_PIPE`.
+pub(crate) const PIPE: i32 = 1;
+
+/// `TaskExecWaitRequest`, `TaskExecPollRequest` and `TaskExecStdinStatusRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Which {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) exec_id: String,
+}
+
+/// `TaskExecWaitResponse` and `TaskExecPollResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Ended {
+    #[prost(oneof = "ExitStatus", tags = "1, 2")]
+    pub(crate) exit_status: Option<ExitStatus>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Oneof)]
+pub(crate) enum ExitStatus {
+    #[prost(int32, tag = "1")]
+    Code(i32),
+    #[prost(int32, tag = "2")]
+    Signal(i32),
+}
+
+/// `TaskExecStdioReadRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StdioRead {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) exec_id: String,
+    #[prost(uint64, tag = "3")]
+    pub(crate) offset: u64,
+    /// [`STDOUT`] or [`STDERR`].
+    #[prost(int32, tag = "4")]
+    pub(crate) file_descriptor: i32,
+}
+
+/// `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDOUT`.
+pub(crate) const STDOUT: i32 = 0;
+/// `TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDERR`.
+pub(crate) const STDERR: i32 = 1;
+
+/// `TaskExecStdioReadResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StdioPiece {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) data: Bytes,
+}
+
+/// `TaskExecStdinWriteRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StdinWrite {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) exec_id: String,
+    #[prost(uint64, tag = "3")]
+    pub(crate) offset: u64,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(crate) data: Bytes,
+    #[prost(bool, tag = "5")]
+    pub(crate) eof: bool,
+}
+
+/// `TaskExecStdinWriteStreamRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StdinPiece {
+    #[prost(oneof = "Payload", tags = "1, 2, 3")]
+    pub(crate) payload: Option<Payload>,
+}
+
+/// What a message of the stream is.
+#[derive(Clone, PartialEq, Oneof)]
+pub(crate) enum Payload {
+    #[prost(message, tag = "1")]
+    Start(StdinStart),
+    #[prost(bytes = "bytes", tag = "2")]
+    Data(Bytes),
+    #[prost(message, tag = "3")]
+    End(Empty),
+}
+
+/// `TaskExecStdinWriteStreamStart`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StdinStart {
+    #[prost(string, tag = "1")]
+    pub(crate) task_id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) exec_id: String,
+    #[prost(uint64, tag = "3")]
+    pub(crate) offset: u64,
+}
+
+/// `TaskExecStdinStatusResponse`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct StdinStatus {
+    #[prost(uint64, tag = "1")]
+    pub(crate) num_bytes_written: u64,
+    #[prost(bool, tag = "2")]
+    pub(crate) closed: bool,
+}

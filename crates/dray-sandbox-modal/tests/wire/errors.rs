@@ -1,0 +1,144 @@
+//! What the provider refuses, and what becomes of it.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use dray_sandbox::conformance::Fixture as _;
+use dray_sandbox::{Backend as _, ErrorKind, Follow, Read, Transport};
+use dray_sandbox_modal::double::{Fault, Server};
+use dray_sandbox_modal::{Config, ModalBackend};
+use dray_types::{Clock, Secret};
+use tonic::Code;
+
+use super::world::{SANDBOX, World, config};
+
+#[tokio::test]
+async fn every_refusal_has_its_kind() {
+    let world = World::new().await;
+    let sandbox = world.open().await;
+    for (code, kind) in [
+        (Code::FailedPrecondition, ErrorKind::SandboxStopped),
+        (Code::NotFound, ErrorKind::SandboxGone),
+        (Code::PermissionDenied, ErrorKind::Auth),
+        (Code::Unauthenticated, ErrorKind::Auth),
+        (Code::ResourceExhausted, ErrorKind::Protocol),
+        (Code::DeadlineExceeded, ErrorKind::Timeout),
+        (Code::Unavailable, ErrorKind::Unavailable),
+    ] {
+        let times = 6;
+        world.server.arm(Fault::Refuse {
+            method: "TaskExecStart",
+            code,
+            times,
+        });
+        let before = world.server.calls("TaskExecStart");
+        let refused = sandbox.stat(&world.path("f"), Follow::No).await;
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), kind, "{code:?}");
+        assert!(error.source().is_some(), "{code:?} has no cause");
+        let expected = match code {
+            Code::DeadlineExceeded | Code::Unavailable => times,
+            // Once with the old credential and once with a new one.
+            Code::Unauthenticated => 2,
+            _ => 1,
+        };
+        assert_eq!(
+            world.server.calls("TaskExecStart") - before,
+            expected,
+            "{code:?}"
+        );
+        // What is left of the fault is used up.
+        for _ in expected..times {
+            let _ = world.server.take_refusal("TaskExecStart");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_short_wait_is_waited_and_a_long_one_is_told() {
+    let world = World::new().await;
+    std::fs::write(world.root().join("f"), "x").unwrap();
+    let sandbox = world.open().await;
+    let throttle = |seconds| Fault::Throttle {
+        method: "TaskExecStart",
+        seconds,
+    };
+    world.server.arm(throttle(0.1));
+    assert!(sandbox.stat(&world.path("f"), Follow::No).await.is_ok());
+    world.server.arm(throttle(90.0));
+    let error = sandbox
+        .stat(&world.path("f"), Follow::No)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RateLimited);
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(90)));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
+    let world = World::new().await;
+    std::fs::write(world.root().join("f"), vec![7; 2 << 20]).unwrap();
+    let sandbox = world.open().await;
+    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+    let read = Read {
+        transport: Transport::ExecRaw,
+        file: &file,
+        offset: 0,
+    };
+    let mut body = sandbox.read(read).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    world.server.terminate(SANDBOX);
+    let mut last = None;
+    while let Some(piece) = body.next().await {
+        last = piece.err();
+    }
+    assert_eq!(last.unwrap().kind(), ErrorKind::SandboxGone);
+    let gone = sandbox.stat(&world.path("f"), Follow::No).await;
+    assert_eq!(gone.unwrap_err().kind(), ErrorKind::SandboxGone);
+    let resolved = world.backend().resolve(&world.address()).await;
+    assert_eq!(resolved.unwrap_err().kind(), ErrorKind::SandboxGone);
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_and_never_shown() {
+    let world = World::new().await;
+    for (secret, token_id) in [("as-wrong", "ak-double"), ("as-double", "")] {
+        let config = Config {
+            token_id: token_id.to_owned(),
+            token_secret: Secret::new(secret),
+            ..config(world.server.url())
+        };
+        let backend = ModalBackend::new(&config, Clock::system()).unwrap();
+        let error = backend.resolve(&world.address()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Auth);
+        let shown = format!("{error} {error:?} {backend:?}");
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_who_listens_is_unavailable() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::start(root.path()).await.unwrap();
+    let url = server.url().to_owned();
+    drop(server);
+    let world = World::new().await;
+    let backend = ModalBackend::new(&config(&url), Clock::system()).unwrap();
+    let error = backend.resolve(&world.address()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_dropped_read_ends_its_command() {
+    let world = World::new().await;
+    let path = world.root().join("endless");
+    // A reader of a FIFO waits for ever.
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let sandbox = world.open().await;
+    let exec = sandbox.read_tree(&world.path(".")).await.unwrap();
+    drop(exec);
+    // Whatever comes next waits until what was dropped has been ended.
+    assert!(sandbox.probe().await.is_ok());
+    assert_eq!(world.server.running(), 0);
+}

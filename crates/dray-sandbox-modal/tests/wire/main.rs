@@ -1,0 +1,192 @@
+//! The backend against a server that speaks the provider's wire: the suite of all backends, and what only it has.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+mod errors;
+mod resume;
+mod world;
+
+use dray_sandbox::conformance::{CASES, Fixture as _, run};
+use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
+use dray_sandbox_modal::double::Fault;
+use dray_types::Sha256Digest;
+use world::{World, address_of};
+
+/// Parts of the suite, which run side by side.
+const PARTS: usize = 2;
+
+async fn suite(part: usize) {
+    let world = World::new().await;
+    let cases: Vec<_> = CASES.iter().skip(part).step_by(PARTS).copied().collect();
+    let report = run(&world, &cases).await.unwrap();
+    let root = rustix::process::geteuid().is_root();
+    let skipped: Vec<_> = cases
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| root && *name == "what_the_user_may_not_touch_is_refused")
+        .collect();
+    assert_eq!(report.skipped, skipped);
+    assert_eq!(report.passed.len(), cases.len() - skipped.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_a_sandbox_of_modal_is_one_like_any_other() {
+    suite(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_the_other_half_of_the_suite_passes_too() {
+    suite(1).await;
+}
+
+#[tokio::test]
+async fn the_file_tool_comes_first_and_commands_after_it() {
+    let world = World::new().await;
+    let sandbox = world.open().await;
+    let ways = [Transport::Files, Transport::ExecRaw, Transport::ExecBase64];
+    assert_eq!(sandbox.transports(&world.path("f")), ways);
+    assert_eq!(sandbox.probe().await.unwrap().transports, ways);
+    assert!(!sandbox.resumes(Transport::Files));
+    assert!(sandbox.resumes(Transport::ExecRaw));
+}
+
+#[tokio::test]
+async fn a_sandbox_of_the_second_version_is_reached_with_its_own_calls() {
+    let world = World::new().await;
+    let address = address_of("sb-of-the-second-version");
+    world.server.run(&address.name);
+    let backend = world.backend();
+    let handle = backend.resolve(&address).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    std::fs::write(world.root().join("f"), "x").unwrap();
+    assert_eq!(
+        sandbox
+            .stat(&world.path("f"), Follow::No)
+            .await
+            .unwrap()
+            .size,
+        1
+    );
+    assert_eq!(world.server.calls("AuthTokenGet"), 1);
+    assert_eq!(world.server.calls("SandboxGetTaskId"), 0);
+    assert_eq!(world.server.calls("SandboxGetCommandRouterAccess"), 1);
+    // Its token is renewed like that of a router.
+    world.server.expire();
+    assert_eq!(
+        sandbox
+            .stat(&world.path("f"), Follow::No)
+            .await
+            .unwrap()
+            .size,
+        1
+    );
+    assert_eq!(world.server.calls("AuthTokenGet"), 2);
+}
+
+#[tokio::test]
+async fn without_a_shell_the_file_tool_does_what_it_can() {
+    let world = World::new().await;
+    world.server.arm(Fault::NoShell);
+    let sandbox = world.open().await;
+    let path = world.path("new.txt");
+    let write = Write {
+        transport: Transport::Files,
+        path: &path,
+        size: 5,
+        offset: 0,
+        mode: 0o644,
+    };
+    sandbox
+        .write(write, Body::from_bytes(&b"hello"[..]))
+        .await
+        .unwrap();
+    let again = sandbox.write(write, Body::from_bytes(&b"other"[..])).await;
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    assert_eq!(
+        (file.size, file.kind, file.identity),
+        (5, FileKind::File, None)
+    );
+    let read = Read {
+        transport: Transport::Files,
+        file: &file,
+        offset: 0,
+    };
+    let body = sandbox.read(read).await.unwrap();
+    assert_eq!(body.read_all(9).await.unwrap(), b"hello");
+    assert_eq!(
+        sandbox.fingerprint(&path).await.unwrap(),
+        Fingerprint::Sha256(Sha256Digest::of(b"hello"), 5)
+    );
+    let deep = world.path("a").join("b").unwrap();
+    sandbox.make_directory(&deep).await.unwrap();
+    let listing = sandbox.list(&world.path("."), 2, 9).await.unwrap();
+    let names: Vec<_> = listing
+        .entries
+        .iter()
+        .map(|entry| entry.path.name())
+        .collect();
+    assert_eq!(names, [b"a".as_slice(), b"b", b"new.txt"]);
+    let unasked = sandbox.remove(&world.path("a"), false).await;
+    assert_eq!(unasked.unwrap_err().kind(), ErrorKind::IsDirectory);
+    sandbox.remove(&world.path("a"), true).await.unwrap();
+    sandbox.remove(&path, false).await.unwrap();
+    let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    let renamed = sandbox.rename(&path, &deep, true).await;
+    assert_eq!(renamed.unwrap_err().kind(), ErrorKind::ToolMissing);
+}
+
+#[tokio::test]
+async fn without_a_shell_links_are_resolved_part_by_part() {
+    let world = World::new().await;
+    world.server.arm(Fault::NoShell);
+    let root = world.root();
+    std::fs::create_dir_all(root.join("real/deep")).unwrap();
+    std::fs::write(root.join("real/deep/f"), "12").unwrap();
+    for (target, link) in [
+        ("real", "one"),
+        ("one/deep", "two"),
+        ("loop", "loop"),
+        ("nowhere", "dangling"),
+        ("../../..", "up"),
+    ] {
+        std::os::unix::fs::symlink(target, root.join(link)).unwrap();
+    }
+    let sandbox = world.open().await;
+    let through = world.path("two").join("f").unwrap();
+    let file = sandbox.stat(&through, Follow::Yes).await.unwrap();
+    let real = world.path("real").join("deep").unwrap().join("f").unwrap();
+    assert_eq!((file.size, file.real_path), (2, real));
+    let link = sandbox.stat(&world.path("two"), Follow::No).await.unwrap();
+    assert_eq!(link.kind, FileKind::Symlink);
+    assert_eq!(link.link_target.as_deref(), Some(b"one/deep".as_slice()));
+    for (name, kind) in [("loop", ErrorKind::Loop), ("dangling", ErrorKind::NotFound)] {
+        let refused = sandbox.stat(&world.path(name), Follow::Yes).await;
+        assert_eq!(refused.unwrap_err().kind(), kind, "{name}");
+    }
+    let up = sandbox.stat(&world.path("up"), Follow::Yes).await.unwrap();
+    assert_eq!(up.kind, FileKind::Directory);
+    let below = through.join("x").unwrap();
+    let refused = sandbox.stat(&below, Follow::No).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotDirectory);
+}
+
+#[tokio::test]
+async fn without_the_file_tool_commands_are_the_next_way() {
+    let world = World::new().await;
+    world.server.arm(Fault::NoTool);
+    std::fs::write(world.root().join("f"), "hello").unwrap();
+    let sandbox = world.open().await;
+    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+    let mut read = Read {
+        transport: Transport::Files,
+        file: &file,
+        offset: 0,
+    };
+    let body = sandbox.read(read).await.unwrap().read_all(9).await;
+    assert_eq!(body.unwrap_err().kind(), ErrorKind::ToolMissing);
+    read.transport = Transport::ExecRaw;
+    let body = sandbox.read(read).await.unwrap();
+    assert_eq!(body.read_all(9).await.unwrap(), b"hello");
+}
