@@ -2,8 +2,14 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dray_types::ByteSize;
+
+/// A directory, or nothing, which a path may not be.
+fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
 
 /// `dray send`
 #[derive(Debug, Args)]
@@ -196,10 +202,10 @@ pub(crate) enum Session {
         #[arg(long, value_name = "TARGET")]
         chat: Option<String>,
         /// Working directory in the sandbox; the sandbox's own by default.
-        #[arg(long, value_name = "DIR", default_value = "")]
+        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory())]
         working_directory: PathBuf,
         /// Directory for files of the user; `uploads` in the working directory by default.
-        #[arg(long, value_name = "DIR", default_value = "")]
+        #[arg(long, value_name = "DIR", default_value = "", value_parser = directory())]
         uploads_directory: PathBuf,
         /// Further directory that files may come from. Can be given several times.
         #[arg(long = "root", value_name = "DIR")]
