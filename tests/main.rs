@@ -12,3 +12,5 @@ mod deploy;
 mod processes;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod transfer;

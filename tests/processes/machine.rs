@@ -167,7 +167,8 @@ impl Machine {
         {
             headers.append(name, value);
         }
-        let subject = dray_proto::contract::work_subject::<v1::ToolCallRequested>(&meta.tenant);
+        let subject =
+            dray_proto::contract::work_subject(&v1::ToolCallRequested::default(), &meta.tenant);
         client
             .publish_with_headers(subject, headers, Bytes::from_static(&[0xff; 16]))
             .await

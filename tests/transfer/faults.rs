@@ -1,0 +1,111 @@
+//! Single faults at the worst moment: a service dies with a visible request under way, the bus restarts, a copy out of
+//! the sandbox is cut.
+
+use std::time::Duration;
+
+use dray_platform_discord::double::Fault as DiscordFault;
+use dray_platform_telegram::double::Fault;
+use dray_testkit::eventually;
+use dray_testkit::s3::{Rule, Trouble};
+
+use super::rig::{Rig, target};
+
+/// Longer than everything that may follow from a fault, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_allows() {
+    let rig = Rig::start().await;
+    let _transfer = rig.up("sandbox-transfer").await;
+    let delivery = rig.up("platform-delivery").await;
+    let stalled = rig.telegram.chat();
+    let unseen = rig.telegram.chat();
+    let digest = rig.write("a.txt", b"shown, and the answer never comes");
+    let other = rig.write("b.txt", b"stalled before it is shown");
+    rig.telegram.script(Fault::NeverAnswer);
+    rig.submit("k-1", "a.txt", target("telegram", stalled))
+        .await;
+    eventually("the message", async || {
+        (rig.shown_in(stalled, digest) == 1).then_some(())
+    })
+    .await;
+    rig.telegram.script(Fault::StallDuringBody);
+    rig.submit("k-2", "b.txt", target("telegram", unseen)).await;
+    eventually("the second request", async || {
+        (rig.begun() == 2).then_some(())
+    })
+    .await;
+    delivery.kill9();
+
+    rig.leases_run_out().await;
+    let _delivery = rig.up("platform-delivery").await;
+    rig.hand_out_again().await;
+    let file = rig.ended("k-1", PATIENCE).await;
+    assert_eq!(file.state, "unknown", "{file:?}");
+    assert_eq!(rig.shown_in(stalled, digest), 1, "never a second time");
+    let file = rig.ended("k-2", PATIENCE).await;
+    assert_ne!(file.state, "delivered", "nobody confirmed it: {file:?}");
+    assert_eq!(rig.shown_in(unseen, other), 0);
+    let open = rig.lines(&["receipts", "--open"]);
+    assert_eq!(open.len(), 2, "{open:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
+    let mut rig = Rig::start().await;
+    let _services = rig.all_up().await;
+    let chats = [rig.telegram.chat(), rig.telegram.chat()];
+    let channel = rig.discord.channel(0);
+    let digest = rig.write("a.txt", b"a file that travels while the bus is away");
+    rig.telegram.script(Fault::StallDuringBody);
+    rig.discord.script(DiscordFault::LoseAnswer);
+    rig.submit("n-1", "a.txt", target("telegram", chats[0]))
+        .await;
+    eventually("a request under way", async || {
+        (rig.begun() == 1).then_some(())
+    })
+    .await;
+    rig.submit("n-2", "a.txt", target("discord", &channel))
+        .await;
+    rig.submit("n-3", "a.txt", target("telegram", chats[1]))
+        .await;
+    rig.nats.kill9();
+    rig.nats.restart();
+    let file = rig.ended("n-2", PATIENCE).await;
+    assert_eq!(file.state, "delivered", "{file:?}");
+    assert_eq!(rig.discord.seen(&channel).len(), 1, "the nonce was kept");
+    for (id, chat) in [("n-1", chats[0]), ("n-3", chats[1])] {
+        let file = rig.ended(id, PATIENCE).await;
+        let shown = rig.shown_in(chat, digest);
+        let truthful = match file.state.as_str() {
+            "delivered" => shown == 1,
+            "unknown" => shown <= 1,
+            _ => shown == 0,
+        };
+        assert!(truthful, "{id} is {} and shown {shown} times", file.state);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
+    let rig = Rig::start().await;
+    let transfer = rig.up("sandbox-transfer").await;
+    let _delivery = rig.up("platform-delivery").await;
+    let chat = rig.telegram.chat();
+    let digest = rig.write("a.bin", &[0x5a; 300_000]);
+    let seen = rig.store.seen().len();
+    rig.store
+        .add(Rule::new(Trouble::Stall, |parts| parts.method == "PUT"));
+    rig.submit("c-1", "a.bin", target("telegram", chat)).await;
+    eventually("a copy under way", async || {
+        let mut news = rig.store.seen().into_iter().skip(seen);
+        news.any(|request| request.starts_with("PUT")).then_some(())
+    })
+    .await;
+    transfer.kill9();
+    rig.store.heal();
+    let _transfer = rig.up("sandbox-transfer").await;
+    let file = rig.ended("c-1", PATIENCE).await;
+    assert_eq!(file.state, "delivered", "{file:?}");
+    assert_eq!(rig.shown_in(chat, digest), 1);
+}

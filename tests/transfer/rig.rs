@@ -1,0 +1,403 @@
+//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, doubles of four platforms, a
+//! folder that is a sandbox, and services as processes that can be killed.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_platform_discord::double::Double as Discord;
+use dray_platform_slack::double::{Double as Slack, SIGNING_SECRET};
+use dray_platform_telegram::double::Double as Telegram;
+use dray_platform_webhook::double::{Double as Webhook, SECRET};
+use dray_proto::v1;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_testkit::s3::FaultyS3;
+use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use prost::Message as _;
+use serde_json::Value;
+
+use crate::support;
+
+/// Where the webhook double takes events.
+pub(crate) const HOOK: &str = "/hooks/box";
+/// The three services of this story.
+pub(crate) const SERVICES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
+/// Bucket of the records of work.
+const LEDGER: &str = "dray_ledger";
+
+pub(crate) struct Rig {
+    pub(crate) nats: NatsServer,
+    pub(crate) store: FaultyS3,
+    pub(crate) telegram: Telegram,
+    pub(crate) discord: Discord,
+    pub(crate) slack: Slack,
+    pub(crate) webhook: Webhook,
+    pub(crate) bus: Bus,
+    options: dray_store::Options,
+    _s3: EmbeddedS3,
+    folder: tempfile::TempDir,
+}
+
+/// A service process; killed when it is dropped.
+pub(crate) struct Service(Child);
+
+impl Service {
+    /// Kills it without a chance to do anything about it.
+    pub(crate) fn kill9(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("box")).unwrap();
+        std::fs::create_dir(folder.path().join("here")).unwrap();
+        let nats = NatsServer::start();
+        let (s3, options) = EmbeddedS3::start(&folder.path().join("store"))
+            .await
+            .unwrap();
+        let store = FaultyS3::start(s3.address()).await.unwrap();
+        let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
+            .await
+            .unwrap();
+        let rig = Self {
+            nats,
+            store,
+            telegram: Telegram::start().await.unwrap(),
+            discord: Discord::start().await.unwrap(),
+            slack: Slack::start().await.unwrap(),
+            webhook: Webhook::start().await.unwrap(),
+            bus,
+            options,
+            _s3: s3,
+            folder,
+        };
+        std::fs::write(rig.config(), rig.configuration()).unwrap();
+        rig.provision(None).await;
+        rig
+    }
+
+    /// The folder that is the sandbox.
+    pub(crate) fn sandbox(&self) -> PathBuf {
+        self.folder.path().join("box").canonicalize().unwrap()
+    }
+
+    /// The sandbox as a person writes it.
+    pub(crate) fn address(&self) -> String {
+        format!("local:{}", self.sandbox().display())
+    }
+
+    /// Where commands are run.
+    pub(crate) fn here(&self) -> PathBuf {
+        self.folder.path().join("here")
+    }
+
+    /// Writes a file into the sandbox and gives its digest.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Sha256Digest {
+        std::fs::write(self.sandbox().join(name), bytes).unwrap();
+        Sha256Digest::of(bytes)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("dray.toml")
+    }
+
+    fn configuration(&self) -> String {
+        let mut text = String::from(
+            "[platform-delivery]\nallow_targets = true\n\
+             [sandbox-transfer]\nkinds = [\"local\"]\n",
+        );
+        let mut section = |name: &str, lines: &[(&str, &str)]| {
+            writeln!(text, "[{name}]").unwrap();
+            for (key, value) in lines {
+                writeln!(text, "{key} = {value}").unwrap();
+            }
+        };
+        let quoted = |text: &str| format!("'{text}'");
+        let roots = format!("['{}']", self.sandbox().display());
+        section("sandbox-transfer.local", &[("roots", &roots)]);
+        // Longer than a kill and a start, so that killed services find requests under way.
+        let patience = ("answer_timeout", "'6s'");
+        section(
+            "platform-delivery.accounts.tg.telegram",
+            &[
+                ("token", &quoted(self.telegram.token().expose())),
+                ("base_url", &quoted(&self.telegram.url())),
+                ("poll_wait", "'2s'"),
+                ("idle_timeout", "'6s'"),
+                patience,
+            ],
+        );
+        section(
+            "platform-delivery.accounts.dc.discord",
+            &[
+                ("token", &quoted(self.discord.token().expose())),
+                ("base_url", &quoted(&self.discord.url())),
+                patience,
+            ],
+        );
+        section(
+            "platform-delivery.accounts.sl.slack",
+            &[
+                ("token", &quoted(self.slack.token().expose())),
+                ("signing_secret", &quoted(SIGNING_SECRET)),
+                ("base_url", &quoted(&self.slack.url())),
+                ("share_wait", "'3s'"),
+                patience,
+            ],
+        );
+        section(
+            "platform-delivery.accounts.wh.webhook",
+            &[("inbound_secret", &quoted(SECRET)), patience],
+        );
+        let hook = self.webhook.hook(HOOK);
+        section(
+            "platform-delivery.accounts.wh.webhook.hooks.box",
+            &[
+                ("url", &quoted(hook.url.expose())),
+                ("secret", &quoted(hook.secret.expose())),
+                ("allow_http", "true"),
+            ],
+        );
+        text
+    }
+
+    /// Applies the standard topology, with another time until unacknowledged work is handed out again when told so.
+    async fn provision(&self, ack_wait: Option<Duration>) {
+        let mut topology = Topology::new(1, 512 << 20);
+        if let Some(ack_wait) = ack_wait {
+            for consumer in &mut topology.consumers {
+                consumer.ack_wait = ack_wait;
+            }
+        }
+        let mismatches = self.bus.apply_topology(&topology).await.unwrap();
+        assert!(mismatches.is_empty(), "{mismatches:?}");
+    }
+
+    /// Lets a minute pass for work whose worker is dead: its lease runs out, and its message is handed out again. To be
+    /// called while the services that had work are down, and followed by [`Rig::hand_out_again`] once they are back.
+    pub(crate) async fn leases_run_out(&self) {
+        let keys = self.bus.key_value(LEDGER);
+        for (key, entry) in keys.list("", usize::MAX).await.unwrap().entries {
+            let mut record = v1::LedgerRecord::decode(entry.value).unwrap();
+            if record.lease_until_ms > 0 {
+                record.lease_until_ms = 1;
+                let value = record.encode_to_vec().into();
+                // Whoever is alive and was faster keeps its lease.
+                let _ = keys.update(&key, value, entry.revision).await;
+            }
+        }
+    }
+
+    /// The second half of [`Rig::leases_run_out`]: services have looked at the topology and are ready.
+    pub(crate) async fn hand_out_again(&self) {
+        self.provision(Some(Duration::from_secs(1))).await;
+    }
+
+    /// A command for this machine's bus and store, run in [`Rig::here`].
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(support::dray());
+        command
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("DRAY_STORE__S3__BUCKET", &self.options.bucket)
+            .env(
+                "DRAY_STORE__S3__ACCESS_KEY",
+                self.options.access_key.expose(),
+            )
+            .env(
+                "DRAY_STORE__S3__SECRET_KEY",
+                self.options.secret_key.expose(),
+            )
+            .current_dir(self.here())
+            .args(["--nats", &self.nats.url(), "--s3", &self.store.endpoint()])
+            .args(["--config".as_ref(), self.config().as_os_str()])
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// The one document that a command prints with `--json`; it must succeed.
+    #[track_caller]
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Value {
+        let mut all = self.lines(arguments);
+        assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
+        all.remove(0)
+    }
+
+    /// The documents that a command prints with `--json`, one on each line; it must succeed.
+    #[track_caller]
+    pub(crate) fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let text = support::stdout(self.command(arguments).arg("--json"));
+        parse(&text)
+    }
+
+    /// What a command prints with `--json` when it must fail.
+    #[track_caller]
+    pub(crate) fn fails(&self, arguments: &[&str]) -> Value {
+        let output = self.command(arguments).arg("--json").output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let mut all = parse(&String::from_utf8(output.stdout).unwrap());
+        assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
+        all.remove(0)
+    }
+
+    /// Starts one service as a process of its own and waits until it serves.
+    pub(crate) async fn up(&self, service: &str) -> Service {
+        // Services refuse to start on another topology than the standard one.
+        self.provision(None).await;
+        self.start_service(service).await
+    }
+
+    async fn start_service(&self, service: &str) -> Service {
+        let arguments = ["up", "--json", "--only", service, "--http", "127.0.0.1:0"];
+        let mut process = self
+            .command(&arguments)
+            .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
+            .env("DRAY_STATE__FOLDER", self.state(service))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let running = Service(process);
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
+        let health = told["http"].as_str().unwrap().to_owned();
+        eventually("readiness", async || {
+            let asked = Command::new(support::dray())
+                .args(["healthcheck", "--http", &health])
+                .output()
+                .unwrap();
+            asked.status.success().then_some(())
+        })
+        .await;
+        running
+    }
+
+    fn state(&self, service: &str) -> PathBuf {
+        self.folder.path().join("state").join(service)
+    }
+
+    /// All services of the story, each a process of its own.
+    pub(crate) async fn all_up(&self) -> Vec<Service> {
+        let mut running = Vec::new();
+        for service in SERVICES {
+            running.push(self.up(service).await);
+        }
+        running
+    }
+
+    /// Publishes work to send a file of the sandbox, as whoever accepts it does.
+    pub(crate) async fn submit(&self, id: &str, path: &str, target: v1::ChatTarget) {
+        let work = v1::SendFileRequested {
+            paths: vec![path.as_bytes().to_vec()],
+            sandbox: self.address(),
+            target: Some(target),
+            ..v1::SendFileRequested::default()
+        };
+        let meta = meta(Duration::from_hours(1)).with_operation(OperationId::new(id).unwrap());
+        let published = self.bus.publish_work(&meta, &work).await.unwrap();
+        assert!(!published.duplicate, "{id}");
+    }
+
+    /// What became of a delivery, once it is over; `None` while it is not, or while nobody can be asked.
+    pub(crate) async fn outcome(&self, id: &str) -> Option<v1::DeliveryReport> {
+        let request = v1::DeliveryOutcomeRequest {
+            delivery_id: id.to_owned(),
+            wait_ms: 1000,
+        };
+        let report = self
+            .bus
+            .call(&meta(Duration::from_secs(10)), &request)
+            .await;
+        report.ok().filter(|report| report.finished)
+    }
+
+    /// The only file of a delivery that ends within `patience`.
+    pub(crate) async fn ended(&self, id: &str, patience: Duration) -> v1::DeliveredFile {
+        let ending = async {
+            loop {
+                if let Some(report) = self.outcome(id).await {
+                    return report;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let report = tokio::time::timeout(patience, ending)
+            .await
+            .unwrap_or_else(|_| panic!("{id} did not end in {patience:?}"));
+        assert_eq!(report.files.len(), 1, "{id}: {report:?}");
+        report.files.into_iter().next().unwrap()
+    }
+
+    /// How many documents were begun to be sent to Telegram.
+    pub(crate) fn begun(&self) -> usize {
+        let requests = self.telegram.requests().into_iter();
+        requests.filter(|request| request == "sendDocument").count()
+    }
+
+    /// How often a Telegram chat shows a file.
+    pub(crate) fn shown_in(&self, chat: i64, digest: Sha256Digest) -> usize {
+        let files = self.telegram.seen(chat).into_iter();
+        let files = files.filter_map(|message| message.file);
+        files.filter(|file| file.sha256 == digest).count()
+    }
+}
+
+/// A chat as the bus names it.
+pub(crate) fn target(platform: &str, chat: impl ToString) -> v1::ChatTarget {
+    v1::ChatTarget {
+        platform: platform.to_owned(),
+        chat: chat.to_string(),
+        ..v1::ChatTarget::default()
+    }
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("folders of tests have plain names")
+}
+
+#[track_caller]
+fn parse(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+        .collect()
+}
+
+fn meta(time: Duration) -> Meta {
+    Meta::new(
+        TenantId::default(),
+        Deadline::after(Clock::system().now_ms(), time),
+    )
+}
+
+fn meter() -> opentelemetry::metrics::Meter {
+    opentelemetry::metrics::MeterProvider::meter(
+        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
+        "tests",
+    )
+}
