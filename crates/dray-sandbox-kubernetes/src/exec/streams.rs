@@ -10,7 +10,7 @@ use dray_sandbox::{Body, Error, ErrorKind};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 use tokio_tungstenite::tungstenite::{Error as WireError, Message};
 
 use super::end::End;
@@ -68,6 +68,8 @@ pub(super) struct Streams {
     writer: BoxFuture<'static, Error>,
     stderr: Stderr,
     idle: Duration,
+    /// When bytes came last.
+    moved: Instant,
     /// What came on the channel of the status.
     said: Vec<u8>,
     status: Option<Status>,
@@ -89,6 +91,7 @@ impl Streams {
             writer: write(sink, stdin, half_close, PING.min(connection.idle / 3)).boxed(),
             stderr: Stderr::default(),
             idle: connection.idle,
+            moved: Instant::now(),
             said: Vec::new(),
             status: None,
             end,
@@ -105,12 +108,19 @@ impl Streams {
     ///
     /// A stream that breaks or ends without a status, and a command that was not run.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        // While nobody asked, nothing could come.
+        self.moved = Instant::now();
         loop {
             let ended = self.status.is_some();
-            let wait = if ended { LINGER } else { self.idle };
+            // A server that only answers pings has nothing more to say after the status.
+            let until = if ended {
+                self.moved + LINGER
+            } else {
+                Instant::now() + self.idle
+            };
             let heard = tokio::select! {
                 error = &mut self.writer => return Err(error),
-                heard = timeout(wait, self.reader.next()) => heard,
+                heard = timeout_at(until, self.reader.next()) => heard,
             };
             let message = match heard {
                 Err(_) if !ended => {
@@ -144,6 +154,7 @@ impl Streams {
             return Ok(None);
         };
         let data = data.split_off(1);
+        self.moved = Instant::now();
         match channel {
             STDOUT if !data.is_empty() => return Ok(Some(data)),
             STDERR => self.stderr.push(&data),
@@ -207,7 +218,7 @@ async fn write(
 ) -> Error {
     // Of zero there is no interval.
     let pause = pause.max(Duration::from_millis(1));
-    let mut ticks = interval_at(tokio::time::Instant::now() + pause, pause);
+    let mut ticks = interval_at(Instant::now() + pause, pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let has_stdin = stdin.is_some();
     let mut stdin = stdin;

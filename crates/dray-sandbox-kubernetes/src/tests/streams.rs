@@ -19,7 +19,11 @@ const SIZE: usize = 300_000;
 
 /// A sandbox and a file in it.
 async fn with_file(fault: Fault) -> (World, Result<Vec<u8>, Error>) {
-    let idle = if fault == Fault::Silence { 3 } else { 60 };
+    // Where it counts: pings come three times as often, and answers to them are no output.
+    let idle = match fault {
+        Fault::Silence | Fault::Linger => 3,
+        _ => 60,
+    };
     let world = World::configured(|config| config.idle_timeout = Period::secs(idle)).await;
     let sandbox = world.open().await.unwrap();
     let path = world.file("a", &content());
