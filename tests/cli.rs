@@ -62,6 +62,11 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
         "127.0.0.1 is loopback",
         "0 of them to an inside address",
         "dray.event.toolcall.v1.resolved.default",
+        "both files have in the chat the SHA-256 that they have in the sandbox",
+        "Couldn't deliver: .env, missing.txt.",
+        "2 requests before, 2 after",
+        "copied             report.pdf",
+        "[User uploaded: ports.csv (42 KB) at /",
         "dray up",
     ] {
         assert!(text.contains(promise), "{promise} is not in:\n{text}");
@@ -70,6 +75,53 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
     for step in String::from_utf8_lossy(&steps.stdout).lines() {
         assert!(serde_json::from_str::<Value>(step).is_ok(), "{step}");
     }
+}
+
+#[test]
+fn files_of_a_folder_are_sent_into_the_current_directory() {
+    let home = Home::new();
+    let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
+    std::fs::create_dir(&sandbox).unwrap();
+    std::fs::create_dir(&here).unwrap();
+    std::fs::write(sandbox.join("a.txt"), "hello").unwrap();
+    std::fs::write(sandbox.join(".env"), "TOKEN=x").unwrap();
+    let send = |paths: &[&str]| {
+        let mut arguments = vec!["send", "--json", "--from", "local:../box"];
+        arguments.extend(paths);
+        home.dray(&arguments).current_dir(&here).output().unwrap()
+    };
+    let sent = send(&["a.txt"]);
+    assert!(sent.status.success(), "{sent:?}");
+    assert_eq!(line(&sent)["files"][0]["state"], "copied");
+    let partly = send(&["a.txt", ".env", "none"]);
+    assert_eq!(partly.status.code(), Some(1), "{partly:?}");
+    let kind = |file: usize| line(&partly)["files"][file]["error"]["kind"].clone();
+    assert_eq!((kind(1), kind(2)), ("forbidden".into(), "not_found".into()));
+    let mut names: Vec<_> = std::fs::read_dir(&here)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a (2).txt", "a.txt"]);
+    assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"hello");
+}
+
+#[test]
+fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
+    let home = Home::new();
+    for arguments in [
+        &["sandbox", "ls", "nonsense"][..],
+        &["send", "a.txt", "--from", "nonsense"],
+        &["send", "a.txt", "--from", "docker:web", "--to", "nonsense"],
+        &["send", "a.txt"],
+    ] {
+        let refused = home.run(arguments);
+        check(&refused, 2, "");
+        assert!(!refused.stderr.is_empty(), "{arguments:?}");
+    }
+    let gone = home.run(&["sandbox", "ls", "local:/nowhere/at/all", "--json"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert_eq!(line(&gone)["fault"]["detail"], "sandbox_gone");
 }
 
 #[test]

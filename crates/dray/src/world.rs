@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dray_bus::{Bus, Meta};
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
+use dray_platform_delivery::PlatformDelivery;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{Environment, Loaded, Override, Sources};
 use dray_service::host::{Chain, HostError};
@@ -24,6 +25,7 @@ pub(crate) fn host(sources: Sources) -> Host {
         .with::<FileResolver>()
         .with::<EgressFetcher>()
         .with::<SandboxTransfer>()
+        .with::<PlatformDelivery>()
         .with::<Sweeper>()
 }
 
@@ -140,13 +142,26 @@ const READY: Duration = Duration::from_secs(30);
 impl World {
     /// Opens what the command line names. `services` run here when there is no NATS to ask.
     pub(crate) async fn open(global: &Global, services: &[&str]) -> Result<Self, Failure> {
+        Self::open_with(global, services, !services.is_empty()).await
+    }
+
+    /// The same for a command that reads and writes no content itself: of a running system only the bus is needed.
+    pub(crate) async fn open_to_ask(global: &Global, services: &[&str]) -> Result<Self, Failure> {
+        Self::open_with(global, services, false).await
+    }
+
+    async fn open_with(
+        global: &Global,
+        services: &[&str],
+        needs_store: bool,
+    ) -> Result<Self, Failure> {
         let tenant = tenant(global)?;
         let sources = sources(global)?;
         let loaded = load(&sources)?;
         let bus: BusSection = section(&loaded, "bus")?;
         match bus.mode {
-            BusMode::Embedded => Self::for_once(sources, services, tenant).await,
-            BusMode::Nats => Self::remote(&loaded, &bus, tenant, !services.is_empty()).await,
+            BusMode::Embedded => Self::for_once(Self::as_operator(sources), services, tenant).await,
+            BusMode::Nats => Self::remote(&loaded, &bus, tenant, needs_store).await,
         }
     }
 
@@ -214,6 +229,15 @@ impl World {
             ));
         }
         Self::remote(&loaded, &bus, tenant(global)?, false).await
+    }
+
+    /// Whoever runs a command may name any chat and any sandbox, and gets files in a folder of this machine.
+    fn as_operator(sources: Sources) -> Sources {
+        sources
+            .set("platform-delivery.allow_targets", "true")
+            .set("platform-delivery.cli", "true")
+            .set("platform-delivery.poll", "false")
+            .set("platform-delivery.listen", "")
     }
 
     async fn embedded(

@@ -36,7 +36,7 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
     request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
     let from = send.from.as_deref().unwrap_or_default();
     request.sandbox = reach::absolute(from);
-    let world = World::open(&reach::allowed(global, from), &SERVICES).await?;
+    let world = World::open_to_ask(&reach::allowed(global, from), &SERVICES).await?;
     let outcome = submit(global, &world, &send.way, request).await;
     world.close().await;
     outcome
@@ -66,7 +66,7 @@ async fn store_and_submit(
 
 /// Sends once more what was not delivered.
 pub(crate) async fn resend(global: &Global, resend: &Resend) -> Result<(), Failure> {
-    let world = World::open(global, &SERVICES).await?;
+    let world = World::open_to_ask(global, &SERVICES).await?;
     let meta = world.meta(Duration::from_secs(resend.timeout));
     let request = v1::ResendRequest {
         delivery_id: resend.delivery.clone(),

@@ -28,18 +28,21 @@ const SHOWN: usize = 4096;
 pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
     reach::check(named(command))?;
     let reaching = reach::allowed(global, named(command));
-    let world = World::open(&reaching, &[SERVICE]).await?;
+    let world = match command {
+        Sandbox::Get { .. } | Sandbox::Put { .. } => World::open(&reaching, &[SERVICE]).await?,
+        _ => World::open_to_ask(&reaching, &[SERVICE]).await?,
+    };
     let outcome = one(global, &world, command).await;
     world.close().await;
-    outcome.map_err(|failure| explained(failure, named(command)))
+    outcome.map_err(|failure| explained(failure, command))
 }
 
 /// A failure in the words of whoever typed the name of a sandbox.
-fn explained(failure: Failure, sandbox: &str) -> Failure {
+fn explained(failure: Failure, command: &Sandbox) -> Failure {
     let Failure::Fault(fault) = failure else {
         return failure;
     };
-    let sandbox = name::shown(sandbox, 200);
+    let sandbox = name::shown(named(command), 200);
     let (message, advice) = match fault.detail.as_str() {
         "sandbox_gone" => (
             format!("There is no sandbox {sandbox} here."),
@@ -52,6 +55,10 @@ fn explained(failure: Failure, sandbox: &str) -> Failure {
         "unavailable" => (
             format!("The sandbox {sandbox} cannot be reached right now."),
             "Check that what runs it (an engine, a host) is up and that this user may use it.",
+        ),
+        "is_directory" if matches!(command, Sandbox::Rm { .. }) => (
+            fault.message.clone(),
+            "Add --recursive to remove it with what is in it.",
         ),
         _ => return fault.into(),
     };
@@ -415,11 +422,17 @@ mod tests {
 
     use super::*;
 
+    fn probe(sandbox: &str) -> Sandbox {
+        Sandbox::Probe {
+            sandbox: sandbox.to_owned(),
+        }
+    }
+
     #[test]
     fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {
         for detail in ["sandbox_gone", "no_backend", "unavailable"] {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
-            let said = explained(fault.into(), "docker:w\u{1b}eb").to_string();
+            let said = explained(fault.into(), &probe("docker:w\u{1b}eb")).to_string();
             assert!(said.contains(" docker:w?eb "), "{said}");
         }
     }
@@ -427,7 +440,10 @@ mod tests {
     #[test]
     fn other_faults_are_left_alone() {
         let fault = Fault::new(FaultCode::NotFound, "There is no such file in the sandbox.");
-        let said = explained(fault.clone().detail("not_found").into(), "docker:web");
+        let said = explained(
+            fault.clone().detail("not_found").into(),
+            &probe("docker:web"),
+        );
         assert_eq!(said.to_string(), fault.message);
     }
 }
