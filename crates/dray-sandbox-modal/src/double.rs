@@ -22,6 +22,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::transport::{Identity, ServerTlsConfig};
 
 use command::Command;
 pub use fault::Fault;
@@ -70,10 +71,32 @@ impl Server {
     ///
     /// When it cannot listen.
     pub async fn start(root: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::listen(root.into(), None).await
+    }
+
+    /// The same over TLS, as `localhost`, with this certificate and key (PEM).
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen, or the certificate is none.
+    pub async fn start_tls(
+        root: impl Into<PathBuf>,
+        certificate: &str,
+        key: &str,
+    ) -> io::Result<Self> {
+        let identity = Identity::from_pem(certificate, key);
+        let tls = ServerTlsConfig::new().identity(identity);
+        Self::listen(root.into(), Some(tls)).await
+    }
+
+    async fn listen(root: PathBuf, tls: Option<ServerTlsConfig>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let state = Arc::new(State {
-            root: root.into(),
-            url: format!("http://{}", listener.local_addr()?),
+            root,
+            url: match &tls {
+                Some(_) => format!("https://localhost:{}", listener.local_addr()?.port()),
+                None => format!("http://{}", listener.local_addr()?),
+            },
             sandboxes: Mutex::default(),
             commands: Mutex::default(),
             faults: Mutex::default(),
@@ -82,7 +105,11 @@ impl Server {
             next_task: AtomicU64::new(1),
         });
         let mut serving = JoinSet::new();
-        let server = tonic::transport::Server::builder()
+        let mut builder = tonic::transport::Server::builder();
+        if let Some(tls) = tls {
+            builder = builder.tls_config(tls).map_err(io::Error::other)?;
+        }
+        let server = builder
             .add_service(plane::Plane(Arc::clone(&state)))
             .add_service(router::Router(Arc::clone(&state)));
         serving.spawn(async move {

@@ -33,6 +33,8 @@ pub enum Fault {
     LoseInputAnswer,
     /// Standard output ends cleanly after so many bytes, whatever the command says.
     ShortOutput(u64),
+    /// The provider names routers by addresses without TLS.
+    PlainRouter,
     /// The sandbox has no shell.
     NoShell,
     /// The sandbox has no file tool.

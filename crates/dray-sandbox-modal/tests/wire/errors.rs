@@ -1,16 +1,20 @@
 //! What the provider refuses, and what becomes of it.
 
 use std::error::Error as _;
+use std::future::pending;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dray_sandbox::conformance::Fixture as _;
-use dray_sandbox::{Backend as _, ErrorKind, Follow, Read, Transport};
+use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write};
 use dray_sandbox_modal::double::{Fault, Server};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::world::{SANDBOX, World, config};
+use super::world::{SANDBOX, World, address_of, config};
 
 #[tokio::test]
 async fn every_refusal_has_its_kind() {
@@ -129,16 +133,63 @@ async fn nobody_who_listens_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_dropped_read_ends_its_command() {
+async fn whoever_drops_a_transfer_ends_its_command() {
     let world = World::new().await;
-    let path = world.root().join("endless");
-    // A reader of a FIFO waits for ever.
-    let made = std::process::Command::new("mkfifo").arg(&path).status();
-    assert!(made.unwrap().success());
     let sandbox = world.open().await;
-    let exec = sandbox.read_tree(&world.path(".")).await.unwrap();
-    drop(exec);
-    // Whatever comes next waits until what was dropped has been ended.
-    assert!(sandbox.probe().await.is_ok());
-    assert_eq!(world.server.running(), 0);
+    for transport in sandbox.transports(&world.path("f")) {
+        let path = world.path(transport.as_str());
+        let write = Write {
+            transport,
+            path: &path,
+            size: 200_000,
+            offset: 0,
+            mode: 0o644,
+        };
+        let (reached, waiting) = oneshot::channel();
+        let stuck = stream::once(async move {
+            let _ = reached.send(());
+            pending().await
+        });
+        let begin = stream::iter([Ok(Bytes::from(vec![7; 100_000]))]);
+        let body = Body::new(begin.chain(stuck));
+        tokio::select! {
+            ended = sandbox.write(write, body) => panic!("it ended: {ended:?}"),
+            _ = waiting => {}
+        }
+        assert!(world.server.running() > 0, "{transport:?}");
+        // Whatever comes next waits until what was dropped has been ended.
+        assert!(sandbox.probe().await.is_ok());
+        assert_eq!(world.server.running(), 0, "{transport:?}");
+    }
+}
+
+#[tokio::test]
+async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let server = Server::start_tls(folder.path(), &certificate, &key)
+        .await
+        .unwrap();
+    server.run(SANDBOX);
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, &certificate).unwrap();
+    let trusting = Config {
+        ca_file: Some(ca_file.clone()),
+        ..config(server.url())
+    };
+    let backend = ModalBackend::new(&trusting, Clock::system()).unwrap();
+    let handle = backend.resolve(&address_of(SANDBOX)).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    let path = SandboxPath::new(ca_file.as_os_str().as_encoded_bytes()).unwrap();
+    let found = sandbox.stat(&path, Follow::No).await.unwrap();
+    assert_eq!(found.size, certificate.len() as u64);
+    let public = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
+    let refused = public.resolve(&address_of(SANDBOX)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    server.arm(Fault::PlainRouter);
+    let calls = server.calls("TaskExecStart");
+    let refused = backend.open(&handle).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Protocol);
+    assert_eq!(server.calls("TaskExecStart"), calls);
 }

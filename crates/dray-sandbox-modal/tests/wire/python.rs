@@ -73,7 +73,7 @@ async fn the_client_of_the_provider_takes_the_double_for_the_provider() {
         "problem": "problem\n",
         "status": 3,
         "written": Sha256Digest::of(&content).to_hex(),
-        "ours": Sha256Digest::of(&[9; 300_000]).to_hex(),
+        "ours": Sha256Digest::of(&vec![9; 300_000]).to_hex(),
         "listed": [["link", "symlink"], ["new", "directory"], ["ours.bin", "file"]],
         "link": ["symlink", "ours.bin"],
         "missing": "SandboxFilesystemNotFoundError",
