@@ -1,6 +1,7 @@
 //! A server that speaks the control API and the wire of the daemon in a sandbox, for tests.
 //!
-//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run.
+//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run. It is
+//! proved with the vendor's client in `tests/python.rs`.
 
 mod daemon;
 mod processes;
@@ -251,6 +252,9 @@ async fn control(shared: &Shared<State>, rest: String, request: Received) -> Res
         ("GET", "") => Ok(json(200, &described(id, machine, &domain))),
         ("POST", "connect") => {
             machine.state = "running";
+            if let Some(seconds) = timeout {
+                machine.end = machine.end.max(now + seconds * 1000);
+            }
             Ok(json(200, &described(id, machine, &domain)))
         }
         ("POST", "timeout") => match timeout {

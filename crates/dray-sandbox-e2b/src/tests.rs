@@ -2,6 +2,7 @@
 
 mod conformance;
 mod faults;
+mod python;
 
 use std::sync::Arc;
 
