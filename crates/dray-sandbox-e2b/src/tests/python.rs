@@ -1,5 +1,5 @@
-//! The double is proved with a client that we did not write: the vendor's, in the last line of versions that speaks
-//! JSON to the daemon.
+//! The double is proved with a client that we did not write: the vendor's, in a version that speaks JSON to the
+//! daemon, as we do. Its latest ones speak protobuf.
 //!
 //! It runs in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
 //! without that it is made here, in the same place.
