@@ -77,7 +77,12 @@ impl WorkHandler<v1::ToolCallRequested> for Resolve {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_may_look_at_what_it_must_verify() {
     let server = provisioned().await;
-    for service in ["file-resolver", "egress-fetcher", "sweeper"] {
+    for service in [
+        "file-resolver",
+        "egress-fetcher",
+        "platform-delivery",
+        "sweeper",
+    ] {
         let bus = bus(&server, service).await;
         let mismatches = bus.verify_topology(&Topology::used_by(service)).await;
         assert_eq!(mismatches.unwrap(), [], "{service}");

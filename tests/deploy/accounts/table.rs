@@ -9,8 +9,13 @@ pub(super) struct Identity {
     pub(super) subscribe: Vec<(String, Option<&'static str>)>,
 }
 
-/// Platforms that have lines of their own.
+/// Platforms that the orchestrator may queue for itself.
 const PLATFORMS: [&str; 4] = ["telegram", "discord", "slack", "whatsapp"];
+
+/// Platforms that deliveries have queues for.
+const QUEUES: [&str; 8] = [
+    "telegram", "discord", "slack", "whatsapp", "matrix", "email", "webhook", "cli",
+];
 
 /// All identities of the accounts file.
 pub(super) fn identities() -> Vec<Identity> {
@@ -113,19 +118,46 @@ fn sandbox_transfer() -> Identity {
 
 fn platform_delivery() -> Identity {
     let mut publish = lines(&[
+        "dray.session.v1.show",
+        "dray.session.v1.find",
+        "dray.session.v1.cancel",
         "dray.sandbox.v1.get",
+        "dray.sandbox.v1.get-tree",
         "dray.sandbox.v1.stat",
         "dray.sandbox.v1.put",
         "dray.sandbox.v1.cancel",
+        "dray.work.delivery.>",
         "dray.work.inbound.>",
+        // What a user sent goes on its way into the sandbox.
+        "dray.work.sandbox.v1.place.*",
         "dray.event.delivery.>",
         "dray.event.inbound.>",
+        "dray.audit.delivery.>",
+        "dray.dead.delivery.>",
         "dray.dead.inbound.>",
+        // Its own records, and finding them again without a consumer.
+        "$KV.dray_deliveries.>",
+        "$JS.API.DIRECT.GET.KV_dray_deliveries",
+        "$JS.API.DIRECT.GET.KV_dray_deliveries.$KV.dray_deliveries.>",
+        "$KV.dray_platform.>",
+        "$JS.API.DIRECT.GET.KV_dray_platform.$KV.dray_platform.>",
     ]);
-    publish.extend(streams(&["DRAY_WORK", "DRAY_EVENT", "DRAY_DEAD"]));
-    publish.extend(consumer("DRAY_WORK", "inbound"));
+    publish.extend(streams(&[
+        "DRAY_WORK",
+        "DRAY_EVENT",
+        "DRAY_DEAD",
+        "DRAY_AUDIT",
+        "KV_dray_sessions",
+        "KV_dray_deliveries",
+        "KV_dray_platform",
+    ]));
+    for durable in ["platform-delivery", "inbound"] {
+        publish.extend(consumer("DRAY_WORK", durable));
+    }
+    publish.extend(ledger("delivery"));
     publish.extend(ledger("inbound"));
-    for platform in PLATFORMS {
+    for platform in QUEUES {
+        publish.push(format!("dray.work.delivery-{platform}.>"));
         publish.push(format!("dray.dead.delivery-{platform}.>"));
         publish.extend(consumer(
             "DRAY_WORK",
