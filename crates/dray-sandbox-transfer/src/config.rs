@@ -11,7 +11,11 @@ use dray_sandbox::policy::PolicyOptions;
 use dray_sandbox::transfer::EngineOptions;
 use dray_sandbox::tree;
 use dray_sandbox_apptainer::ApptainerBackend;
+use dray_sandbox_daytona::DaytonaBackend;
 use dray_sandbox_docker::DockerBackend;
+use dray_sandbox_e2b::E2bBackend;
+use dray_sandbox_kubernetes::KubernetesBackend;
+use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
 use dray_service::config::{Problem, Section};
 use dray_types::{ByteSize, Clock, Period};
@@ -22,7 +26,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Config {
-    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`. Default all of them.
+    /// Kinds of sandboxes that can be reached: `apptainer`, `docker`, `exec`, `local`, `ssh`, which are the default, and
+    /// `daytona`, `e2b`, `kubernetes`, `modal`, which need credentials in their sections.
     pub kinds: Vec<String>,
     /// Most bytes of one file, in either direction. Default `2GiB`.
     pub max_file: ByteSize,
@@ -55,6 +60,14 @@ pub struct Config {
     pub apptainer: dray_sandbox_apptainer::Config,
     /// Sandboxes that a command line leads into, by name.
     pub exec: BTreeMap<String, CommandConfig>,
+    /// Containers of a Kubernetes cluster.
+    pub kubernetes: dray_sandbox_kubernetes::Config,
+    /// Sandboxes of Modal.
+    pub modal: dray_sandbox_modal::Config,
+    /// Sandboxes of E2B.
+    pub e2b: dray_sandbox_e2b::Config,
+    /// Sandboxes of Daytona.
+    pub daytona: dray_sandbox_daytona::Config,
 }
 
 /// Why a backend cannot be used as configured.
@@ -63,7 +76,20 @@ pub struct Config {
 pub struct Unusable(String);
 
 /// Every kind that is known.
-const KINDS: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
+const KINDS: [&str; 9] = [
+    "apptainer",
+    "daytona",
+    "docker",
+    "e2b",
+    "exec",
+    "kubernetes",
+    "local",
+    "modal",
+    "ssh",
+];
+
+/// Kinds that need no credentials of their own.
+const USUAL: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,7 +103,7 @@ impl Default for Config {
     fn default() -> Self {
         let engine = EngineOptions::default();
         Self {
-            kinds: KINDS.map(str::to_owned).to_vec(),
+            kinds: USUAL.map(str::to_owned).to_vec(),
             max_file: ByteSize::mib(2048),
             max_tree: ByteSize::mib(512),
             max_tree_file: ByteSize::mib(100),
@@ -93,6 +119,10 @@ impl Default for Config {
             ssh: dray_sandbox_ssh::Config::default(),
             apptainer: dray_sandbox_apptainer::Config::default(),
             exec: BTreeMap::new(),
+            kubernetes: dray_sandbox_kubernetes::Config::default(),
+            modal: dray_sandbox_modal::Config::default(),
+            e2b: dray_sandbox_e2b::Config::default(),
+            daytona: dray_sandbox_daytona::Config::default(),
         }
     }
 }
@@ -104,10 +134,7 @@ impl Section for Config {
             if !KINDS.contains(&kind.as_str()) {
                 let message = format!("`{kind}` is none of {}", KINDS.join(", "));
                 problems.push(Problem::new("kinds", &message));
-            }
-        }
-        for kind in KINDS {
-            if let Err(error) = self.backend(kind, &Clock::system()) {
+            } else if let Err(error) = self.backend(kind, &Clock::system()) {
                 problems.push(Problem::new(kind, error.to_string()));
             }
         }
@@ -172,6 +199,21 @@ impl Config {
                 Arc::new(DockerBackend::new(&self.docker, clock.clone()).map_err(unusable)?)
             }
             "exec" => Arc::new(CommandBackend::new(self.exec.clone()).map_err(unusable)?),
+            "daytona" => {
+                let backend = DaytonaBackend::new(&self.daytona, clock.clone());
+                Arc::new(backend.map_err(unusable)?)
+            }
+            "e2b" => {
+                let backend = E2bBackend::new(&self.e2b, clock.clone());
+                Arc::new(backend.map_err(unusable)?)
+            }
+            "kubernetes" => {
+                Arc::new(KubernetesBackend::new(self.kubernetes.clone()).map_err(unusable)?)
+            }
+            "modal" => {
+                let backend = ModalBackend::new(&self.modal, clock.clone());
+                Arc::new(backend.map_err(unusable)?)
+            }
             "local" => Arc::new(LocalBackend::new(LocalOptions {
                 roots: self.local.roots.clone(),
             })),
