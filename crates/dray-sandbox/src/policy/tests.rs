@@ -1,3 +1,5 @@
+//! Policies over paths and contents.
+
 mod content;
 
 use proptest::prelude::*;
