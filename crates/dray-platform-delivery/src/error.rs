@@ -80,7 +80,7 @@ impl From<Error> for Fault {
             .advice("Wait for its outcome first."),
             Error::NothingToResend => Self::new(
                 FaultCode::InvalidArgument,
-                "Everything of this delivery has arrived already.",
+                "Every file of this delivery arrived, or was refused for good.",
             )
             .detail("nothing_to_resend")
             .advice("Ask for all files to send them once more."),

@@ -63,7 +63,10 @@ async fn reports(
 /// One line for each file: when, which delivery, what state, what, where to, how, and why not.
 pub(crate) fn lines(report: &v1::DeliveryReport) -> Vec<String> {
     let time = shown::time(report.begun_at_ms);
-    let target = report.target.clone().map(target_text).unwrap_or_default();
+    let target = report
+        .target
+        .clone()
+        .map_or_else(|| "-".to_owned(), target_text);
     report
         .files
         .iter()

@@ -120,6 +120,15 @@ fn show(global: &Global, session: &v1::Session) {
         return;
     }
     let unbound = || "none".to_owned();
+    let or = |given: String, usual: &str| {
+        if given.is_empty() {
+            usual.to_owned()
+        } else {
+            given
+        }
+    };
+    let directory = or(directory, "that of the sandbox");
+    let uploads = or(uploads, "`uploads` in it");
     print_line(&format!(
         "{}\n  sandbox {}\n  chat {}\n  working directory {directory}, uploads to {uploads}",
         name::shown(&session.session, 128),
