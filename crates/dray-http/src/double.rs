@@ -80,6 +80,11 @@ impl Received {
             .map(|(_, value)| value)
     }
 
+    /// All parameters of the query, decoded.
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        form::pairs(&self.query)
+    }
+
     /// `Content-Length`.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()

@@ -177,6 +177,7 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     let parts: Vec<&str> = path.split('/').collect();
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["users", "@me"]) => Ok(json(200, &user())),
+        ("GET", ["oauth2", "applications", "@me"]) => Ok(json(200, &application())),
         ("GET", ["guilds", id]) => Ok(guild(&shared, id)),
         ("GET", ["channels", id]) => Ok(shared.lock().channels.get(*id).map_or_else(
             || refuse(404, 10_003, "Unknown Channel"),
@@ -203,6 +204,13 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
 
 fn user() -> Value {
     json!({ "id": "1", "username": "double", "discriminator": "0000", "avatar": null, "bot": true })
+}
+
+fn application() -> Value {
+    json!({
+        "id": "1", "name": "double", "description": "", "icon": null, "bot_public": false,
+        "bot_require_code_grant": false, "verify_key": "", "owner": user(), "team": null, "summary": "", "flags": 0,
+    })
 }
 
 fn guild(shared: &Shared<State>, id: &str) -> Reply {
@@ -290,9 +298,13 @@ fn refusal(channel: &Channel, tier: u64, payload: &Value, form: &Form) -> Option
     is_large.then(|| refuse(413, 40_005, "Request entity too large"))
 }
 
+/// A text; ids may be written as numbers as well.
 fn text(payload: &Value, pointer: &str) -> String {
-    let value = payload.pointer(pointer).and_then(Value::as_str);
-    value.unwrap_or_default().to_owned()
+    match payload.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    }
 }
 
 /// Makes a message appear, unless its nonce did so before.

@@ -349,3 +349,24 @@ async fn ids_that_are_no_numbers_reach_no_path() {
     }
     assert!(double.requests().is_empty());
 }
+
+#[tokio::test]
+async fn discord_py_takes_the_double_for_the_api() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let arguments = [
+        double.url(),
+        double.token().expose().to_owned(),
+        channel.clone(),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let shown = dray_testkit::python::run("discord_client.py", "discord", &arguments).await;
+    let seen = double.seen(&channel);
+    assert_eq!(shown["id"], seen[0].id);
+    assert_eq!(shown["sizes"], json!([102_400, 5]));
+    assert_eq!(seen[0].files[1].1.sha256, Sha256Digest::of(b"small"));
+    assert_eq!(shown["answer"], "hello");
+    assert_eq!(seen[1].reply_to, seen[0].id);
+    assert_eq!(shown["channel"], 10_003);
+    assert_eq!(shown["empty"], 50_006);
+}

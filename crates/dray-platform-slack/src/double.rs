@@ -195,10 +195,13 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     let is_json = request
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
-    let form = if is_json {
+    let form = if request.length().unwrap_or_default() == 0 {
+        Form {
+            fields: request.parameters(),
+            ..Form::default()
+        }
+    } else if is_json {
         fields(&request.json().await?)
-    } else if request.length().unwrap_or_default() == 0 {
-        Form::default()
     } else {
         request.form().await?
     };

@@ -395,3 +395,27 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
         );
     }
 }
+
+#[tokio::test]
+async fn slack_sdk_takes_the_double_for_the_api() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel();
+    let arguments = [
+        double.url(),
+        double.token().expose().to_owned(),
+        channel.clone(),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let shown = dray_testkit::python::run("slack_client.py", "slack_sdk", &arguments).await;
+    let seen = double.seen(&channel);
+    assert_eq!(seen.len(), 2);
+    assert_eq!(shown["uploaded"], true);
+    assert_eq!(shown["size"], 102_400);
+    assert_eq!(shown["shared"], serde_json::json!([channel]));
+    assert_eq!(seen[0].files[0].0, "отчёт.bin");
+    assert_eq!(seen[0].files[0].1.size, 102_400);
+    assert_eq!(shown["ts"], seen[1].ts);
+    assert_eq!(seen[1].thread, "1.2");
+    assert_eq!(shown["channel"], "channel_not_found");
+    assert_eq!(shown["token"], "invalid_auth");
+}

@@ -6,6 +6,7 @@ pub mod docker;
 pub mod files;
 pub mod http;
 pub mod nats;
+pub mod python;
 pub mod s3;
 pub mod sshd;
 pub mod tls;

@@ -326,3 +326,24 @@ fn options_that_cannot_be_are_refused() {
         );
     }
 }
+
+#[tokio::test]
+async fn pywa_takes_the_double_for_the_api() {
+    let double = CloudDouble::start().await.unwrap();
+    let person = double.chat();
+    let media = double.keep(b"hello".to_vec());
+    let token = double.token().expose().to_owned();
+    let url = double.url();
+    let arguments = [&*url, &*token, NUMBER, &*person, &*media];
+    let shown = dray_testkit::python::run("whatsapp_client.py", "pywa", &arguments).await;
+    let seen = double.seen(&person);
+    assert_eq!(shown["document"], seen[0].id);
+    let (name, content) = seen[0].file.clone().unwrap();
+    assert_eq!(
+        (name.as_deref(), content.size),
+        (Some("отчёт.bin"), 102_400)
+    );
+    assert_eq!(shown["text"], seen[1].id);
+    assert_eq!(shown["size"], 5);
+    assert_eq!(shown["person"], 131_026);
+}

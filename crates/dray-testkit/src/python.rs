@@ -1,0 +1,68 @@
+//! The Python environment of the tests, for clients that we did not write.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// The workspace.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap_or(Path::new("."))
+}
+
+/// An interpreter that can import `module`. `cargo xtask test` makes the environment and names it in
+/// `DRAY_TEST_PYTHON`; without that it is made in the same place.
+///
+/// # Panics
+///
+/// When it cannot be made.
+#[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
+pub fn interpreter(module: &str) -> PathBuf {
+    if let Some(named) = std::env::var_os("DRAY_TEST_PYTHON") {
+        return named.into();
+    }
+    let folder = root().join("target/python");
+    let interpreter = folder.join("bin/python");
+    let run = |command: &mut Command| match command.status() {
+        Ok(status) if status.success() => {}
+        other => panic!("{command:?}: {other:?}"),
+    };
+    if !interpreter.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
+    }
+    let has_it = Command::new(&interpreter)
+        .args(["-c", &format!("import {module}")])
+        .stderr(Stdio::null())
+        .status();
+    if !has_it.is_ok_and(|status| status.success()) {
+        let mut install = Command::new(&interpreter);
+        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
+        run(install.arg(root().join("tests/python/requirements.txt")));
+    }
+    interpreter
+}
+
+/// Runs a script of `tests/python` that needs `module`, and gives the JSON that it printed.
+///
+/// # Panics
+///
+/// When it fails; with what it said.
+#[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
+pub async fn run(script: &str, module: &str, arguments: &[&str]) -> Value {
+    let mut command = tokio::process::Command::new(interpreter(module));
+    command
+        .arg(root().join("tests/python").join(script))
+        .args(arguments)
+        .kill_on_drop(true);
+    let output = match command.output().await {
+        Ok(output) => output,
+        Err(error) => panic!("{script}: {error}"),
+    };
+    match serde_json::from_slice(&output.stdout) {
+        Ok(value) if output.status.success() => value,
+        _ => panic!("{script}: {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}

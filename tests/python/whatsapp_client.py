@@ -1,0 +1,42 @@
+"""A number by pywa, which talks to the double of the Cloud API.
+
+Usage: whatsapp_client.py BASE_URL TOKEN NUMBER PERSON MEDIA
+
+Prints one JSON object with what the library understood of the answers.
+"""
+
+import json
+import sys
+
+import httpx
+from pywa import WhatsApp
+from pywa.errors import WhatsAppError
+
+
+def failure(call):
+    """The code of a refusal."""
+    try:
+        call()
+    except WhatsAppError as caught:
+        return caught.code
+    return None
+
+
+def main(base_url, token, number, person, media):
+    session = httpx.Client()
+    client = WhatsApp(phone_id=number, token=token, session=session)
+    session.base_url = base_url
+    content = bytes(range(256)) * 400
+    shown = {}
+    sent = client.send_document(
+        person, content, filename="отчёт.bin", caption="a file", mime_type="application/octet-stream"
+    )
+    shown["document"] = sent.id
+    shown["text"] = client.send_message(person, "hello").id
+    found = client.get_media_url(media)
+    shown["size"] = found.file_size
+    shown["person"] = failure(lambda: client.send_message("404", "x"))
+    print(json.dumps(shown))
+
+
+main(*sys.argv[1:])
