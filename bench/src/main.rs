@@ -5,6 +5,7 @@
 //! | `bus` | a call over NATS | a bare `async-nats` request and reply of the same size |
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
+//! | `transfer` | files out of and into a container and over SSH, through the service into the store | `docker cp`, `scp` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 
 use std::process::ExitCode;
@@ -16,19 +17,20 @@ mod fetch;
 mod harness;
 mod memory;
 mod resolve;
+mod transfer;
 mod world;
 
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: bus, fetch, resolve, memory. All of them without a name.
+    /// What to measure: bus, fetch, resolve, transfer, memory. All of them without a name.
     names: Vec<String>,
     /// Fetches into the store in a process of its own; used by `memory`.
     #[arg(long, hide = true)]
     fetch_once: Option<u64>,
 }
 
-const NAMES: [&str; 4] = ["bus", "fetch", "resolve", "memory"];
+const NAMES: [&str; 5] = ["bus", "fetch", "resolve", "transfer", "memory"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -64,6 +66,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted("resolve") {
         resolve::run().await?;
+    }
+    if wanted("transfer") {
+        transfer::run().await?;
     }
     if wanted("memory") {
         memory::run().await?;
