@@ -17,8 +17,10 @@ use rand::Rng as _;
 
 use super::rig::{HOOK, Rig, SERVICES, Service, target};
 
-/// Most time between the publication of work and the kill.
-const LATEST: u64 = 1500;
+/// Most time between the publication of work and the kill, in milliseconds: about what the work of a round takes.
+const LATEST: u64 = 400;
+/// Files to each platform in a round.
+const EACH: usize = 2;
 /// How long a delivery may take to its end once nothing dies any more: two leases and redeliveries, and every wait of
 /// a delivery, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
@@ -81,19 +83,26 @@ pub(crate) async fn kills(count: usize, hurry: bool) {
         rig.hand_out_again().await;
     }
     check(&rig, &sent).await;
+    let taken_over = rig.taken_over().await;
+    assert!(
+        taken_over >= count / 20,
+        "{count} times each was killed, and work was cut only {taken_over} times"
+    );
 }
 
-/// One file to each platform, to a chat of its own, so that no limit of a chat holds it up.
+/// Files to each platform, each to a chat of its own, so that no limit of a chat holds it up.
 async fn submit(rig: &Rig, round: usize) -> Vec<Sent> {
-    let targets = [
-        target("telegram", rig.telegram.chat()),
-        target("discord", rig.discord.channel(0)),
-        target("slack", rig.slack.channel()),
-        target("webhook", "box"),
-    ];
+    let targets = || {
+        [
+            target("telegram", rig.telegram.chat()),
+            target("discord", rig.discord.channel(0)),
+            target("slack", rig.slack.channel()),
+            target("webhook", "box"),
+        ]
+    };
     let mut sent = Vec::new();
-    for target in targets {
-        let id = format!("{}-{round}", target.platform);
+    for (place, target) in (0..EACH).flat_map(|_| targets()).enumerate() {
+        let id = format!("{}-{round}-{place}", target.platform);
         let name = format!("{id}.bin");
         let size = rand::rng().random_range(1..400_000);
         let mut bytes = id.clone().into_bytes();

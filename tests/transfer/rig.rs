@@ -204,6 +204,16 @@ impl Rig {
         }
     }
 
+    /// How much work was claimed by a second worker because its first one was gone.
+    pub(crate) async fn taken_over(&self) -> usize {
+        let keys = self.bus.key_value(LEDGER);
+        let records = keys.list("", usize::MAX).await.unwrap().entries.into_iter();
+        records
+            .map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap())
+            .filter(|record| record.epoch > 1)
+            .count()
+    }
+
     /// The second half of [`Rig::leases_run_out`]: services have looked at the topology and are ready.
     pub(crate) async fn hand_out_again(&self) {
         self.provision(Some(Duration::from_secs(1))).await;
