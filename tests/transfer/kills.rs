@@ -94,9 +94,9 @@ pub(crate) async fn kills(count: usize, hurry: bool) {
 async fn submit(rig: &Rig, round: usize) -> Vec<Sent> {
     let targets = || {
         [
-            target("telegram", rig.telegram.chat()),
-            target("discord", rig.discord.channel(0)),
-            target("slack", rig.slack.channel()),
+            target("telegram", &rig.telegram.chat()),
+            target("discord", &rig.discord.channel(0)),
+            target("slack", &rig.slack.channel()),
             target("webhook", "box"),
         ]
     };

@@ -378,7 +378,7 @@ impl Rig {
 }
 
 /// A chat as the bus names it.
-pub(crate) fn target(platform: &str, chat: impl ToString) -> v1::ChatTarget {
+pub(crate) fn target(platform: &str, chat: &(impl ToString + ?Sized)) -> v1::ChatTarget {
     v1::ChatTarget {
         platform: platform.to_owned(),
         chat: chat.to_string(),
