@@ -21,7 +21,12 @@ fn root() -> &'static Path {
 /// When it cannot be made.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 pub fn interpreter(module: &str) -> PathBuf {
-    if let Some(named) = std::env::var_os("DRAY_TEST_PYTHON") {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the test command names the interpreter here"
+    )]
+    let named = std::env::var_os("DRAY_TEST_PYTHON");
+    if let Some(named) = named {
         return named.into();
     }
     let folder = root().join("target/python");
