@@ -23,7 +23,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-sandbox-kubernetes", BACKEND),
     ("dray-sandbox-modal", BACKEND),
     ("dray-sandbox-ssh", BACKEND),
-    ("dray-platform", &["dray-types", "dray-content", "dray-http"]),
+    (
+        "dray-platform",
+        &["dray-types", "dray-content", "dray-http"],
+    ),
     ("dray-platform-discord", PLATFORM),
     ("dray-platform-email", PLATFORM),
     ("dray-platform-matrix", PLATFORM),
@@ -139,7 +142,12 @@ const RESERVED: &[(&str, &[&str])] = &[
     // Trusted endpoints only; nothing that dials what others chose may have it.
     (
         "reqwest",
-        &["dray-file-resolver", "dray-http", "dray-tests", "dray-bench"],
+        &[
+            "dray-file-resolver",
+            "dray-http",
+            "dray-tests",
+            "dray-bench",
+        ],
     ),
 ];
 
