@@ -35,6 +35,9 @@ pub(super) fn identities() -> Vec<Identity> {
             "dray.egress.v1.fetch",
             "dray.egress.v1.cancel",
             "dray.file.v1.*",
+            "dray.sandbox.v1.*",
+            "dray.session.v1.*",
+            "dray.delivery.v1.*",
         ]),
         subscribe: Vec::new(),
     });
