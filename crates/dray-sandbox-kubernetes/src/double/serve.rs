@@ -173,7 +173,10 @@ fn start(state: &Whole, pod: &Pod, request: Received, planned: Option<Fault>) ->
     let command = Command {
         container: found.clone(),
         argv: words(&request.query),
-        stdin: request.parameter("stdin").as_deref() == Some("true"),
+        // The server reads it as Go does; some clients write `True`.
+        stdin: request.parameter("stdin").is_some_and(|told| {
+            matches!(told.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
+        }),
         half_close: agreed.starts_with("v5"),
         fault: planned,
     };
