@@ -27,9 +27,6 @@ pub struct Options {
     pub token: Secret,
     /// Where the API is. Default `https://discord.com/api/v10`.
     pub base_url: String,
-    /// Hosts that Discord serves attachments from, besides that of `base_url`. Default `cdn.discordapp.com` and
-    /// `media.discordapp.net`. No token goes there.
-    pub file_hosts: Vec<String>,
     /// PEM file with further authorities.
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one file, whatever the boosts say. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
@@ -47,10 +44,6 @@ impl Default for Options {
         Self {
             token: Secret::default(),
             base_url: "https://discord.com/api/v10".to_owned(),
-            file_hosts: vec![
-                "cdn.discordapp.com".to_owned(),
-                "media.discordapp.net".to_owned(),
-            ],
             ca_file: None,
             upload_limit: None,
             connect_timeout: Period::secs(10),

@@ -1,7 +1,7 @@
 //! Events that Slack posts to us, verified by signature.
 
 use dray_platform::{
-    Error, ErrorKind, InboundAttachment, InboundMessage, Target, WebhookReply, WebhookRequest,
+    Error, ErrorKind, InboundAttachment, InboundMessage, Target, WebhookReply, WebhookRequest, http,
 };
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
@@ -71,7 +71,7 @@ fn verify(options: &Options, request: &WebhookRequest, now: u64) -> Result<(), E
     }
     let signature = header("x-slack-signature")
         .and_then(|signature| signature.strip_prefix("v0="))
-        .and_then(unhex)
+        .and_then(http::unhex)
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
         .map_err(|_| refused("the signing secret cannot be used"))?;
@@ -79,16 +79,6 @@ fn verify(options: &Options, request: &WebhookRequest, now: u64) -> Result<(), E
     mac.update(&request.body);
     mac.verify_slice(&signature)
         .map_err(|_| refused("the signature is not Slack's"))
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-        .collect()
 }
 
 /// A message of a user; what bots and Slack itself write is left out.

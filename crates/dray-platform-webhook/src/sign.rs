@@ -42,21 +42,11 @@ pub(crate) fn verify(
     }
     let given = signature
         .strip_prefix("sha256=")
-        .and_then(unhex)
+        .and_then(dray_platform::http::unhex)
         .ok_or_else(|| refused("the signature is none"))?;
     mac(secret, stamp, body)?
         .verify_slice(&given)
         .map_err(|_| refused("the signature is wrong"))
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-        .collect()
 }
 
 #[cfg(test)]

@@ -25,6 +25,17 @@ pub fn stream(answer: dray_http::Answer) -> ByteStream {
         .boxed()
 }
 
+/// A SHA-256 signature as headers write it: 64 hexadecimal digits; `None` for anything else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
 /// A request that got no usable answer: worth another try, and ambiguous when all of it may have arrived.
 impl From<dray_http::Error> for Error {
     fn from(error: dray_http::Error) -> Self {

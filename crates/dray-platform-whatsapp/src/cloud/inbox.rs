@@ -2,7 +2,7 @@
 
 use dray_platform::{
     Error, ErrorKind, InboundAttachment, InboundMessage, StatusUpdate, Target, WebhookReply,
-    WebhookRequest,
+    WebhookRequest, http,
 };
 use hmac::{Hmac, Mac as _};
 use serde_json::Value;
@@ -84,23 +84,13 @@ fn verify(options: &CloudOptions, request: &WebhookRequest) -> Result<(), Error>
         .iter()
         .find(|(name, _)| name == "x-hub-signature-256")
         .and_then(|(_, value)| value.strip_prefix("sha256="))
-        .and_then(unhex)
+        .and_then(http::unhex)
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
         .map_err(|_| refused("the app secret cannot be used"))?;
     mac.update(&request.body);
     mac.verify_slice(&signature)
         .map_err(|_| refused("the signature is not Meta's"))
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok())
-        .collect()
 }
 
 fn each<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
