@@ -7,7 +7,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
+    ("dray-documents", &[]),
     ("dray-http", &["dray-types"]),
+    (
+        "dray-reading",
+        &["dray-types", "dray-documents", "dray-http"],
+    ),
     ("dray-proto", &["dray-types"]),
     ("dray-bus", &["dray-types", "dray-proto"]),
     ("dray-store", &["dray-types", "dray-proto"]),
@@ -35,7 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-platform-webhook", PLATFORM),
     ("dray-platform-whatsapp", PLATFORM),
     ("dray-egress-fetcher", SERVICE),
-    ("dray-file-resolver", SERVICE),
+    ("dray-file-resolver", FILE_RESOLVER),
     ("dray-sandbox-transfer", SANDBOX_TRANSFER),
     ("dray-platform-delivery", PLATFORM_DELIVERY),
     ("dray-testkit", &["dray-types", "dray-proto"]),
@@ -97,6 +102,20 @@ const SERVICE: &[&str] = &[
     "dray-service",
 ];
 
+/// A service, and what reads documents and names files for an agent.
+const FILE_RESOLVER: &[&str] = &[
+    "dray-types",
+    "dray-guard",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-http",
+    "dray-documents",
+    "dray-reading",
+    "dray-context",
+];
+
 /// What stands at the right end.
 const EVERYTHING: &[&str] = &[
     "dray-types",
@@ -108,7 +127,9 @@ const EVERYTHING: &[&str] = &[
     "dray-egress-fetcher",
     "dray-file-resolver",
     "dray-content",
+    "dray-documents",
     "dray-http",
+    "dray-reading",
     "dray-sandbox",
     "dray-sandbox-apptainer",
     "dray-sandbox-daytona",

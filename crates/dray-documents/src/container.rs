@@ -1,0 +1,142 @@
+//! ZIP containers, read within bounds: office files, books, archives.
+
+use std::io::{self, Read, Seek};
+use std::rc::Rc;
+
+use crate::limits::{Budget, Damage, Failure, Limit};
+
+/// What a conversion reads from: an open file, or bytes.
+pub trait Input: Read + Seek {}
+impl<T: Read + Seek + ?Sized> Input for T {}
+
+/// How much is inflated between two looks at the budget.
+const STEP: usize = 64 * 1024;
+
+/// An open container.
+pub struct Container<'a> {
+    zip: zip::ZipArchive<&'a mut dyn Input>,
+    /// By index; an entry whose name cannot be read has none.
+    names: Vec<String>,
+    budget: Rc<Budget>,
+}
+
+impl std::fmt::Debug for Container<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Container")
+            .field("entries", &self.zip.len())
+            .finish()
+    }
+}
+
+impl<'a> Container<'a> {
+    /// Reads the central directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage::Structure`] when there is none that can be read; the element limit when it has more entries than
+    /// [`crate::limits::Limits::max_entries`].
+    pub fn open(input: &'a mut dyn Input, budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let zip = zip::ZipArchive::new(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+        if zip.len() as u64 > budget.limits().max_entries {
+            return Err(Failure::Stopped(Limit::Element));
+        }
+        let names = zip
+            .file_names()
+            .map(|name| name.map(std::borrow::Cow::into_owned).unwrap_or_default())
+            .collect();
+        Ok(Self {
+            zip,
+            names,
+            budget: Rc::clone(budget),
+        })
+    }
+
+    /// The names of all entries, in the order of the directory.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Index of a part. Where no name is equal, case does not matter, as OPC compares part names.
+    fn find(&self, name: &str) -> Option<usize> {
+        let name = name.trim_start_matches('/');
+        let equal = self.names.iter().position(|its| its == name);
+        equal.or_else(|| {
+            self.names
+                .iter()
+                .position(|its| its.eq_ignore_ascii_case(name))
+        })
+    }
+
+    /// Whether there is such a part.
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// A part, whole; nothing when there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Encrypted`] when a password is needed; the size limit when it is larger than
+    /// [`crate::limits::Limits::max_part_bytes`] or all parts together than `max_inflated_bytes`; damage when it
+    /// cannot be inflated or yields more than it declared.
+    pub fn part(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(index) = self.find(name) else {
+            return Ok(None);
+        };
+        let max = self.budget.limits().max_part_bytes;
+        let mut entry = self.zip.by_index(index).map_err(|error| refused(&error))?;
+        if entry.encrypted() {
+            return Err(Failure::Encrypted);
+        }
+        let declared = entry.size();
+        if declared > max {
+            return Err(Failure::Stopped(Limit::Size));
+        }
+        let mut bytes = Vec::new();
+        let mut step = vec![0; STEP];
+        loop {
+            let read = entry.read(&mut step).map_err(|error| broken(&error))?;
+            if read == 0 {
+                break;
+            }
+            self.budget.inflated(read)?;
+            bytes.extend_from_slice(step.get(..read).unwrap_or_default());
+            if bytes.len() as u64 > declared {
+                return Err(Failure::Corrupt(Damage::Compression));
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// A part that must be there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Container::part`], and [`Damage::MissingPart`].
+    pub fn needed(&mut self, name: &str) -> Result<Vec<u8>, Failure> {
+        self.part(name)?
+            .ok_or(Failure::Corrupt(Damage::MissingPart))
+    }
+}
+
+/// What an entry that cannot be opened means.
+fn refused(error: &zip::result::ZipError) -> Failure {
+    match error {
+        zip::result::ZipError::UnsupportedArchive(words)
+            if *words == zip::result::ZipError::PASSWORD_REQUIRED =>
+        {
+            Failure::Encrypted
+        }
+        zip::result::ZipError::UnsupportedArchive(_) => Failure::Corrupt(Damage::Compression),
+        _ => Failure::Corrupt(Damage::Structure),
+    }
+}
+
+/// What a read that fails means.
+fn broken(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        Failure::Corrupt(Damage::Truncated)
+    } else {
+        Failure::Corrupt(Damage::Compression)
+    }
+}

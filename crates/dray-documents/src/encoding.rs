@@ -1,0 +1,197 @@
+//! Bytes to text: byte-order marks, UTF-8, UTF-16 without a mark, then a statistical detector (read-attachment 5.3).
+
+use std::borrow::Cow;
+
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+
+/// How much of a file is looked at to find its encoding.
+pub const SAMPLE: usize = 64 * 1024;
+
+/// A found encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// One of the WHATWG encodings.
+    Known(&'static Encoding),
+    /// UTF-32, little endian; WHATWG has none.
+    Utf32Le,
+    /// UTF-32, big endian.
+    Utf32Be,
+}
+
+impl Found {
+    /// Its name, such as `UTF-8` or `windows-1252`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Known(encoding) => encoding.name(),
+            Self::Utf32Le => "UTF-32LE",
+            Self::Utf32Be => "UTF-32BE",
+        }
+    }
+
+    /// The encoding of that name or WHATWG label.
+    pub fn of_label(label: &str) -> Option<Self> {
+        match label.trim().to_ascii_lowercase().as_str() {
+            "utf-32le" | "utf-32" => Some(Self::Utf32Le),
+            "utf-32be" => Some(Self::Utf32Be),
+            other => Encoding::for_label(other.as_bytes()).map(Self::Known),
+        }
+    }
+}
+
+/// The encoding that a byte-order mark names, and the mark's length.
+pub fn of_mark(bytes: &[u8]) -> Option<(Found, usize)> {
+    if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
+        return Some((Found::Utf32Le, 4));
+    }
+    if bytes.starts_with(&[0, 0, 0xFE, 0xFF]) {
+        return Some((Found::Utf32Be, 4));
+    }
+    Encoding::for_bom(bytes).map(|(encoding, length)| (Found::Known(encoding), length))
+}
+
+/// UTF-16 without a mark: zeros at only even or only odd places, and nine of ten characters plausible.
+pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
+    let zeros = |odd: usize| {
+        sample
+            .iter()
+            .skip(odd)
+            .step_by(2)
+            .filter(|b| **b == 0)
+            .count()
+    };
+    let (even, odd) = (zeros(0), zeros(1));
+    let encoding = match (even, odd) {
+        (0, 1..) => UTF_16LE,
+        (1.., 0) => UTF_16BE,
+        _ => return None,
+    };
+    let whole = sample.get(..sample.len() & !1)?;
+    let (text, _) = encoding.decode_without_bom_handling(whole);
+    let all = text.chars().count();
+    let plausible = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation())
+        .count();
+    (all > 0 && plausible * 10 >= all * 9).then_some(Found::Known(encoding))
+}
+
+/// The encoding of a text: by its mark, else UTF-8 when valid, else UTF-16 by its zeros, else by statistics.
+/// Never fails; the last resort is windows-1252.
+pub fn find(bytes: &[u8]) -> Found {
+    if let Some((found, _)) = of_mark(bytes) {
+        return found;
+    }
+    let sample = bytes.get(..SAMPLE).unwrap_or(bytes);
+    if std::str::from_utf8(bytes).is_ok() && !sample.contains(&0) {
+        return Found::Known(UTF_8);
+    }
+    if let Some(found) = utf16_without_mark(sample) {
+        return found;
+    }
+    // A few broken bytes in what is else UTF-8 do not make it Latin.
+    let text = String::from_utf8_lossy(sample);
+    let broken = text.chars().filter(|c| *c == '\u{FFFD}').count();
+    let beyond = text.chars().filter(|c| !c.is_ascii()).count();
+    if beyond > broken * 4 {
+        return Found::Known(UTF_8);
+    }
+    let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
+    detector.feed(sample, true);
+    Found::Known(detector.guess(None, chardetng::Utf8Detection::Deny))
+}
+
+/// Decodes with the given label when it is one, else with what [`find`] finds. A byte-order mark wins over both and
+/// does not appear in the text; what cannot be decoded becomes U+FFFD.
+pub fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
+    let (found, mark) = match of_mark(bytes) {
+        Some(marked) => marked,
+        None => (
+            label
+                .and_then(Found::of_label)
+                .unwrap_or_else(|| find(bytes)),
+            0,
+        ),
+    };
+    let bytes = bytes.get(mark..).unwrap_or_default();
+    match found {
+        Found::Known(encoding) => encoding.decode_without_bom_handling(bytes).0,
+        Found::Utf32Le => utf32(bytes, u32::from_le_bytes).into(),
+        Found::Utf32Be => utf32(bytes, u32::from_be_bytes).into(),
+    }
+}
+
+fn utf32(bytes: &[u8], unit: fn([u8; 4]) -> u32) -> String {
+    let chunks = bytes.chunks_exact(4);
+    let rest = !chunks.remainder().is_empty();
+    let mut text: String = chunks
+        .map(|chunk| <[u8; 4]>::try_from(chunk).map(unit).unwrap_or_default())
+        .map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect();
+    if rest {
+        text.push(char::REPLACEMENT_CHARACTER);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf16(text: &str, unit: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        text.encode_utf16().flat_map(unit).collect()
+    }
+
+    #[test]
+    fn marks_win_and_do_not_appear() {
+        assert_eq!(decode(b"\xEF\xBB\xBFa\xC3\xA9", Some("latin1")), "aé");
+        let little: Vec<u8> = [vec![0xFF, 0xFE], utf16("é!", u16::to_le_bytes)].concat();
+        assert_eq!(decode(&little, None), "é!");
+        let wide: Vec<u8> = [0xFEFFu32, 0xE9, 0x1F600]
+            .iter()
+            .flat_map(|c| c.to_be_bytes())
+            .collect();
+        assert_eq!(decode(&wide, None), "é😀");
+    }
+
+    #[test]
+    fn utf_16_without_a_mark_is_found_in_both_orders() {
+        let text = "Name;Ort\r\nMüller;Köln\r\n";
+        assert_eq!(decode(&utf16(text, u16::to_le_bytes), None), text);
+        assert_eq!(decode(&utf16(text, u16::to_be_bytes), None), text);
+    }
+
+    #[test]
+    fn legacy_encodings_are_found_by_statistics() {
+        for (encoding, text) in [
+            (
+                encoding_rs::WINDOWS_1252,
+                "Größe und Länge prüfen, bitte schön über alles",
+            ),
+            (
+                encoding_rs::WINDOWS_1251,
+                "Съешь же ещё этих мягких французских булок да выпей чаю",
+            ),
+            (
+                encoding_rs::SHIFT_JIS,
+                "これは日本語の文章です。文字コードを判定します。",
+            ),
+            (
+                encoding_rs::GBK,
+                "这是一个用来测试编码识别的中文句子，内容并不重要。",
+            ),
+        ] {
+            let (bytes, _, _) = encoding.encode(text);
+            assert_eq!(decode(&bytes, None), text, "{}", encoding.name());
+        }
+    }
+
+    #[test]
+    fn a_few_broken_bytes_do_not_change_the_encoding() {
+        let mut bytes = "Größe und Länge prüfen, schön".as_bytes().to_vec();
+        bytes.push(0xFF);
+        assert_eq!(
+            decode(&bytes, None),
+            "Größe und Länge prüfen, schön\u{FFFD}"
+        );
+    }
+}

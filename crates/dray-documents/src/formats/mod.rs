@@ -1,0 +1,111 @@
+//! One converter for each family of formats, chosen by media type alone (read-attachment 7).
+
+mod book;
+mod mail;
+mod office;
+mod pdf;
+mod rtf;
+mod sheet;
+mod text;
+mod web;
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::container::Input;
+use crate::limits::{Budget, Failure, Limit, Limits};
+use crate::markdown::{Markdown, Part, Selection};
+
+/// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
+/// every change of what a converter writes.
+pub const VERSION: &str = "1";
+
+/// What a converter is told about the file besides its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Media type that classification gave.
+    pub mime: String,
+    /// The name's extension, lower case, without a dot; it only chooses among kinds of text.
+    pub extension: String,
+    /// Character encoding of a text, by its WHATWG label; nothing when it is to be found out.
+    pub encoding: Option<String>,
+}
+
+/// Converts one document. What it wrote before it failed stands.
+pub type Convert = fn(&mut dyn Input, &Hint, &mut Markdown) -> Result<(), Failure>;
+
+/// A converter and its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Converter {
+    /// Short, for logs: `docx`, `pdf`, `csv`.
+    pub name: &'static str,
+    /// The function.
+    pub convert: Convert,
+}
+
+/// The converter for a media type; nothing when there is none.
+pub fn converter(hint: &Hint) -> Option<Converter> {
+    [
+        text::converter,
+        web::converter,
+        mail::converter,
+        rtf::converter,
+        office::converter,
+        sheet::converter,
+        book::converter,
+        pdf::converter,
+    ]
+    .iter()
+    .find_map(|family| family(hint))
+}
+
+/// What came of a conversion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Converted {
+    /// Name of the converter; empty when there is none for the type.
+    pub converter: String,
+    /// The Markdown, not yet defanged; empty when nothing was written.
+    pub markdown: String,
+    /// Parts that were wanted, in order.
+    pub parts: Vec<Part>,
+    /// How many parts the document has, wanted or not.
+    pub parts_seen: u32,
+    /// The limit that ended it early; what was written before stands.
+    pub stopped: Option<Limit>,
+    /// Why there is no text, when there is none.
+    pub failure: Option<Failure>,
+    /// What a reader should know. Words of ours, never of the file.
+    pub warnings: Vec<String>,
+}
+
+/// Converts a document within limits. Never fails: what went wrong is in the answer.
+pub fn convert(
+    input: &mut dyn Input,
+    hint: &Hint,
+    limits: Limits,
+    selection: Selection,
+) -> Converted {
+    let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection);
+    let found = converter(hint);
+    let result = match found {
+        Some(converter) => (converter.convert)(input, hint, &mut out),
+        None => Err(Failure::Unsupported),
+    };
+    let empty = out.is_empty();
+    let written = out.finish();
+    let (stopped, failure) = match result {
+        Ok(()) => (None, None),
+        Err(Failure::Stopped(limit)) if !empty => (Some(limit), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    Converted {
+        converter: found.map(|c| c.name.to_owned()).unwrap_or_default(),
+        markdown: written.markdown,
+        parts: written.parts,
+        parts_seen: written.parts_seen,
+        stopped,
+        failure,
+        warnings: written.warnings,
+    }
+}

@@ -1,0 +1,8 @@
+//! Word processing and presentations: DOCX, PPTX, ODT, ODP (read-attachment 7.6, 7.8, 7.10).
+
+use super::{Converter, Hint};
+
+/// The converter of this family for a media type.
+pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
+    None
+}

@@ -1,0 +1,8 @@
+//! PDF (read-attachment 7.9).
+
+use super::{Converter, Hint};
+
+/// The converter of this family for a media type.
+pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
+    None
+}

@@ -1,0 +1,8 @@
+//! Workbooks: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
+
+use super::{Converter, Hint};
+
+/// The converter of this family for a media type.
+pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
+    None
+}

@@ -1,0 +1,239 @@
+//! Limits of a conversion, and the budget that counts towards them (read-attachment 8).
+//!
+//! Every loop of a converter counts here: elements, bytes of text, bytes inflated, depth. The clock is looked at every
+//! 256 elements and every 256 KiB inflated. Sizes that a file claims are never trusted, only used to refuse early.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What one conversion may use (read-attachment 6).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Paragraphs, rows, pages, slides and chapters together.
+    pub max_elements: u64,
+    /// Bytes of extracted text.
+    pub max_text_bytes: u64,
+    /// Time for the whole conversion, milliseconds.
+    pub wall_ms: u64,
+    /// Bytes inflated from all parts of a container together.
+    pub max_inflated_bytes: u64,
+    /// Bytes inflated from one part of a container.
+    pub max_part_bytes: u64,
+    /// Entries of a ZIP that are looked at.
+    pub max_entries: u64,
+    /// Nesting of XML, HTML, JSON, PDF objects, tables.
+    pub max_depth: u32,
+    /// Address space of the worker process, bytes.
+    pub memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_elements: 50_000,
+            max_text_bytes: 5_000_000,
+            wall_ms: 15_000,
+            max_inflated_bytes: 256 << 20,
+            max_part_bytes: 64 << 20,
+            max_entries: 10_000,
+            max_depth: 256,
+            memory_bytes: 1 << 30,
+        }
+    }
+}
+
+/// The limit that a conversion ran into; the word is the one shown in `_(Stopped: {limit} limit reached; …)_`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// [`Limits::max_elements`].
+    Element,
+    /// Bytes of text or bytes inflated.
+    Size,
+    /// [`Limits::wall_ms`].
+    Time,
+    /// [`Limits::max_depth`].
+    Depth,
+    /// [`Limits::memory_bytes`].
+    Memory,
+}
+
+impl Limit {
+    /// The word for it in sentences.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Element => "element",
+            Self::Size => "size",
+            Self::Time => "time",
+            Self::Depth => "depth",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What is wrong with a damaged file. A closed list: the words never come from the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Damage {
+    /// The file ends too early.
+    Truncated,
+    /// The ZIP, OLE2 or PDF structure cannot be read.
+    Structure,
+    /// The part that holds the text is missing.
+    MissingPart,
+    /// XML, JSON or another grammar is broken where it must not be.
+    Malformed,
+    /// Compressed data cannot be inflated, or yields more than it declared.
+    Compression,
+}
+
+impl Damage {
+    /// The words for `damaged or incomplete ({detail})`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Truncated => "it ends too early",
+            Self::Structure => "its structure cannot be read",
+            Self::MissingPart => "the part with the text is missing",
+            Self::Malformed => "its markup is malformed",
+            Self::Compression => "compressed data cannot be unpacked",
+        }
+    }
+}
+
+/// Why a conversion ended before the document did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "failure", content = "detail")]
+pub enum Failure {
+    /// A limit was reached; what was written before stands.
+    #[error("{} limit reached", .0.word())]
+    Stopped(Limit),
+    /// A password is needed.
+    #[error("encrypted")]
+    Encrypted,
+    /// The file is damaged or incomplete.
+    #[error("damaged: {}", .0.words())]
+    Corrupt(Damage),
+    /// The document holds no text, such as a scan (read-attachment 7.9).
+    #[error("no text")]
+    NoText,
+    /// No converter for this type.
+    #[error("no converter")]
+    Unsupported,
+    /// A converter went wrong in a way that has no other name.
+    #[error("converter failed")]
+    Internal,
+}
+
+impl From<Limit> for Failure {
+    fn from(limit: Limit) -> Self {
+        Self::Stopped(limit)
+    }
+}
+
+/// How often the clock is looked at, in elements.
+const ELEMENTS_PER_LOOK: u64 = 256;
+/// How often the clock is looked at, in bytes inflated.
+const BYTES_PER_LOOK: u64 = 256 * 1024;
+
+/// What is left of the [`Limits`] of one conversion.
+///
+/// Shared by reference between a format and the writer; single-threaded by design.
+#[derive(Debug)]
+pub struct Budget {
+    limits: Limits,
+    until: Instant,
+    elements: Cell<u64>,
+    text: Cell<u64>,
+    inflated: Cell<u64>,
+    looked: Cell<u64>,
+    depth: Cell<u32>,
+}
+
+impl Budget {
+    /// Starts the clock.
+    pub fn new(limits: Limits) -> Self {
+        let until = Instant::now() + Duration::from_millis(limits.wall_ms);
+        Self {
+            limits,
+            until,
+            elements: Cell::new(0),
+            text: Cell::new(0),
+            inflated: Cell::new(0),
+            looked: Cell::new(0),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// The limits themselves.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Counts one paragraph, row, page, slide, chapter or other piece of work of that size.
+    pub fn element(&self) -> Result<(), Limit> {
+        let elements = self.elements.get() + 1;
+        self.elements.set(elements);
+        if elements > self.limits.max_elements {
+            return Err(Limit::Element);
+        }
+        if elements.is_multiple_of(ELEMENTS_PER_LOOK) {
+            self.clock()?;
+        }
+        Ok(())
+    }
+
+    /// Counts extracted text.
+    pub fn text(&self, bytes: usize) -> Result<(), Limit> {
+        let text = self.text.get().saturating_add(bytes as u64);
+        self.text.set(text);
+        if text > self.limits.max_text_bytes {
+            return Err(Limit::Size);
+        }
+        Ok(())
+    }
+
+    /// Bytes of text that may still be extracted.
+    pub fn text_left(&self) -> u64 {
+        self.limits.max_text_bytes.saturating_sub(self.text.get())
+    }
+
+    /// Counts bytes that came out of a decompressor.
+    pub fn inflated(&self, bytes: usize) -> Result<(), Limit> {
+        let inflated = self.inflated.get().saturating_add(bytes as u64);
+        self.inflated.set(inflated);
+        if inflated > self.limits.max_inflated_bytes {
+            return Err(Limit::Size);
+        }
+        if inflated - self.looked.get() >= BYTES_PER_LOOK {
+            self.looked.set(inflated);
+            self.clock()?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the clock. For loops that count neither elements nor inflated bytes; call it every few hundred rounds.
+    pub fn clock(&self) -> Result<(), Limit> {
+        if Instant::now() >= self.until {
+            return Err(Limit::Time);
+        }
+        Ok(())
+    }
+
+    /// Goes one level down; comes up again with [`Budget::leave`].
+    pub fn enter(&self) -> Result<(), Limit> {
+        let depth = self.depth.get() + 1;
+        if depth > self.limits.max_depth {
+            return Err(Limit::Depth);
+        }
+        self.depth.set(depth);
+        Ok(())
+    }
+
+    /// Comes up one level.
+    pub fn leave(&self) {
+        self.depth.set(self.depth.get().saturating_sub(1));
+    }
+}

@@ -1,0 +1,129 @@
+//! Escapes: text that would be read as Markdown is marked, and no more than that (read-attachment 7).
+
+/// Appends `text` with the characters marked that would become emphasis, code, links or HTML.
+///
+/// `previous` is the character that stands before it in the same line, for what depends on both sides. In a cell every
+/// backslash and pipe is marked too.
+pub(super) fn inline(text: &str, previous: Option<char>, in_cell: bool, out: &mut String) {
+    let mut before = previous;
+    let mut rest = text.chars().peekable();
+    while let Some(at) = rest.next() {
+        if (in_cell && matches!(at, '\\' | '|')) || special(before, at, rest.peek().copied()) {
+            out.push('\\');
+        }
+        out.push(at);
+        before = Some(at);
+    }
+}
+
+/// Whether a character, between its neighbours, would be read as markup.
+fn special(before: Option<char>, at: char, after: Option<char>) -> bool {
+    let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
+    match at {
+        '`' => true,
+        '\\' => after.is_some_and(|c| c.is_ascii_punctuation()),
+        // A star between spaces is only a star; in `2*3*4` it would vanish.
+        '*' => !(blank(before) && blank(after)),
+        '_' => !(word(before) && word(after) || blank(before) && blank(after)),
+        '~' => before == Some('~') || after == Some('~'),
+        '[' => after == Some('^'),
+        ']' => matches!(after, Some('(' | '[' | ':')),
+        '<' => after.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')),
+        _ => false,
+    }
+}
+
+/// Marks what would open a block at the start of a line: headings, quotes, list items, rules, fences.
+pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
+    let Some(first) = line.chars().next() else {
+        return line.into();
+    };
+    match first {
+        '#' => {
+            let rest = line.trim_start_matches('#');
+            if line.len() - rest.len() <= 6 && (rest.is_empty() || rest.starts_with([' ', '\t'])) {
+                return format!("\\{line}").into();
+            }
+        }
+        '>' => return format!("\\{line}").into(),
+        '-' | '+' => {
+            let rest = line.get(1..).unwrap_or_default();
+            let ruled = first == '-' && line.trim_end().chars().all(|c| c == '-' || c == ' ');
+            if rest.is_empty() || rest.starts_with([' ', '\t']) || ruled {
+                return format!("\\{line}").into();
+            }
+        }
+        '=' if line.trim_end().chars().all(|c| c == '=') => return format!("\\{line}").into(),
+        // Alone before a space it is left as it is inside a line, but opens a list at the start of one.
+        '*' if line.get(1..).unwrap_or_default().starts_with([' ', '\t']) || line.len() == 1 => {
+            return format!("\\{line}").into();
+        }
+        '~' if line.starts_with("~~~") => return format!("\\{line}").into(),
+        '0'..='9' => {
+            let digits = line.chars().take_while(char::is_ascii_digit).count();
+            let (number, rest) = line.split_at(digits);
+            if digits <= 9
+                && rest.starts_with(['.', ')'])
+                && (rest.len() == 1 || rest.get(1..).is_some_and(|r| r.starts_with([' ', '\t'])))
+            {
+                return format!("{number}\\{rest}").into();
+            }
+        }
+        _ => {}
+    }
+    line.into()
+}
+
+/// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,
+/// `file:`, `vbscript:`) or is empty.
+pub fn target(url: &str) -> Option<String> {
+    let url: String = url
+        .trim()
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect::<String>();
+    let scheme: String = url
+        .split_once(':')
+        .map(|(scheme, _)| scheme)
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .flat_map(char::to_lowercase)
+        .collect();
+    if url.is_empty() || matches!(scheme.as_str(), "javascript" | "data" | "file" | "vbscript") {
+        return None;
+    }
+    if url.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '<' | '>')) {
+        let inner = url.replace('<', "%3C").replace('>', "%3E");
+        return Some(format!("<{inner}>"));
+    }
+    Some(url)
+}
+
+/// A fence that `text` cannot close: a backtick more than its longest run, at least three.
+pub fn fence(text: &str) -> String {
+    "`".repeat(longest_run(text).saturating_add(1).max(3))
+}
+
+/// Code within a line, in backticks that it cannot close.
+pub(super) fn code_span(text: &str) -> String {
+    let ticks = "`".repeat(longest_run(text) + 1);
+    let pad = if text.starts_with('`') || text.ends_with('`') {
+        " "
+    } else {
+        ""
+    };
+    format!("{ticks}{pad}{text}{pad}{ticks}")
+}
+
+/// The longest run of backticks.
+fn longest_run(text: &str) -> usize {
+    let mut longest = 0;
+    let mut run = 0;
+    for byte in text.bytes() {
+        run = if byte == b'`' { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    longest
+}

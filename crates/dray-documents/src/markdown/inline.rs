@@ -1,0 +1,324 @@
+//! Text within a block: runs with a format, links, images, breaks.
+
+use super::escape;
+
+/// How a run of text looks. Superscript and subscript are plain characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent switches of a run of text, as every document format has them"
+)]
+pub struct Style {
+    /// `**`.
+    pub bold: bool,
+    /// `*`.
+    pub italic: bool,
+    /// `~~`.
+    pub strike: bool,
+    /// Backticks; excludes the others.
+    pub code: bool,
+}
+
+/// Where inline text will stand, which decides about breaks, formats and escapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A paragraph or list item: breaks are line ends.
+    Block,
+    /// After `#`: one line, no formats.
+    Heading,
+    /// A cell of a pipe table: breaks are `<br>`, `\` and `|` are marked.
+    Cell,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    Text {
+        text: String,
+        style: Style,
+        link: Option<String>,
+    },
+    Image {
+        alt: String,
+        name: String,
+        link: Option<String>,
+    },
+    Raw(String),
+    Break,
+}
+
+/// A line of thought: what a paragraph, heading, item or cell holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inline {
+    pieces: Vec<Piece>,
+    link: Option<String>,
+}
+
+impl Inline {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Plain text; line feeds become breaks.
+    pub fn plain(text: &str) -> Self {
+        let mut inline = Self::new();
+        inline.text(text, Style::default());
+        inline
+    }
+
+    /// Appends text; line feeds become breaks. Neighbours of one style and one link are one run.
+    pub fn text(&mut self, text: &str, style: Style) {
+        for (index, line) in text.split('\n').enumerate() {
+            if index > 0 {
+                self.line_break();
+            }
+            if line.is_empty() {
+                continue;
+            }
+            if let Some(Piece::Text {
+                text: last,
+                style: its,
+                link,
+            }) = self.pieces.last_mut()
+                && *its == style
+                && *link == self.link
+            {
+                last.push_str(line);
+            } else {
+                self.pieces.push(Piece::Text {
+                    text: line.to_owned(),
+                    style,
+                    link: self.link.clone(),
+                });
+            }
+        }
+    }
+
+    /// What follows links there, until [`Inline::end_link`]. A target that may not be linked leaves only the text.
+    /// Inside a link another one is not opened.
+    pub fn begin_link(&mut self, url: &str) {
+        if self.link.is_none() {
+            self.link = escape::target(url);
+        }
+    }
+
+    /// Ends the link. One without text shows its URL.
+    pub fn end_link(&mut self) {
+        let Some(target) = self.link.take() else {
+            return;
+        };
+        let shown = self
+            .pieces
+            .iter()
+            .rev()
+            .take_while(|p| p.link().is_some_and(|l| l == target));
+        if shown.clone().count() == 0 {
+            self.pieces.push(Piece::Text {
+                text: target.trim_matches(['<', '>']).to_owned(),
+                style: Style::default(),
+                link: Some(target),
+            });
+        }
+    }
+
+    /// An image by its alternative text and name, never its data; nothing when both are empty.
+    pub fn image(&mut self, alt: &str, name: &str) {
+        let name = if name.trim_start().to_ascii_lowercase().starts_with("data:") {
+            ""
+        } else {
+            name.trim()
+        };
+        let alt = alt.trim();
+        if alt.is_empty() && name.is_empty() {
+            return;
+        }
+        self.pieces.push(Piece::Image {
+            alt: alt.to_owned(),
+            name: name.to_owned(),
+            link: self.link.clone(),
+        });
+    }
+
+    /// Markdown as it is, such as `[^1]`. Only for what the converter itself made.
+    pub fn raw(&mut self, markdown: &str) {
+        self.pieces.push(Piece::Raw(markdown.to_owned()));
+    }
+
+    /// A line break.
+    pub fn line_break(&mut self) {
+        self.pieces.push(Piece::Break);
+    }
+
+    /// Appends another.
+    pub fn append(&mut self, other: Self) {
+        self.pieces.extend(other.pieces);
+    }
+
+    /// Whether nothing would be seen.
+    pub fn is_blank(&self) -> bool {
+        self.pieces.iter().all(|piece| match piece {
+            Piece::Text { text, .. } | Piece::Raw(text) => text.trim().is_empty(),
+            Piece::Image { .. } => false,
+            Piece::Break => true,
+        })
+    }
+
+    /// Whether the last character is white space or there is none, for converters that collapse it.
+    pub fn ends_blank(&self) -> bool {
+        match self.pieces.last() {
+            None | Some(Piece::Break) => true,
+            Some(Piece::Text { text, .. } | Piece::Raw(text)) => {
+                text.ends_with(char::is_whitespace)
+            }
+            Some(Piece::Image { .. }) => false,
+        }
+    }
+
+    /// The text without any markup.
+    pub fn to_plain(&self) -> String {
+        let mut out = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text { text, .. } | Piece::Raw(text) => out.push_str(text),
+                Piece::Image { alt, .. } => out.push_str(alt),
+                Piece::Break => out.push('\n'),
+            }
+        }
+        out
+    }
+
+    /// The Markdown for one place.
+    pub fn render(&self, place: Place) -> String {
+        let mut out = String::new();
+        let mut pieces = self.pieces.as_slice();
+        while let Some(first) = pieces.first() {
+            let link = first.link();
+            let run = match link {
+                Some(_) => pieces.iter().take_while(|p| p.link() == link).count(),
+                None => 1,
+            };
+            let (now, rest) = pieces.split_at(run);
+            pieces = rest;
+            if let Some(target) = link {
+                let mut label = String::new();
+                for piece in now {
+                    piece.render(place, &mut label);
+                }
+                let (before, label, after) = parts(&label);
+                out.push_str(before);
+                out.push('[');
+                out.push_str(label);
+                out.push_str("](");
+                out.push_str(&cell(target, place));
+                out.push(')');
+                out.push_str(after);
+            } else if let Some(piece) = now.first() {
+                piece.render(place, &mut out);
+            }
+        }
+        tidy(&out)
+    }
+}
+
+impl Piece {
+    fn link(&self) -> Option<&str> {
+        match self {
+            Self::Text { link, .. } | Self::Image { link, .. } => link.as_deref(),
+            Self::Raw(_) | Self::Break => None,
+        }
+    }
+
+    fn render(&self, place: Place, out: &mut String) {
+        match self {
+            Self::Text { text, style, .. } => render_text(text, *style, place, out),
+            Self::Image { alt, name, .. } => {
+                let mut label = String::new();
+                escape::inline(alt, None, place == Place::Cell, &mut label);
+                out.push_str("![");
+                out.push_str(&label);
+                out.push(']');
+                if let Some(target) = escape::target(name) {
+                    out.push('(');
+                    out.push_str(&cell(&target, place));
+                    out.push(')');
+                }
+            }
+            Self::Raw(text) => out.push_str(text),
+            Self::Break => out.push_str(match place {
+                Place::Block => "\n",
+                Place::Heading => " ",
+                Place::Cell => "<br>",
+            }),
+        }
+    }
+}
+
+/// One run: markers never around white space, none in headings.
+fn render_text(text: &str, style: Style, place: Place, out: &mut String) {
+    let (before, middle, after) = parts(text);
+    out.push_str(before);
+    if !middle.is_empty() {
+        if style.code {
+            out.push_str(&cell(&escape::code_span(middle), place));
+        } else {
+            let marker = if place == Place::Heading {
+                String::new()
+            } else {
+                marker(style)
+            };
+            out.push_str(&marker);
+            let mut escaped = String::new();
+            let previous = if marker.is_empty() {
+                out.chars().last()
+            } else {
+                None
+            };
+            escape::inline(middle, previous, place == Place::Cell, &mut escaped);
+            out.push_str(&escaped);
+            out.extend(marker.chars().rev());
+        }
+    }
+    out.push_str(after);
+}
+
+/// The opening marker of a style.
+fn marker(style: Style) -> String {
+    let mut marker = String::new();
+    if style.strike {
+        marker.push_str("~~");
+    }
+    if style.bold {
+        marker.push_str("**");
+    }
+    if style.italic {
+        marker.push('*');
+    }
+    marker
+}
+
+/// White space before, what is between, white space after.
+fn parts(text: &str) -> (&str, &str, &str) {
+    let trimmed = text.trim_start();
+    let (before, rest) = text.split_at(text.len() - trimmed.len());
+    let middle = rest.trim_end();
+    let (middle, after) = rest.split_at(middle.len());
+    (before, middle, after)
+}
+
+/// In a cell a pipe would end the cell.
+fn cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
+    if place == Place::Cell && text.contains('|') {
+        text.replace('|', "\\|").into()
+    } else {
+        text.into()
+    }
+}
+
+/// Lines without white space around them.
+fn tidy(text: &str) -> String {
+    if !text.contains('\n') {
+        return text.trim().to_owned();
+    }
+    let lines: Vec<&str> = text.trim().lines().map(str::trim).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,356 @@
+//! The Markdown writer that all formats share.
+//!
+//! A format hands over blocks in the order of the document; the writer separates, escapes and counts them. Every
+//! method that writes counts into the budget and gives the limit that it ran into; what was written before stands,
+//! so a converter simply passes the limit on with `?`.
+
+pub mod escape;
+mod inline;
+mod part;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+pub use inline::{Inline, Place, Style};
+pub use part::{Part, Selection, Span, Unit};
+pub use table::{Cell, ROWS, Table};
+
+use crate::limits::{Budget, Limit};
+
+/// Warnings that are kept.
+const WARNINGS: usize = 20;
+
+/// A list item's marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// `-`.
+    Bullet,
+    /// Its number.
+    Number(u64),
+}
+
+impl Marker {
+    fn text(self) -> String {
+        match self {
+            Self::Bullet => "- ".to_owned(),
+            Self::Number(number) => format!("{number}. "),
+        }
+    }
+}
+
+/// What stands around the blocks that follow.
+#[derive(Debug)]
+enum Container {
+    Quote,
+    Item { marker: String, fresh: bool },
+}
+
+/// What was written last, which decides whether a blank line follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Block,
+    /// Text of a list item that is still open at this depth of containers, or an item that was closed.
+    Item,
+}
+
+/// The document while it is written.
+#[derive(Debug)]
+pub struct Markdown {
+    out: String,
+    budget: Rc<Budget>,
+    selection: Selection,
+    containers: Vec<Container>,
+    last: Last,
+    parts: Vec<Part>,
+    seen: u32,
+    warnings: Vec<String>,
+}
+
+impl Markdown {
+    /// An empty document.
+    pub fn new(budget: Rc<Budget>, selection: Selection) -> Self {
+        Self {
+            out: String::new(),
+            budget,
+            selection,
+            containers: Vec::new(),
+            last: Last::Nothing,
+            parts: Vec::new(),
+            seen: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What counts the work.
+    pub fn budget(&self) -> &Rc<Budget> {
+        &self.budget
+    }
+
+    /// What of the document is wanted.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
+    /// Announces a page, slide, sheet or chapter. Answers whether it is wanted; if not, the format passes over it.
+    pub fn part(&mut self, unit: Unit, number: u32, title: Option<&str>) -> Result<bool, Limit> {
+        self.seen = self.seen.saturating_add(1);
+        if !self.selection.wants(unit, number, title) {
+            return Ok(false);
+        }
+        self.budget.element()?;
+        self.parts.push(Part {
+            unit,
+            number,
+            title: title
+                .map(str::trim)
+                .filter(|t| !t.is_empty())
+                .map(str::to_owned),
+            start: self.out.len(),
+        });
+        Ok(true)
+    }
+
+    /// A heading; levels beyond 6 are 6. Blank ones are not written.
+    pub fn heading(&mut self, level: u8, text: &Inline) -> Result<(), Limit> {
+        let text = text.render(Place::Heading);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let marks = "#".repeat(usize::from(level.clamp(1, 6)));
+        // Hashes at the end would be read as closing ones.
+        let text = match text.strip_suffix('#') {
+            Some(rest) => format!("{rest}\\#"),
+            None => text,
+        };
+        self.block(&format!("{marks} {text}"), Last::Block)
+    }
+
+    /// A paragraph. Blank ones are not written.
+    pub fn paragraph(&mut self, text: &Inline) -> Result<(), Limit> {
+        let text = text.render(Place::Block);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<_> = text.split('\n').map(escape::line_start).collect();
+        let last = if matches!(self.containers.last(), Some(Container::Item { .. })) {
+            Last::Item
+        } else {
+            Last::Block
+        };
+        self.block(&lines.join("\n"), last)
+    }
+
+    /// A list item at a depth from 0, two spaces for each level; for formats that number levels instead of nesting.
+    pub fn item(&mut self, depth: usize, marker: Marker, text: &Inline) -> Result<(), Limit> {
+        let text = text.render(Place::Block);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let indent = "  ".repeat(depth.min(16));
+        let marker = marker.text();
+        let mut block = String::new();
+        for (index, line) in text.split('\n').enumerate() {
+            if index > 0 {
+                block.push('\n');
+                block.push_str(&" ".repeat(marker.len()));
+            } else {
+                block.push_str(&marker);
+            }
+            block.push_str(&escape::line_start(line));
+        }
+        let block: Vec<String> = block
+            .split('\n')
+            .map(|line| format!("{indent}{line}"))
+            .collect();
+        self.block(&block.join("\n"), Last::Item)
+    }
+
+    /// Opens a list item: the blocks until [`Markdown::close`] are its content.
+    pub fn open_item(&mut self, marker: Marker) {
+        self.containers.push(Container::Item {
+            marker: marker.text(),
+            fresh: true,
+        });
+    }
+
+    /// Opens a block quote, until [`Markdown::close`].
+    pub fn open_quote(&mut self) {
+        self.containers.push(Container::Quote);
+    }
+
+    /// Closes the innermost item or quote.
+    pub fn close(&mut self) {
+        if let Some(Container::Item { .. }) = self.containers.pop()
+            && self.last != Last::Nothing
+        {
+            self.last = Last::Item;
+        } else if self.last == Last::Item {
+            self.last = Last::Block;
+        }
+    }
+
+    /// A fenced block with a language, which may be empty.
+    pub fn code(&mut self, language: &str, text: &str) -> Result<(), Limit> {
+        let fence = escape::fence(text);
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        self.block(&format!("{fence}{language}\n{text}\n{fence}"), Last::Block)
+    }
+
+    /// A rule.
+    pub fn rule(&mut self) -> Result<(), Limit> {
+        self.block("---", Last::Block)
+    }
+
+    /// A sentence of the converter itself, `_(…)_`.
+    pub fn note(&mut self, words: &str) -> Result<(), Limit> {
+        self.block(&format!("_({words})_"), Last::Block)
+    }
+
+    /// Markdown as it is, such as a Markdown cell of a notebook.
+    pub fn verbatim(&mut self, markdown: &str) -> Result<(), Limit> {
+        let markdown = markdown.trim_matches('\n');
+        if markdown.trim().is_empty() {
+            return Ok(());
+        }
+        self.block(markdown, Last::Block)
+    }
+
+    /// A table with the rows that are wanted, and how many more there are.
+    pub fn new_table(&self) -> Table {
+        Table::new().window(self.selection.rows())
+    }
+
+    /// Writes a table; an empty one is not written.
+    pub fn table(&mut self, table: Table) -> Result<(), Limit> {
+        if let Some((text, beyond)) = table.render() {
+            self.block(&text, Last::Block)?;
+            if beyond > 0 {
+                self.note(&format!("{beyond} more rows truncated"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that a reader should know and that the text does not show. Words of ours, never of the file.
+    pub fn warn(&mut self, warning: impl Into<String>) {
+        let warning = warning.into();
+        if self.warnings.len() < WARNINGS && !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Writes a block, separated from what stands before it.
+    fn block(&mut self, text: &str, last: Last) -> Result<(), Limit> {
+        self.budget.element()?;
+        self.budget.text(text.len())?;
+        self.separate(last);
+        let in_code = text.starts_with("```");
+        for (index, line) in text.split('\n').enumerate() {
+            if index > 0 {
+                self.out.push('\n');
+            }
+            let prefix = self.prefix();
+            let line = if in_code { line } else { line.trim_end() };
+            if line.is_empty() {
+                self.out.push_str(prefix.trim_end());
+            } else {
+                self.out.push_str(&prefix);
+                self.out.push_str(line);
+            }
+        }
+        self.last = last;
+        Ok(())
+    }
+
+    /// A line end, and a blank line unless items of one list or an item and its sub-list meet.
+    fn separate(&mut self, next: Last) {
+        if self.last == Last::Nothing {
+            return;
+        }
+        self.out.push('\n');
+        let fresh = matches!(
+            self.containers.last(),
+            Some(Container::Item { fresh: true, .. })
+        );
+        let tight = self.last == Last::Item
+            && (fresh || (next == Last::Item && self.containers.is_empty()));
+        if tight {
+            return;
+        }
+        let quoted: String = self
+            .containers
+            .iter()
+            .take_while(|c| matches!(c, Container::Quote))
+            .map(|_| "> ")
+            .collect();
+        // Between two blocks of one quote the line is quoted too; where a quote begins it is not.
+        if !quoted.is_empty() && self.quote_goes_on() {
+            self.out.push_str(quoted.trim_end());
+        }
+        self.out.push('\n');
+    }
+
+    /// Whether the line before belongs to the quote that is open.
+    fn quote_goes_on(&self) -> bool {
+        self.out
+            .trim_end_matches('\n')
+            .rsplit('\n')
+            .next()
+            .is_some_and(|line| line.starts_with('>'))
+    }
+
+    /// What stands before the next line; an item's marker is used up.
+    fn prefix(&mut self) -> String {
+        let mut prefix = String::new();
+        for container in &mut self.containers {
+            match container {
+                Container::Quote => prefix.push_str("> "),
+                Container::Item { marker, fresh } => {
+                    if *fresh {
+                        *fresh = false;
+                        prefix.push_str(marker);
+                    } else {
+                        prefix.push_str(&" ".repeat(marker.len()));
+                    }
+                }
+            }
+        }
+        prefix
+    }
+
+    /// The finished document.
+    pub fn finish(mut self) -> Written {
+        let end = self.out.trim_end().len();
+        self.out.truncate(end);
+        if !self.out.is_empty() {
+            self.out.push('\n');
+        }
+        Written {
+            markdown: self.out,
+            parts: self.parts,
+            parts_seen: self.seen,
+            warnings: self.warnings,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The Markdown: `\n` line ends, one at the end, empty when nothing was written.
+    pub markdown: String,
+    /// The parts that were wanted, in order.
+    pub parts: Vec<Part>,
+    /// How many parts the document announced, wanted or not.
+    pub parts_seen: u32,
+    /// What a reader should know.
+    pub warnings: Vec<String>,
+}

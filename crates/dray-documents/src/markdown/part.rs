@@ -1,0 +1,121 @@
+//! Parts of a document: pages, slides, sheets, chapters; and which of them are wanted (read-attachment 13.1).
+
+use serde::{Deserialize, Serialize};
+
+/// What a document is divided into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Of a PDF.
+    Page,
+    /// Of a presentation.
+    Slide,
+    /// Of a workbook.
+    Sheet,
+    /// Of a book.
+    Chapter,
+}
+
+impl Unit {
+    /// The word for one.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Slide => "slide",
+            Self::Sheet => "sheet",
+            Self::Chapter => "chapter",
+        }
+    }
+}
+
+/// One part, and where its text begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it is.
+    pub unit: Unit,
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its title or name, when it has one.
+    pub title: Option<String>,
+    /// Byte offset of its first character in the Markdown.
+    pub start: usize,
+}
+
+/// An inclusive range, from 1; `last` is `u64::MAX` for an open end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// First.
+    pub first: u64,
+    /// Last, inclusive.
+    pub last: u64,
+}
+
+impl Span {
+    /// Everything.
+    pub const ALL: Self = Self {
+        first: 1,
+        last: u64::MAX,
+    };
+
+    /// Whether it holds a number.
+    pub fn holds(self, number: u64) -> bool {
+        (self.first..=self.last).contains(&number)
+    }
+}
+
+/// What of a document is wanted. Lines and bytes are cut from the Markdown afterwards and are not known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "of")]
+pub enum Selection {
+    /// Everything.
+    #[default]
+    All,
+    /// Parts by number.
+    Parts {
+        /// Pages, slides, sheets or chapters.
+        unit: Unit,
+        /// Which.
+        span: Span,
+    },
+    /// One part by its title or name, and of its tables the given rows. Compared without case.
+    Named {
+        /// Sheet or chapter.
+        unit: Unit,
+        /// Its name.
+        name: String,
+        /// Rows as the source numbers them, from 1.
+        rows: Option<Span>,
+    },
+    /// Rows of the tables of every part, as the source numbers them, from 1.
+    Rows {
+        /// Which.
+        span: Span,
+    },
+}
+
+impl Selection {
+    /// Whether a part is wanted.
+    pub fn wants(&self, unit: Unit, number: u32, title: Option<&str>) -> bool {
+        match self {
+            Self::All | Self::Rows { .. } => true,
+            Self::Parts { unit: its, span } => *its == unit && span.holds(u64::from(number)),
+            Self::Named {
+                unit: its, name, ..
+            } => {
+                *its == unit
+                    && (title
+                        .is_some_and(|t| t.trim().to_lowercase() == name.trim().to_lowercase())
+                        || name.trim().parse::<u32>() == Ok(number))
+            }
+        }
+    }
+
+    /// The rows that are wanted of a table; nothing when not said.
+    pub fn rows(&self) -> Option<Span> {
+        match self {
+            Self::Rows { span } => Some(*span),
+            Self::Named { rows, .. } => *rows,
+            Self::All | Self::Parts { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Pipe tables, built row by row with bounded memory (read-attachment 7, «Tables»).
+
+use super::inline::{Inline, Place};
+use super::part::Span;
+
+/// Body rows that one table shows.
+pub const ROWS: usize = 1000;
+/// Empty cells that one span may add.
+const SPAN: usize = 64;
+/// Cells of one row that are kept; a row of more is not a table that a person reads.
+const WIDTH: usize = 4096;
+
+/// A table while its rows arrive.
+///
+/// The first row is the header unless [`Table::headless`]. Rows beyond [`ROWS`] are counted, not kept.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+    window: Option<Span>,
+    headless: bool,
+    headed: bool,
+    body: usize,
+    beyond: u64,
+    /// For each column, how many rows more a cell above reaches into.
+    carried: Vec<usize>,
+    drop_empty_columns: bool,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Shows only rows whose source number lies in the span, besides the header.
+    #[must_use]
+    pub fn window(mut self, window: Option<Span>) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The source says that its first row is data: the header stays empty.
+    #[must_use]
+    pub fn headless(mut self) -> Self {
+        self.headless = true;
+        self
+    }
+
+    /// Drops every column without a value, not only those at the end, as for worksheets (read-attachment 7.7).
+    #[must_use]
+    pub fn drop_empty_columns(mut self) -> Self {
+        self.drop_empty_columns = true;
+        self
+    }
+
+    /// Whether no row came.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.beyond == 0
+    }
+
+    /// Whether another row would be counted but not shown, so that rendering its cells can be spared.
+    pub fn full(&self) -> bool {
+        self.body >= ROWS
+    }
+
+    /// Whether a row of that source number would be shown.
+    pub fn wants(&self, number: u64) -> bool {
+        let header = !self.headless && !self.headed;
+        header || (!self.full() && self.window.is_none_or(|w| w.holds(number)))
+    }
+
+    /// Appends a row; `number` is its place in the source, from 1.
+    pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
+        let header = !self.headless && !self.headed;
+        if !header {
+            if self.window.is_some_and(|w| !w.holds(number)) {
+                return;
+            }
+            if self.full() {
+                self.beyond += 1;
+                return;
+            }
+            self.body += 1;
+        }
+        self.headed = true;
+        let row = self.place(cells);
+        self.rows.push(row);
+    }
+
+    /// Counts a row that is not shown because the table is [`Table::full`].
+    pub fn skip(&mut self, number: u64) {
+        if self.window.is_none_or(|w| w.holds(number)) {
+            self.beyond += 1;
+        }
+    }
+
+    /// Puts cells at their columns: after what earlier rows span into this one, wide as their own spans.
+    fn place(&mut self, cells: Vec<Cell>) -> Vec<String> {
+        let mut row = Vec::new();
+        let mut begun = Vec::new();
+        for cell in cells {
+            self.pass_carried(&mut row);
+            if row.len() >= WIDTH {
+                break;
+            }
+            let start = row.len();
+            let end = start + cell.columns.clamp(1, SPAN);
+            row.push(cell.text);
+            row.resize(end, String::new());
+            begun.push((start..end, cell.rows.clamp(1, ROWS) - 1));
+        }
+        self.pass_carried(&mut row);
+        for (columns, down) in begun.into_iter().filter(|(_, down)| *down > 0) {
+            if self.carried.len() < columns.end {
+                self.carried.resize(columns.end, 0);
+            }
+            for left in self
+                .carried
+                .iter_mut()
+                .take(columns.end)
+                .skip(columns.start)
+            {
+                *left = down;
+            }
+        }
+        row
+    }
+
+    /// Leaves the columns empty that a cell above spans into.
+    fn pass_carried(&mut self, row: &mut Vec<String>) {
+        while let Some(left) = self.carried.get_mut(row.len()).filter(|left| **left > 0) {
+            *left -= 1;
+            row.push(String::new());
+        }
+    }
+
+    /// The lines of the table, each without its line end; empty when there is nothing to show.
+    pub(super) fn render(mut self) -> Option<(String, u64)> {
+        if self.headless {
+            self.rows.insert(0, Vec::new());
+        }
+        // A header stays, though it is empty; empty rows at the end do not.
+        while self.rows.len() > 1
+            && self
+                .rows
+                .last()
+                .is_some_and(|row| row.iter().all(String::is_empty))
+        {
+            self.rows.pop();
+        }
+        let width = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let used: Vec<bool> = (0..width)
+            .map(|at| {
+                self.rows
+                    .iter()
+                    .any(|row| row.get(at).is_some_and(|c| !c.is_empty()))
+            })
+            .collect();
+        let last = used.iter().rposition(|used| *used)?;
+        let kept: Vec<usize> = (0..=last)
+            .filter(|at| !self.drop_empty_columns || used.get(*at) == Some(&true))
+            .collect();
+        let mut out = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if index > 0 {
+                out.push('\n');
+            }
+            out.push('|');
+            for at in &kept {
+                out.push(' ');
+                out.push_str(row.get(*at).map_or("", String::as_str));
+                out.push_str(" |");
+            }
+            if index == 0 {
+                out.push_str("\n|");
+                out.push_str(&"---|".repeat(kept.len()));
+            }
+        }
+        Some((out, self.beyond))
+    }
+}
+
+/// One cell, ready for its table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    columns: usize,
+    rows: usize,
+}
+
+impl Cell {
+    /// A cell of inline text.
+    pub fn new(inline: &Inline) -> Self {
+        Self {
+            text: inline.render(Place::Cell),
+            columns: 1,
+            rows: 1,
+        }
+    }
+
+    /// A cell of plain text; line breaks become `<br>`.
+    pub fn plain(text: &str) -> Self {
+        let text = text.trim();
+        let text = if text.contains('\r') {
+            text.replace("\r\n", "\n").replace('\r', "\n")
+        } else {
+            text.to_owned()
+        };
+        Self::new(&Inline::plain(&text))
+    }
+
+    /// Several lines, such as a nested table flattened: joined by `<br>`.
+    pub fn lines<'a>(lines: impl IntoIterator<Item = &'a Inline>) -> Self {
+        let lines: Vec<String> = lines
+            .into_iter()
+            .map(|line| line.render(Place::Cell))
+            .filter(|line| !line.is_empty())
+            .collect();
+        Self {
+            text: lines.join("<br>"),
+            columns: 1,
+            rows: 1,
+        }
+    }
+
+    /// Spans so many columns; at most 64 count.
+    #[must_use]
+    pub fn columns(mut self, columns: usize) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// Spans so many rows.
+    #[must_use]
+    pub fn rows(mut self, rows: usize) -> Self {
+        self.rows = rows;
+        self
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+use crate::limits::Limits;
+
+fn written(build: impl FnOnce(&mut Markdown) -> Result<(), Limit>) -> String {
+    let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
+    build(&mut out).unwrap();
+    out.finish().markdown
+}
+
+fn bold() -> Style {
+    Style {
+        bold: true,
+        ..Style::default()
+    }
+}
+
+#[test]
+fn blocks_are_separated_by_one_blank_line() {
+    let text = written(|out| {
+        out.heading(1, &Inline::plain("Title"))?;
+        out.paragraph(&Inline::plain("one\ntwo"))?;
+        out.paragraph(&Inline::plain("  "))?;
+        out.code("rust", "fn main() {}\n")
+    });
+    assert_eq!(text, "# Title\n\none\ntwo\n\n```rust\nfn main() {}\n```\n");
+}
+
+#[test]
+fn nested_lists_and_quotes_keep_their_prefixes() {
+    let text = written(|out| {
+        out.open_item(Marker::Number(3));
+        out.paragraph(&Inline::plain("three"))?;
+        out.open_item(Marker::Bullet);
+        out.paragraph(&Inline::plain("deep"))?;
+        out.close();
+        out.close();
+        out.open_item(Marker::Number(4));
+        out.paragraph(&Inline::plain("four"))?;
+        out.code("", "x")?;
+        out.close();
+        out.open_quote();
+        out.paragraph(&Inline::plain("said"))?;
+        out.paragraph(&Inline::plain("again"))?;
+        out.close();
+        out.paragraph(&Inline::plain("after"))
+    });
+    assert_eq!(
+        text,
+        "3. three\n   - deep\n4. four\n\n   ```\n   x\n   ```\n\n> said\n>\n> again\n\nafter\n"
+    );
+}
+
+#[test]
+fn levels_of_items_are_two_spaces_each() {
+    let text = written(|out| {
+        out.paragraph(&Inline::plain("before"))?;
+        out.item(0, Marker::Bullet, &Inline::plain("a"))?;
+        out.item(1, Marker::Number(1), &Inline::plain("b"))?;
+        out.item(0, Marker::Bullet, &Inline::plain("c"))?;
+        out.paragraph(&Inline::plain("after"))
+    });
+    assert_eq!(text, "before\n\n- a\n  1. b\n- c\n\nafter\n");
+}
+
+#[test]
+fn only_what_would_be_markup_is_escaped() {
+    for (plain, escaped) in [
+        ("snake_case 2 * 3 [x] a < b", "snake_case 2 * 3 [x] a < b"),
+        ("_x_ *y* `z`", "\\_x\\_ \\*y\\* \\`z\\`"),
+        ("# no heading", "\\# no heading"),
+        ("#hashtag", "#hashtag"),
+        ("- no item", "\\- no item"),
+        ("-5 degrees", "-5 degrees"),
+        ("1. no list", "1\\. no list"),
+        ("1.5 kg", "1.5 kg"),
+        ("> no quote", "\\> no quote"),
+        ("<b>", "\\<b>"),
+        ("[a](b)", "[a\\](b)"),
+        ("[^1]", "\\[^1]"),
+        ("C:\\dir\\_x", "C:\\dir\\\\\\_x"),
+        ("===", "\\==="),
+        ("---", "\\---"),
+    ] {
+        assert_eq!(
+            written(|out| out.paragraph(&Inline::plain(plain))),
+            format!("{escaped}\n")
+        );
+    }
+}
+
+#[test]
+fn markers_never_stand_around_white_space_and_runs_merge() {
+    let text = written(|out| {
+        let mut line = Inline::new();
+        line.text("a", Style::default());
+        line.text(" b", bold());
+        line.text("c ", bold());
+        line.text("d", Style::default());
+        line.text(" ", bold());
+        out.paragraph(&line)
+    });
+    assert_eq!(text, "a **bc** d\n");
+}
+
+#[test]
+fn links_keep_text_and_lose_dangerous_targets() {
+    let link = |url: &str, text: &str| {
+        let mut line = Inline::new();
+        line.begin_link(url);
+        line.text(text, Style::default());
+        line.end_link();
+        written(|out| out.paragraph(&line))
+    };
+    assert_eq!(
+        link("https://a.example/x", "here"),
+        "[here](https://a.example/x)\n"
+    );
+    assert_eq!(
+        link("https://a.example/x (1)", "here"),
+        "[here](<https://a.example/x (1)>)\n"
+    );
+    assert_eq!(link("Java\tScript:alert(1)", "here"), "here\n");
+    assert_eq!(link("file:///etc/passwd", "here"), "here\n");
+    assert_eq!(
+        link("https://a.example/", ""),
+        "[https://a.example/](https://a.example/)\n"
+    );
+}
+
+#[test]
+fn images_carry_a_name_and_never_data() {
+    let image = |alt: &str, name: &str| {
+        let mut line = Inline::new();
+        line.image(alt, name);
+        written(|out| out.paragraph(&line))
+    };
+    assert_eq!(
+        image("A chart", "media/image1.png"),
+        "![A chart](media/image1.png)\n"
+    );
+    assert_eq!(image("A dot", "data:image/png;base64,AAAA"), "![A dot]\n");
+    assert_eq!(image("", ""), "");
+}
+
+#[test]
+fn tables_pad_mark_and_trim() {
+    let text = written(|out| {
+        let mut table = out.new_table();
+        table.row(
+            1,
+            vec![Cell::plain("a|b"), Cell::plain("c\\d"), Cell::plain("")],
+        );
+        table.row(2, vec![Cell::plain(" one\r\ntwo ")]);
+        table.row(3, vec![Cell::default()]);
+        out.table(table)
+    });
+    assert_eq!(text, "| a\\|b | c\\\\d |\n|---|---|\n| one<br>two |  |\n");
+}
+
+#[test]
+fn spans_leave_empty_cells_and_never_allocate_by_their_number() {
+    let text = written(|out| {
+        let mut table = out.new_table();
+        table.row(
+            1,
+            vec![Cell::plain("wide").columns(2), Cell::plain("tall").rows(2)],
+        );
+        table.row(2, vec![Cell::plain("x"), Cell::plain("y")]);
+        table.row(
+            3,
+            vec![Cell::plain("1"), Cell::plain("2"), Cell::plain("3")],
+        );
+        out.table(table)
+    });
+    assert_eq!(
+        text,
+        "| wide |  | tall |\n|---|---|---|\n| x | y |  |\n| 1 | 2 | 3 |\n"
+    );
+    let mut table = Table::new();
+    table.row(
+        1,
+        vec![Cell::plain("x").columns(usize::MAX).rows(usize::MAX)],
+    );
+    table.row(2, vec![Cell::plain("y")]);
+    assert_eq!(table.render().unwrap().0.matches('|').count(), 3 * 66);
+}
+
+#[test]
+fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
+    let text = written(|out| {
+        let mut table = out.new_table();
+        for number in 1..=1501 {
+            table.row(number, vec![Cell::plain(&number.to_string())]);
+        }
+        out.table(table)
+    });
+    assert!(
+        text.ends_with("| 1001 |\n\n_(500 more rows truncated)_\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_window_keeps_the_header_and_the_rows_in_it() {
+    let mut table = Table::new().window(Some(Span { first: 3, last: 4 }));
+    for number in 1..=9 {
+        table.row(number, vec![Cell::plain(&number.to_string())]);
+    }
+    assert_eq!(
+        table.render().unwrap(),
+        ("| 1 |\n|---|\n| 3 |\n| 4 |".to_owned(), 0)
+    );
+}
+
+#[test]
+fn a_limit_keeps_what_was_written() {
+    let budget = Rc::new(Budget::new(Limits {
+        max_elements: 2,
+        ..Limits::default()
+    }));
+    let mut out = Markdown::new(budget, Selection::All);
+    out.paragraph(&Inline::plain("1")).unwrap();
+    out.paragraph(&Inline::plain("2")).unwrap();
+    assert_eq!(out.paragraph(&Inline::plain("3")), Err(Limit::Element));
+    assert_eq!(out.finish().markdown, "1\n\n2\n");
+}
+
+#[test]
+fn parts_that_are_not_wanted_are_counted_only() {
+    let mut out = Markdown::new(
+        Rc::new(Budget::new(Limits::default())),
+        Selection::Parts {
+            unit: Unit::Page,
+            span: Span { first: 2, last: 2 },
+        },
+    );
+    for page in 1..=3 {
+        if out.part(Unit::Page, page, None).unwrap() {
+            out.paragraph(&Inline::plain(&page.to_string())).unwrap();
+        }
+    }
+    let written = out.finish();
+    assert_eq!(
+        (
+            written.markdown.as_str(),
+            written.parts.len(),
+            written.parts_seen
+        ),
+        ("2\n", 1, 3)
+    );
+}
