@@ -314,11 +314,22 @@ fn cell(text: &str, place: Place) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Lines without white space around them.
+/// Lines without white space around them, and at most one blank line in a row.
 fn tidy(text: &str) -> String {
     if !text.contains('\n') {
         return text.trim().to_owned();
     }
-    let lines: Vec<&str> = text.trim().lines().map(str::trim).collect();
-    lines.join("\n")
+    let mut out = String::with_capacity(text.len());
+    let mut blank = false;
+    for (index, line) in text.trim().lines().map(str::trim).enumerate() {
+        if line.is_empty() && blank {
+            continue;
+        }
+        blank = line.is_empty();
+        if index > 0 {
+            out.push('\n');
+        }
+        out.push_str(line);
+    }
+    out
 }

@@ -29,6 +29,8 @@ pub enum Marker {
     Bullet,
     /// Its number.
     Number(u64),
+    /// `:`, what a term means.
+    Definition,
 }
 
 impl Marker {
@@ -36,6 +38,7 @@ impl Marker {
         match self {
             Self::Bullet => "- ".to_owned(),
             Self::Number(number) => format!("{number}. "),
+            Self::Definition => ": ".to_owned(),
         }
     }
 }
@@ -45,6 +48,16 @@ impl Marker {
 enum Container {
     Quote,
     Item { marker: String, fresh: bool },
+}
+
+impl Container {
+    /// Bytes that it puts before each line.
+    fn width(&self) -> usize {
+        match self {
+            Self::Quote => 2,
+            Self::Item { marker, .. } => marker.len(),
+        }
+    }
 }
 
 /// What was written last, which decides whether a blank line follows.
@@ -218,6 +231,12 @@ impl Markdown {
         self.block(markdown, Last::Block)
     }
 
+    /// Text as it is, with its own blank lines and spaces at line ends, such as a plain text file.
+    pub fn as_is(&mut self, text: &str) -> Result<(), Limit> {
+        self.budget.element()?;
+        self.place(text, Last::Block, true)
+    }
+
     /// A table with the rows that are wanted, and how many more there are.
     pub fn new_table(&self) -> Table {
         Table::new().window(self.selection.rows())
@@ -232,6 +251,19 @@ impl Markdown {
             }
         }
         Ok(())
+    }
+
+    /// What there is of a table when a limit has been reached in the middle of it. Counts no element, and takes no
+    /// more text than is left.
+    pub fn table_so_far(&mut self, table: Table) {
+        if let Some((text, beyond)) = table.render()
+            && self.place(&text, Last::Block, false).is_ok()
+            && beyond > 0
+        {
+            let note = format!("_({beyond} more rows truncated)_");
+            // The limit that was reached before is the one that is told.
+            let _limit = self.place(&note, Last::Block, false);
+        }
     }
 
     /// Something that a reader should know and that the text does not show. Words of ours, never of the file.
@@ -250,24 +282,66 @@ impl Markdown {
     /// Writes a block, separated from what stands before it.
     fn block(&mut self, text: &str, last: Last) -> Result<(), Limit> {
         self.budget.element()?;
-        self.budget.text(text.len())?;
+        self.place(text, last, text.starts_with("```"))
+    }
+
+    /// Writes lines behind their prefixes. Of a text that is more than what is left the beginning is written: whole
+    /// rows of a table, a fence that is closed.
+    fn place(&mut self, text: &str, last: Last, as_is: bool) -> Result<(), Limit> {
+        let indent: usize = self.containers.iter().map(Container::width).sum();
+        let lines = if indent == 0 {
+            0
+        } else {
+            text.bytes().filter(|byte| *byte == b'\n').count() + 1
+        };
+        let mut room = usize::try_from(self.budget.text_left()).unwrap_or(usize::MAX);
+        let counted = self.budget.text(text.len() + indent * lines);
+        if counted.is_err() && room == 0 {
+            return counted;
+        }
         self.separate(last);
-        let in_code = text.starts_with("```");
-        for (index, line) in text.split('\n').enumerate() {
+        let fence = text.len() - text.trim_start_matches('`').len();
+        for (index, whole) in text.split('\n').enumerate() {
+            let mut line = whole;
+            let mut cut = false;
+            if counted.is_err() {
+                let cost = indent + whole.len() + 1;
+                if cost > room {
+                    if index > 0 && text.starts_with('|') {
+                        break;
+                    }
+                    cut = true;
+                    line = whole
+                        .get(..whole.floor_char_boundary(room.saturating_sub(indent)))
+                        .unwrap_or_default();
+                }
+                room = room.saturating_sub(cost);
+            }
             if index > 0 {
                 self.out.push('\n');
             }
-            let prefix = self.prefix();
-            let line = if in_code { line } else { line.trim_end() };
-            if line.is_empty() {
-                self.out.push_str(prefix.trim_end());
-            } else {
-                self.out.push_str(&prefix);
-                self.out.push_str(line);
+            self.line(if as_is { line } else { line.trim_end() });
+            if cut {
+                break;
             }
         }
+        if counted.is_err() && fence >= 3 {
+            self.out.push('\n');
+            self.line(&"`".repeat(fence));
+        }
         self.last = last;
-        Ok(())
+        counted
+    }
+
+    /// One line behind its prefix, which has no white space at its end when the line is empty.
+    fn line(&mut self, line: &str) {
+        let prefix = self.prefix();
+        if line.is_empty() {
+            self.out.push_str(prefix.trim_end());
+        } else {
+            self.out.push_str(&prefix);
+            self.out.push_str(line);
+        }
     }
 
     /// A line end, and a blank line unless items of one list or an item and its sub-list meet.

@@ -249,3 +249,92 @@ fn parts_that_are_not_wanted_are_counted_only() {
         ("2\n", 1, 3)
     );
 }
+
+#[test]
+fn a_text_beyond_what_is_left_is_cut_and_its_fence_closed() {
+    let short = |build: fn(&mut Markdown) -> Result<(), Limit>| {
+        let limits = Limits {
+            max_text_bytes: 24,
+            ..Limits::default()
+        };
+        let mut out = Markdown::new(Rc::new(Budget::new(limits)), Selection::All);
+        assert_eq!(build(&mut out), Err(Limit::Size));
+        out.finish().markdown
+    };
+    assert_eq!(
+        short(|out| out.paragraph(&Inline::plain("one two three four five six"))),
+        "one two three four five\n"
+    );
+    assert_eq!(short(|out| out.as_is("ééééééééééééééé")), "éééééééééééé\n");
+    assert_eq!(
+        short(|out| out.code("", "0123456789\n0123456789\n")),
+        "```\n0123456789\n012345678\n```\n"
+    );
+    assert_eq!(
+        short(|out| {
+            let mut table = out.new_table();
+            for number in 1..9 {
+                table.row(number, vec![Cell::plain(&format!("{number}"))]);
+            }
+            out.table(table)
+        }),
+        "| 1 |\n|---|\n| 2 |\n| 3 |\n"
+    );
+}
+
+#[test]
+fn prefixes_count_as_text() {
+    let limits = Limits {
+        max_text_bytes: 1000,
+        ..Limits::default()
+    };
+    let mut out = Markdown::new(Rc::new(Budget::new(limits)), Selection::All);
+    for _ in 0..20 {
+        out.open_quote();
+    }
+    assert_eq!(out.code("", &"\n".repeat(500)), Err(Limit::Size));
+    assert!(out.finish().markdown.len() < 2000);
+}
+
+#[test]
+fn text_as_it_is_keeps_its_blank_lines_and_spaces() {
+    assert_eq!(
+        written(|out| out.as_is("  a  \n\n\n# b\n")),
+        "  a  \n\n\n# b\n"
+    );
+}
+
+#[test]
+fn blank_lines_within_a_paragraph_are_one_at_most() {
+    assert_eq!(
+        written(|out| out.paragraph(&Inline::plain("a\n\n \n\nb\nc"))),
+        "a\n\nb\nc\n"
+    );
+}
+
+#[test]
+fn a_table_that_a_limit_cuts_short_is_still_written() {
+    let limits = Limits {
+        max_elements: 1,
+        ..Limits::default()
+    };
+    let mut out = Markdown::new(Rc::new(Budget::new(limits)), Selection::All);
+    out.paragraph(&Inline::plain("p")).unwrap();
+    let mut table = out.new_table();
+    table.row(1, vec![Cell::plain("a")]);
+    assert_eq!(out.budget().element(), Err(Limit::Element));
+    out.table_so_far(table);
+    assert_eq!(out.finish().markdown, "p\n\n| a |\n|---|\n");
+}
+
+#[test]
+fn terms_have_definitions() {
+    let text = written(|out| {
+        out.paragraph(&Inline::plain("Term"))?;
+        out.open_item(Marker::Definition);
+        out.paragraph(&Inline::plain("what it means"))?;
+        out.close();
+        Ok(())
+    });
+    assert_eq!(text, "Term\n\n: what it means\n");
+}
