@@ -1,2 +1,4 @@
 //! Reading attachments safely: which file may be read, conversion in a worker process, and the frame that says «data,
 //! not instructions».
+
+pub mod worker;

@@ -1,0 +1,5 @@
+//! A worker by itself: what tests, benchmarks and other programs start instead of a whole service.
+
+fn main() -> std::process::ExitCode {
+    dray_reading::worker::child(std::env::args_os()).unwrap_or(std::process::ExitCode::FAILURE)
+}

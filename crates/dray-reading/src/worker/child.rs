@@ -1,0 +1,51 @@
+//! Inside the worker: give everything up, convert what lies on standard input, write the answer.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use dray_documents::formats::convert;
+
+use super::{ARGUMENT, Job, confine, wire};
+
+/// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
+const STACK: usize = 64 << 20;
+
+/// Does a worker's job when the arguments say that this process is one. Every `main` that starts workers calls it
+/// before anything else, and returns what it gives.
+///
+/// `arguments` are those of the process, its name first.
+pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut arguments = arguments.into_iter().skip(1);
+    if arguments.next()? != ARGUMENT {
+        return None;
+    }
+    let job = arguments.next().and_then(|job| job.into_string().ok());
+    let job = job.and_then(|job| serde_json::from_str::<Job>(&job).ok());
+    let done = job.is_some_and(|job| work(job).is_ok());
+    Some(if done {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn work(job: Job) -> io::Result<()> {
+    // What a panic says may hold content; nobody reads it here.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    confine::limit(&job.limits)?;
+    confine::seal()?;
+    let converting = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || {
+            file.seek(SeekFrom::Start(0))?;
+            let converted = convert(&mut file, &job.hint, job.limits, job.selection);
+            io::stdout().lock().write_all(&wire::write(converted))
+        })?;
+    converting
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("converter panicked")))
+}

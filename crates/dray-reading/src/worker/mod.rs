@@ -1,0 +1,206 @@
+//! Conversion in a process of its own (read-attachment 9).
+//!
+//! Libraries that read documents can be driven into hangs, aborts and gigabytes by small files; catching panics is not
+//! enough. So every conversion runs in a fresh worker: this executable started again, with the open file on its
+//! standard input, nothing else inherited, an empty environment, limits on memory, time and descriptors, and no file
+//! system, no network and no programs to start. What goes wrong there ends one conversion and nothing else.
+
+mod child;
+mod confine;
+mod wire;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_documents::formats::{Converted, Hint};
+use dray_documents::limits::{Limit, Limits};
+use dray_documents::markdown::Selection;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+pub use child::child;
+
+/// First argument that makes an executable a worker.
+pub const ARGUMENT: &str = "convert-worker";
+
+/// What the parent waits beyond the worker's own limit of time, so that a worker can still hand over what it has.
+const GRACE: Duration = Duration::from_millis(750);
+/// Bytes beyond the text that an answer may have: parts and warnings.
+const BESIDES: u64 = 8 << 20;
+
+/// One conversion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// What classification found.
+    pub hint: Hint,
+    /// What it may use.
+    pub limits: Limits,
+    /// What of the document is wanted.
+    pub selection: Selection,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Worked {
+    /// The worker answered.
+    Done(Converted),
+    /// The worker was ended by a limit and could not hand anything over.
+    Stopped(Limit),
+    /// The worker could not be started, failed or answered nonsense.
+    Failed,
+    /// The caller no longer wanted it.
+    Cancelled,
+}
+
+/// Starts workers.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    executable: PathBuf,
+    /// Bounds how many run at once; each may use as much memory as its limits say.
+    permits: Arc<tokio::sync::Semaphore>,
+}
+
+impl Worker {
+    /// Workers of the executable that runs now; its `main` must call [`child`] first.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not tell which executable that is.
+    pub fn this_executable() -> io::Result<Self> {
+        Ok(Self::at(std::env::current_exe()?))
+    }
+
+    /// Workers of another executable whose `main` calls [`child`] first.
+    pub fn at(executable: PathBuf) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            executable,
+            permits: Arc::new(tokio::sync::Semaphore::new(cores)),
+        }
+    }
+
+    /// How many run at once; by default as many as there are processors.
+    #[must_use]
+    pub fn at_once(mut self, workers: usize) -> Self {
+        self.permits = Arc::new(tokio::sync::Semaphore::new(workers.max(1)));
+        self
+    }
+
+    /// Converts an open file in a fresh worker.
+    ///
+    /// The handle is the worker's from here on: both share one offset. Whatever happens there, the answer comes within
+    /// the limit of time and a second, or, when cancelled, at once.
+    pub async fn convert(&self, file: File, job: &Job, cancel: &CancellationToken) -> Worked {
+        let permit = tokio::select! {
+            permit = self.permits.acquire() => permit,
+            () = cancel.cancelled() => return Worked::Cancelled,
+        };
+        let Ok(_permit) = permit else {
+            return Worked::Failed;
+        };
+        let mut child = match self.start(file, job) {
+            Ok(child) => child,
+            Err(error) => {
+                tracing::warn!(error = %error, "worker cannot be started");
+                return Worked::Failed;
+            }
+        };
+        let wall = Duration::from_millis(job.limits.wall_ms) + GRACE;
+        let ended = tokio::select! {
+            answer = answer(&mut child, &job.limits) => Ended::Answer(answer),
+            () = tokio::time::sleep(wall) => Ended::Late,
+            () = cancel.cancelled() => Ended::Cancelled,
+        };
+        end(&mut child);
+        let status = child.wait().await;
+        match ended {
+            Ended::Cancelled => Worked::Cancelled,
+            Ended::Late => Worked::Stopped(Limit::Time),
+            Ended::Answer(Ok(bytes)) => judge(&bytes, status),
+            Ended::Answer(Err(error)) => {
+                tracing::warn!(error = %error, "worker's answer cannot be read");
+                Worked::Failed
+            }
+        }
+    }
+
+    fn start(&self, file: File, job: &Job) -> io::Result<Child> {
+        Command::new(&self.executable)
+            .arg(ARGUMENT)
+            .arg(serde_json::to_string(job)?)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(file))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+    }
+}
+
+enum Ended {
+    Answer(io::Result<Vec<u8>>),
+    Late,
+    Cancelled,
+}
+
+/// Reads what the worker writes, and no more than an honest one would.
+async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let most = limits.max_text_bytes.saturating_add(BESIDES);
+        stdout.take(most).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}
+
+/// Ends the worker's whole group; one that has ended already is not there any more.
+fn end(child: &mut Child) {
+    if let Some(pid) = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(Pid::from_raw)
+    {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// An answer counts when it is whole; otherwise the way the worker ended tells why.
+fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
+    if let Some(converted) = wire::read(bytes) {
+        return Worked::Done(converted);
+    }
+    match status.ok().and_then(|status| status.signal()) {
+        Some(signal) if signal == Signal::XCPU.as_raw() => Worked::Stopped(Limit::Time),
+        // A failed allocation and a stack that ran over both end so, and so does the system when memory is short.
+        Some(_) => Worked::Stopped(Limit::Memory),
+        None => Worked::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_says_nothing_is_judged_by_how_it_ended() {
+        let by = |signal| judge(b"", Ok(ExitStatus::from_raw(signal)));
+        assert_eq!(by(Signal::XCPU.as_raw()), Worked::Stopped(Limit::Time));
+        assert_eq!(by(Signal::ABORT.as_raw()), Worked::Stopped(Limit::Memory));
+        assert_eq!(by(Signal::SEGV.as_raw()), Worked::Stopped(Limit::Memory));
+        assert_eq!(
+            judge(b"{}", Ok(ExitStatus::from_raw(101 << 8))),
+            Worked::Failed
+        );
+        assert_eq!(judge(b"", Ok(ExitStatus::from_raw(0))), Worked::Failed);
+    }
+}

@@ -1,0 +1,139 @@
+//! The worker as a process: what it gives back, and what it cannot do to others.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+
+use dray_documents::formats::Hint;
+use dray_documents::limits::{Limit, Limits};
+use dray_documents::markdown::Selection;
+use dray_reading::worker::{Job, Worked, Worker};
+use tokio_util::sync::CancellationToken;
+
+fn worker() -> Worker {
+    Worker::at(PathBuf::from(env!("CARGO_BIN_EXE_dray-convert")))
+}
+
+fn file(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+fn job(mime: &str) -> Job {
+    Job {
+        hint: Hint {
+            mime: mime.to_owned(),
+            ..Hint::default()
+        },
+        limits: Limits::default(),
+        selection: Selection::All,
+    }
+}
+
+#[tokio::test]
+async fn what_the_converter_says_comes_back() {
+    let worked = worker()
+        .convert(
+            file(b"hello"),
+            &job("application/x-nothing"),
+            &CancellationToken::new(),
+        )
+        .await;
+    let Worked::Done(converted) = worked else {
+        panic!("{worked:?}");
+    };
+    assert_eq!(
+        converted.failure,
+        Some(dray_documents::limits::Failure::Unsupported)
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_worker_fails_by_name() {
+    let cancel = CancellationToken::new();
+    for other in ["/bin/true", "/bin/false", "/nowhere/at/all"] {
+        let worked = Worker::at(other.into())
+            .convert(file(b""), &job("text/plain"), &cancel)
+            .await;
+        assert_eq!(worked, Worked::Failed, "{other}");
+    }
+}
+
+/// A program that ignores its task and does something else.
+fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("impostor");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, Worker::at(path))
+}
+
+#[tokio::test]
+async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
+    let (folder, worker) = impostor("/bin/sleep 1000 & echo $! > \"$(dirname \"$0\")/pid\"; wait");
+    let mut job = job("text/plain");
+    job.limits.wall_ms = 200;
+    let worked = worker
+        .convert(file(b""), &job, &CancellationToken::new())
+        .await;
+    assert_eq!(worked, Worked::Stopped(Limit::Time));
+    let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+    let alive = || {
+        std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while alive() && std::time::Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
+    assert!(!alive());
+}
+
+#[tokio::test]
+async fn cancelling_answers_at_once_even_while_it_waits_for_its_turn() {
+    let (_folder, worker) = impostor("exec /bin/sleep 1000");
+    let worker = worker.at_once(1);
+    let cancel = CancellationToken::new();
+    let job = job("text/plain");
+    let both = async {
+        tokio::join!(
+            worker.convert(file(b""), &job, &cancel),
+            worker.convert(file(b""), &job, &cancel),
+        )
+    };
+    let (answers, ()) = tokio::join!(both, async { cancel.cancel() });
+    assert_eq!(answers, (Worked::Cancelled, Worked::Cancelled));
+}
+
+#[tokio::test]
+async fn endless_output_and_half_answers_are_no_answers() {
+    let (_folder, worker) = impostor("exec /bin/cat /dev/zero");
+    let worked = worker
+        .convert(file(b""), &job("text/plain"), &CancellationToken::new())
+        .await;
+    assert!(
+        matches!(worked, Worked::Failed | Worked::Stopped(_)),
+        "{worked:?}"
+    );
+    let (_folder, worker) = impostor("printf drayconv");
+    let worked = worker
+        .convert(file(b""), &job("text/plain"), &CancellationToken::new())
+        .await;
+    assert_eq!(worked, Worked::Failed);
+}
+
+#[tokio::test]
+async fn a_worker_without_room_to_work_is_stopped_by_memory() {
+    let mut job = job("text/plain");
+    job.limits.memory_bytes = 1 << 20;
+    let worked = worker()
+        .convert(file(b"x"), &job, &CancellationToken::new())
+        .await;
+    assert!(
+        matches!(worked, Worked::Stopped(Limit::Memory) | Worked::Failed),
+        "{worked:?}"
+    );
+}
