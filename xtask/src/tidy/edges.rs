@@ -7,6 +7,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
+    ("dray-context", &["dray-types"]),
     ("dray-documents", &[]),
     ("dray-http", &["dray-types"]),
     (
@@ -127,6 +128,7 @@ const EVERYTHING: &[&str] = &[
     "dray-egress-fetcher",
     "dray-file-resolver",
     "dray-content",
+    "dray-context",
     "dray-documents",
     "dray-http",
     "dray-reading",

@@ -1,0 +1,245 @@
+//! The files of one message: candidates, limit, index, type (agent-file-context 4 and 5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::address::{self, Normaliser};
+use crate::generation::Generation;
+use crate::kind;
+use crate::limits;
+use crate::model::{Attachment, ChatItem, FilePart, FileType};
+use crate::renew::{Refusal, Renewals};
+use crate::request::Request;
+
+/// What holds for every message of one request.
+pub(crate) struct Rules<'a> {
+    pub(crate) generation: Generation,
+    pub(crate) normaliser: Normaliser,
+    max_files: usize,
+    declared: &'a BTreeMap<String, FileType>,
+    renewals: Option<&'a Renewals>,
+}
+
+/// One file that was found, not yet named.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Its id's index.
+    pub(crate) index: usize,
+    /// The index that it has when `data:` URLs count, and when they do not; the older generations differ in that.
+    pub(crate) lax: usize,
+    pub(crate) strict: usize,
+    /// The URL as it was handed in.
+    pub(crate) raw: String,
+    /// The URL of this request.
+    pub(crate) url: String,
+    pub(crate) key: Option<String>,
+    /// Two files with the same one are one file.
+    pub(crate) identity: String,
+    pub(crate) file_type: FileType,
+    /// What to call it before that is made safe.
+    pub(crate) hint: String,
+    /// What was persisted of it.
+    pub(crate) attachment: Option<Attachment>,
+    /// Why it cannot be fetched.
+    pub(crate) refusal: Option<Refusal>,
+}
+
+/// Something that may be a file.
+struct Candidate<'a> {
+    part: FilePart,
+    attachment: Option<&'a Attachment>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn of(request: &'a Request) -> Self {
+        Self {
+            generation: request.generation,
+            normaliser: Normaliser::new(request.generation, request.origin.as_deref()),
+            max_files: limits::max_files(request.max_files),
+            declared: &request.declared_types,
+            renewals: request.renewals.as_ref(),
+        }
+    }
+
+    /// The files of a stored message.
+    pub(crate) fn of_history(&self, item: &ChatItem) -> Vec<Found> {
+        self.keep(candidates(&item.files(), &item.attachments))
+    }
+
+    /// The files of this turn: of the message first, then of the node's input.
+    pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> Vec<Found> {
+        let mut seen = BTreeSet::new();
+        let mut parts = message.map(ChatItem::files).unwrap_or_default();
+        let given = input.iter().filter_map(Value::as_str);
+        parts.extend(given.filter(|url| !url.is_empty()).map(|url| FilePart {
+            url: Some(url.to_owned()),
+            ..FilePart::default()
+        }));
+        parts.retain(|part| {
+            let url = part.url.clone().filter(|url| !url.is_empty());
+            url.map_or(part.key.is_some(), |url| seen.insert(url))
+        });
+        let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
+        self.keep(candidates(&parts, attachments))
+    }
+
+    /// Drops, deduplicates, limits and indexes. What has no type vanishes last, so indexes may have gaps.
+    fn keep(&self, candidates: Vec<Candidate<'_>>) -> Vec<Found> {
+        let mut seen = BTreeSet::new();
+        let mut kept = Vec::new();
+        let (mut index, mut strict) = (0, 0);
+        for candidate in candidates {
+            let Some((url, refusal)) = self.renewed(&candidate.part) else {
+                continue;
+            };
+            let identity = self.identity(&candidate.part, &url);
+            if !seen.insert(identity.clone()) {
+                continue;
+            }
+            if index >= self.max_files && candidate.attachment.is_none() {
+                continue;
+            }
+            let places = (index, strict);
+            index += 1;
+            strict += usize::from(!url.starts_with("data:"));
+            kept.extend(self.found(candidate, places, (url, refusal), identity));
+        }
+        kept
+    }
+
+    fn found(
+        &self,
+        candidate: Candidate<'_>,
+        (index, strict): (usize, usize),
+        (url, refusal): (String, Option<Refusal>),
+        identity: String,
+    ) -> Option<Found> {
+        let Candidate { part, attachment } = candidate;
+        let file_type = match attachment {
+            Some(attachment) => attachment.file_type,
+            None => self.type_of(&part, &url)?,
+        };
+        if self.generation == Generation::G2 && !file_type.is_document() {
+            return None;
+        }
+        Some(Found {
+            index,
+            lax: index,
+            strict,
+            hint: self.hint(&part, &url),
+            raw: part.url.unwrap_or_default(),
+            url,
+            key: part.key,
+            identity,
+            file_type,
+            attachment: attachment.cloned(),
+            refusal,
+        })
+    }
+
+    /// The URL of this request, and why it does not work. `None` drops the candidate.
+    fn renewed(&self, part: &FilePart) -> Option<(String, Option<Refusal>)> {
+        let stored = part.url.as_deref().unwrap_or_default();
+        let Some(renewals) = self.renewals else {
+            return Some((self.normaliser.normalise(stored)?, None));
+        };
+        if let Some(key) = &part.key {
+            let fresh = renewals.url(key).and_then(|url| {
+                let url = self.normaliser.normalise(url);
+                url.ok_or(Refusal::Unsigned)
+            });
+            return Some(match fresh {
+                Ok(url) => (url, None),
+                Err(refusal) => {
+                    let url = self.normaliser.normalise(stored);
+                    (url.unwrap_or_default(), Some(refusal))
+                }
+            });
+        }
+        let url = self.normaliser.normalise(stored)?;
+        let external = !url.starts_with('/') && !url.starts_with("data:");
+        let refusal = (external && !renewals.allows(&url)).then_some(Refusal::Url);
+        Some((url, refusal))
+    }
+
+    /// What makes a file this file (16.2); older generations only know the URL.
+    fn identity(&self, part: &FilePart, url: &str) -> String {
+        if !self.generation.compares_identity() {
+            return format!("external:{url}");
+        }
+        match &part.key {
+            Some(key) => format!("chat:{key}"),
+            None => format!("external:{}", address::without_fragment(url)),
+        }
+    }
+
+    fn type_of(&self, part: &FilePart, url: &str) -> Option<FileType> {
+        let by_url = kind::of_url(url)?;
+        let declared = part.file_type.filter(|kind| !kind.is_document());
+        if let Some(declared) = declared.filter(|_| self.generation.trusts_declared()) {
+            return Some(declared);
+        }
+        let raw = part.url.as_deref().unwrap_or_default();
+        let known = self.declared.get(url).or_else(|| self.declared.get(raw));
+        if let Some(known) = known {
+            return Some(*known);
+        }
+        // The default also listens to the name when the URL has none.
+        if self.generation == Generation::Stable && kind::file_name(url).is_none() {
+            let key = part.key.as_deref().and_then(kind::file_name);
+            let named = key.or_else(|| Some(part.name.clone()));
+            let extension = named.as_deref().and_then(kind::extension);
+            return Some(extension.map_or(by_url, kind::of_extension));
+        }
+        Some(by_url)
+    }
+
+    fn hint(&self, part: &FilePart, url: &str) -> String {
+        if !part.name.is_empty() {
+            return part.name.clone();
+        }
+        let by_key = || part.key.as_deref().and_then(kind::file_name);
+        if let Some(name) = kind::file_name(url).or_else(by_key) {
+            return name;
+        }
+        if self.generation.cleans_names() {
+            let path = url.split(['?', '#']).next().unwrap_or_default();
+            return path.trim_end_matches('/').to_owned();
+        }
+        url.to_owned()
+    }
+}
+
+/// The parts, each with what was persisted of it, then what was persisted of no part: files of a node's input.
+fn candidates<'a>(parts: &[FilePart], attachments: &'a [Attachment]) -> Vec<Candidate<'a>> {
+    let mut free: Vec<_> = attachments.iter().collect();
+    let mut candidates = Vec::new();
+    for part in parts {
+        let at = free.iter().position(|attachment| is_of(attachment, part));
+        candidates.push(Candidate {
+            part: part.clone(),
+            attachment: at.map(|at| free.remove(at)),
+        });
+    }
+    candidates.extend(free.into_iter().map(|attachment| Candidate {
+        part: FilePart {
+            file_type: Some(attachment.file_type),
+            name: attachment.name.clone(),
+            url: Some(attachment.url.clone()),
+            key: attachment.key.clone(),
+        },
+        attachment: Some(attachment),
+    }));
+    candidates
+}
+
+fn is_of(attachment: &Attachment, part: &FilePart) -> bool {
+    if let (Some(left), Some(right)) = (&attachment.key, &part.key) {
+        return left == right;
+    }
+    let url = part.url.as_deref().unwrap_or_default();
+    attachment.url == url
+        || address::without_signature(&attachment.url) == address::without_signature(url)
+            && !url.is_empty()
+}

@@ -1,0 +1,438 @@
+//! From a request to everything that a model, its tools and the next turn need (agent-file-context 2, 7, 11).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{AnyTarget, Catalog, Entry, Target, Turn};
+use crate::clock::UnknownZone;
+use crate::collect::{Found, Rules};
+use crate::dataset::Dataset;
+use crate::generation::{Generation, Layout};
+use crate::identity::{self, Ids, Owner};
+use crate::model::{AgentInputFile, Attachment, ChatItem, FilePart, Part, Role};
+use crate::name::{self, Names};
+use crate::reminder::{self, Line, Sections};
+use crate::renew::Refusal;
+use crate::request::Request;
+use crate::window;
+
+/// The folder of a sandbox that uploads are written to.
+pub const SANDBOX_FOLDER: &str = "user_files";
+
+/// Builds contexts. There is nothing to set up: everything is in the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context;
+
+/// What a request became. Also its JSON form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Built {
+    /// The history that the model sees, unmodified.
+    pub chat_histories: Vec<ChatItem>,
+    /// The same messages in the same order, those with files rewritten. Never stored.
+    pub rewritten_histories: Vec<ChatItem>,
+    /// This turn's message: the reminder, the question, and the media.
+    pub current_user_message: ChatItem,
+    /// The text of the raw message, which is not the question.
+    pub query_input: String,
+    /// This turn's files.
+    pub current_files: Vec<AgentInputFile>,
+    /// Id to document, for `read_files`.
+    pub files_map: BTreeMap<String, Target>,
+    /// Id to file of any type.
+    pub all_files_map: BTreeMap<String, AnyTarget>,
+    /// Id to URL of any type, for arguments of tools.
+    pub file_url_map: BTreeMap<String, String>,
+    /// Everything above that tools look up, with older ids and former URLs.
+    pub catalog: Catalog,
+    /// What to store beside this turn's message, so that its files keep ids and names.
+    pub current_attachments: Vec<Attachment>,
+    /// Files of the history that cannot be fetched any more.
+    pub warnings: Vec<Warning>,
+}
+
+/// A file that is listed as unavailable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Warning {
+    /// Its id.
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Why there is no context.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// A file of this turn cannot be fetched. The sentence is the contract's; the name is for the operator.
+    #[error("{reason}")]
+    Refused {
+        /// What the file is called.
+        name: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The time zone is unknown.
+    #[error(transparent)]
+    Zone(#[from] UnknownZone),
+}
+
+impl Context {
+    /// Builds the context of one request.
+    pub fn build(request: &Request) -> Result<Built, BuildError> {
+        let time = request
+            .now
+            .as_ref()
+            .map(crate::clock::Now::text)
+            .transpose()?;
+        let datasets = request.datasets.as_ref();
+        let datasets = datasets.map(|datasets| datasets.resolve(request.generation));
+        let background = Background {
+            time,
+            datasets: datasets.unwrap_or_default(),
+        };
+        if request.generation == Generation::G0 {
+            return crate::legacy::build(request, &background);
+        }
+        Builder::new(request).build(&background)
+    }
+}
+
+/// What only the current turn's reminder says.
+pub(crate) struct Background {
+    time: Option<String>,
+    datasets: Vec<Dataset>,
+}
+
+impl Background {
+    /// The sections of this turn's reminder.
+    pub(crate) fn sections<'a>(&'a self, request: &'a Request, files: &'a [Line]) -> Sections<'a> {
+        Sections {
+            files,
+            datasets: &self.datasets,
+            skills: &request.skills,
+            time: self.time.as_deref(),
+            working_directory: request.working_directory.as_deref(),
+            write_boundary: request.write_boundary.as_deref(),
+        }
+    }
+}
+
+struct Builder<'a> {
+    request: &'a Request,
+    rules: Rules<'a>,
+    layout: Layout,
+    ids: Ids,
+    names: Names,
+    entries: Vec<Entry>,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(request: &'a Request) -> Self {
+        Self {
+            request,
+            rules: Rules::of(request),
+            layout: request.layout.unwrap_or(request.generation.layout()),
+            ids: Ids::default(),
+            names: Names::new(),
+            entries: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn build(mut self, background: &Background) -> Result<Built, BuildError> {
+        let request = self.request;
+        let stored = request.stored();
+        let seen = window::positions(stored, &request.history, request.generation);
+        let input = request.file_input.as_deref().unwrap_or_default();
+        let current = self.rules.of_turn(request.user_message.as_ref(), input);
+        if let Some((found, reason)) = current
+            .iter()
+            .find_map(|found| Some((found, found.refusal?)))
+        {
+            let name = found.hint.clone();
+            return Err(BuildError::Refused { name, reason });
+        }
+        let histories: Vec<_> = stored
+            .iter()
+            .map(|item| match item.obj {
+                Role::Human => self.rules.of_history(item),
+                Role::System | Role::Ai => Vec::new(),
+            })
+            .collect();
+        for found in histories.iter().flatten().chain(&current) {
+            self.keep(found);
+        }
+        let (chat, rewritten) = self.histories(stored, histories, &seen);
+        let (message, files, attachments) = self.turn(current, background);
+        let catalog = Catalog::new(self.entries);
+        let query = request.user_message.as_ref().map(ChatItem::text);
+        Ok(Built {
+            chat_histories: chat,
+            rewritten_histories: rewritten,
+            current_user_message: message,
+            query_input: query.unwrap_or_default(),
+            current_files: files,
+            files_map: files_map(&catalog, request.generation),
+            all_files_map: all_files_map(&catalog, request.generation),
+            file_url_map: if request.generation.maps_urls() {
+                catalog.urls()
+            } else {
+                BTreeMap::new()
+            },
+            catalog,
+            current_attachments: attachments,
+            warnings: self.warnings,
+        })
+    }
+
+    /// What was persisted is kept before anything new is given out.
+    fn keep(&mut self, found: &Found) {
+        self.ids.keep(found);
+        if let Some(attachment) = &found.attachment {
+            let owner = identity::lasting_identity(found);
+            self.names.reserve(&attachment.name, &owner);
+        }
+    }
+
+    /// The history that is seen, as it is and rewritten. The default names what is not seen too, so that ids and names
+    /// do not depend on the window.
+    fn histories(
+        &mut self,
+        stored: &'a [ChatItem],
+        found: Vec<Vec<Found>>,
+        seen: &[usize],
+    ) -> (Vec<ChatItem>, Vec<ChatItem>) {
+        let (mut chat, mut rewritten) = (Vec::new(), Vec::new());
+        for (at, (item, found)) in stored.iter().zip(found).enumerate() {
+            let position = seen.binary_search(&at).ok();
+            let owner = Owner {
+                answer: identity::answer_to(stored, at),
+                question: item.id(),
+                position,
+                ..Owner::default()
+            };
+            if position.is_none() {
+                if self.request.generation == Generation::Stable {
+                    self.name(found, &owner, Turn::History);
+                }
+                continue;
+            }
+            chat.push(item.clone());
+            let entries = self.name(found, &owner, Turn::History);
+            rewritten.push(self.rewritten(item, &entries));
+            self.entries
+                .extend(entries.into_iter().map(|named| named.entry));
+        }
+        (chat, rewritten)
+    }
+
+    fn rewritten(&mut self, item: &ChatItem, named: &[NamedEntry]) -> ChatItem {
+        if named.is_empty() {
+            return item.clone();
+        }
+        for one in named {
+            self.warnings.extend(one.refusal.map(|reason| Warning {
+                id: one.entry.file.id.clone(),
+                name: one.entry.file.name.clone(),
+                reason,
+            }));
+        }
+        let lines: Vec<_> = named.iter().map(|one| self.line(&one.entry)).collect();
+        let text = reminder::write(self.layout, &Sections::of_history(&lines), &item.text());
+        item.with_parts(self.parts(named, text))
+    }
+
+    /// Media first where the generation keeps them, then the text unless it is empty.
+    fn parts(&self, named: &[NamedEntry], text: String) -> Vec<Part> {
+        let media = named.iter().map(|one| &one.entry).filter(|entry| {
+            self.request.generation.keeps_media()
+                && !entry.file.file_type.is_document()
+                && !entry.unavailable
+        });
+        let mut parts: Vec<_> = media
+            .map(|entry| {
+                Part::File(FilePart {
+                    file_type: Some(entry.file.file_type),
+                    name: entry.file.name.clone(),
+                    url: Some(entry.public_url.as_ref().unwrap_or(&entry.file.url).clone()),
+                    key: None,
+                })
+            })
+            .collect();
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+        parts
+    }
+
+    fn turn(
+        &mut self,
+        found: Vec<Found>,
+        background: &Background,
+    ) -> (ChatItem, Vec<AgentInputFile>, Vec<Attachment>) {
+        let request = self.request;
+        let answer = request
+            .response_chat_item_id
+            .as_deref()
+            .filter(|id| !id.is_empty());
+        let owner = Owner {
+            answer,
+            question: request.user_message.as_ref().and_then(ChatItem::id),
+            position: None,
+            fallback: request.fallback_id.as_deref().or(answer),
+            current: true,
+        };
+        let raws: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
+        let named = self.name(found, &owner, Turn::Current);
+        let lines: Vec<_> = named.iter().map(|one| self.line(&one.entry)).collect();
+        let sections = background.sections(request, &lines);
+        let text = reminder::write(self.layout, &sections, &request.question);
+        let data_id = source_of(request.generation, &owner);
+        let message = ChatItem::new(Role::Human, data_id.as_deref(), self.parts(&named, text));
+        let files: Vec<_> = named.iter().map(|one| one.entry.file.clone()).collect();
+        let attachments = if request.generation == Generation::G6 {
+            Vec::new()
+        } else {
+            let pairs = files.iter().zip(raws);
+            pairs.map(|(file, raw)| attachment(file, raw)).collect()
+        };
+        self.entries
+            .extend(named.into_iter().map(|named| named.entry));
+        (message, files, attachments)
+    }
+
+    /// Names and ids of one message's files.
+    fn name(&mut self, found: Vec<Found>, owner: &Owner<'_>, turn: Turn) -> Vec<NamedEntry> {
+        let generation = self.request.generation;
+        if generation != Generation::Stable {
+            self.names = Names::new();
+            for one in &found {
+                let kept = one.attachment.as_ref();
+                kept.inspect(|kept| self.names.reserve(&kept.name, &one.identity));
+            }
+        }
+        let mut named = Vec::new();
+        for one in found {
+            let ids = self.ids.give(generation, owner, &one);
+            let name = match &one.attachment {
+                Some(attachment) => attachment.name.clone(),
+                None if !generation.cleans_names() => one.hint.clone(),
+                None if generation == Generation::Stable => {
+                    let owner = identity::lasting_identity(&one);
+                    self.names.give(&one.hint, one.index, &owner)
+                }
+                None => self.names.give(&one.hint, one.index, &one.identity),
+            };
+            let public_url = if generation == Generation::Stable {
+                self.rules.normaliser.absolute(&one.url)
+            } else {
+                Some(one.url.clone()).filter(|url| !url.is_empty())
+            };
+            let stale = (one.raw != one.url && !one.raw.is_empty()).then_some(one.raw);
+            let entry = Entry {
+                file: AgentInputFile {
+                    id: ids.id,
+                    name,
+                    file_type: one.file_type,
+                    url: one.url,
+                    key: one.key,
+                },
+                turn,
+                public_url,
+                unavailable: one.refusal.is_some(),
+                aliases: ids.aliases,
+                positions: ids.loose,
+                former_urls: stale.into_iter().collect(),
+            };
+            named.push(NamedEntry {
+                entry,
+                refusal: one.refusal,
+            });
+        }
+        named
+    }
+
+    fn line(&self, entry: &Entry) -> Line {
+        let sandbox = self.request.working_directory.as_ref();
+        let sandbox = sandbox.filter(|_| !entry.unavailable);
+        let path =
+            sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean(&entry.file.name, 0)));
+        Line {
+            id: entry.file.id.clone(),
+            name: entry.file.name.clone(),
+            file_type: entry.file.file_type,
+            url: entry.public_url.clone().unwrap_or_default(),
+            sandbox_path: path,
+            content: self.request.contents.get(&entry.file.id).cloned(),
+            unavailable: entry.unavailable,
+        }
+    }
+}
+
+struct NamedEntry {
+    entry: Entry,
+    refusal: Option<Refusal>,
+}
+
+/// The id that this turn's files take their prefix from.
+fn source_of(generation: Generation, owner: &Owner<'_>) -> Option<String> {
+    let answer = owner.answer.filter(|_| generation.names_by_answer());
+    let literal = (generation == Generation::G1).then_some("current");
+    let found = answer.or(literal).or(owner.question).or(owner.fallback);
+    found.map(str::to_owned)
+}
+
+fn attachment(file: &AgentInputFile, raw: String) -> Attachment {
+    Attachment {
+        id: file.id.clone(),
+        name: file.name.clone(),
+        file_type: file.file_type,
+        url: raw,
+        key: file.key.clone(),
+    }
+}
+
+/// Id to document. The newest generation has no maps.
+pub(crate) fn files_map(catalog: &Catalog, generation: Generation) -> BTreeMap<String, Target> {
+    let documents = catalog
+        .entries()
+        .iter()
+        .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable)
+        .filter(|_| generation != Generation::G6);
+    documents
+        .map(|entry| {
+            let url = entry.file.url.clone();
+            let target = if generation.maps_names() {
+                let name = entry.file.name.clone();
+                Target::Named { name, url }
+            } else {
+                Target::Url(url)
+            };
+            (entry.file.id.clone(), target)
+        })
+        .collect()
+}
+
+/// Id to file of any type. The newest generation has no maps.
+pub(crate) fn all_files_map(
+    catalog: &Catalog,
+    generation: Generation,
+) -> BTreeMap<String, AnyTarget> {
+    let usable = catalog.entries().iter().filter(|entry| !entry.unavailable);
+    let usable = usable.filter(|_| generation != Generation::G6);
+    usable
+        .map(|entry| {
+            let target = AnyTarget {
+                name: entry.file.name.clone(),
+                file_type: entry.file.file_type,
+                url: entry.file.url.clone(),
+            };
+            (entry.file.id.clone(), target)
+        })
+        .collect()
+}

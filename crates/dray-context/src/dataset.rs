@@ -1,0 +1,235 @@
+//! The datasets that a reminder names (agent-file-context 9). Who may read what, and what it is called, is asked of the
+//! caller.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::generation::Generation;
+
+/// A dataset as a model gets to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dataset {
+    /// Its id.
+    pub id: String,
+    /// What to call it.
+    pub name: String,
+    /// What is in it; may be empty.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// What a node stores of a dataset that somebody chose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Selection {
+    /// Its id.
+    pub dataset_id: String,
+    /// What it was called when it was chosen.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// A dataset as it is stored now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// Its id.
+    pub id: String,
+    /// What it is called.
+    #[serde(default)]
+    pub name: String,
+    /// What is in it.
+    #[serde(default)]
+    pub intro: String,
+}
+
+/// Answers about datasets.
+pub trait Library {
+    /// Those of `ids` that the acting member may read.
+    fn readable(&self, ids: &[String]) -> BTreeSet<String>;
+    /// What is stored under `ids`; deleted ones are absent.
+    fn stored(&self, ids: &[String]) -> Vec<Stored>;
+}
+
+/// Answers that were looked up before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Datasets {
+    /// What the node stores, in order.
+    #[serde(default)]
+    pub selected: Vec<Selection>,
+    /// The node's switch "authorise by member". G1 and G2 always authorise.
+    #[serde(default)]
+    pub authorise_by_member: bool,
+    /// Ids that the acting member may read. Absent means none.
+    #[serde(default)]
+    pub readable: BTreeSet<String>,
+    /// What is stored.
+    #[serde(default)]
+    pub stored: Vec<Stored>,
+}
+
+impl Library for Datasets {
+    fn readable(&self, ids: &[String]) -> BTreeSet<String> {
+        let readable = ids.iter().filter(|id| self.readable.contains(*id));
+        readable.cloned().collect()
+    }
+
+    fn stored(&self, ids: &[String]) -> Vec<Stored> {
+        let found = self.stored.iter().filter(|row| ids.contains(&row.id));
+        found.cloned().collect()
+    }
+}
+
+impl Datasets {
+    /// The datasets to name, in the order of the selection.
+    pub fn resolve(&self, generation: Generation) -> Vec<Dataset> {
+        resolve(&self.selected, generation, self.authorise_by_member, self)
+    }
+}
+
+/// The datasets to name, in the order of the selection: authorised ones only where that is asked for, each once, with
+/// the stored name, else the selection's, else the id. An empty selection asks nothing.
+pub fn resolve(
+    selected: &[Selection],
+    generation: Generation,
+    authorise_by_member: bool,
+    library: &impl Library,
+) -> Vec<Dataset> {
+    let mut seen = BTreeSet::new();
+    let mut chosen: Vec<_> = selected
+        .iter()
+        .filter(|one| !one.dataset_id.is_empty() && seen.insert(&one.dataset_id))
+        .collect();
+    let ids = |chosen: &[&Selection]| -> Vec<String> {
+        chosen.iter().map(|one| one.dataset_id.clone()).collect()
+    };
+    if chosen.is_empty() {
+        return Vec::new();
+    }
+    let always = matches!(generation, Generation::G0 | Generation::G1 | Generation::G2);
+    if always || authorise_by_member {
+        let readable = library.readable(&ids(&chosen));
+        chosen.retain(|one| readable.contains(&one.dataset_id));
+    }
+    if chosen.is_empty() {
+        return Vec::new();
+    }
+    let stored = library.stored(&ids(&chosen));
+    let name_it = |one: &Selection| {
+        let row = stored.iter().find(|row| row.id == one.dataset_id);
+        let names = [row.map(|row| row.name.clone()), one.name.clone()];
+        let name = names.into_iter().flatten().find(|name| !name.is_empty());
+        Dataset {
+            id: one.dataset_id.clone(),
+            name: name.unwrap_or_else(|| one.dataset_id.clone()),
+            description: row.map(|row| row.intro.clone()).unwrap_or_default(),
+        }
+    };
+    chosen.into_iter().map(name_it).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    struct Recorder(RefCell<Vec<String>>);
+
+    impl Library for Recorder {
+        fn readable(&self, ids: &[String]) -> BTreeSet<String> {
+            self.0.borrow_mut().push(format!("readable {ids:?}"));
+            ids.iter().filter(|id| *id != "secret").cloned().collect()
+        }
+
+        fn stored(&self, ids: &[String]) -> Vec<Stored> {
+            self.0.borrow_mut().push(format!("stored {ids:?}"));
+            let row = |id: &str, name: &str, intro: &str| Stored {
+                id: id.into(),
+                name: name.into(),
+                intro: intro.into(),
+            };
+            // In another order than asked.
+            vec![row("b", "", "about b"), row("a", "Alpha", "")]
+        }
+    }
+
+    fn select(ids: &[&str]) -> Vec<Selection> {
+        let one = |id: &&str| Selection {
+            dataset_id: (*id).to_owned(),
+            name: Some(format!("chosen {id}")),
+        };
+        ids.iter().map(one).collect()
+    }
+
+    fn check(ids: &[&str], generation: Generation, switch: bool, names: &[&str], asked: &[&str]) {
+        let recorder = Recorder(RefCell::new(Vec::new()));
+        let found = resolve(&select(ids), generation, switch, &recorder);
+        let found: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(found, names);
+        assert_eq!(*recorder.0.borrow(), asked);
+    }
+
+    #[test]
+    fn an_empty_selection_asks_nothing() {
+        check(&[], Generation::G1, true, &[], &[]);
+    }
+
+    #[test]
+    fn the_order_is_the_selections_and_unauthorised_ones_are_absent() {
+        check(
+            &["b", "secret", "a", "b"],
+            Generation::G1,
+            false,
+            &["chosen b", "Alpha"],
+            &[r#"readable ["b", "secret", "a"]"#, r#"stored ["b", "a"]"#],
+        );
+        check(
+            &["secret"],
+            Generation::G2,
+            false,
+            &[],
+            &[r#"readable ["secret"]"#],
+        );
+    }
+
+    #[test]
+    fn newer_generations_authorise_only_with_the_switch() {
+        check(
+            &["secret"],
+            Generation::Stable,
+            false,
+            &["chosen secret"],
+            &[r#"stored ["secret"]"#],
+        );
+        check(
+            &["secret"],
+            Generation::G3,
+            true,
+            &[],
+            &[r#"readable ["secret"]"#],
+        );
+    }
+
+    #[test]
+    fn a_deleted_dataset_keeps_a_name_and_descriptions_come_from_storage_alone() {
+        let datasets = Datasets {
+            selected: vec![Selection {
+                dataset_id: "gone".into(),
+                name: None,
+            }],
+            ..Datasets::default()
+        };
+        let found = datasets.resolve(Generation::Stable);
+        assert_eq!(
+            (found[0].name.as_str(), found[0].description.as_str()),
+            ("gone", "")
+        );
+        let closed = Datasets {
+            authorise_by_member: true,
+            ..datasets
+        };
+        assert!(closed.resolve(Generation::Stable).is_empty());
+    }
+}

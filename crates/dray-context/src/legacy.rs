@@ -1,0 +1,107 @@
+//! The oldest generation: numbers instead of ids, only new files listed (agent-file-context 8.4, 18.3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalog::{Catalog, Entry, Turn};
+use crate::collect::{Found, Rules};
+use crate::context::{self, Background, BuildError, Built};
+use crate::generation::Layout;
+use crate::model::{AgentInputFile, ChatItem, Part, Role};
+use crate::reminder::{self, Line};
+use crate::request::Request;
+use crate::window;
+
+/// Builds the context of one request by numbers. History is not rewritten.
+pub(crate) fn build(request: &Request, background: &Background) -> Result<Built, BuildError> {
+    let rules = Rules::of(request);
+    let stored = request.stored();
+    let seen = window::positions(stored, &request.history, request.generation);
+    let chat: Vec<_> = seen
+        .iter()
+        .filter_map(|at| stored.get(*at).cloned())
+        .collect();
+    let input = request.file_input.as_deref().unwrap_or_default();
+    let current = rules.of_turn(request.user_message.as_ref(), input);
+    if let Some((found, reason)) = current
+        .iter()
+        .find_map(|found| Some((found, found.refusal?)))
+    {
+        let name = found.hint.clone();
+        return Err(BuildError::Refused { name, reason });
+    }
+    let questions = chat.iter().filter(|item| item.obj == Role::Human);
+    let history: Vec<_> = questions.flat_map(|item| rules.of_history(item)).collect();
+    let old_names: BTreeSet<_> = history.iter().map(|found| found.hint.clone()).collect();
+
+    let entries = number(current, history);
+    let of_turn = |entry: &&Entry| entry.turn == Turn::Current;
+    let files: Vec<AgentInputFile> = entries
+        .iter()
+        .filter(of_turn)
+        .map(|entry| entry.file.clone())
+        .collect();
+    let lines: Vec<_> = files
+        .iter()
+        .filter(|file| !old_names.contains(&file.name))
+        .filter(|file| file.file_type.is_document() || !request.skills.is_empty())
+        .map(line)
+        .collect();
+    let layout = request.layout.unwrap_or(Layout::Legacy);
+    let sections = background.sections(request, &lines);
+    let text = reminder::write(layout, &sections, &request.question);
+    let catalog = Catalog::new(entries);
+    let query = request.user_message.as_ref().map(ChatItem::text);
+    let data_id = request.response_chat_item_id.as_deref();
+    Ok(Built {
+        rewritten_histories: chat.clone(),
+        chat_histories: chat,
+        current_user_message: ChatItem::new(Role::Human, data_id, vec![Part::Text(text)]),
+        query_input: query.unwrap_or_default(),
+        current_files: files,
+        files_map: context::files_map(&catalog, request.generation),
+        all_files_map: context::all_files_map(&catalog, request.generation),
+        file_url_map: BTreeMap::new(),
+        catalog,
+        current_attachments: Vec::new(),
+        warnings: Vec::new(),
+    })
+}
+
+/// This turn's files, then the history's; later ones of a known name are left out; from 1.
+fn number(current: Vec<Found>, history: Vec<Found>) -> Vec<Entry> {
+    let current = current.into_iter().map(|found| (Turn::Current, found));
+    let history = history.into_iter().map(|found| (Turn::History, found));
+    let mut names = BTreeSet::new();
+    let mut entries = Vec::new();
+    for (turn, found) in current.chain(history) {
+        if !names.insert(found.hint.clone()) {
+            continue;
+        }
+        entries.push(Entry {
+            file: AgentInputFile {
+                id: (entries.len() + 1).to_string(),
+                name: found.hint,
+                file_type: found.file_type,
+                url: found.url.clone(),
+                key: found.key,
+            },
+            turn,
+            public_url: Some(found.url),
+            unavailable: found.refusal.is_some(),
+            aliases: Vec::new(),
+            positions: Vec::new(),
+            former_urls: Vec::new(),
+        });
+    }
+    entries
+}
+
+fn line(file: &AgentInputFile) -> Line {
+    Line {
+        id: file.id.clone(),
+        name: file.name.clone(),
+        file_type: file.file_type,
+        url: file.url.clone(),
+        ..Line::default()
+    }
+}

@@ -1,0 +1,54 @@
+//! The files of a conversation, as a model knows them.
+//!
+//! A person attaches files to messages. This crate says which of them the model is told of, under which name and id, in
+//! which words; finds a file again by that id ten turns later; tells what is to be read and writes down what was read;
+//! and puts URLs in the place of ids when other tools are called.
+//!
+//! Pure: every function takes values and returns values. Nothing here opens a file, asks a clock or waits. Signing,
+//! reading and writing are split into a plan and an assembly around the caller's work.
+//!
+//! ```
+//! use dray_context::{Context, Request};
+//!
+//! let request: Request = serde_json::from_str(r#"{
+//!     "userMessage": {"obj": "Human", "dataId": "q1", "value": [
+//!         {"file": {"type": "file", "name": "plan.pdf", "url": "https://files.example/plan.pdf"}}
+//!     ]},
+//!     "question": "What is the plan?",
+//!     "responseChatItemId": "a1"
+//! }"#).unwrap();
+//! let built = Context::build(&request).unwrap();
+//! assert_eq!(built.current_files[0].id, "a1-0");
+//! assert!(built.current_user_message.text().contains("<id>a1-0</id>"));
+//! ```
+
+mod address;
+mod catalog;
+mod clock;
+mod collect;
+mod context;
+pub mod dataset;
+mod escape;
+mod generation;
+mod identity;
+pub mod kind;
+mod legacy;
+pub mod limits;
+mod model;
+pub mod name;
+pub mod reminder;
+pub mod renew;
+mod request;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use address::{Normaliser, is_absolute_http};
+pub use catalog::{AnyTarget, Catalog, Entry, Target, Turn};
+pub use clock::{Now, UnknownZone};
+pub use context::{BuildError, Built, Context, SANDBOX_FOLDER, Warning};
+pub use escape::{WRAPPER, disarm, escape, unescape};
+pub use generation::{Generation, Layout, Unknown};
+pub use model::{AgentInputFile, Attachment, ChatItem, FilePart, FileType, Part, Role};
+pub use request::Request;
+pub use window::History;

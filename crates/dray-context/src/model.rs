@@ -1,0 +1,330 @@
+//! What a chat is made of, as it is stored and as it is handed over.
+//!
+//! Stored messages are kept as the JSON that they are. Only what is needed is looked at, and leniently, so that a
+//! message that nothing has to be done to comes back exactly as it went in.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Who said a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// A person.
+    Human,
+    /// The model.
+    #[serde(rename = "AI")]
+    Ai,
+}
+
+/// What a file is to a model. `file` is any document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileType {
+    /// A document.
+    #[default]
+    File,
+    /// A picture.
+    Image,
+    /// Sound.
+    Audio,
+    /// Moving pictures.
+    Video,
+}
+
+impl FileType {
+    /// `file`, `image`, `audio` or `video`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+
+    /// The type of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "file" => Some(Self::File),
+            "image" => Some(Self::Image),
+            "audio" => Some(Self::Audio),
+            "video" => Some(Self::Video),
+            _ => None,
+        }
+    }
+
+    /// Whether text can be read out of it.
+    pub fn is_document(self) -> bool {
+        self == Self::File
+    }
+}
+
+/// One stored message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatItem {
+    /// Who said it.
+    pub obj: Role,
+    /// The id that it is stored under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_id: Option<String>,
+    /// Its parts: `{"text": {"content"}}` and `{"file": {"type", "name", "url", "key"?}}`, or a plain string.
+    #[serde(default)]
+    pub value: Value,
+    /// Everything older was compressed into this message (6.1).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub checkpoint: bool,
+    /// The answer stopped to ask a person something and has to be resumed (6.1).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub awaiting_input: bool,
+    /// What was persisted of this message's files when it was the current one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+    /// Everything else that is stored with it.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ChatItem {
+    /// A message of these parts.
+    pub fn new(obj: Role, data_id: Option<&str>, parts: Vec<Part>) -> Self {
+        Self {
+            obj,
+            data_id: data_id.map(str::to_owned),
+            value: Value::Array(parts.into_iter().map(Part::into_json).collect()),
+            checkpoint: false,
+            awaiting_input: false,
+            attachments: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// Its id, unless that is empty.
+    pub fn id(&self) -> Option<&str> {
+        self.data_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Its parts, as far as they are text or files.
+    pub fn parts(&self) -> Vec<Part> {
+        match &self.value {
+            Value::String(text) => vec![Part::Text(text.clone())],
+            Value::Array(parts) => parts.iter().filter_map(Part::read).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All its text parts with nothing between them.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for part in self.parts() {
+            if let Part::Text(content) = part {
+                text.push_str(&content);
+            }
+        }
+        text
+    }
+
+    /// Its file parts in order.
+    pub fn files(&self) -> Vec<FilePart> {
+        let parts = self.parts().into_iter();
+        parts
+            .filter_map(|part| match part {
+                Part::File(file) => Some(file),
+                Part::Text(_) => None,
+            })
+            .collect()
+    }
+
+    /// The same message with other parts.
+    pub(crate) fn with_parts(&self, parts: Vec<Part>) -> Self {
+        Self {
+            value: Value::Array(parts.into_iter().map(Part::into_json).collect()),
+            ..self.clone()
+        }
+    }
+
+    /// What a model's provider is sent as `content`: a string when there is one text part and nothing else, else an
+    /// array in which an image is an `image_url` part and sound or moving pictures are a `file_url` part (7).
+    pub fn provider_content(&self) -> Value {
+        let mut parts = self.parts();
+        if let [Part::Text(text)] = parts.as_mut_slice() {
+            return Value::String(std::mem::take(text));
+        }
+        let content = parts.into_iter().map(|part| match part {
+            Part::Text(text) => json!({"type": "text", "text": text}),
+            Part::File(file) if file.file_type == Some(FileType::Image) => {
+                json!({"type": "image_url", "image_url": {"url": file.url}})
+            }
+            Part::File(file) => json!({"type": "file_url", "name": file.name, "url": file.url}),
+        });
+        Value::Array(content.collect())
+    }
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// Text.
+    Text(String),
+    /// A file.
+    File(FilePart),
+}
+
+impl Part {
+    fn read(value: &Value) -> Option<Self> {
+        if let Some(file) = value.get("file").filter(|file| file.is_object()) {
+            return Some(Self::File(FilePart::read(file)));
+        }
+        let content = value.get("text")?.get("content")?;
+        Some(Self::Text(content.as_str()?.to_owned()))
+    }
+
+    fn into_json(self) -> Value {
+        match self {
+            Self::Text(content) => json!({"text": {"content": content}}),
+            Self::File(file) => json!({"file": file}),
+        }
+    }
+}
+
+/// A file of a message, before anything was decided about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FilePart {
+    /// What the uploader said it is.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub file_type: Option<FileType>,
+    /// What the uploader called it; may be empty.
+    pub name: String,
+    /// Where it is. `None` when it was stored as something that is no string.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The object in our own storage, if it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl FilePart {
+    fn read(value: &Value) -> Self {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self {
+            file_type: text("type").and_then(|name| FileType::named(&name)),
+            name: text("name").unwrap_or_default(),
+            url: text("url"),
+            key: text("key").filter(|key| !key.is_empty()),
+        }
+    }
+}
+
+/// A file as a model, a tool or a node of a workflow gets to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentInputFile {
+    /// The name that opens it in this turn and every later one.
+    pub id: String,
+    /// What to call it.
+    pub name: String,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub file_type: FileType,
+    /// Where it is in this request.
+    pub url: String,
+    /// The object in our own storage, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// What is stored beside a message so that its files keep their ids and names. A caller stores
+/// [`crate::Built::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The id that the model was told.
+    pub id: String,
+    /// The name that the model was told.
+    pub name: String,
+    /// The type that the model was told.
+    #[serde(rename = "type")]
+    pub file_type: FileType,
+    /// The URL as it was handed in, not as it was signed.
+    pub url: String,
+    /// The object in our own storage, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(value: Value) -> ChatItem {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_stored_message_comes_back_exactly_as_it_went_in() {
+        let stored = json!({"obj": "Human", "dataId": "h", "value": [
+            {"type": "text", "text": {"content": "hi"}},
+            {"file": {"type": "file", "name": "a", "url": 7, "other": [1]}},
+            {"interactive": {"x": null}}
+        ], "time": 5, "memories": {"a": 1}});
+        assert_eq!(serde_json::to_value(item(stored.clone())).unwrap(), stored);
+    }
+
+    #[test]
+    fn texts_are_joined_with_nothing_between_and_files_keep_their_order() {
+        let read = item(json!({"obj": "Human", "value": [
+            {"text": {"content": "a"}},
+            {"file": {"type": "image", "name": "p", "url": "/p.png", "key": ""}},
+            {"text": {"content": "b"}},
+            {"file": {"type": "hologram", "url": null}}
+        ]}));
+        assert_eq!(read.text(), "ab");
+        let files = read.files();
+        assert_eq!(files[0].file_type, Some(FileType::Image));
+        assert_eq!((files[0].key.clone(), files[1].url.clone()), (None, None));
+        assert_eq!(files[1].file_type, None);
+    }
+
+    #[test]
+    fn a_provider_gets_a_string_for_one_text_and_an_array_with_files() {
+        let text = ChatItem::new(Role::Human, None, vec![Part::Text("q".into())]);
+        assert_eq!(text.provider_content(), json!("q"));
+        let file = |file_type, url: &str| {
+            Part::File(FilePart {
+                file_type: Some(file_type),
+                name: "n".into(),
+                url: Some(url.into()),
+                key: None,
+            })
+        };
+        let parts = vec![
+            file(FileType::Image, "/i.png"),
+            file(FileType::Audio, "/s.mp3"),
+            Part::Text("q".into()),
+        ];
+        assert_eq!(
+            ChatItem::new(Role::Human, None, parts).provider_content(),
+            json!([
+                {"type": "image_url", "image_url": {"url": "/i.png"}},
+                {"type": "file_url", "name": "n", "url": "/s.mp3"},
+                {"type": "text", "text": "q"}
+            ])
+        );
+    }
+
+    #[test]
+    fn a_message_whose_value_is_a_string_or_nonsense_is_read_too() {
+        assert_eq!(item(json!({"obj": "AI", "value": "x"})).text(), "x");
+        assert!(
+            item(json!({"obj": "System", "value": {"a": 1}}))
+                .parts()
+                .is_empty()
+        );
+        assert!(item(json!({"obj": "AI"})).parts().is_empty());
+    }
+}

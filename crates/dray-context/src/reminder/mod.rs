@@ -1,0 +1,103 @@
+//! What a model is told before the question (agent-file-context 8). Pure text: sections in, one string out.
+
+use crate::dataset::Dataset;
+use crate::escape::{WRAPPER, escape};
+use crate::generation::Layout;
+use crate::model::FileType;
+
+mod block;
+mod layout_a;
+mod layout_b;
+mod layout_c;
+mod legacy;
+#[cfg(test)]
+mod tests;
+mod tool_call;
+
+use serde::{Deserialize, Serialize};
+
+/// A file as a reminder names it. Nothing of it is escaped yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Its id.
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub file_type: FileType,
+    /// The URL to show; empty for none.
+    pub url: String,
+    /// Where it lies in the sandbox, if it does.
+    pub sandbox_path: Option<String>,
+    /// Its text, in the tool-call layout.
+    pub content: Option<String>,
+    /// It cannot be fetched any more.
+    pub unavailable: bool,
+}
+
+/// A skill that lies in the sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skill {
+    /// What it is called.
+    pub name: String,
+    /// What it is for.
+    #[serde(default)]
+    pub description: String,
+    /// Its folder.
+    #[serde(default)]
+    pub directory: String,
+    /// Its first file to read.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// Everything that a reminder may say. A reminder of history has files and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sections<'a> {
+    /// Files.
+    pub files: &'a [Line],
+    /// Datasets.
+    pub datasets: &'a [Dataset],
+    /// Skills.
+    pub skills: &'a [Skill],
+    /// The current time as text.
+    pub time: Option<&'a str>,
+    /// The sandbox's working directory.
+    pub working_directory: Option<&'a str>,
+    /// Where skills may be written; layout C alone says it.
+    pub write_boundary: Option<&'a str>,
+}
+
+impl<'a> Sections<'a> {
+    /// Only files, as history has them.
+    pub fn of_history(files: &'a [Line]) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+}
+
+/// The reminder and the question. Without any section the question comes back untouched.
+pub fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> String {
+    match layout {
+        Layout::A => layout_a::write(sections, question),
+        Layout::BDocuments | Layout::B | Layout::BMedia => {
+            layout_b::write(layout, sections, question)
+        }
+        Layout::C => layout_c::write(sections, question),
+        Layout::Legacy => legacy::write(sections, question),
+        Layout::ToolCall => tool_call::write(sections, question),
+    }
+}
+
+/// The wrapper around its inside, then the question, all trimmed.
+fn wrap(inside: &str, question: &str) -> String {
+    let whole = format!("<{WRAPPER}>\n{inside}\n</{WRAPPER}>\n{question}");
+    whole.trim().to_owned()
+}
+
+/// `<name>value</name>`, the value escaped.
+fn field(name: &str, value: &str) -> String {
+    format!("<{name}>{}</{name}>", escape(value))
+}

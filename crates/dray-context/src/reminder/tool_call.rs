@@ -1,0 +1,38 @@
+//! The tool-call node's own layout, with contents (18.2). Unlike the original it escapes what it quotes.
+
+use super::{Line, Sections, block, field};
+use crate::escape::WRAPPER;
+
+const OPENING: &str = "As you answer the user's questions, you can use the following context:";
+
+pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+    let mut parts = Vec::new();
+    if !sections.files.is_empty() {
+        let files = block::join(sections.files.iter().map(file));
+        parts.push(format!("# Input Files\n用户本次上传的文件：\n\n{files}"));
+    }
+    if let Some(time) = sections.time {
+        parts.push(format!("# Current time\n{time}"));
+    }
+    if parts.is_empty() {
+        return question.to_owned();
+    }
+    let inside = parts.join("\n");
+    let whole = format!("<{WRAPPER}>\n{OPENING}\n\n{inside}\n</{WRAPPER}>\n\n{question}");
+    whole.trim().to_owned()
+}
+
+fn file(line: &Line) -> String {
+    let optional = |name: &str, value: &Option<String>| {
+        value
+            .as_deref()
+            .map_or_else(String::new, |value| field(name, value))
+    };
+    let lines = [
+        field("id", &line.id),
+        field("name", &line.name),
+        optional("sandboxPath", &line.sandbox_path),
+        optional("content", &line.content),
+    ];
+    block::block("file", &lines)
+}

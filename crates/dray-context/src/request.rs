@@ -1,0 +1,96 @@
+//! What one request hands in. Every type here is also its JSON form.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::Now;
+use crate::dataset::Datasets;
+use crate::generation::{Generation, Layout};
+use crate::model::{ChatItem, FileType};
+use crate::reminder::Skill;
+use crate::renew::{Renewals, Scope};
+use crate::window::History;
+
+/// Everything that a context is built from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// The contract to follow.
+    pub generation: Generation,
+    /// The reminder's layout; absent means the generation's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
+    /// Everything stored before this turn, oldest first.
+    pub histories: Vec<ChatItem>,
+    /// How much of it the model sees.
+    pub history: History,
+    /// The raw message of this turn: its files and its text as they were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_message: Option<ChatItem>,
+    /// The question that goes to the model; a workflow may have changed it.
+    pub question: String,
+    /// The node's file input. Absent when the node does not declare one; what is no text is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_input: Option<Vec<Value>>,
+    /// The id that the answer will be stored under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_chat_item_id: Option<String>,
+    /// The prefix when neither message has an id. Absent means one made from the file itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_id: Option<String>,
+    /// Files of one message; zero means 20.
+    pub max_files: usize,
+    /// The public name of the server that the request came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Types that the caller knows, by exact URL.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub declared_types: BTreeMap<String, FileType>,
+    /// The current time; absent means that the reminder tells none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
+    /// The sandbox's working directory, when the node uses one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Skills that lie in the sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<Skill>,
+    /// Where skills may be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_boundary: Option<String>,
+    /// Datasets that the node selects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub datasets: Option<Datasets>,
+    /// Fresh URLs. Absent means that stored URLs never expire, and no scope is checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewals: Option<Renewals>,
+    /// Texts of files by id, for the tool-call layout.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contents: BTreeMap<String, String>,
+}
+
+impl Request {
+    /// The messages that the history setting speaks of.
+    pub fn stored(&self) -> &[ChatItem] {
+        match &self.history {
+            History::Given(items) => items,
+            History::None | History::Rounds(_) => &self.histories,
+        }
+    }
+
+    /// The keys that have to be signed before [`crate::Context::build`]: of the current message and of the history that
+    /// the model sees, each once, those outside `scope` never.
+    pub fn keys_to_sign(&self, scope: Option<&Scope>) -> Vec<String> {
+        let stored = self.stored();
+        let seen = crate::window::positions(stored, &self.history, self.generation);
+        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let mut keys = Vec::new();
+        for item in items.chain(&self.user_message) {
+            keys.extend(item.files().into_iter().filter_map(|file| file.key));
+            keys.extend(item.attachments.iter().filter_map(|one| one.key.clone()));
+        }
+        Renewals::wanted(scope, keys.iter().map(String::as_str))
+    }
+}

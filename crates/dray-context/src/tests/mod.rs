@@ -1,0 +1,34 @@
+//! The library as a caller uses it: JSON in, JSON out.
+
+use serde_json::{Value, json};
+
+use crate::{Built, Context, Request};
+
+mod build;
+mod ids;
+mod messages;
+mod renewal;
+
+/// Builds from JSON.
+pub(crate) fn build(request: Value) -> Built {
+    let request: Request = serde_json::from_value(request).unwrap();
+    Context::build(&request).unwrap()
+}
+
+/// A file part.
+pub(crate) fn file(kind: &str, name: &str, url: &str) -> Value {
+    json!({"file": {"type": kind, "name": name, "url": url}})
+}
+
+/// A text part.
+pub(crate) fn text(content: &str) -> Value {
+    json!({"text": {"content": content}})
+}
+
+/// A message.
+pub(crate) fn message(obj: &str, id: &str, value: &[Value]) -> Value {
+    match id {
+        "" => json!({"obj": obj, "value": value}),
+        id => json!({"obj": obj, "dataId": id, "value": value}),
+    }
+}
