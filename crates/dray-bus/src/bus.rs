@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, local::Local, nats::Nats};
-use crate::call::Area;
+use crate::call::{Area, Manner};
 use crate::dead::DeadLetters;
 use crate::error::{CallError, ConnectError, ProbeError, SubscribeError, WorkError};
 use crate::events::{EventError, EventFilter, EventStream};
@@ -107,7 +107,20 @@ impl Bus {
     /// # Errors
     /// The responder's fault, or why there is no answer; see [`CallError`].
     pub async fn call<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, None).await
+        crate::call::call(self, meta, request, Manner::default()).await
+    }
+
+    /// The same for what may take minutes: whoever answers gives a sign of life every few seconds, and one that is
+    /// silent for half a minute counts as dead, so that somebody else is asked long before the deadline (C-6, C-8).
+    ///
+    /// # Errors
+    /// As [`Bus::call`].
+    pub async fn call_watched<C: Call>(
+        &self,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, CallError> {
+        crate::call::call(self, meta, request, Manner::watched()).await
     }
 
     /// The same, with a look at the payload of every progress reply (C-8).
@@ -120,7 +133,7 @@ impl Bus {
         request: &C,
         observe: &mut (dyn FnMut(bytes::Bytes) + Send),
     ) -> Result<C::Reply, CallError> {
-        crate::call::call(self, meta, request, Some(observe)).await
+        crate::call::call(self, meta, request, Manner::observed(observe)).await
     }
 
     /// Listens for requests on a call subject as one of a queue group, and for cancellations of its area.

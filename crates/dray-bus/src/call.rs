@@ -1,6 +1,8 @@
 //! Asking: one inbox per call, retries inside the deadline, a circuit per area (messaging-reliability 20).
 
 mod area;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -24,16 +26,44 @@ use crate::subject;
 /// Most tries that reach a responder (C-6).
 const TRIES: u32 = 3;
 
-pub(crate) type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
+/// Silence after which a responder that promised signs of life counts as dead: several of them are missing.
+const SILENCE: Duration = Duration::from_secs(30);
+
+type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
+
+/// What the caller does while it waits.
+#[derive(Default)]
+pub(crate) struct Manner<'a> {
+    observe: Observer<'a>,
+    watched: bool,
+}
+
+impl<'a> Manner<'a> {
+    /// Looks at progress.
+    pub(crate) fn observed(observe: &'a mut (dyn FnMut(Bytes) + Send)) -> Self {
+        Self {
+            observe: Some(observe),
+            watched: false,
+        }
+    }
+
+    /// Wants signs of life.
+    pub(crate) const fn watched() -> Self {
+        Self {
+            observe: None,
+            watched: true,
+        }
+    }
+}
 
 pub(crate) async fn call<'a, C: Call>(
     bus: &'a Bus,
     meta: &'a Meta,
     request: &C,
-    observe: Observer<'a>,
+    manner: Manner<'a>,
 ) -> Result<C::Reply, CallError> {
     let begun = Instant::now();
-    let mut attempt = Attempt::new::<C>(bus, meta, request, observe)?;
+    let mut attempt = Attempt::new::<C>(bus, meta, request, manner)?;
     let span = request_span(&attempt.message);
     let result = attempt.run().instrument(span).await;
     let answered = attempt.finish(&result);
@@ -64,7 +94,7 @@ struct Attempt<'a> {
     area: std::sync::Arc<Area>,
     message: Outgoing,
     inbox: Inbox,
-    observe: Observer<'a>,
+    manner: Manner<'a>,
     until: Instant,
     total: Duration,
     abandoned: Abandoned<'a>,
@@ -83,11 +113,15 @@ impl<'a> Attempt<'a> {
         bus: &'a Bus,
         meta: &'a Meta,
         request: &C,
-        observe: Observer<'a>,
+        manner: Manner<'a>,
     ) -> Result<Self, CallError> {
+        let mut wanted = meta.headers(&schema::<C>());
+        if manner.watched {
+            wanted.set(headers::WATCHED, "1");
+        }
         let message = Outgoing {
             subject: call_subject::<C>(),
-            headers: meta.headers(&schema::<C>()),
+            headers: wanted,
             payload: request.encode_to_vec().into(),
         };
         let size = message.size();
@@ -118,7 +152,7 @@ impl<'a> Attempt<'a> {
                 settled: false,
             },
             message,
-            observe,
+            manner,
             until: Instant::now() + total,
             total,
         })
@@ -145,7 +179,8 @@ impl<'a> Attempt<'a> {
                 }
                 Answer::Silence => {
                     let failure = CallError::Timeout(self.message.subject.clone());
-                    if last || self.left() < self.total / 2 {
+                    // Of a watched call silence says more than that it takes long.
+                    if last || (!self.manner.watched && self.left() < self.total / 2) {
                         return Err(failure);
                     }
                     (Duration::ZERO, failure)
@@ -192,6 +227,7 @@ impl<'a> Attempt<'a> {
     async fn answer(&mut self, until: Instant) -> Result<Answer, CallError> {
         let refused = self.bus.inner.health.refusal_of(&self.message.subject);
         tokio::pin!(refused);
+        let mut patience = self.patience(until);
         loop {
             let reply = tokio::select! {
                 reply = self.inbox.next() => reply,
@@ -199,18 +235,28 @@ impl<'a> Attempt<'a> {
                     let subject = self.message.subject.clone();
                     return Err(CallError::Transport(TransportError::Denied(subject)));
                 }
-                () = tokio::time::sleep_until(until) => return Ok(Answer::Silence),
+                () = tokio::time::sleep_until(patience) => return Ok(Answer::Silence),
             };
             let Some(reply) = reply else {
                 return Err(CallError::Transport(TransportError::Disconnected));
             };
             if reply.headers.get(headers::PROGRESS).is_some() {
-                if let Some(observe) = &mut self.observe {
+                patience = self.patience(until);
+                if let Some(observe) = &mut self.manner.observe {
                     observe(reply.payload);
                 }
                 continue;
             }
             return read(reply).map_err(CallError::Reply);
+        }
+    }
+
+    /// When whoever was asked counts as dead: it was silent for too long, or the time of this try is over.
+    fn patience(&self, until: Instant) -> Instant {
+        if self.manner.watched {
+            until.min(Instant::now() + SILENCE)
+        } else {
+            until
         }
     }
 
@@ -229,12 +275,16 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Time for the next try: all that is left, unless the area usually answers well within two fifths of the
+    /// Time for the next try: all that is left, unless nobody watches the responder, the area usually answers well within two fifths of the
     /// whole and at least half would be left for another try (C-6).
     fn share(&self, last: bool) -> Duration {
         let left = self.left();
         let share = self.total * 2 / 5;
-        if last || left.saturating_sub(share) < self.total / 2 || !self.area.fits(share) {
+        if last
+            || self.manner.watched
+            || left.saturating_sub(share) < self.total / 2
+            || !self.area.fits(share)
+        {
             left
         } else {
             share

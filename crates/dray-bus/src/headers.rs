@@ -20,6 +20,8 @@ pub const APP: &str = "Dray-App";
 pub const OUTCOME: &str = "Dray-Outcome";
 /// `Dray-Progress: 1` on replies before the final one.
 pub const PROGRESS: &str = "Dray-Progress";
+/// `Dray-Watched: 1` on a request whose caller wants signs of life: progress replies without a payload.
+pub const WATCHED: &str = "Dray-Watched";
 /// `traceparent` (W3C trace context).
 pub const TRACEPARENT: &str = "traceparent";
 /// `tracestate` (W3C trace context).

@@ -240,6 +240,16 @@ impl Incoming {
         }
     }
 
+    /// Whether the caller wants signs of life.
+    pub fn is_watched(&self) -> bool {
+        self.headers.get(headers::WATCHED).is_some()
+    }
+
+    /// Tells a caller that watches that the request is still in hand (C-8).
+    pub async fn alive(&self) {
+        self.progress(&()).await;
+    }
+
     /// Lets go of the request without an answer, as a process that dies would. For fault tests.
     pub fn abandon(mut self) {
         self.reply = None;

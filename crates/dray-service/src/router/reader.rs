@@ -1,6 +1,8 @@
 //! Reads the subscription of one call and does nothing but admit (messaging-reliability C-5).
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use dray_bus::{Incoming, Responder};
@@ -11,6 +13,9 @@ use tokio_util::task::TaskTracker;
 
 use super::answer::{Answering, stopping};
 use super::metrics::Way;
+
+/// Between two signs of life (C-8).
+const SIGN: Duration = Duration::from_secs(5);
 
 /// Hands every request to a task of its own until `drain`, then what was sent before, then ends. Tasks that still
 /// run when `kill` is cancelled answer that the service is stopping.
@@ -62,11 +67,23 @@ fn take(
             Ok(admitted) => tokio::select! {
                 outcome = admitted => outcome,
                 () = kill.cancelled() => Err(stopping()),
+                never = signs_of_life(&incoming) => match never {},
             },
             Err(fault) => Err(fault),
         };
         incoming.answer(outcome.map(Encoded)).await;
     });
+}
+
+/// Tells a caller that watches, again and again, that its request is in hand: queued or at work.
+async fn signs_of_life(incoming: &Incoming) -> Infallible {
+    if !incoming.is_watched() {
+        return std::future::pending().await;
+    }
+    loop {
+        incoming.alive().await;
+        tokio::time::sleep(SIGN).await;
+    }
 }
 
 /// A reply that is encoded already.

@@ -1,0 +1,129 @@
+//! Watched calls, on a clock that runs as fast as the test.
+
+use std::time::Duration;
+
+use dray_proto::v1;
+use dray_types::{Clock, Deadline};
+use futures_util::FutureExt as _;
+use tokio::time::Instant;
+
+use super::SILENCE;
+use crate::conformance::{meta, meter};
+use crate::{Bus, CallError, Incoming, Meta, Responder};
+
+const SUBJECT: &str = "dray.egress.v1.fetch";
+const SIGN: Duration = Duration::from_secs(5);
+
+struct World {
+    bus: Bus,
+    meta: Meta,
+    responder: Responder,
+}
+
+/// A bus with one responder, and time for a call of ten minutes.
+async fn world() -> World {
+    let clock = Clock::system();
+    let bus = Bus::in_process(clock.clone(), &meter());
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
+    World {
+        responder: bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap(),
+        meta: meta("op", deadline),
+        bus,
+    }
+}
+
+/// Gives signs of life for this long.
+async fn work(incoming: &Incoming, time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        incoming.alive().await;
+        // paused clock
+        tokio::time::sleep(SIGN).await;
+    }
+}
+
+async fn answer(incoming: Incoming, name: &str) {
+    let reply = v1::FetchReply {
+        name: name.to_owned(),
+        ..v1::FetchReply::default()
+    };
+    incoming.answer(Ok(reply)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_responder_that_dies_is_replaced_within_a_minute() {
+    for alive in [0, 10, 400] {
+        let mut world = world().await;
+        let request = v1::FetchRequest::default();
+        let serving = async {
+            let first = world.responder.next().await.unwrap();
+            assert!(first.is_watched());
+            work(&first, Duration::from_secs(alive)).await;
+            first.abandon();
+            let died = Instant::now();
+            let second = world.responder.next().await.unwrap();
+            assert!(died.elapsed() <= SILENCE, "{:?}", died.elapsed());
+            answer(second, "second").await;
+        };
+        let asking = world.bus.call_watched(&world.meta, &request);
+        let (answered, ()) = tokio::join!(asking, serving);
+        assert_eq!(
+            answered.unwrap().name,
+            "second",
+            "alive for {alive} seconds"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_responder_that_lives_is_waited_for() {
+    let mut world = world().await;
+    let request = v1::FetchRequest::default();
+    let serving = async {
+        let only = world.responder.next().await.unwrap();
+        work(&only, Duration::from_mins(9)).await;
+        answer(only, "slow").await;
+        assert!(world.responder.next().now_or_never().is_none());
+    };
+    let asking = world.bus.call_watched(&world.meta, &request);
+    let (answered, ()) = tokio::join!(asking, serving);
+    assert_eq!(answered.unwrap().name, "slow");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_call_gives_up_after_three_that_died() {
+    let mut world = world().await;
+    let request = v1::FetchRequest::default();
+    let mut asked = 0;
+    let asking = world.bus.call_watched(&world.meta, &request);
+    tokio::pin!(asking);
+    let begun = Instant::now();
+    let error = loop {
+        tokio::select! {
+            answered = &mut asking => break answered.unwrap_err(),
+            incoming = world.responder.next() => {
+                asked += 1;
+                incoming.unwrap().abandon();
+            }
+        }
+    };
+    assert!(matches!(error, CallError::Timeout(_)), "{error}");
+    assert_eq!((asked, begun.elapsed()), (3, SILENCE * 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_watched_without_being_asked_to() {
+    let mut world = world().await;
+    let request = v1::FetchRequest::default();
+    let serving = async {
+        let only = world.responder.next().await.unwrap();
+        assert!(!only.is_watched());
+        // paused clock
+        tokio::time::sleep(SILENCE * 4).await;
+        answer(only, "quiet").await;
+        assert!(world.responder.next().now_or_never().is_none());
+    };
+    let asking = world.bus.call(&world.meta, &request);
+    let (answered, ()) = tokio::join!(asking, serving);
+    assert_eq!(answered.unwrap().name, "quiet");
+}
