@@ -1,6 +1,7 @@
 //! ZIP containers, read within bounds: office files, books, archives.
 
-use std::io::{self, Read, Seek};
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
 use crate::limits::{Budget, Damage, Failure, Limit};
@@ -11,12 +12,18 @@ impl<T: Read + Seek + ?Sized> Input for T {}
 
 /// How much is inflated between two looks at the budget.
 const STEP: usize = 64 * 1024;
+/// First bytes of an OLE2 file.
+const OLE2: [u8; 8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 
 /// An open container.
 pub struct Container<'a> {
     zip: zip::ZipArchive<&'a mut dyn Input>,
     /// By index; an entry whose name cannot be read has none.
     names: Vec<String>,
+    /// Index by name; of equal names the first.
+    exact: HashMap<String, usize>,
+    /// Index by name in lower case.
+    folded: HashMap<String, usize>,
     budget: Rc<Budget>,
 }
 
@@ -24,7 +31,7 @@ impl std::fmt::Debug for Container<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Container")
             .field("entries", &self.zip.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -33,20 +40,39 @@ impl<'a> Container<'a> {
     ///
     /// # Errors
     ///
-    /// [`Damage::Structure`] when there is none that can be read; the element limit when it has more entries than
-    /// [`crate::limits::Limits::max_entries`].
+    /// [`Failure::Encrypted`] for an OLE2 file that wraps an encrypted package; [`Damage::Truncated`] when the file
+    /// begins like a ZIP but has no directory, [`Damage::Structure`] when it does not even begin like one; the
+    /// element limit when it has more entries than [`crate::limits::Limits::max_entries`].
     pub fn open(input: &'a mut dyn Input, budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let zip = zip::ZipArchive::new(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+        let mut head = [0; 8];
+        let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+        if head == OLE2 {
+            return Err(ole2(input));
+        }
+        let damage = if read >= 2 && head.starts_with(b"PK") {
+            Damage::Truncated
+        } else {
+            Damage::Structure
+        };
+        let zip = zip::ZipArchive::new(input).map_err(|_| Failure::Corrupt(damage))?;
         if zip.len() as u64 > budget.limits().max_entries {
             return Err(Failure::Stopped(Limit::Element));
         }
-        let names = zip
+        let names: Vec<String> = zip
             .file_names()
             .map(|name| name.map(std::borrow::Cow::into_owned).unwrap_or_default())
             .collect();
+        let mut exact = HashMap::new();
+        let mut folded = HashMap::new();
+        for (index, name) in names.iter().enumerate() {
+            exact.entry(name.clone()).or_insert(index);
+            folded.entry(name.to_ascii_lowercase()).or_insert(index);
+        }
         Ok(Self {
             zip,
             names,
+            exact,
+            folded,
             budget: Rc::clone(budget),
         })
     }
@@ -59,12 +85,10 @@ impl<'a> Container<'a> {
     /// Index of a part. Where no name is equal, case does not matter, as OPC compares part names.
     fn find(&self, name: &str) -> Option<usize> {
         let name = name.trim_start_matches('/');
-        let equal = self.names.iter().position(|its| its == name);
-        equal.or_else(|| {
-            self.names
-                .iter()
-                .position(|its| its.eq_ignore_ascii_case(name))
-        })
+        self.exact
+            .get(name)
+            .or_else(|| self.folded.get(&name.to_ascii_lowercase()))
+            .copied()
     }
 
     /// Whether there is such a part.
@@ -116,6 +140,28 @@ impl<'a> Container<'a> {
     pub fn needed(&mut self, name: &str) -> Result<Vec<u8>, Failure> {
         self.part(name)?
             .ok_or(Failure::Corrupt(Damage::MissingPart))
+    }
+}
+
+/// The first bytes of a file, which then stands at its beginning; how many there were.
+fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
+    input.seek(SeekFrom::Start(0))?;
+    let mut read = 0;
+    while let Some(rest) = head.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest)? {
+            0 => break,
+            n => read += n,
+        }
+    }
+    input.seek(SeekFrom::Start(0))?;
+    Ok(read)
+}
+
+/// What an OLE2 file means where a ZIP was expected: office programs wrap a package so to encrypt it.
+fn ole2(input: &mut dyn Input) -> Failure {
+    match cfb::CompoundFile::open(input) {
+        Ok(file) if file.exists("/EncryptedPackage") => Failure::Encrypted,
+        _ => Failure::Corrupt(Damage::Structure),
     }
 }
 

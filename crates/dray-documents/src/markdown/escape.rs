@@ -75,9 +75,15 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
     line.into()
 }
 
+/// Bytes of a target; a longer one is no address that anybody follows.
+const TARGET: usize = 8 * 1024;
+
 /// The target of a link, ready for the parentheses; nothing when it may not be linked (`javascript:`, `data:`,
-/// `file:`, `vbscript:`) or is empty.
+/// `file:`, `vbscript:`), is empty or longer than 8 KiB.
 pub fn target(url: &str) -> Option<String> {
+    if url.len() > TARGET {
+        return None;
+    }
     let url: String = url
         .trim()
         .chars()

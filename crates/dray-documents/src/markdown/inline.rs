@@ -1,5 +1,7 @@
 //! Text within a block: runs with a format, links, images, breaks.
 
+use std::rc::Rc;
+
 use super::escape;
 
 /// How a run of text looks. Superscript and subscript are plain characters.
@@ -35,12 +37,12 @@ enum Piece {
     Text {
         text: String,
         style: Style,
-        link: Option<String>,
+        link: Option<Rc<str>>,
     },
     Image {
         alt: String,
         name: String,
-        link: Option<String>,
+        link: Option<Rc<str>>,
     },
     Raw(String),
     Break,
@@ -50,7 +52,8 @@ enum Piece {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inline {
     pieces: Vec<Piece>,
-    link: Option<String>,
+    /// Shared by all pieces of it, so that a long target in many runs costs once.
+    link: Option<Rc<str>>,
 }
 
 impl Inline {
@@ -98,7 +101,7 @@ impl Inline {
     /// Inside a link another one is not opened.
     pub fn begin_link(&mut self, url: &str) {
         if self.link.is_none() {
-            self.link = escape::target(url);
+            self.link = escape::target(url).map(Rc::from);
         }
     }
 
@@ -107,12 +110,8 @@ impl Inline {
         let Some(target) = self.link.take() else {
             return;
         };
-        let shown = self
-            .pieces
-            .iter()
-            .rev()
-            .take_while(|p| p.link().is_some_and(|l| l == target));
-        if shown.clone().count() == 0 {
+        let last = self.pieces.last().and_then(Piece::link);
+        if last.is_none_or(|last| *last != *target) {
             self.pieces.push(Piece::Text {
                 text: target.trim_matches(['<', '>']).to_owned(),
                 style: Style::default(),

@@ -253,16 +253,17 @@ impl Markdown {
         Ok(())
     }
 
-    /// What there is of a table when a limit has been reached in the middle of it. Counts no element, and takes no
-    /// more text than is left.
-    pub fn table_so_far(&mut self, table: Table) {
-        if let Some((text, beyond)) = table.render()
-            && self.place(&text, Last::Block, false).is_ok()
-            && beyond > 0
-        {
-            let note = format!("_({beyond} more rows truncated)_");
-            // The limit that was reached before is the one that is told.
-            let _limit = self.place(&note, Last::Block, false);
+    /// Writes a table whose last row ran into a limit. It counts its text but is no further element, since its rows
+    /// were counted by the format, so it can be written when no other block can.
+    pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
+        match table.render() {
+            Some((text, 0)) => self.place(&text, Last::Block, false),
+            Some((text, beyond)) => {
+                self.place(&text, Last::Block, false)?;
+                let note = format!("_({beyond} more rows truncated)_");
+                self.place(&note, Last::Block, false)
+            }
+            None => Ok(()),
         }
     }
 
