@@ -1,0 +1,237 @@
+//! The engine `pdfboss`: opened, driven page by page on one thread, its layout taken over.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use pdfboss_core::{Document, OcState, StructureTree, block_on, form_fields_with};
+use pdfboss_output::{
+    FontCache, LayoutOptions, Pitch, ReadingOrder, Ruling, SkippedTextKind, TextSpan,
+    page_layout_opts, retain_rulings_on_page, retain_spans_on_page,
+};
+
+use super::blocks;
+use super::characters;
+use super::engine::{Engine, Field, Page, Trouble};
+use super::fields;
+use super::metered::Metered;
+use super::sizes::Sizes;
+use crate::limits::{Budget, Damage, Failure};
+
+/// Pages that are read ahead to learn the sizes of headings.
+const AHEAD: u32 = 200;
+/// Pieces of text that are read ahead; each takes about half a kilobyte.
+const AHEAD_SPANS: usize = 40_000;
+/// Lines drawn on one page beyond which no table is looked for among them.
+const RULINGS: usize = 6_000;
+
+/// An open document.
+pub(super) struct Boss {
+    document: Document,
+    budget: Rc<Budget>,
+    pages: u32,
+    fonts: FontCache,
+    layers: Option<OcState>,
+    tree: Option<StructureTree>,
+    sizes: Option<Sizes>,
+    ahead: BTreeMap<u32, Raw>,
+}
+
+/// A page as the engine extracts it.
+struct Raw {
+    spans: Vec<TextSpan>,
+    rulings: Vec<Ruling>,
+    order: ReadingOrder,
+    incomplete: bool,
+}
+
+impl Boss {
+    /// Opens a document, with the empty password if it is encrypted.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Encrypted`] when a password is needed; damage when there is no structure that can be read or found
+    /// again by scanning the file.
+    pub(super) fn open(data: Vec<u8>, budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let document = load(data)?;
+        budget.clock()?;
+        let trailer = &document.xref().trailer;
+        let source = Metered::new(&document, budget);
+        let layers = block_on(OcState::load_with(&source, trailer));
+        let tree = block_on(StructureTree::load_with(&source, trailer));
+        let pages = u32::try_from(document.flattened_page_count()).unwrap_or(u32::MAX);
+        Ok(Self {
+            budget: Rc::clone(budget),
+            pages,
+            fonts: FontCache::default(),
+            layers,
+            tree,
+            sizes: None,
+            ahead: BTreeMap::new(),
+            document,
+        })
+    }
+
+    /// Learns the sizes of letters from the first pages, and keeps what it read of them.
+    fn look_ahead(&mut self) {
+        let mut sizes = Sizes::default();
+        let mut spans = 0;
+        for number in 1..=self.pages.min(AHEAD) {
+            if spans > AHEAD_SPANS || self.budget.clock().is_err() {
+                break;
+            }
+            if let Ok(raw) = self.extract(number) {
+                sizes.count(&raw.spans);
+                spans += raw.spans.len();
+                self.ahead.insert(number, raw);
+            }
+        }
+        self.sizes = Some(sizes);
+    }
+
+    /// Text and lines of a page.
+    fn extract(&self, number: u32) -> Result<Raw, Trouble> {
+        let index = usize::try_from(number - 1).map_err(|_| Trouble::Damaged)?;
+        let page = self.document.page(index).map_err(|_| Trouble::Damaged)?;
+        let source = Metered::new(&self.document, &self.budget);
+        let extracted = guarded(|| {
+            block_on(
+                pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
+                    &source,
+                    &page,
+                    &self.fonts,
+                    self.layers.as_ref(),
+                    self.tree.as_ref(),
+                    ReadingOrder::StructureTree,
+                ),
+            )
+        });
+        let Some(Ok((mut spans, mut rulings, report))) = extracted else {
+            return Err(source.reached().map_or(Trouble::Damaged, Trouble::Limit));
+        };
+        retain_spans_on_page(&mut spans, &page);
+        retain_rulings_on_page(&mut rulings, &page);
+        if rulings.len() > RULINGS {
+            rulings.clear();
+        }
+        let lost = report
+            .skipped
+            .iter()
+            .filter(|skipped| skipped.kind != SkippedTextKind::FontEncoding)
+            .count();
+        if spans.is_empty() {
+            if let Some(limit) = source.reached() {
+                return Err(Trouble::Limit(limit));
+            }
+            let contents = |kind| kind == SkippedTextKind::PageContents;
+            if report.skipped.iter().any(|skipped| contents(skipped.kind)) {
+                return Err(Trouble::Damaged);
+            }
+        }
+        Ok(Raw {
+            spans,
+            rulings,
+            order: report.order,
+            incomplete: lost > 0 || source.reached().is_some(),
+        })
+    }
+}
+
+impl Engine for Boss {
+    fn pages(&mut self) -> u32 {
+        self.pages
+    }
+
+    fn page(&mut self, number: u32) -> Result<Page, Trouble> {
+        if self.sizes.is_none() {
+            self.look_ahead();
+        }
+        let mut raw = match self.ahead.remove(&number) {
+            Some(raw) => raw,
+            None => self.extract(number)?,
+        };
+        let unreadable = characters::unreadable(raw.spans.iter().map(|span| span.text.as_str()));
+        if let Some(sizes) = self.sizes.as_ref().filter(|_| self.pages > 1) {
+            sizes.lend(&mut raw.spans);
+        }
+        let layout = guarded(|| page_layout_opts(&raw.spans, &raw.rulings, raw.order, &options()))
+            .ok_or(Trouble::Damaged)?;
+        Ok(Page {
+            blocks: blocks::taken_over(layout),
+            incomplete: raw.incomplete,
+            unreadable,
+        })
+    }
+
+    fn fields(&mut self) -> Vec<Field> {
+        let source = Metered::new(&self.document, &self.budget);
+        let found = guarded(|| block_on(form_fields_with(&source, &self.document.xref().trailer)));
+        fields::filled(&found.unwrap_or_default())
+    }
+}
+
+/// How the engine cuts a page into blocks. Paragraphs are told apart afterwards, by more than the engine looks at.
+fn options() -> LayoutOptions {
+    LayoutOptions {
+        paragraph_pitch: Pitch::LowerHalfMedian,
+        ..LayoutOptions::default()
+    }
+}
+
+/// Runs the engine; nothing when it panics. One page that drives it mad costs that page and nothing else; what a panic
+/// does not cover is the concern of the process around it.
+fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// Loads a document. When its table of objects leads to fewer pages than it declares, or to none, the table is put
+/// aside and made anew from the objects that the file holds.
+fn load(data: Vec<u8>) -> Result<Document, Failure> {
+    let ended = ended(&data);
+    let damage = Failure::Corrupt(if ended {
+        Damage::Structure
+    } else {
+        Damage::Truncated
+    });
+    let document = match guarded(|| Document::load(data)).ok_or(damage)? {
+        Ok(document) => document,
+        Err(pdfboss_core::Error::Encrypted) => return Err(Failure::Encrypted),
+        Err(_) => return Err(damage),
+    };
+    let declared = document.page_count();
+    let found = document.flattened_page_count();
+    if found > 0 && found >= declared {
+        return Ok(document);
+    }
+    let scanned = without_table(document.bytes());
+    match guarded(|| Document::load(scanned)) {
+        Some(Ok(again)) if again.flattened_page_count() > found => Ok(again),
+        Some(Err(pdfboss_core::Error::Encrypted)) if found == 0 => Err(Failure::Encrypted),
+        _ if found > 0 => Ok(document),
+        _ => Err(damage),
+    }
+}
+
+/// Whether the file ends as a PDF does.
+fn ended(data: &[u8]) -> bool {
+    let tail = data.get(data.len().saturating_sub(1024)..).unwrap_or(data);
+    tail.windows(5).any(|at| at == b"%%EOF")
+}
+
+/// The file with the words blotted out that lead to its table of objects, so that the engine scans for them.
+fn without_table(data: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"startxref";
+    let mut data = data.to_vec();
+    let found: Vec<usize> = data
+        .windows(WORD.len())
+        .enumerate()
+        .filter(|(_, at)| *at == WORD)
+        .map(|(at, _)| at)
+        .collect();
+    for at in found {
+        if let Some(word) = data.get_mut(at..at + WORD.len()) {
+            word.fill(b' ');
+        }
+    }
+    data
+}

@@ -1,0 +1,108 @@
+//! What this module wants of an engine that reads PDF, so that it can be replaced.
+
+use crate::limits::Limit;
+
+/// An open document.
+pub(super) trait Engine {
+    /// How many pages it has.
+    fn pages(&mut self) -> u32;
+
+    /// One page, counted from 1, in reading order.
+    fn page(&mut self, number: u32) -> Result<Page, Trouble>;
+
+    /// The fields of its form that hold something, in order.
+    fn fields(&mut self) -> Vec<Field>;
+}
+
+/// What is wrong with one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It ran into a limit.
+    Limit(Limit),
+    /// It cannot be read.
+    Damaged,
+}
+
+/// A page as a person reads it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Page {
+    /// In reading order.
+    pub(super) blocks: Vec<Block>,
+    /// Something that may have held text could not be read.
+    pub(super) incomplete: bool,
+    /// Much of its text stands for characters that nobody knows.
+    pub(super) unreadable: bool,
+}
+
+/// A block.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Block {
+    /// A heading; levels from 1.
+    Heading {
+        /// From 1.
+        level: u8,
+        /// As they stand on the page.
+        lines: Vec<Line>,
+    },
+    /// A run of lines: a paragraph, or several that stand close.
+    Paragraph {
+        /// As they stand on the page.
+        lines: Vec<Line>,
+        /// A block quotation.
+        quote: bool,
+    },
+    /// A list.
+    List {
+        /// In order.
+        items: Vec<Item>,
+    },
+    /// A table; every row has the same number of cells.
+    Table {
+        /// The text of the cells.
+        rows: Vec<Vec<String>>,
+    },
+}
+
+/// A list item.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Item {
+    /// Its number; nothing for a bullet.
+    pub(super) number: Option<u64>,
+    /// How deep it is nested.
+    pub(super) depth: usize,
+    /// Without the marker.
+    pub(super) lines: Vec<Line>,
+}
+
+/// A line as it stands on the page. Lengths are in points, x to the right, y upwards.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Line {
+    /// Its text.
+    pub(super) runs: Vec<Run>,
+    /// Left edge.
+    pub(super) x: f32,
+    /// Right edge.
+    pub(super) end: f32,
+    /// Baseline.
+    pub(super) y: f32,
+    /// Size of its largest letters.
+    pub(super) size: f32,
+}
+
+/// A piece of a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Its text, spaces between words included.
+    pub(super) text: String,
+    /// It is computer code.
+    pub(super) code: bool,
+}
+
+/// A form field that is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    /// What the form calls it.
+    pub(super) label: String,
+    /// What was filled in.
+    pub(super) value: String,
+}

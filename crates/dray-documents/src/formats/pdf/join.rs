@@ -1,0 +1,310 @@
+//! Lines joined into paragraphs, and hyphens at line ends undone (read-attachment 7.9).
+//!
+//! A line continues on the next one when there was no room left for the next word. Where there was room the line was
+//! ended on purpose: a new paragraph when the next line stands lower or further in than usual, else a line break.
+
+use super::characters;
+use super::engine::{Block, Line, Run};
+
+/// A step between lines of more than this many usual ones begins a paragraph.
+const GAP: f32 = 1.35;
+/// The same after a line that was ended on purpose.
+const GAP_AFTER_SHORT: f32 = 1.12;
+/// Blocks with at most so many lines take their width from their neighbours too.
+const FEW: usize = 4;
+/// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
+const SLACK: f32 = 1.0;
+/// How far in, in sizes of letters, the first line of a paragraph may begin.
+const INDENT: f32 = 0.5;
+
+/// Left and right edge of the column in which each block of a page stands, in the order of the blocks.
+pub(super) struct Edges(Vec<(f32, f32)>);
+
+impl Edges {
+    /// Looks at all blocks of a page.
+    pub(super) fn of(blocks: &[Block]) -> Self {
+        let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
+        let edges = blocks
+            .iter()
+            .enumerate()
+            .map(|(at, block)| {
+                let Some(mut edges) = own.get(at).copied().flatten() else {
+                    return (0.0, 0.0);
+                };
+                let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW);
+                let beside = [at.checked_sub(1), Some(at + 1)];
+                for near in beside.into_iter().flatten().filter(|_| few) {
+                    if let Some((left, right)) = own.get(near).copied().flatten()
+                        && (left - edges.0).abs() < 6.0
+                    {
+                        edges.1 = edges.1.max(right);
+                    }
+                }
+                edges
+            })
+            .collect();
+        Self(edges)
+    }
+
+    /// Those of one block.
+    pub(super) fn at(&self, block: usize) -> (f32, f32) {
+        self.0.get(block).copied().unwrap_or_default()
+    }
+}
+
+/// How far the lines of a paragraph reach.
+fn own_edges(block: &Block) -> Option<(f32, f32)> {
+    let Block::Paragraph { lines, .. } = block else {
+        return None;
+    };
+    let left = lines.iter().map(|line| line.x).reduce(f32::min)?;
+    let right = lines.iter().map(|line| line.end).reduce(f32::max)?;
+    Some((left, right))
+}
+
+/// What stands between two lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    /// They are one line of thought.
+    Nothing,
+    /// The line was ended on purpose.
+    Break,
+    /// A new paragraph begins.
+    Paragraph,
+}
+
+/// The paragraphs of a run of lines that stands between two edges.
+pub(super) fn paragraphs(lines: &[Line], edges: (f32, f32)) -> Vec<Vec<Run>> {
+    let shape = Shape::of(lines, edges);
+    let mut paragraphs = Vec::new();
+    let mut current = Vec::new();
+    let mut before: Option<&Line> = None;
+    for line in lines.iter().filter(|line| !blank(line)) {
+        match before.map(|before| shape.between(before, line)) {
+            None => {}
+            Some(Between::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
+            Some(Between::Break) => push(&mut current, "\n", false),
+            Some(Between::Nothing) => glue(&mut current, line),
+        }
+        append(&mut current, line);
+        before = Some(line);
+    }
+    paragraphs.push(current);
+    paragraphs
+}
+
+/// Lines as one paragraph, whatever their shape.
+pub(super) fn flow(lines: &[Line]) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for line in lines.iter().filter(|line| !blank(line)) {
+        if !runs.is_empty() {
+            glue(&mut runs, line);
+        }
+        append(&mut runs, line);
+    }
+    runs
+}
+
+/// Lines as the text of one line.
+pub(super) fn one_line(lines: &[Line]) -> String {
+    flow(lines).into_iter().map(|run| run.text).collect()
+}
+
+/// Whether a line shows nothing.
+fn blank(line: &Line) -> bool {
+    line.runs.iter().all(|run| run.text.trim().is_empty())
+}
+
+/// What is usual among the lines of a block.
+struct Shape {
+    left: f32,
+    right: f32,
+    /// Usual step from a line to the next; zero when there are too few to say.
+    step: f32,
+    /// Most lines begin further in than the left edge, so it is those at the edge that begin a paragraph.
+    hanging: bool,
+}
+
+impl Shape {
+    fn of(lines: &[Line], (left, right): (f32, f32)) -> Self {
+        let mut steps: Vec<f32> = lines
+            .windows(2)
+            .filter_map(|pair| match pair {
+                [a, b] if a.y - b.y > a.size.min(b.size) * 0.5 => Some(a.y - b.y),
+                _ => None,
+            })
+            .collect();
+        steps.sort_by(f32::total_cmp);
+        // The smaller half: steps between paragraphs are the larger ones.
+        let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
+        let further = lines.iter().filter(|line| indented(line, left)).count();
+        Self {
+            left,
+            right,
+            step,
+            hanging: further * 2 > lines.len(),
+        }
+    }
+
+    fn between(&self, a: &Line, b: &Line) -> Between {
+        if hyphenated(&a.runs, b) {
+            return Between::Nothing;
+        }
+        let step = a.y - b.y;
+        let wide = |times: f32| self.step > 0.0 && step > self.step * times;
+        if wide(GAP) {
+            return Between::Paragraph;
+        }
+        let short = self.ended(a, b);
+        let begins = if self.hanging {
+            indented(a, self.left) && !indented(b, self.left)
+        } else {
+            indented(b, self.left) && !indented(a, self.left)
+        };
+        if short && (begins || wide(GAP_AFTER_SHORT)) || begins && closes(a) {
+            return Between::Paragraph;
+        }
+        if short {
+            return Between::Break;
+        }
+        Between::Nothing
+    }
+
+    /// Whether there was room on a line for the first word of the next.
+    fn ended(&self, a: &Line, b: &Line) -> bool {
+        let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
+        let text = text.trim();
+        let all = text.chars().count();
+        let word = text.split_whitespace().next().unwrap_or_default();
+        // Without spaces a line is filled to the last character.
+        let word = word.chars().count().min(24);
+        if all == 0 {
+            return false;
+        }
+        let word = if text.chars().next().is_some_and(characters::unspaced) {
+            1
+        } else {
+            word
+        };
+        let width = (b.end - b.x).max(0.0) * fraction(word, all);
+        let room = if right_to_left(text) {
+            a.x - self.left
+        } else {
+            self.right - a.end
+        };
+        room > width + SLACK * a.size.max(b.size)
+    }
+}
+
+/// A share of a whole, both small.
+fn fraction(part: usize, whole: usize) -> f32 {
+    let small = |n: usize| f32::from(u16::try_from(n).unwrap_or(u16::MAX));
+    small(part) / small(whole).max(1.0)
+}
+
+/// Whether a line begins further in than the edge.
+fn indented(line: &Line, left: f32) -> bool {
+    line.x - left > line.size * INDENT
+}
+
+/// Whether a line ends as sentences do.
+fn closes(line: &Line) -> bool {
+    line.runs
+        .iter()
+        .rev()
+        .find_map(|run| run.text.trim_end().chars().last())
+        .is_some_and(|c| matches!(c, '.' | '!' | '?' | ':' | '…' | '"' | '”' | '。'))
+}
+
+/// Whether text runs from right to left, by its first letter.
+fn right_to_left(text: &str) -> bool {
+    text.chars().find(|c| c.is_alphabetic()).is_some_and(
+        |c| matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'),
+    )
+}
+
+/// A hyphen at the end of a line, as typesetters set it.
+fn hyphen(at: char) -> bool {
+    matches!(at, '-' | '\u{2010}' | '\u{ad}')
+}
+
+/// Whether the lines divide a word: a letter and a hyphen, then a letter, both small.
+fn hyphenated(runs: &[Run], next: &Line) -> bool {
+    let Some(run) = runs.last() else {
+        return false;
+    };
+    let mut end = run.text.trim_end().chars().rev();
+    let (Some(last), Some(letter)) = (end.next(), end.next()) else {
+        return false;
+    };
+    let first = first(next);
+    hyphen(last) && letter.is_lowercase() && first.is_some_and(char::is_lowercase)
+}
+
+/// The first character that a line shows.
+fn first(line: &Line) -> Option<char> {
+    line.runs
+        .iter()
+        .find_map(|run| run.text.trim_start().chars().next())
+}
+
+/// Prepares the end of what was joined so far for the next line: a hyphen taken away, or a space set.
+fn glue(runs: &mut Vec<Run>, next: &Line) {
+    let whole = hyphenated(runs, next);
+    let Some(run) = runs.last_mut() else {
+        return;
+    };
+    let end = run.text.trim_end().len();
+    run.text.truncate(end);
+    let last = run.text.chars().last();
+    if whole || last == Some('\u{ad}') {
+        run.text.pop();
+        return;
+    }
+    let first = first(next);
+    // `Smith-` and `Jones` are written together, `1990 -` and `1995` are not.
+    let compound = last.is_some_and(|c| hyphen(c) && c != '\u{ad}')
+        && run
+            .text
+            .chars()
+            .rev()
+            .nth(1)
+            .is_some_and(char::is_alphanumeric)
+        && first.is_some_and(char::is_alphanumeric);
+    let unspaced =
+        last.is_some_and(characters::unspaced) && first.is_some_and(characters::unspaced);
+    if !compound && !unspaced {
+        push(runs, " ", false);
+    }
+}
+
+/// Appends a line without the blanks around it.
+fn append(runs: &mut Vec<Run>, line: &Line) {
+    let count = line.runs.len();
+    for (at, run) in line.runs.iter().enumerate() {
+        let mut text = run.text.as_str();
+        if at == 0 {
+            text = text.trim_start();
+        }
+        if at + 1 == count {
+            text = text.trim_end();
+        }
+        push(runs, text, run.code);
+    }
+}
+
+/// Appends text to the last run if it is of the same kind.
+fn push(runs: &mut Vec<Run>, text: &str, code: bool) {
+    if text.is_empty() {
+        return;
+    }
+    match runs.last_mut() {
+        Some(last) if last.code == code || text.trim().is_empty() && !text.contains('\n') => {
+            last.text.push_str(text);
+        }
+        _ => runs.push(Run {
+            text: text.to_owned(),
+            code,
+        }),
+    }
+}

@@ -1,0 +1,93 @@
+//! Sizes of letters over the whole document, so that headings rank alike on every page.
+//!
+//! The engine ranks the headings of a page by the sizes that occur among the texts it is given. A page alone would take
+//! its own largest letters for a title. So each page is given blank text besides, far away and in a direction of its
+//! own, in all the sizes of the document and as much of each as the document has in proportion.
+
+use std::collections::BTreeMap;
+
+use pdfboss_text::{Rect, TextSpan};
+
+/// How much blank text outweighs a page's own, so that the document decides.
+const WEIGHT: usize = 8;
+/// Characters of blank text that a page gets at most.
+const MOST: usize = 64 * 1024;
+/// Sizes that are told apart.
+const SIZES: usize = 64;
+/// Where the blank text stands.
+const AWAY: f32 = -100_000.0;
+
+/// How many characters stand in each size, in half points.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sizes(BTreeMap<i32, usize>);
+
+impl Sizes {
+    /// Counts a page.
+    pub(super) fn count(&mut self, spans: &[TextSpan]) {
+        for span in spans {
+            let half_points = bucket(span.size);
+            if self.0.len() >= SIZES && !self.0.contains_key(&half_points) {
+                continue;
+            }
+            *self.0.entry(half_points).or_default() += span.text.chars().count();
+        }
+    }
+
+    /// Adds the blank text to a page; none when all directions are taken.
+    pub(super) fn lend(&self, spans: &mut Vec<TextSpan>) {
+        let Some(model) = spans.first().cloned() else {
+            return;
+        };
+        let free = [270, 180, 90]
+            .into_iter()
+            .find(|turn| spans.iter().all(|span| span.rotate != *turn));
+        let (Some(rotate), total) = (free, self.0.values().sum::<usize>()) else {
+            return;
+        };
+        let own: usize = spans.iter().map(|span| span.text.chars().count()).sum();
+        let weight = own.saturating_mul(WEIGHT).clamp(1, MOST);
+        for (half_points, count) in &self.0 {
+            let characters = (count.saturating_mul(weight) / total.max(1)).max(1);
+            spans.push(blank(&model, *half_points, characters, rotate));
+        }
+    }
+}
+
+/// A size in half points, as the engine tells sizes apart.
+fn bucket(size: f32) -> i32 {
+    // Sizes are never negative and far below the largest integer; what is not is a lie and counts as the largest.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value is clamped to a range that fits"
+    )]
+    let half_points = (size * 2.0 + 0.5).clamp(0.0, 20_000.0) as i32;
+    half_points
+}
+
+/// Blank text of one size.
+fn blank(model: &TextSpan, half_points: i32, characters: usize, rotate: i32) -> TextSpan {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "sizes are clamped to a range that is exact"
+    )]
+    let size = half_points as f32 / 2.0;
+    TextSpan {
+        text: " ".repeat(characters),
+        x: AWAY,
+        y: AWAY,
+        end_x: AWAY,
+        end_y: AWAY,
+        rotate,
+        glyph_x: Box::default(),
+        size,
+        bbox: Rect {
+            x0: AWAY,
+            y0: AWAY,
+            x1: AWAY,
+            y1: AWAY,
+        },
+        structure: None,
+        artifact: None,
+        ..model.clone()
+    }
+}

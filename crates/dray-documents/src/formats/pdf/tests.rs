@@ -1,0 +1,1 @@
+//! PDF files made in the tests.
