@@ -1,4 +1,6 @@
-//! Plain text, code, CSV and TSV, JSON and its kin, notebooks (read-attachment 7.1 to 7.3).
+//! Plain text, code, CSV, JSON, notebooks (read-attachment 7.1 to 7.3).
+
+pub(crate) mod source;
 
 use super::{Converter, Hint};
 

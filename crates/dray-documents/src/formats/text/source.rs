@@ -1,0 +1,69 @@
+//! A whole file in memory, and as text.
+
+use std::io::{Read as _, SeekFrom};
+
+use crate::container::Input;
+use crate::encoding;
+use crate::formats::Hint;
+use crate::limits::{Budget, Failure, Limit};
+
+/// How much is read between two looks at the clock.
+const STEP: u64 = 1 << 20;
+
+/// All bytes of the file, from its start.
+///
+/// # Errors
+///
+/// The size limit when it is larger than [`crate::limits::Limits::max_part_bytes`]; [`Failure::Internal`] when it
+/// cannot be read.
+pub(crate) fn bytes(input: &mut dyn Input, budget: &Budget) -> Result<Vec<u8>, Failure> {
+    let max = budget.limits().max_part_bytes;
+    input
+        .seek(SeekFrom::Start(0))
+        .map_err(|_| Failure::Internal)?;
+    let mut bytes = Vec::new();
+    loop {
+        let step = STEP.min(max.saturating_add(1).saturating_sub(bytes.len() as u64));
+        let read = (&mut *input)
+            .take(step)
+            .read_to_end(&mut bytes)
+            .map_err(|_| Failure::Internal)?;
+        if bytes.len() as u64 > max {
+            return Err(Failure::Stopped(Limit::Size));
+        }
+        if read == 0 {
+            return Ok(bytes);
+        }
+        budget.clock()?;
+    }
+}
+
+/// The file as text: decoded, with `\n` line ends.
+///
+/// # Errors
+///
+/// As [`bytes`].
+pub(crate) fn text(input: &mut dyn Input, hint: &Hint, budget: &Budget) -> Result<String, Failure> {
+    let bytes = bytes(input, budget)?;
+    let text = encoding::decode(&bytes, hint.encoding.as_deref()).into_owned();
+    budget.clock()?;
+    Ok(line_feeds(text))
+}
+
+/// CRLF and lone CR become LF.
+pub(crate) fn line_feeds(text: String) -> String {
+    if !text.contains('\r') {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    for (index, piece) in text.split('\r').enumerate() {
+        let piece = if index == 0 {
+            piece
+        } else {
+            out.push('\n');
+            piece.strip_prefix('\n').unwrap_or(piece)
+        };
+        out.push_str(piece);
+    }
+    out
+}

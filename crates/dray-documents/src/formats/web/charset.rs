@@ -1,0 +1,92 @@
+//! The encoding that a page or an XML document names for itself.
+
+use std::borrow::Cow;
+
+use crate::encoding::{self, Found};
+
+/// How far into the file a name of an encoding is looked for (HTML standard, 13.2.3.2).
+const WITHIN: usize = 1024;
+
+/// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then what the bytes
+/// look like. A name of UTF-8 that the bytes belie does not count.
+pub(super) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
+    let named = named(bytes.get(..WITHIN).unwrap_or(bytes))
+        .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
+    encoding::decode(bytes, named.as_deref().or(label))
+}
+
+/// The name of the encoding in the head of a document. A document whose head can be read as ASCII is not in UTF-16,
+/// whatever it says (HTML standard, 13.2.3.3).
+fn named(head: &[u8]) -> Option<String> {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let declared = head
+        .strip_prefix("<?xml")
+        .and_then(|rest| rest.split_once("?>"))
+        .and_then(|(declaration, _)| after(declaration, "encoding"));
+    let label = declared.or_else(|| {
+        head.split("<meta")
+            .skip(1)
+            .find_map(|rest| after(rest.split('>').next().unwrap_or_default(), "charset"))
+    })?;
+    let name = Found::of_label(label)?.name();
+    Some(if name.starts_with("UTF-") {
+        "UTF-8".to_owned()
+    } else {
+        name.to_owned()
+    })
+}
+
+/// The value after a name and an equals sign, with or without quotes.
+fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = text;
+    loop {
+        let (_, behind) = rest.split_once(name)?;
+        rest = behind;
+        if let Some(value) = behind.trim_start().strip_prefix('=') {
+            let value = value.trim_start().trim_start_matches(['"', '\'']);
+            let end = value
+                .find(|c: char| {
+                    c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '/' | '>' | '?')
+                })
+                .unwrap_or(value.len());
+            return value.get(..end).filter(|value| !value.is_empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+
+    #[test]
+    fn the_encoding_that_a_page_names_is_used() {
+        for head in [
+            "<meta charset=\"iso-8859-2\">",
+            "<META HTTP-EQUIV='Content-Type' content='text/html; charset=iso-8859-2'>",
+            "<?xml version='1.0' encoding='ISO-8859-2'?><p>",
+            "<title>charset</title><meta name=x content=y><meta charset = iso-8859-2 >",
+        ] {
+            let page = [head.as_bytes(), b"\xB1\xE6"].concat();
+            assert!(decode(&page, None).ends_with("ąć"), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_lying_name_does_not_hurt() {
+        let latin = b"<meta charset=utf-8>Gr\xF6\xDFe und L\xE4nge, sch\xF6n und gr\xFCn";
+        assert!(decode(latin, None).ends_with("Größe und Länge, schön und grün"));
+        let wide = "<meta charset=utf-16>Größe".as_bytes();
+        assert!(decode(wide, None).ends_with("Größe"));
+        assert!(decode(b"\xEF\xBB\xBF<meta charset=koi8-r>\xC3\xA9", None).ends_with('é'));
+        assert_eq!(
+            decode(b"<meta charset=nonsense>a", None),
+            "<meta charset=nonsense>a"
+        );
+    }
+
+    #[test]
+    fn a_name_beyond_the_first_kilobyte_is_not_seen() {
+        let page = format!("{}<meta charset=koi8-r>é", " ".repeat(1024));
+        assert!(decode(page.as_bytes(), None).ends_with('é'));
+    }
+}

@@ -1,0 +1,71 @@
+//! What attributes say.
+
+use html5gum::StartTag;
+
+/// Bytes of a language's name that are kept.
+const LANGUAGE: usize = 32;
+
+/// A start tag as the tokenizer gives it.
+pub(super) type Tag = StartTag<()>;
+
+/// An attribute's value.
+pub(super) fn value(tag: &Tag, name: &[u8]) -> Option<String> {
+    tag.attributes
+        .get(name)
+        .map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+/// The number that an item has of its own.
+pub(super) fn number(tag: &Tag) -> Option<u64> {
+    value(tag, b"value")?.trim().parse().ok()
+}
+
+/// How far a cell reaches; one when it does not say.
+pub(super) fn span(tag: &Tag, name: &[u8]) -> usize {
+    let text = value(tag, name).unwrap_or_default();
+    let digits: String = text
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    match digits.parse() {
+        Ok(0) => 1,
+        Ok(span) => span,
+        Err(_) if digits.is_empty() => 1,
+        Err(_) => usize::MAX,
+    }
+}
+
+/// Whether an element says that it is not shown.
+pub(super) fn is_hidden(tag: &Tag) -> bool {
+    if value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
+        return true;
+    }
+    value(tag, b"style").is_some_and(|style| {
+        style.split(';').any(|rule| {
+            rule.split_once(':').is_some_and(|(property, value)| {
+                property.trim().eq_ignore_ascii_case("display")
+                    && value
+                        .split(|c: char| c.is_whitespace() || c == '!')
+                        .find(|word| !word.is_empty())
+                        .is_some_and(|word| word.eq_ignore_ascii_case("none"))
+            })
+        })
+    })
+}
+
+/// The language of code, from `class="language-x"`.
+pub(super) fn language(tag: &Tag) -> String {
+    let classes = value(tag, b"class").unwrap_or_default();
+    let named = classes.split_whitespace().find_map(|class| {
+        class
+            .strip_prefix("language-")
+            .or_else(|| class.strip_prefix("lang-"))
+    });
+    named
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
+        .take(LANGUAGE)
+        .collect()
+}

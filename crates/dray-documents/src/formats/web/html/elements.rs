@@ -1,0 +1,306 @@
+//! What each element does when it begins and ends.
+
+use super::attributes::{Tag, language, number, span, value};
+use super::kinds::Kind;
+use super::table;
+use super::walker::{Code, Walker};
+use crate::limits::Limit;
+use crate::markdown::{Inline, Marker, Style};
+
+impl Walker<'_> {
+    /// Formats, breaks, images.
+    pub(super) fn begin_inline(&mut self, kind: Kind, tag: &Tag) -> Result<(), Limit> {
+        match kind {
+            Kind::Bold => self.formats.bold += 1,
+            Kind::Italic => self.formats.italic += 1,
+            Kind::Strike => self.formats.strike += 1,
+            Kind::Code => match &mut self.code {
+                Some(code) if code.language.is_empty() => code.language = language(tag),
+                Some(_) => {}
+                None => self.formats.code += 1,
+            },
+            Kind::Anchor if self.code.is_none() => self.begin_link(value(tag, b"href")),
+            Kind::Marks => self.text("\"")?,
+            Kind::Break => self.line_break()?,
+            Kind::Rule if self.code.is_none() => {
+                self.end_heading()?;
+                if self.cell().is_none() {
+                    self.out.rule()?;
+                }
+            }
+            Kind::Image if !self.muted && self.code.is_none() => {
+                let alt = value(tag, b"alt").unwrap_or_default();
+                let name = value(tag, b"src").unwrap_or_default();
+                let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+                self.show_link();
+                self.line.image(&alt, &name);
+                self.count(alt.len() + name.len())?;
+            }
+            Kind::Input
+                if self.open.iter().any(|open| open.kind == Kind::Item)
+                    && value(tag, b"type")
+                        .is_some_and(|its| its.eq_ignore_ascii_case("checkbox")) =>
+            {
+                let checked = value(tag, b"checked").is_some();
+                self.line.raw(if checked { "[x] " } else { "[ ] " });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Ends a format.
+    pub(super) fn end_format(&mut self, kind: Kind) {
+        let count = match kind {
+            Kind::Bold => &mut self.formats.bold,
+            Kind::Italic => &mut self.formats.italic,
+            Kind::Strike => &mut self.formats.strike,
+            Kind::Code if self.code.is_none() => &mut self.formats.code,
+            Kind::Anchor => return self.end_link(),
+            Kind::Marks => {
+                if self.hidden == 0 && !self.muted {
+                    self.line.text("\"", Style::default());
+                }
+                return;
+            }
+            _ => return,
+        };
+        *count = count.saturating_sub(1);
+    }
+
+    /// An element with content begins.
+    pub(super) fn begin_element(&mut self, kind: Kind, tag: Tag) -> Result<(), Limit> {
+        if kind.is_inline() {
+            self.foreign += u32::from(kind == Kind::Foreign && !self.is_deep());
+            self.push(tag.name.into(), kind, false);
+            return Ok(());
+        }
+        match kind {
+            Kind::List | Kind::Item | Kind::Quote | Kind::Pre | Kind::Table => {
+                self.end_heading()?;
+            }
+            _ => self.flush()?,
+        }
+        let kind = self.settled(kind)?;
+        let (number, first) = (number(&tag), value(&tag, b"start"));
+        let ordered = tag.name.as_slice() == b"ol";
+        let pre = (kind == Kind::Pre).then(|| language(&tag));
+        let spans = (span(&tag, b"colspan"), span(&tag, b"rowspan"));
+        let layout =
+            value(&tag, b"role").is_some_and(|role| matches!(role.trim(), "presentation" | "none"));
+        if !self.push(tag.name.into(), kind, false) {
+            return Ok(());
+        }
+        match kind {
+            Kind::List => {
+                let first = first
+                    .and_then(|first| first.trim().parse().ok())
+                    .unwrap_or(1);
+                if let Some(open) = self.open.last_mut() {
+                    open.number = ordered.then_some(first);
+                }
+            }
+            Kind::Item => self.begin_item(number)?,
+            Kind::Quote => self.contain(None),
+            Kind::Definition => self.contain(Some(Marker::Definition)),
+            Kind::Heading(level) if self.cell().is_none() => self.heading = Some(level),
+            Kind::Pre => {
+                self.code = Some(Code {
+                    text: String::new(),
+                    language: pre.unwrap_or_default(),
+                });
+            }
+            Kind::Table => {
+                let nested = self.cell().is_some();
+                let table = self.out.new_table();
+                self.tables.push(table::Open::new(layout, nested, table));
+            }
+            Kind::Row => self.begin_row()?,
+            Kind::Cell => {
+                if let Some(table) = self.tables.last_mut().filter(|table| !table.layout) {
+                    table.cell = Some(table::Filling::spanning(spans.0, spans.1));
+                }
+                self.count("| ".len())?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Where parts of a table stand outside of one, they are blocks like others; a cell outside of a row opens one.
+    fn settled(&mut self, kind: Kind) -> Result<Kind, Limit> {
+        if !kind.is_of_table() {
+            return Ok(kind);
+        }
+        if self.beyond > 0 || self.within_table().is_none() {
+            return Ok(Kind::Block);
+        }
+        if kind == Kind::Cell && self.top() != Some(Kind::Row) {
+            if !self.push(b"tr".to_vec(), Kind::Row, false) {
+                return Ok(Kind::Block);
+            }
+            self.begin_row()?;
+        }
+        Ok(kind)
+    }
+
+    fn begin_row(&mut self) -> Result<(), Limit> {
+        let Some(table) = self.tables.last_mut() else {
+            return Ok(());
+        };
+        let wanted = table.begin_row();
+        if !table.layout && !table.nested {
+            self.muted = !wanted;
+            if wanted {
+                self.out.budget().element()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An item: its marker is the number it has, or the list's next.
+    fn begin_item(&mut self, own: Option<u64>) -> Result<(), Limit> {
+        let list = self
+            .open
+            .iter_mut()
+            .rev()
+            .find(|open| open.kind == Kind::List || open.kind.is_scope());
+        let marker = match list.and_then(|list| list.number.as_mut()) {
+            Some(next) => {
+                let number = own.unwrap_or(*next);
+                *next = number.saturating_add(1);
+                Marker::Number(number)
+            }
+            None => Marker::Bullet,
+        };
+        self.contain(Some(marker));
+        if self.cell().is_some() && !self.muted {
+            match marker {
+                Marker::Number(number) => self.line.raw(&format!("{number}. ")),
+                Marker::Bullet | Marker::Definition => self.line.raw("- "),
+            }
+            self.count(2)?;
+        }
+        Ok(())
+    }
+
+    /// Opens an item or a quote of the writer; in a cell there are none.
+    fn contain(&mut self, marker: Option<Marker>) {
+        if self.cell().is_some() {
+            return;
+        }
+        match marker {
+            Some(marker) => self.out.open_item(marker),
+            None => self.out.open_quote(),
+        }
+        if let Some(open) = self.open.last_mut() {
+            open.container = true;
+        }
+    }
+
+    /// In code a block begins on a line of its own.
+    pub(super) fn code_line(&mut self, kind: Kind) {
+        if let Some(code) = &mut self.code
+            && !kind.is_inline()
+            && !code.text.is_empty()
+            && !code.text.ends_with('\n')
+        {
+            code.text.push('\n');
+        }
+    }
+
+    /// Closes the innermost element.
+    pub(super) fn pop(&mut self) -> Result<(), Limit> {
+        let Some(open) = self.open.last() else {
+            return Ok(());
+        };
+        let (kind, hidden) = (open.kind, open.hidden);
+        if self.hidden == 0 {
+            match kind {
+                Kind::Heading(_) => self.end_heading()?,
+                Kind::Pre => self.end_code()?,
+                _ if kind.is_inline() || self.code.is_some() => {}
+                _ => self.flush()?,
+            }
+            match kind {
+                Kind::Foreign => self.foreign = self.foreign.saturating_sub(1),
+                Kind::Cell => self.end_cell(),
+                Kind::Row => self.end_row(),
+                Kind::Table => self.end_table()?,
+                _ => {}
+            }
+        }
+        if let Some(open) = self.open.pop() {
+            self.beyond = open.beyond;
+            self.hidden -= u32::from(hidden);
+            if open.container {
+                self.out.close();
+            }
+            if matches!(kind, Kind::Cell | Kind::Caption) {
+                self.formats = open.formats;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_code(&mut self) -> Result<(), Limit> {
+        let Some(code) = self.code.take() else {
+            return Ok(());
+        };
+        let text = code.text.strip_prefix('\n').unwrap_or(&code.text);
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        if let Some(cell) = self.cell() {
+            let style = Style {
+                code: true,
+                ..Style::default()
+            };
+            for line in text.trim_end().split('\n') {
+                let mut inline = Inline::new();
+                inline.text(line, style);
+                cell.lines.push(inline);
+            }
+            return Ok(());
+        }
+        self.settle();
+        self.out.code(&code.language, text)
+    }
+
+    fn end_cell(&mut self) {
+        self.end_link();
+        if let Some(table) = self.tables.last_mut() {
+            table.end_cell();
+        }
+    }
+
+    fn end_row(&mut self) {
+        let line = match self.tables.last_mut() {
+            Some(table) if !table.layout => table.end_row(),
+            _ => None,
+        };
+        if let Some(line) = line
+            && let Some(cell) = self.cell()
+        {
+            cell.lines.push(line);
+        }
+        if self
+            .tables
+            .last()
+            .is_some_and(|table| !table.nested && !table.layout)
+        {
+            self.muted = false;
+        }
+    }
+
+    fn end_table(&mut self) -> Result<(), Limit> {
+        let Some(table) = self.tables.pop() else {
+            return Ok(());
+        };
+        if table.layout || table.nested {
+            return Ok(());
+        }
+        self.settle();
+        self.out.table(table.table)
+    }
+}

@@ -1,0 +1,162 @@
+//! What an element is, as far as text cares.
+
+/// What an element does to the text in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Stands alone on lines of its own: `div`, `section` and the like.
+    Block,
+    /// `p`.
+    Paragraph,
+    /// `h1` to `h6`.
+    Heading(u8),
+    /// `ul`, `ol` and the old names of lists.
+    List,
+    /// `li`.
+    Item,
+    /// `blockquote`.
+    Quote,
+    /// `dl`.
+    Terms,
+    /// `dt`.
+    Term,
+    /// `dd`.
+    Definition,
+    /// `pre` and the old names of it.
+    Pre,
+    /// `table`.
+    Table,
+    /// `thead`, `tbody`, `tfoot`.
+    Section,
+    /// `tr`.
+    Row,
+    /// `td`, `th`.
+    Cell,
+    /// `caption`.
+    Caption,
+    /// `b`, `strong`.
+    Bold,
+    /// `i`, `em` and the like.
+    Italic,
+    /// `s`, `del`, `strike`.
+    Strike,
+    /// `code` and the like.
+    Code,
+    /// `a`.
+    Anchor,
+    /// `q`.
+    Marks,
+    /// `br`.
+    Break,
+    /// `hr`.
+    Rule,
+    /// `img`.
+    Image,
+    /// `input`.
+    Input,
+    /// `title`.
+    Title,
+    /// `head`.
+    Head,
+    /// `svg`, `math`: only their text stays.
+    Foreign,
+    /// Goes with its content: `script`, `style` and the like.
+    Dropped,
+    /// Without content, and nothing to show: `meta`, `link`, `wbr`.
+    Void,
+    /// `html`, `body`: always there.
+    Root,
+    /// Everything else.
+    Inline,
+}
+
+impl Kind {
+    /// By an element's name, lower case.
+    pub(super) fn of(name: &[u8]) -> Self {
+        match name {
+            b"p" => Self::Paragraph,
+            b"h1" | b"h2" | b"h3" | b"h4" | b"h5" | b"h6" => {
+                Self::Heading(name.get(1).map_or(1, |digit| digit.wrapping_sub(b'0')))
+            }
+            b"ul" | b"ol" | b"menu" | b"dir" => Self::List,
+            b"li" => Self::Item,
+            b"blockquote" => Self::Quote,
+            b"dl" => Self::Terms,
+            b"dt" => Self::Term,
+            b"dd" => Self::Definition,
+            b"pre" | b"listing" | b"xmp" | b"plaintext" => Self::Pre,
+            b"table" => Self::Table,
+            b"thead" | b"tbody" | b"tfoot" => Self::Section,
+            b"tr" => Self::Row,
+            b"td" | b"th" => Self::Cell,
+            b"caption" => Self::Caption,
+            b"b" | b"strong" => Self::Bold,
+            b"i" | b"em" | b"cite" | b"dfn" | b"var" => Self::Italic,
+            b"s" | b"del" | b"strike" => Self::Strike,
+            b"code" | b"kbd" | b"samp" | b"tt" => Self::Code,
+            b"a" => Self::Anchor,
+            b"q" => Self::Marks,
+            b"br" => Self::Break,
+            b"hr" => Self::Rule,
+            b"img" | b"image" => Self::Image,
+            b"input" => Self::Input,
+            b"title" => Self::Title,
+            b"head" => Self::Head,
+            b"svg" | b"math" => Self::Foreign,
+            b"script" | b"style" | b"template" | b"noscript" | b"iframe" | b"noembed" => {
+                Self::Dropped
+            }
+            b"meta" | b"link" | b"base" | b"basefont" | b"bgsound" | b"col" | b"wbr" | b"area"
+            | b"embed" | b"param" | b"source" | b"track" | b"frame" | b"keygen" => Self::Void,
+            b"html" | b"body" => Self::Root,
+            b"address" | b"article" | b"aside" | b"center" | b"colgroup" | b"details"
+            | b"dialog" | b"div" | b"fieldset" | b"figcaption" | b"figure" | b"footer"
+            | b"form" | b"frameset" | b"header" | b"hgroup" | b"legend" | b"main" | b"nav"
+            | b"noframes" | b"optgroup" | b"option" | b"search" | b"section" | b"select"
+            | b"summary" | b"textarea" => Self::Block,
+            _ => Self::Inline,
+        }
+    }
+
+    /// Has no content and no end tag.
+    pub(super) fn is_void(self) -> bool {
+        matches!(
+            self,
+            Self::Break | Self::Rule | Self::Image | Self::Input | Self::Void
+        )
+    }
+
+    /// Only changes how the text in it looks; may overlap with others.
+    pub(super) fn is_format(self) -> bool {
+        matches!(
+            self,
+            Self::Bold | Self::Italic | Self::Strike | Self::Code | Self::Anchor | Self::Marks
+        )
+    }
+
+    /// Part of a line: does not begin a new one.
+    pub(super) fn is_inline(self) -> bool {
+        self.is_format()
+            || matches!(
+                self,
+                Self::Inline | Self::Foreign | Self::Image | Self::Input | Self::Break | Self::Void
+            )
+    }
+
+    /// Belongs into a table only.
+    pub(super) fn is_of_table(self) -> bool {
+        matches!(self, Self::Section | Self::Row | Self::Cell | Self::Caption)
+    }
+
+    /// May stand in `head`.
+    pub(super) fn is_of_head(self) -> bool {
+        matches!(
+            self,
+            Self::Dropped | Self::Void | Self::Title | Self::Root | Self::Head
+        )
+    }
+
+    /// What is open inside of it is not closed from outside by names that are not its own.
+    pub(super) fn is_scope(self) -> bool {
+        matches!(self, Self::Table | Self::Cell | Self::Caption)
+    }
+}

@@ -1,0 +1,104 @@
+//! HTML to Markdown, token by token.
+//!
+//! There is no tree: a list of the elements that are open, as deep as the limit allows, and the line, the code or the
+//! table that is being collected. So nothing recurses, memory stays near the size of what is shown, and what a limit
+//! cuts off has been written before. Elements below the greatest depth are not opened; their text stays, flat.
+
+mod attributes;
+mod elements;
+mod kinds;
+mod table;
+mod tags;
+#[cfg(test)]
+mod tests;
+mod walker;
+
+use std::borrow::Cow;
+
+use html5gum::emitters::naive_next_state;
+use html5gum::{Token, Tokenizer};
+
+use crate::limits::{Failure, Limit};
+use crate::markdown::Markdown;
+use walker::Walker;
+
+/// Tokens between two looks at the clock.
+const TOKENS_PER_LOOK: u32 = 256;
+
+/// Writes a page, a chapter of a book or the body of a mail.
+///
+/// Source that begins as XML does is read as XHTML: every element may close itself, CDATA is text.
+///
+/// # Errors
+///
+/// The limit that was reached; what was read before stands.
+pub(crate) fn html(source: &str, out: &mut Markdown) -> Result<(), Failure> {
+    let xml = is_xml(source);
+    let source = if xml { cdata(source) } else { source.into() };
+    let mut walker = Walker::new(out, xml);
+    let result = run(&source, &mut walker).and_then(|()| walker.end());
+    if let Err(limit) = result {
+        walker.rescue();
+        return Err(Failure::Stopped(limit));
+    }
+    Ok(())
+}
+
+/// Feeds all tokens.
+fn run(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
+    let mut tokens = Tokenizer::new(source);
+    let mut looked = 0;
+    while let Some(Ok(token)) = tokens.next() {
+        looked += 1;
+        if looked >= TOKENS_PER_LOOK {
+            looked = 0;
+            walker.clock()?;
+        }
+        match token {
+            Token::StartTag(tag) => {
+                let closed = walker.xml() && tag.self_closing;
+                let raw = naive_next_state(&tag.name).filter(|_| !closed);
+                if let Some(state) = raw {
+                    tokens.set_state(state);
+                }
+                walker.start(tag)?;
+            }
+            Token::EndTag(tag) => walker.stop(&tag.name)?,
+            Token::String(text) => walker.text(&String::from_utf8_lossy(&text))?,
+            Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the source says that it is XML.
+fn is_xml(source: &str) -> bool {
+    let head = source
+        .get(..source.floor_char_boundary(1024))
+        .unwrap_or(source);
+    head.trim_start().starts_with("<?xml")
+        || head.contains("xmlns=\"http://www.w3.org/1999/xhtml\"")
+}
+
+/// CDATA sections as escaped text, which is what they mean in XML and what HTML does not know.
+fn cdata(source: &str) -> Cow<'_, str> {
+    const OPEN: &str = "<![CDATA[";
+    if !source.contains(OPEN) {
+        return source.into();
+    }
+    let mut out = String::with_capacity(source.len());
+    let mut pieces = source.split(OPEN);
+    out.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let (text, rest) = piece.split_once("]]>").unwrap_or((piece, ""));
+        for character in text.chars() {
+            match character {
+                '&' => out.push_str("&amp;"),
+                '<' => out.push_str("&lt;"),
+                _ => out.push(character),
+            }
+        }
+        out.push_str(rest);
+    }
+    out.into()
+}

@@ -1,0 +1,116 @@
+//! Tables while their cells arrive; those within cells become lines of the outer cell.
+
+use crate::markdown::{Cell, Inline, Style, Table};
+
+/// Cells of one row that are kept.
+const WIDTH: usize = 4096;
+
+/// A table that is open.
+pub(super) struct Open {
+    /// Says itself that it only arranges blocks: its cells are blocks like others.
+    pub(super) layout: bool,
+    /// Stands in a cell.
+    pub(super) nested: bool,
+    /// The rows so far, of a table that is not nested.
+    pub(super) table: Table,
+    /// The cell that is open.
+    pub(super) cell: Option<Filling>,
+    /// Rows that began.
+    pub(super) rows: u64,
+    row: Vec<Filling>,
+}
+
+/// A cell while it is filled.
+#[derive(Default)]
+pub(super) struct Filling {
+    /// Its blocks, one line each.
+    pub(super) lines: Vec<Inline>,
+    columns: usize,
+    rows: usize,
+}
+
+impl Filling {
+    /// An empty cell that spans so much.
+    pub(super) fn spanning(columns: usize, rows: usize) -> Self {
+        Self {
+            lines: Vec::new(),
+            columns,
+            rows,
+        }
+    }
+
+    fn into_cell(self) -> Cell {
+        Cell::lines(&self.lines)
+            .columns(self.columns)
+            .rows(self.rows)
+    }
+}
+
+impl Open {
+    /// An empty table.
+    pub(super) fn new(layout: bool, nested: bool, table: Table) -> Self {
+        Self {
+            layout,
+            nested,
+            table,
+            cell: None,
+            rows: 0,
+            row: Vec::new(),
+        }
+    }
+
+    /// Begins a row. Answers whether its text is wanted.
+    pub(super) fn begin_row(&mut self) -> bool {
+        self.rows += 1;
+        self.layout || self.nested || self.table.wants(self.rows)
+    }
+
+    /// Closes the cell that is open.
+    pub(super) fn end_cell(&mut self) {
+        if let Some(cell) = self.cell.take()
+            && self.row.len() < WIDTH
+        {
+            self.row.push(cell);
+        }
+    }
+
+    /// Closes the row. Answers the line that it is when the table is nested.
+    pub(super) fn end_row(&mut self) -> Option<Inline> {
+        let row = std::mem::take(&mut self.row);
+        if self.nested {
+            return flat(row);
+        }
+        if self.table.wants(self.rows) {
+            let cells = row.into_iter().map(Filling::into_cell).collect();
+            self.table.row(self.rows, cells);
+        } else {
+            self.table.skip(self.rows);
+        }
+        None
+    }
+
+    /// Whether the row that is open has cells.
+    pub(super) fn has_row(&self) -> bool {
+        !self.row.is_empty()
+    }
+}
+
+/// A row of a nested table: its cells with semicolons between them.
+fn flat(mut row: Vec<Filling>) -> Option<Inline> {
+    let used = |cell: &Filling| cell.lines.iter().any(|line| !line.is_blank());
+    let last = row.iter().rposition(used)?;
+    row.truncate(last + 1);
+    let mut out = Inline::new();
+    for (index, cell) in row.into_iter().enumerate() {
+        if index > 0 {
+            out.raw(" ; ");
+        }
+        for (index, line) in cell.lines.into_iter().enumerate() {
+            if index > 0 {
+                out.text(" ", Style::default());
+            }
+            out.append(line);
+        }
+    }
+    Some(out)
+}

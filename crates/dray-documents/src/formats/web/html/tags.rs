@@ -1,0 +1,230 @@
+//! Tags: what opens, and what that closes.
+
+use super::attributes::{Tag, is_hidden};
+use super::kinds::Kind;
+use super::walker::{Open, Walker};
+use crate::limits::Limit;
+
+impl Walker<'_> {
+    /// A start tag.
+    pub(super) fn start(&mut self, tag: Tag) -> Result<(), Limit> {
+        let mut kind = Kind::of(&tag.name);
+        if kind == Kind::Root {
+            return Ok(());
+        }
+        if self.foreign > 0 && kind == Kind::Title {
+            kind = Kind::Inline;
+        }
+        if !kind.is_of_head() && self.top() == Some(Kind::Head) {
+            self.pop()?;
+        }
+        let closed = self.xml() && tag.self_closing;
+        let unseen = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
+        let hidden = unseen || is_hidden(&tag);
+        if hidden && !unseen && self.hidden == 0 {
+            self.out.warn("hidden content dropped");
+        }
+        self.close_implied(kind)?;
+        if self.hidden > 0 || hidden {
+            if !kind.is_inline() && self.hidden == 0 && self.code.is_none() && !unseen {
+                self.flush()?;
+            }
+            if !kind.is_void() && !closed {
+                self.push(tag.name.into(), kind, hidden);
+            }
+            return Ok(());
+        }
+        if kind.is_format() || kind.is_void() {
+            self.begin_inline(kind, &tag)?;
+            if closed && kind.is_format() {
+                self.end_format(kind);
+            }
+            return Ok(());
+        }
+        if self.code.is_some() && kind != Kind::Pre {
+            self.code_line(kind);
+            kind = Kind::Inline;
+        }
+        if closed {
+            return if kind.is_inline() {
+                Ok(())
+            } else {
+                self.flush()
+            };
+        }
+        self.begin_element(kind, tag)
+    }
+
+    /// An end tag.
+    pub(super) fn stop(&mut self, name: &[u8]) -> Result<(), Limit> {
+        let kind = Kind::of(name);
+        match kind {
+            Kind::Root | Kind::Void | Kind::Rule | Kind::Image | Kind::Input => return Ok(()),
+            Kind::Break => return self.line_break(),
+            _ => {}
+        }
+        if self.top() == Some(Kind::Head) && kind != Kind::Head {
+            return Ok(());
+        }
+        if kind.is_format() && self.hidden == 0 {
+            self.end_format(kind);
+            return Ok(());
+        }
+        // An element below the greatest depth was not opened; its end closes nothing but itself.
+        if self.beyond > 0
+            && self
+                .open
+                .last()
+                .is_none_or(|open| !open.hidden || open.name != name)
+        {
+            self.beyond -= 1;
+            if kind.is_inline() || self.code.is_some() {
+                return Ok(());
+            }
+            return self.flush();
+        }
+        let Some(at) = self.find(name, kind) else {
+            // The end of a block that is not open still ends the line.
+            let ends = !kind.is_inline() && self.code.is_none() && self.hidden == 0;
+            return if ends { self.flush() } else { Ok(()) };
+        };
+        while self.open.len() > at {
+            self.pop()?;
+        }
+        if self.code.is_some() {
+            self.code_line(kind);
+        }
+        Ok(())
+    }
+
+    /// The element that an end tag closes.
+    fn find(&self, name: &[u8], kind: Kind) -> Option<usize> {
+        for (at, open) in self.open.iter().enumerate().rev() {
+            // Any end of a heading ends the heading that is open.
+            let heading = matches!((kind, open.kind), (Kind::Heading(_), Kind::Heading(_)));
+            if open.name == name || heading {
+                return Some(at);
+            }
+            let barrier = if open.kind == Kind::Dropped {
+                true
+            } else if kind == Kind::Table {
+                false
+            } else if kind.is_of_table() {
+                open.kind == Kind::Table
+            } else if kind.is_inline() {
+                !open.kind.is_inline()
+            } else {
+                open.kind.is_scope() || (kind == Kind::Item && open.kind == Kind::List)
+            };
+            if barrier {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// What is open innermost.
+    pub(super) fn top(&self) -> Option<Kind> {
+        self.open.last().map(|open| open.kind)
+    }
+
+    /// Opens an element, unless it lies too deep; a hidden one always, so that its content stays hidden.
+    pub(super) fn push(&mut self, name: Vec<u8>, kind: Kind, hidden: bool) -> bool {
+        if self.is_deep() && (self.hidden > 0 || !hidden) {
+            // Those whose end tag may be missing would never be counted down.
+            if !matches!(
+                kind,
+                Kind::Paragraph
+                    | Kind::Item
+                    | Kind::Row
+                    | Kind::Cell
+                    | Kind::Section
+                    | Kind::Term
+                    | Kind::Definition
+            ) {
+                self.beyond = self.beyond.saturating_add(1);
+            }
+            self.out.warn("elements nested too deeply are shown flat");
+            return false;
+        }
+        self.hidden += u32::from(hidden);
+        self.open.push(Open {
+            name,
+            kind,
+            hidden,
+            container: false,
+            number: None,
+            beyond: std::mem::take(&mut self.beyond),
+            formats: self.formats,
+        });
+        true
+    }
+
+    /// Closes what the start of such an element closes without an end tag.
+    fn close_implied(&mut self, kind: Kind) -> Result<(), Limit> {
+        if self.beyond > 0 || kind.is_inline() || self.code.is_some() {
+            return Ok(());
+        }
+        if let Some(at) = self.implied(kind) {
+            while self.open.len() > at {
+                self.pop()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of the open elements stay open when such an element starts; nothing when all do.
+    fn implied(&self, kind: Kind) -> Option<usize> {
+        use Kind::{
+            Caption, Cell, Definition, Item, List, Quote, Row, Section, Table, Term, Terms,
+        };
+        let paragraph = || self.last(&[Kind::Paragraph], &[Table, Cell, Caption]);
+        match kind {
+            Item => self.last(&[Item], &[List, Quote, Table, Cell, Caption]),
+            Term | Definition => {
+                self.last(&[Term, Definition], &[Terms, Quote, Table, Cell, Caption])
+            }
+            Kind::Heading(_) => match self.top() {
+                Some(Kind::Heading(_)) => Some(self.open.len() - 1),
+                _ => paragraph(),
+            },
+            Cell => match self.last(&[Row], &[Table]) {
+                Some(row) => Some(row + 1),
+                None => self.within_table(),
+            },
+            Row => match self.last(&[Section], &[Table]) {
+                Some(section) => Some(section + 1),
+                None => self.within_table(),
+            },
+            Section | Caption => self.within_table(),
+            // A table directly in a table, not in a cell of it, ends that one.
+            Table => self
+                .last(&[Table, Section, Row], &[Cell, Caption])
+                .and_then(|_| self.within_table())
+                .map(|within| within - 1)
+                .or_else(paragraph),
+            Kind::Dropped | Kind::Title | Kind::Head => None,
+            _ => paragraph(),
+        }
+    }
+
+    /// The innermost element of some kinds, unless one of the barriers stands before it.
+    fn last(&self, wanted: &[Kind], barriers: &[Kind]) -> Option<usize> {
+        let of = |kinds: &[Kind], open: &Open| kinds.contains(&open.kind);
+        let at = self.open.iter().rposition(|open| {
+            of(wanted, open) || of(barriers, open) || open.kind == Kind::Dropped
+        })?;
+        self.open
+            .get(at)
+            .is_some_and(|open| of(wanted, open))
+            .then_some(at)
+    }
+
+    /// The place right inside the innermost table.
+    pub(super) fn within_table(&self) -> Option<usize> {
+        self.open
+            .iter()
+            .rposition(|open| open.kind == Kind::Table)
+            .map(|at| at + 1)
+    }
+}

@@ -1,0 +1,333 @@
+//! The walk over a page: what is open, and what is being collected.
+
+use super::kinds::Kind;
+use super::table;
+use crate::limits::Limit;
+use crate::markdown::{Inline, Markdown, Style};
+
+/// Bytes of a title that are kept.
+const TITLE: usize = 1000;
+
+/// An element that is open.
+pub(super) struct Open {
+    pub(super) name: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Neither it nor what is in it is shown.
+    pub(super) hidden: bool,
+    /// Opened a container of the writer.
+    pub(super) container: bool,
+    /// Of a list: the number of the next item, nothing for bullets.
+    pub(super) number: Option<u64>,
+    /// Elements beyond the depth that were open when this one opened.
+    pub(super) beyond: u32,
+    /// Formats that were open when this one, a cell, opened.
+    pub(super) formats: Formats,
+}
+
+/// How many elements of each format are open.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Formats {
+    pub(super) bold: u32,
+    pub(super) italic: u32,
+    pub(super) strike: u32,
+    pub(super) code: u32,
+}
+
+impl Formats {
+    fn style(self) -> Style {
+        Style {
+            bold: self.bold > 0,
+            italic: self.italic > 0,
+            strike: self.strike > 0,
+            code: self.code > 0,
+        }
+    }
+}
+
+/// A `pre` that is open.
+#[derive(Default)]
+pub(super) struct Code {
+    pub(super) text: String,
+    pub(super) language: String,
+}
+
+/// A link that is open.
+pub(super) struct Link {
+    url: String,
+    /// Begun in the line that is being collected.
+    begun: bool,
+    /// Had text anywhere.
+    shown: bool,
+}
+
+/// The walk.
+pub(super) struct Walker<'o> {
+    pub(super) out: &'o mut Markdown,
+    xml: bool,
+    depth: usize,
+    pub(super) open: Vec<Open>,
+    /// Elements that were not opened because they lie too deep.
+    pub(super) beyond: u32,
+    /// Open elements that are hidden.
+    pub(super) hidden: u32,
+    /// Open `svg` and `math`.
+    pub(super) foreign: u32,
+    pub(super) formats: Formats,
+    pub(super) link: Option<Link>,
+    pub(super) line: Inline,
+    pub(super) heading: Option<u8>,
+    pub(super) code: Option<Code>,
+    pub(super) tables: Vec<table::Open>,
+    /// The row that is open is counted and not shown.
+    pub(super) muted: bool,
+    /// Text that is collected and not yet written, in bytes.
+    pending: u64,
+    title: String,
+}
+
+impl<'o> Walker<'o> {
+    pub(super) fn new(out: &'o mut Markdown, xml: bool) -> Self {
+        let depth = usize::try_from(out.budget().limits().max_depth).unwrap_or(usize::MAX);
+        Self {
+            out,
+            xml,
+            depth,
+            open: Vec::new(),
+            beyond: 0,
+            hidden: 0,
+            foreign: 0,
+            formats: Formats::default(),
+            link: None,
+            line: Inline::new(),
+            heading: None,
+            code: None,
+            tables: Vec::new(),
+            muted: false,
+            pending: 0,
+            title: String::new(),
+        }
+    }
+
+    /// Whether the source is XHTML.
+    pub(super) fn xml(&self) -> bool {
+        self.xml
+    }
+
+    /// Looks at the clock.
+    pub(super) fn clock(&self) -> Result<(), Limit> {
+        self.out.budget().clock()
+    }
+
+    /// Whether one more element may be opened.
+    pub(super) fn is_deep(&self) -> bool {
+        self.open.len() >= self.depth
+    }
+
+    /// Counts text that is collected, so that it never grows far beyond what can be written.
+    pub(super) fn count(&mut self, bytes: usize) -> Result<(), Limit> {
+        self.pending += bytes as u64;
+        if self.pending > self.out.budget().text_left() {
+            return Err(Limit::Size);
+        }
+        Ok(())
+    }
+
+    /// Text between tags.
+    pub(super) fn text(&mut self, text: &str) -> Result<(), Limit> {
+        match self.open.last().map(|open| open.kind) {
+            Some(Kind::Head) if !text.trim().is_empty() => self.pop()?,
+            Some(Kind::Title) if self.hidden == 1 && self.title.len() < TITLE => {
+                let end = text.floor_char_boundary(TITLE);
+                self.title.push_str(text.get(..end).unwrap_or_default());
+            }
+            _ => {}
+        }
+        if self.hidden > 0 || self.muted {
+            return Ok(());
+        }
+        if let Some(code) = &mut self.code {
+            code.text.push_str(text);
+            return self.count(text.len());
+        }
+        let text = collapsed(text, self.line.ends_blank());
+        if text.is_empty() {
+            return Ok(());
+        }
+        if text != " " {
+            self.show_link();
+        }
+        self.line.text(&text, self.formats.style());
+        self.count(text.len())
+    }
+
+    /// Begins the open link in this line, now that it has something to show.
+    pub(super) fn show_link(&mut self) {
+        if let Some(link) = &mut self.link
+            && !link.begun
+        {
+            link.begun = true;
+            link.shown = true;
+            self.line.begin_link(&link.url);
+        }
+    }
+
+    /// Opens a link; one that is open ends.
+    pub(super) fn begin_link(&mut self, url: Option<String>) {
+        self.end_link();
+        self.link = url.map(|url| Link {
+            url,
+            begun: false,
+            shown: false,
+        });
+    }
+
+    /// Closes the open link. One without text shows its target, unless that is a place on this page.
+    pub(super) fn end_link(&mut self) {
+        let Some(link) = self.link.take() else {
+            return;
+        };
+        if link.begun {
+            self.line.end_link();
+        } else if !link.shown && !link.url.trim_start().starts_with('#') && !self.muted {
+            self.line.begin_link(&link.url);
+            self.line.end_link();
+        }
+    }
+
+    /// A break within the line.
+    pub(super) fn line_break(&mut self) -> Result<(), Limit> {
+        if self.hidden > 0 || self.muted {
+            return Ok(());
+        }
+        if let Some(code) = &mut self.code {
+            code.text.push('\n');
+        } else {
+            self.line.line_break();
+        }
+        self.count("<br>".len())
+    }
+
+    /// Ends the line: it becomes a paragraph, or a line of the cell that is open.
+    pub(super) fn flush(&mut self) -> Result<(), Limit> {
+        if let Some(link) = &mut self.link
+            && link.begun
+        {
+            link.begun = false;
+            self.line.end_link();
+        }
+        if self.heading.is_some() {
+            if !self.line.is_blank() {
+                self.line.line_break();
+            }
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        if line.is_blank() {
+            return Ok(());
+        }
+        if let Some(cell) = self.cell() {
+            cell.lines.push(line);
+            return Ok(());
+        }
+        self.settle();
+        self.out.paragraph(&line)
+    }
+
+    /// What was collected has been written, unless a table is still open.
+    pub(super) fn settle(&mut self) {
+        if self.tables.iter().all(|table| table.layout) {
+            self.pending = 0;
+        }
+    }
+
+    /// The innermost cell that is open, of tables that are tables.
+    pub(super) fn cell(&mut self) -> Option<&mut table::Filling> {
+        self.tables
+            .iter_mut()
+            .rev()
+            .find_map(|table| table.cell.as_mut())
+    }
+
+    /// Ends a heading.
+    pub(super) fn end_heading(&mut self) -> Result<(), Limit> {
+        self.flush()?;
+        let Some(level) = self.heading.take() else {
+            return Ok(());
+        };
+        if self.cell().is_some() {
+            return self.flush();
+        }
+        let line = std::mem::take(&mut self.line);
+        self.settle();
+        self.out.heading(level, &line)
+    }
+
+    /// The end of the page: everything closes. A page of nothing but a title shows that.
+    pub(super) fn end(&mut self) -> Result<(), Limit> {
+        while !self.open.is_empty() {
+            self.pop()?;
+        }
+        self.end_link();
+        self.flush()?;
+        if self.out.is_empty() {
+            let title = collapsed(&self.title, true);
+            self.out.heading(1, &Inline::plain(&title))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was collected when a limit was reached.
+    pub(super) fn rescue(&mut self) {
+        if self.tables.iter().any(|table| !table.layout) {
+            self.rescue_table();
+        } else if let Some(code) = self.code.take() {
+            // The limit that was reached before is the one that is told.
+            let _limit = self.out.code(&code.language, &code.text);
+        } else {
+            self.heading = None;
+            let _limit = self.flush();
+        }
+        while let Some(open) = self.open.pop() {
+            if open.container {
+                self.out.close();
+            }
+        }
+    }
+
+    /// Puts lines and rows of inner tables into outer ones, and writes the outermost.
+    fn rescue_table(&mut self) {
+        let mut line = Some(std::mem::take(&mut self.line));
+        while let Some(mut table) = self.tables.pop() {
+            if table.layout {
+                continue;
+            }
+            if let (Some(cell), Some(line)) = (&mut table.cell, line.take()) {
+                cell.lines.push(line);
+            }
+            table.end_cell();
+            if table.has_row() {
+                line = table.end_row();
+            }
+            if !table.nested {
+                let _limit = self.out.table_so_far(table.table);
+            }
+        }
+    }
+}
+
+/// Runs of white space as one space; none where one stands before.
+fn collapsed(text: &str, mut blank: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{C}') {
+            if !blank {
+                out.push(' ');
+            }
+            blank = true;
+        } else {
+            out.push(character);
+            blank = false;
+        }
+    }
+    out
+}
