@@ -1,5 +1,7 @@
 //! The worker as a process: what it gives back, and what it cannot do to others.
 
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::PathBuf;

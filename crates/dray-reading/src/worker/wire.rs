@@ -27,7 +27,9 @@ pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
         return None;
     }
     let mut converted: Converted = serde_json::from_slice(header).ok()?;
-    converted.markdown = std::str::from_utf8(rest).ok()?.to_owned();
+    std::str::from_utf8(rest)
+        .ok()?
+        .clone_into(&mut converted.markdown);
     Some(converted)
 }
 

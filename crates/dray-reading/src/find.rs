@@ -1,0 +1,174 @@
+//! Search within a document: where a text occurs, with its page or sheet, its heading and its surroundings
+//! (read-attachment 13.6).
+
+use dray_documents::markdown::Part;
+
+/// Hits that are shown.
+const SHOWN: usize = 50;
+/// Characters around a hit that are shown, to either side.
+const AROUND: usize = 120;
+/// Longest text that is searched for, in characters.
+const LONGEST: usize = 200;
+
+/// The hits as Markdown: how many, then one list item each. Compared without regard to case; white space in the text
+/// sought matches any white space.
+pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
+    let sought: String = sought.chars().take(LONGEST).collect();
+    let sought = normal(&sought);
+    let mut out = Vec::new();
+    let mut total = 0_usize;
+    let mut heading = String::new();
+    let mut offset = 0;
+    for (index, line) in markdown.split('\n').enumerate() {
+        if line.starts_with('#') {
+            line.trim_start_matches('#').trim().clone_into(&mut heading);
+        }
+        for (before, hit, after) in hits(line, &sought) {
+            total += 1;
+            if out.len() < SHOWN {
+                let place = place(parts, offset, index + 1, &heading);
+                out.push(format!("- {place}: {before}{hit}{after}"));
+            }
+        }
+        offset += line.len() + 1;
+    }
+    let count = match total {
+        0 => return "_(No hits)_\n".to_owned(),
+        1 => "_(1 hit)_".to_owned(),
+        more if more > SHOWN => format!("_({more} hits, the first {SHOWN} shown)_"),
+        more => format!("_({more} hits)_"),
+    };
+    format!("{count}\n\n{}\n", out.join("\n"))
+}
+
+/// Where it is, as the `range` parameter would name it.
+fn place(parts: &[Part], offset: usize, line: usize, heading: &str) -> String {
+    let part = parts.iter().take_while(|part| part.start <= offset).last();
+    let part = part.map(|part| match &part.title {
+        Some(title) => format!("{} {title}, ", part.unit.word()),
+        None => format!("{} {}, ", part.unit.word(), part.number),
+    });
+    let heading = if heading.is_empty() {
+        String::new()
+    } else {
+        format!(", under “{heading}”")
+    };
+    format!("{}line {line}{heading}", part.unwrap_or_default())
+}
+
+/// Every place of a line, with what is around it.
+fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
+    if sought.is_empty() {
+        return Vec::new();
+    }
+    // Folded beside the original, character by character, so that places in one are places in the other.
+    let mut folded = String::with_capacity(line.len());
+    let mut places = Vec::with_capacity(line.len());
+    for (at, c) in line.char_indices() {
+        let before = folded.len();
+        if c.is_whitespace() {
+            folded.push(' ');
+        } else {
+            folded.extend(c.to_lowercase());
+        }
+        places.extend(std::iter::repeat_n(at, folded.len() - before));
+    }
+    places.push(line.len());
+    folded
+        .match_indices(sought)
+        .filter_map(|(at, found)| {
+            let start = *places.get(at)?;
+            let end = *places.get(at + found.len())?;
+            let end = line.ceil_char_boundary(end.max(start));
+            Some((
+                tail(line.get(..start)?),
+                line.get(start..end)?.to_owned(),
+                head(line.get(end..)?),
+            ))
+        })
+        .collect()
+}
+
+fn normal(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").to_lowercase()
+}
+
+fn tail(text: &str) -> String {
+    let all = text.chars().count();
+    if all <= AROUND {
+        return text.trim_start().to_owned();
+    }
+    let cut: String = text.chars().skip(all - AROUND).collect();
+    format!("…{cut}")
+}
+
+fn head(text: &str) -> String {
+    if text.chars().count() <= AROUND {
+        return text.trim_end().to_owned();
+    }
+    let cut: String = text.chars().take(AROUND).collect();
+    format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_documents::markdown::Unit;
+
+    use super::*;
+
+    fn page(number: u32, start: usize) -> Part {
+        Part {
+            unit: Unit::Page,
+            number,
+            title: None,
+            start,
+        }
+    }
+
+    #[test]
+    fn hits_come_with_page_line_and_heading() {
+        let text = "# Intro\n\nThe Budget is tight.\n\n# End\n\nno budget, NO BUDGET\n";
+        let found = find(text, &[page(1, 0), page(2, 31)], "budget");
+        assert_eq!(
+            found,
+            "_(3 hits)_\n\n- page 1, line 3, under “Intro”: The Budget is tight.\n\
+             - page 2, line 7, under “End”: no budget, NO BUDGET\n\
+             - page 2, line 7, under “End”: no budget, NO BUDGET\n"
+        );
+    }
+
+    #[test]
+    fn characters_that_change_length_when_folded_do_not_shift_hits() {
+        assert_eq!(find("İİİ straße x\n", &[], "STRASSE"), "_(No hits)_\n");
+        assert_eq!(
+            find("İİİ ziel x\n", &[], "Ziel"),
+            "_(1 hit)_\n\n- line 1: İİİ ziel x\n"
+        );
+        assert_eq!(
+            find("a\u{a0}b\n", &[], " a   b "),
+            "_(1 hit)_\n\n- line 1: a\u{a0}b\n"
+        );
+        assert_eq!(find("anything", &[], "  "), "_(No hits)_\n");
+    }
+
+    #[test]
+    fn many_hits_are_counted_and_long_lines_cut() {
+        let text = "x".repeat(1000);
+        let found = find(&text, &[], "x");
+        assert!(found.starts_with("_(1000 hits, the first 50 shown)_\n"));
+        assert!(
+            found
+                .lines()
+                .all(|line| line.chars().count() < 2 * AROUND + 40)
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_never_panics(text in "\\PC{0,80}", sought in "\\PC{0,6}") {
+            let found = find(&text, &[], &sought);
+            proptest::prop_assert!(found.ends_with('\n'));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Pieces of Markdown for one model call each (read-attachment 12.3).
+
+/// Beyond the size at which a piece closes with its line, this much more is room for the line itself: a third.
+const ROOM: usize = 3;
+
+/// Splits at line ends. A piece closes with the line that reaches `size` bytes, or before a heading once it holds two
+/// thirds of that; a line that would make it larger than four thirds is cut at a character. The pieces joined are the
+/// text again.
+pub fn chunks(text: &str, size: usize) -> Vec<&str> {
+    let size = size.max(ROOM);
+    let most = size + size / ROOM;
+    let early = size - size / ROOM;
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut end = 0;
+    let mut close = |from: &mut usize, to: usize| {
+        if let Some(piece) = text.get(*from..to).filter(|piece| !piece.is_empty()) {
+            pieces.push(piece);
+        }
+        *from = to;
+    };
+    for line in text.split_inclusive('\n') {
+        if end - start >= early && is_heading(line) {
+            close(&mut start, end);
+        }
+        let line_end = end + line.len();
+        while line_end - start > most {
+            let cut = text.floor_char_boundary(start + most);
+            close(&mut start, cut);
+        }
+        end = line_end;
+        if end - start >= size {
+            close(&mut start, end);
+        }
+    }
+    close(&mut start, end);
+    pieces
+}
+
+fn is_heading(line: &str) -> bool {
+    let marks = line.len() - line.trim_start_matches('#').len();
+    (1..=6).contains(&marks) && line.get(marks..).is_some_and(|rest| rest.starts_with(' '))
+}

@@ -1,0 +1,93 @@
+//! What is shown when there is no summary: the outline, the beginning and the end (read-attachment 12.4).
+
+use std::fmt::Write as _;
+
+/// Headings that the outline holds.
+const OUTLINE: usize = 200;
+/// Longest heading in it, in characters.
+const HEADING: usize = 200;
+
+/// The outline, then the first 60 % of the budget, a note of how much was left out, and the last 20 %.
+///
+/// `budget` is in bytes; nothing is cut through a character, and where possible not through a line.
+pub fn excerpt(markdown: &str, budget: usize) -> String {
+    if markdown.len() <= budget / 5 * 4 {
+        return markdown.to_owned();
+    }
+    let head_end = line_end_before(markdown, budget / 5 * 3);
+    let tail_start =
+        line_start_after(markdown, markdown.len().saturating_sub(budget / 5)).max(head_end);
+    let head = markdown.get(..head_end).unwrap_or_default();
+    let tail = markdown.get(tail_start..).unwrap_or_default();
+    let left_out = tail_start - head_end;
+    let mut out = outline(markdown);
+    out.push_str(head.trim_end());
+    if left_out > 0 {
+        out.push_str("\n\n_(");
+        out.push_str(&left_out.to_string());
+        out.push_str(" bytes left out here)_\n\n");
+    }
+    out.push_str(tail.trim_matches('\n'));
+    out.push('\n');
+    out
+}
+
+fn outline(markdown: &str) -> String {
+    let mut fenced = false;
+    let headings: Vec<String> = markdown
+        .lines()
+        .filter(|line| {
+            if line.starts_with("```") {
+                fenced = !fenced;
+            }
+            let marks = line.len() - line.trim_start_matches('#').len();
+            !fenced
+                && (1..=6).contains(&marks)
+                && line.get(marks..).is_some_and(|r| r.starts_with(' '))
+        })
+        .map(|line| line.chars().take(HEADING).collect())
+        .collect();
+    if headings.is_empty() {
+        return String::new();
+    }
+    let mut out =
+        headings
+            .iter()
+            .take(OUTLINE)
+            .fold(String::from("Outline:\n\n"), |mut out, heading| {
+                let marks = heading.len() - heading.trim_start_matches('#').len();
+                out.push_str(&"  ".repeat(marks.saturating_sub(1)));
+                out.push_str("- ");
+                out.push_str(heading.trim_start_matches('#').trim());
+                out.push('\n');
+                out
+            });
+    if headings.len() > OUTLINE {
+        let more = headings.len() - OUTLINE;
+        let _ = writeln!(out, "- _({more} more headings)_");
+    }
+    out.push('\n');
+    out
+}
+
+/// The last line end at or before a place; the place itself, at a character, when its line began long before.
+fn line_end_before(text: &str, at: usize) -> usize {
+    if at >= text.len() {
+        return text.len();
+    }
+    let at = text.floor_char_boundary(at);
+    let line = text
+        .get(..at)
+        .and_then(|before| before.rfind('\n'))
+        .map(|end| end + 1);
+    line.filter(|end| *end * 2 > at).unwrap_or(at)
+}
+
+/// The first line start at or after a place, likewise.
+fn line_start_after(text: &str, at: usize) -> usize {
+    let at = text.ceil_char_boundary(at);
+    let rest = text.get(at..).unwrap_or_default();
+    let line = rest.find('\n').map(|end| end + 1);
+    line.filter(|end| *end * 2 < rest.len())
+        .map_or(at, |end| at + end)
+}

@@ -1,0 +1,221 @@
+//! Documents too large to hand over whole: a map-reduce summary by a model, or an honest excerpt (read-attachment 12).
+//!
+//! The text goes to the model in memory, in pieces, each framed as untrusted data. The model gets no tools, and what
+//! it answers is untrusted data too. Calls, text and depth are bounded.
+
+mod chunk;
+mod excerpt;
+mod model;
+mod prompt;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+pub use chunk::chunks;
+pub use excerpt::excerpt;
+pub use model::{Ask, Endpoint, OpenAi, Stub, Summarizer, SummaryError};
+
+/// Bounds of one summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SummaryLimits {
+    /// Largest Markdown that is summarised at all, in bytes; beyond it there is an excerpt and no model call.
+    pub max_bytes: usize,
+    /// Model calls for one document.
+    pub max_calls: usize,
+    /// Model calls at once.
+    pub parallel: usize,
+    /// About how many words the merged summary has; clamped to 50…4000.
+    pub max_words: usize,
+}
+
+impl Default for SummaryLimits {
+    fn default() -> Self {
+        Self {
+            max_bytes: 8_000_000,
+            max_calls: 64,
+            parallel: 4,
+            max_words: 500,
+        }
+    }
+}
+
+/// Why there is no summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SummaryFailure {
+    /// The caller no longer wants it.
+    #[error("cancelled")]
+    Cancelled,
+    /// The text is larger than [`SummaryLimits::max_bytes`], or than the allowed calls can hold.
+    #[error("too large to summarise")]
+    TooLarge,
+    /// A call failed twice.
+    #[error("the model did not answer")]
+    Model,
+    /// No random numbers for a frame.
+    #[error("no random source")]
+    NoRandom,
+}
+
+/// Frames untrusted text with a fresh nonce; nothing when there is no random source.
+pub type Framer<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
+
+/// Joined summaries up to this size are merged in one call, in bytes.
+const MERGE: usize = 24_000;
+/// How often summaries of summaries are made before the final call.
+const DEPTH: usize = 4;
+/// Summaries that are grouped when there are too many to merge.
+const GROUP: usize = 5;
+/// Smallest piece that is closed at a line end, in bytes.
+const PIECE: usize = 24_000;
+
+/// Summarises Markdown.
+///
+/// `progress` hears `summarizing chunk {i}/{n}…` before each call of the first round.
+///
+/// # Errors
+///
+/// [`SummaryFailure`]; the caller then shows an [`excerpt`].
+pub async fn summarize(
+    markdown: &str,
+    focus: Option<&str>,
+    limits: &SummaryLimits,
+    model: &dyn Summarizer,
+    framer: &Framer<'_>,
+    cancel: &CancellationToken,
+    progress: &(dyn Fn(&str) + Send + Sync),
+) -> Result<String, SummaryFailure> {
+    if markdown.len() > limits.max_bytes {
+        return Err(SummaryFailure::TooLarge);
+    }
+    let pieces = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
+    let run = Run {
+        focus: focus.unwrap_or(prompt::FOCUS),
+        limits,
+        model,
+        framer,
+        cancel,
+        calls: AtomicUsize::new(0),
+    };
+    let count = pieces.len();
+    let announce = |index: usize| progress(&format!("summarizing chunk {}/{count}…", index + 1));
+    let mut summaries = run.map(&pieces, &announce).await?;
+    let mut depth = 0;
+    while summaries.len() > 1 {
+        let joined = summaries.join("\n\n");
+        if joined.len() <= MERGE || depth == DEPTH {
+            return run.merge(&joined).await;
+        }
+        let groups: Vec<String> = summaries
+            .chunks(GROUP)
+            .map(|group| group.join("\n\n"))
+            .collect();
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        summaries = run.map(&groups, &|_| {}).await?;
+        depth += 1;
+    }
+    Ok(summaries.pop().unwrap_or_default())
+}
+
+/// Pieces such that all calls together stay within the limit: larger ones when there would be too many, up to what the
+/// model can take.
+fn fitting<'a>(markdown: &'a str, limits: &SummaryLimits, window: usize) -> Option<Vec<&'a str>> {
+    let mut size = PIECE;
+    loop {
+        let pieces = chunks(markdown, size);
+        if calls(pieces.len()) <= limits.max_calls {
+            return Some(pieces);
+        }
+        if size >= window {
+            return None;
+        }
+        size = (size + size / 4).min(window);
+    }
+}
+
+/// Calls that so many pieces cost at most.
+fn calls(pieces: usize) -> usize {
+    let mut all = pieces;
+    let mut level = pieces;
+    while level > 1 {
+        level = level.div_ceil(GROUP);
+        all += level;
+    }
+    all
+}
+
+/// One document's calls.
+struct Run<'a> {
+    focus: &'a str,
+    limits: &'a SummaryLimits,
+    model: &'a dyn Summarizer,
+    framer: &'a Framer<'a>,
+    cancel: &'a CancellationToken,
+    calls: AtomicUsize,
+}
+
+impl Run<'_> {
+    /// One summary for each piece, in order.
+    async fn map(
+        &self,
+        pieces: &[&str],
+        announce: &(dyn Fn(usize) + Send + Sync),
+    ) -> Result<Vec<String>, SummaryFailure> {
+        let of = pieces.len();
+        let jobs: Vec<_> = pieces
+            .iter()
+            .enumerate()
+            .map(|(index, piece)| async move {
+                if self.cancel.is_cancelled() {
+                    return Err(SummaryFailure::Cancelled);
+                }
+                announce(index);
+                self.ask(prompt::map(self.focus, index + 1, of), piece)
+                    .await
+            })
+            .collect();
+        stream::iter(jobs)
+            .buffered(self.limits.parallel.max(1))
+            .try_collect()
+            .await
+    }
+
+    async fn merge(&self, joined: &str) -> Result<String, SummaryFailure> {
+        let words = self.limits.max_words.clamp(50, 4000);
+        self.ask(prompt::merge(self.focus, words), joined).await
+    }
+
+    /// One call, and a second try when it fails.
+    async fn ask(&self, system: String, source: &str) -> Result<String, SummaryFailure> {
+        for _ in 0..2 {
+            if self.cancel.is_cancelled() {
+                return Err(SummaryFailure::Cancelled);
+            }
+            if self.calls.fetch_add(1, Ordering::Relaxed) >= self.limits.max_calls.saturating_mul(2)
+            {
+                return Err(SummaryFailure::TooLarge);
+            }
+            let user = (self.framer)(source).ok_or(SummaryFailure::NoRandom)?;
+            let ask = Ask {
+                system: &system,
+                user: &user,
+                source,
+            };
+            let answer = tokio::select! {
+                answer = self.model.complete(&ask) => answer,
+                () = self.cancel.cancelled() => return Err(SummaryFailure::Cancelled),
+            };
+            match answer {
+                Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
+                Ok(_) => tracing::warn!("the summary model answered nothing"),
+                Err(error) => tracing::warn!(error = %error, "the summary model failed"),
+            }
+        }
+        Err(SummaryFailure::Model)
+    }
+}

@@ -1,0 +1,188 @@
+//! The models that summarise: any OpenAI-compatible endpoint, or one that needs none.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_types::Secret;
+use serde::Deserialize;
+
+/// One question to a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What to do: words of ours.
+    pub system: &'a str,
+    /// The framed text.
+    pub user: &'a str,
+    /// The text itself, without its frame.
+    pub source: &'a str,
+}
+
+/// A call that failed. For the log; the agent gets an excerpt instead.
+#[derive(Debug, thiserror::Error)]
+pub enum SummaryError {
+    /// The endpoint could not be asked.
+    #[error("the model cannot be reached")]
+    Unreachable(#[source] dray_http::Error),
+    /// It answered with an error.
+    #[error("the model answered with status {0}")]
+    Refused(u16),
+    /// It answered something that is no completion.
+    #[error("the model's answer is not a chat completion")]
+    Malformed,
+}
+
+/// A model that summarises.
+#[async_trait]
+pub trait Summarizer: Send + Sync {
+    /// The model's answer. It gets no tools.
+    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError>;
+
+    /// Bytes of text that one call can take.
+    fn window_bytes(&self) -> usize;
+}
+
+/// Where a model is.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Base of the API, such as `https://api.example/v1`; `/chat/completions` is appended.
+    pub url: String,
+    /// Name of the model.
+    pub model: String,
+    /// Bearer token, when one is needed.
+    pub key: Option<Secret>,
+    /// Longest wait for one answer.
+    pub timeout: Duration,
+    /// Most tokens of one answer.
+    pub max_tokens: u32,
+    /// Bytes of text that one call can take; about three for each token of the model's window.
+    pub window_bytes: usize,
+    /// More certificate authorities, PEM.
+    pub authorities: Option<PathBuf>,
+}
+
+impl Endpoint {
+    /// An endpoint with the defaults: 300 s, 2048 tokens, 96,000 bytes.
+    pub fn new(url: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            model: model.into(),
+            key: None,
+            timeout: Duration::from_mins(5),
+            max_tokens: 2048,
+            window_bytes: 96_000,
+            authorities: None,
+        }
+    }
+}
+
+/// A model behind an OpenAI-compatible chat completions API.
+#[derive(Debug)]
+pub struct OpenAi {
+    endpoint: Endpoint,
+    client: dray_http::Client,
+}
+
+/// Longest answer that is read, in bytes.
+const ANSWER: usize = 1 << 20;
+
+impl OpenAi {
+    /// A client for the endpoint.
+    ///
+    /// # Errors
+    ///
+    /// When the authorities cannot be read.
+    pub fn new(endpoint: Endpoint) -> Result<Self, dray_http::Error> {
+        let limits = dray_http::Limits {
+            answer: endpoint.timeout,
+            ..dray_http::Limits::default()
+        };
+        let client = dray_http::Client::new(limits, endpoint.authorities.as_deref())?;
+        Ok(Self { endpoint, client })
+    }
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<String>,
+}
+
+#[async_trait]
+impl Summarizer for OpenAi {
+    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+        let url = format!(
+            "{}/chat/completions",
+            self.endpoint.url.trim_end_matches('/')
+        );
+        let mut request = self.client.post(&url).json(&serde_json::json!({
+            "model": self.endpoint.model,
+            "messages": [
+                {"role": "system", "content": ask.system},
+                {"role": "user", "content": ask.user},
+            ],
+            "max_tokens": self.endpoint.max_tokens,
+            "stream": false,
+        }));
+        if let Some(key) = &self.endpoint.key {
+            request = request.authorization("Bearer", key);
+        }
+        let answer = request
+            .send(&|_| {})
+            .await
+            .map_err(SummaryError::Unreachable)?;
+        if !answer.is_success() {
+            return Err(SummaryError::Refused(answer.status()));
+        }
+        let bytes = answer
+            .bytes(ANSWER)
+            .await
+            .map_err(SummaryError::Unreachable)?;
+        let completion: Completion =
+            serde_json::from_slice(&bytes).map_err(|_| SummaryError::Malformed)?;
+        completion
+            .choices
+            .into_iter()
+            .next()
+            .and_then(|choice| choice.message.content)
+            .ok_or(SummaryError::Malformed)
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.endpoint.window_bytes
+    }
+}
+
+/// A summariser that needs no model: how much it was given, and the first line of it. Deterministic, for rehearsals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stub;
+
+#[async_trait]
+impl Summarizer for Stub {
+    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+        let first = ask
+            .source
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty());
+        let first: String = first.unwrap_or_default().chars().take(100).collect();
+        Ok(format!(
+            "[stub summary of {} bytes, {} lines] {first}",
+            ask.source.len(),
+            ask.source.lines().count()
+        ))
+    }
+
+    fn window_bytes(&self) -> usize {
+        96_000
+    }
+}

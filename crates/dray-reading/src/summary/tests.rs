@@ -1,0 +1,302 @@
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dray_http::double;
+use futures_util::future::BoxFuture;
+use serde_json::json;
+
+use super::*;
+
+/// Answers by a function, and remembers what it was asked.
+struct Scripted<F> {
+    answer: F,
+    asked: Mutex<Vec<(String, String)>>,
+    window: usize,
+}
+
+impl<F> Scripted<F> {
+    fn new(answer: F) -> Self {
+        Self {
+            answer,
+            asked: Mutex::default(),
+            window: 96_000,
+        }
+    }
+
+    fn asked(&self) -> Vec<(String, String)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl<F: Fn(usize) -> Result<String, SummaryError> + Send + Sync> Summarizer for Scripted<F> {
+    async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
+        let count = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push((ask.system.to_owned(), ask.user.to_owned()));
+            asked.len()
+        };
+        (self.answer)(count)
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.window
+    }
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "a framer may have no random numbers"
+)]
+fn frame(text: &str) -> Option<String> {
+    Some(format!("<{text}>"))
+}
+
+async fn run(text: &str, model: &dyn Summarizer) -> Result<String, SummaryFailure> {
+    let cancel = CancellationToken::new();
+    summarize(
+        text,
+        None,
+        &SummaryLimits::default(),
+        model,
+        &frame,
+        &cancel,
+        &|_| {},
+    )
+    .await
+}
+
+fn lines(count: usize) -> String {
+    (0..count).fold(String::new(), |text, n| {
+        text + &format!("line {n:06} of the text\n")
+    })
+}
+
+#[test]
+fn pieces_close_with_the_line_that_reaches_their_size_and_join_to_the_text() {
+    let text = lines(5000);
+    let pieces = chunks(&text, 24_000);
+    assert_eq!(pieces.concat(), text);
+    for piece in &pieces[..pieces.len() - 1] {
+        assert!((24_000..24_100).contains(&piece.len()) && piece.ends_with('\n'));
+    }
+}
+
+#[test]
+fn pieces_close_before_a_heading_when_they_are_nearly_full() {
+    let text = format!("{}# Next\n{}", lines(700), lines(100));
+    let pieces = chunks(&text, 24_000);
+    assert!(pieces[0].len() >= 16_000 && pieces[1].starts_with("# Next\n"));
+    let early = format!("{}# Next\n{}", lines(100), lines(100));
+    assert_eq!(chunks(&early, 24_000).len(), 1);
+}
+
+#[test]
+fn long_lines_are_cut_at_characters() {
+    let text = format!("start\n{}\nend\n", "ä€😀".repeat(20_000));
+    let pieces = chunks(&text, 24_000);
+    assert_eq!(pieces.concat(), text);
+    assert!(pieces.len() > 4 && pieces.iter().all(|piece| piece.len() <= 32_000));
+}
+
+proptest::proptest! {
+    #[test]
+    fn pieces_always_join_to_the_text(text in "([#a-zä😀 ]{0,40}\n?){0,30}", size in 1_usize..200) {
+        let pieces = chunks(&text, size);
+        proptest::prop_assert_eq!(pieces.concat(), text.as_str());
+        let most = size.max(3) + size.max(3) / 3;
+        proptest::prop_assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= most.max(4)));
+    }
+}
+
+#[tokio::test]
+async fn one_piece_is_one_call_and_its_answer_stands() {
+    let model = Scripted::new(|_| Ok(" short \n".to_owned()));
+    assert_eq!(run("some text", &model).await.unwrap(), "short");
+    let asked = model.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].1, "<some text>");
+    assert!(
+        asked[0]
+            .0
+            .contains("the key facts, structure, decisions and errors")
+    );
+    assert!(!asked[0].0.contains("some text") && !asked[0].0.contains("part 1"));
+}
+
+#[tokio::test]
+async fn several_pieces_are_merged_in_order() {
+    let model = Scripted::new(|count| Ok(format!("s{count}")));
+    let progress = Mutex::new(Vec::new());
+    let limits = SummaryLimits {
+        parallel: 1,
+        ..SummaryLimits::default()
+    };
+    let text = lines(3000);
+    let cancel = CancellationToken::new();
+    let told = |line: &str| progress.lock().unwrap().push(line.to_owned());
+    let focus = Some("the prices");
+    let summary = summarize(&text, focus, &limits, &model, &frame, &cancel, &told);
+    assert_eq!(summary.await.unwrap(), "s4");
+    let asked = model.asked();
+    assert!(asked[0].0.contains("part 1 of 3") && asked[2].0.contains("part 3 of 3"));
+    assert!(
+        asked
+            .iter()
+            .all(|(system, _)| system.contains("the prices"))
+    );
+    assert_eq!(asked[3].1, "<s1\n\ns2\n\ns3>");
+    assert!(asked[3].0.contains("about 500 words"));
+    assert_eq!(progress.lock().unwrap()[2], "summarizing chunk 3/3…");
+}
+
+#[tokio::test]
+async fn long_summaries_are_grouped_before_they_are_merged() {
+    let model = Scripted::new(|count| Ok(format!("{count} {}", "long ".repeat(600))));
+    run(&lines(11_000), &model).await.unwrap();
+    // 11 pieces, 3 groups of at most 5, one merge.
+    assert_eq!(model.asked().len(), 11 + 3 + 1);
+}
+
+#[tokio::test]
+async fn a_failed_call_is_repeated_once() {
+    let flaky = Scripted::new(|count| match count {
+        1 => Err(SummaryError::Refused(503)),
+        _ => Ok("fine".to_owned()),
+    });
+    assert_eq!(run("text", &flaky).await.unwrap(), "fine");
+    let dead = Scripted::new(|_| Err(SummaryError::Refused(500)));
+    assert_eq!(run("text", &dead).await, Err(SummaryFailure::Model));
+    assert_eq!(dead.asked().len(), 2);
+    let mute = Scripted::new(|_| Ok("  ".to_owned()));
+    assert_eq!(run("text", &mute).await, Err(SummaryFailure::Model));
+}
+
+#[tokio::test]
+async fn calls_are_bounded_by_larger_pieces_and_then_by_refusal() {
+    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let text = lines(100_000);
+    run(&text, &model).await.unwrap();
+    assert!(
+        (40..=64).contains(&model.asked().len()),
+        "{}",
+        model.asked().len()
+    );
+    let small = Scripted {
+        window: 24_000,
+        ..Scripted::new(|_| Ok("s".to_owned()))
+    };
+    assert_eq!(run(&text, &small).await, Err(SummaryFailure::TooLarge));
+    assert_eq!(
+        run(&"x".repeat(8_000_001), &small).await,
+        Err(SummaryFailure::TooLarge)
+    );
+    assert!(small.asked().is_empty());
+}
+
+#[tokio::test]
+async fn cancelling_is_heard_before_and_during_a_call() {
+    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let limits = SummaryLimits::default();
+    let done = summarize("text", None, &limits, &model, &frame, &cancel, &|_| {}).await;
+    assert_eq!(done, Err(SummaryFailure::Cancelled));
+    assert!(model.asked().is_empty());
+    struct Never;
+    #[async_trait]
+    impl Summarizer for Never {
+        async fn complete(&self, _: &Ask<'_>) -> Result<String, SummaryError> {
+            std::future::pending().await
+        }
+        fn window_bytes(&self) -> usize {
+            96_000
+        }
+    }
+    let cancel = CancellationToken::new();
+    let (done, ()) = tokio::join!(
+        summarize("text", None, &limits, &Never, &frame, &cancel, &|_| {}),
+        async { cancel.cancel() },
+    );
+    assert_eq!(done, Err(SummaryFailure::Cancelled));
+}
+
+#[tokio::test]
+async fn without_random_numbers_nothing_is_asked() {
+    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let cancel = CancellationToken::new();
+    let limits = SummaryLimits::default();
+    let done = summarize("text", None, &limits, &model, &|_| None, &cancel, &|_| {}).await;
+    assert_eq!(done, Err(SummaryFailure::NoRandom));
+    assert!(model.asked().is_empty());
+}
+
+#[test]
+fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
+    let text = format!(
+        "# One\n\n{}\n## Two\n\n{}\n# Three\n\nlast words\n",
+        lines(500),
+        lines(500)
+    );
+    let shown = excerpt(&text, 5_000);
+    assert!(shown.starts_with("Outline:\n\n- One\n  - Two\n- Three\n\n# One\n\nline 000000"));
+    assert!(shown.ends_with("last words\n") && shown.len() < 5_000);
+    let at = shown.find("_(").unwrap();
+    let left: usize = shown[at + 2..].split(' ').next().unwrap().parse().unwrap();
+    assert!(left > text.len() - 5_000 && left < text.len());
+    assert_eq!(excerpt("short\n", 5_000), "short\n");
+    let long = "ä".repeat(10_000);
+    assert!(excerpt(&long, 1_000).contains("_(192"));
+}
+
+#[tokio::test]
+async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
+    type Seen = Vec<(String, Option<String>, serde_json::Value)>;
+    fn answer(
+        shared: Arc<double::Shared<Seen>>,
+        received: double::Received,
+    ) -> BoxFuture<'static, Result<double::Reply, double::Closed>> {
+        Box::pin(async move {
+            let authorization = received.header("authorization").map(str::to_owned);
+            let path = received.path.clone();
+            let body = received.json().await?;
+            let model = body["model"].as_str().unwrap_or_default().to_owned();
+            shared.lock().push((path, authorization, body));
+            Ok(match model.as_str() {
+                "down" => double::json(503, &json!({"error": {"message": "busy"}})),
+                "odd" => double::json(200, &json!({"choices": []})),
+                _ => double::json(
+                    200,
+                    &json!({"choices": [{"index": 0, "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": "a summary"}}]}),
+                ),
+            })
+        })
+    }
+    let server = double::Server::start(Seen::new(), answer).await.unwrap();
+    let asking = |model: &str| {
+        let mut endpoint = Endpoint::new(format!("{}/v1/", server.shared().url()), model);
+        endpoint.key = Some(dray_types::Secret::new("k"));
+        OpenAi::new(endpoint).unwrap()
+    };
+    let ask = Ask {
+        system: "s",
+        user: "u",
+        source: "u",
+    };
+    assert_eq!(asking("good").complete(&ask).await.unwrap(), "a summary");
+    assert!(matches!(
+        asking("down").complete(&ask).await,
+        Err(SummaryError::Refused(503))
+    ));
+    assert!(matches!(
+        asking("odd").complete(&ask).await,
+        Err(SummaryError::Malformed)
+    ));
+    let seen = server.shared().lock();
+    let (path, authorization, body) = &seen[0];
+    assert_eq!(path, "/v1/chat/completions");
+    assert_eq!(authorization.as_deref(), Some("Bearer k"));
+    assert_eq!(body["messages"][1]["content"], "u");
+    assert!(body.get("tools").is_none());
+}
