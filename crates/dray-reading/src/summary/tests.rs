@@ -66,6 +66,18 @@ async fn run(text: &str, model: &dyn Summarizer) -> Result<String, SummaryFailur
     .await
 }
 
+/// Takes the question and never answers.
+struct Never;
+#[async_trait]
+impl Summarizer for Never {
+    async fn complete(&self, _: &Ask<'_>) -> Result<String, SummaryError> {
+        std::future::pending().await
+    }
+    fn window_bytes(&self) -> usize {
+        96_000
+    }
+}
+
 fn lines(count: usize) -> String {
     (0..count).fold(String::new(), |text, n| {
         text + &format!("line {n:06} of the text\n")
@@ -203,16 +215,6 @@ async fn cancelling_is_heard_before_and_during_a_call() {
     let done = summarize("text", None, &limits, &model, &frame, &cancel, &|_| {}).await;
     assert_eq!(done, Err(SummaryFailure::Cancelled));
     assert!(model.asked().is_empty());
-    struct Never;
-    #[async_trait]
-    impl Summarizer for Never {
-        async fn complete(&self, _: &Ask<'_>) -> Result<String, SummaryError> {
-            std::future::pending().await
-        }
-        fn window_bytes(&self) -> usize {
-            96_000
-        }
-    }
     let cancel = CancellationToken::new();
     let (done, ()) = tokio::join!(
         summarize("text", None, &limits, &Never, &frame, &cancel, &|_| {}),
