@@ -102,6 +102,16 @@ impl Answer {
             .map_err(|error| Error::after(Failure::Malformed(error.to_string())))
     }
 
+    /// What the connection becomes after an answer with status 101.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Broken`] when the peer did not switch.
+    pub async fn into_upgrade(self) -> Result<reqwest::Upgraded, Error> {
+        let upgraded = self.response.upgrade().await;
+        upgraded.map_err(|error| Error::after(Failure::Broken(error.without_url().into())))
+    }
+
     /// The body as it comes.
     pub fn into_stream(self) -> ByteStream {
         stream::unfold(Some(self), |state| async move {

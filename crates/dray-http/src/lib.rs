@@ -29,6 +29,8 @@ pub use client::{Client, Limits};
 pub use error::{Error, Failure, Sent};
 pub use multipart::Multipart;
 pub use request::Request;
+/// Both directions of a connection after an answer with status 101.
+pub use reqwest::Upgraded;
 
 /// Cause of a failing body.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -2,6 +2,7 @@
 
 use dray_http::{Failure, Sent};
 use futures_util::StreamExt as _;
+use futures_util::stream;
 
 use crate::delivery::ByteStream;
 use crate::error::{Error, ErrorKind};
@@ -23,6 +24,31 @@ pub fn stream(answer: dray_http::Answer) -> ByteStream {
             })
         })
         .boxed()
+}
+
+/// The same stream, which fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
+pub fn exactly(size: u64, body: ByteStream) -> ByteStream {
+    let broken = |why: &str| Error::new(ErrorKind::Transient, why);
+    stream::unfold((Some(body), 0_u64), move |(body, seen)| async move {
+        let mut body = body?;
+        match body.next().await {
+            Some(Ok(piece)) => {
+                let seen = seen.saturating_add(piece.len() as u64);
+                if seen > size {
+                    let error = broken("the file is longer than was told");
+                    return Some((Err(error), (None, seen)));
+                }
+                Some((Ok(piece), (Some(body), seen)))
+            }
+            None if seen < size => {
+                let error = broken("the file is shorter than was told");
+                Some((Err(error), (None, seen)))
+            }
+            None => None,
+            Some(Err(error)) => Some((Err(error), (None, seen))),
+        }
+    })
+    .boxed()
 }
 
 /// A SHA-256 signature as headers write it: 64 hexadecimal digits; `None` for anything else.
@@ -56,8 +82,6 @@ impl From<dray_http::Error> for Error {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
-
     use super::*;
     use crate::error::Moment;
 
@@ -91,6 +115,20 @@ mod tests {
             ErrorKind::Source,
             Moment::NotSent,
         );
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_another_length_than_was_told_fails() {
+        for (size, expected) in [(4, None), (3, Some(true)), (5, Some(true)), (0, Some(true))] {
+            let pieces = [b"ab".as_slice(), b"cd"].map(|piece| Ok(piece.into()));
+            let body: ByteStream = stream::iter(pieces).boxed();
+            let ends: Vec<_> = exactly(size, body).collect().await;
+            let failed = ends.last().and_then(|last| last.as_ref().err());
+            let is_transient = failed.map(|error| error.kind() == ErrorKind::Transient);
+            assert_eq!(is_transient, expected, "{size}");
+        }
+        let nothing: ByteStream = stream::iter([]).boxed();
+        assert!(exactly(0, nothing).collect::<Vec<_>>().await.is_empty());
     }
 
     #[tokio::test]
