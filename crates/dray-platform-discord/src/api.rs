@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{Answer, Client, Request};
-use dray_platform::{Error, ErrorKind};
+use dray_platform::{Error, ErrorKind, Moment};
 use dray_types::Secret;
 use serde::Deserialize;
 use serde_json::Value;
+use url::Url;
 
 use crate::options::Options;
 
@@ -18,7 +19,12 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Api {
     pub(crate) client: Client,
     base: String,
-    token: Secret,
+    /// Host of the base, with its port where one is named.
+    own: String,
+    file_hosts: Vec<String>,
+    gateway_hosts: Vec<String>,
+    pub(crate) token: Secret,
+    pub(crate) answer_timeout: Duration,
 }
 
 /// The body of a refusal.
@@ -40,6 +46,8 @@ impl Api {
         if !options.base_url.starts_with("https://") && !options.base_url.starts_with("http://") {
             return Err(wrong("base_url must be http or https"));
         }
+        let base = Url::parse(&options.base_url)
+            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
         let limits = dray_http::Limits {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -48,8 +56,62 @@ impl Api {
         Ok(Self {
             client: Client::new(limits, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
+            own: authority(&base).ok_or_else(|| wrong("base_url names no host"))?,
+            file_hosts: options.file_hosts.clone(),
+            gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
+            answer_timeout: options.answer_timeout.as_duration(),
         })
+    }
+
+    /// Asks for a path below the base.
+    pub(crate) async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Error> {
+        let request = self.client.get(&self.url(path)).query(query);
+        let told = self.call(request, &|_| {}).await;
+        told.map_err(|error| error.at(Moment::NotSent))
+    }
+
+    /// Opens the address of a file that a user sent. The token is not sent there.
+    pub(crate) async fn file(&self, url: &str) -> Result<Answer, Error> {
+        let wrong = || Error::new(ErrorKind::Forbidden, "an address outside of the file hosts");
+        let parsed = Url::parse(url).map_err(|_| wrong())?;
+        let host = authority(&parsed).ok_or_else(wrong)?;
+        let is_known = host == self.own || self.file_hosts.contains(&host);
+        if !is_known || !(parsed.scheme() == "https" || self.is_open()) {
+            return Err(wrong());
+        }
+        Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
+    }
+
+    /// The address at which a gateway is asked for, as HTTP; refused where the token must not be shown.
+    pub(crate) fn gateway(&self, url: &str) -> Result<String, Error> {
+        let wrong = || {
+            Error::new(
+                ErrorKind::Forbidden,
+                "a gateway outside of the gateway hosts",
+            )
+        };
+        let parsed = Url::parse(url).map_err(|_| wrong())?;
+        let host = authority(&parsed).ok_or_else(wrong)?;
+        let is_below = |known: &String| {
+            let rest = host.strip_suffix(known.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        if host != self.own && !self.gateway_hosts.iter().any(is_below) {
+            return Err(wrong());
+        }
+        let scheme = match parsed.scheme() {
+            "wss" => "https",
+            "ws" if self.is_open() => "http",
+            _ => return Err(wrong()),
+        };
+        let path = parsed.path();
+        Ok(format!("{scheme}://{host}{path}?v=10&encoding=json"))
+    }
+
+    /// Whether the operator chose an API without TLS.
+    fn is_open(&self) -> bool {
+        self.base.starts_with("http://")
     }
 
     /// The address of a path below the base.
@@ -70,6 +132,15 @@ impl Api {
         }
         Err(refused(answer).await)
     }
+}
+
+/// Host, with its port where one is named.
+fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
 }
 
 /// The error that a refusal stands for.
@@ -129,9 +200,32 @@ impl fmt::Debug for Api {
 
 #[cfg(test)]
 mod tests {
-    use dray_platform::Moment;
-
     use super::*;
+
+    #[test]
+    fn r_9_the_token_is_shown_to_gateways_of_known_hosts_only() {
+        let api = Api::new(&Options {
+            token: Secret::new("t"),
+            ..Options::default()
+        })
+        .unwrap();
+        let good = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
+        let expected = "https://gateway-us-east1-b.discord.gg/?v=10&encoding=json";
+        assert_eq!(good.unwrap(), expected);
+        for wrong in [
+            "ws://gateway.discord.gg",
+            "wss://evil.example",
+            "wss://evildiscord.gg",
+            "wss://discord.gg.evil.example",
+            "wss://discord.gg:8443",
+            "wss://discord.gg@evil.example",
+            "https://gateway.discord.gg",
+            "nonsense",
+        ] {
+            let error = api.gateway(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forbidden, "{wrong}");
+        }
+    }
 
     #[test]
     fn codes_have_their_kinds() {

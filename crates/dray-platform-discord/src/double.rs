@@ -1,7 +1,10 @@
-//! A server that speaks the API's message calls, for tests and the demo.
+//! A server that speaks the API's message calls and the gateway, for tests and the demo.
 //!
 //! It keeps what users see and nothing else: bodies are counted and digested while they come. It is proved with
-//! discord.py in `tests/python.rs`.
+//! discord.py.
+
+mod gateway;
+mod people;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +16,10 @@ use dray_http::double::{
 };
 use dray_types::Secret;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+pub use gateway::{GatewayFault, Kick};
+pub use people::{FileFault, USER};
 
 /// The token that it takes.
 pub const TOKEN: &str = "double.token.of-a-bot-that-is-none";
@@ -57,8 +64,13 @@ pub struct Shown {
 
 #[derive(Debug, Default)]
 struct Channel {
+    /// Empty for a conversation with a person.
     guild: String,
+    /// The channel that it is a thread of.
+    parent: String,
     archived: bool,
+    /// Messages of people.
+    written: Vec<Value>,
     shown: Vec<Shown>,
     nonces: BTreeMap<String, Value>,
 }
@@ -70,6 +82,12 @@ struct State {
     faults: Vec<Fault>,
     requests: Vec<String>,
     count: u64,
+    link: gateway::Link,
+    connections: JoinSet<()>,
+    files: BTreeMap<String, people::File>,
+    file_faults: Vec<FileFault>,
+    /// Counts up when addresses of files expire.
+    signature: u64,
 }
 
 impl State {
@@ -161,6 +179,12 @@ fn refuse(status: u16, code: u64, message: &str) -> Reply {
 }
 
 async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    if request.path.starts_with("/attachments/") {
+        return Ok(people::file(&shared, &request));
+    }
+    if request.path.trim_end_matches('/') == "/gateway" {
+        return gateway::open(&shared, request);
+    }
     let path = request
         .path
         .strip_prefix("/api/v10/")
@@ -178,6 +202,9 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["users", "@me"]) => Ok(json(200, &user())),
         ("GET", ["oauth2", "applications", "@me"]) => Ok(json(200, &application())),
+        ("GET", ["gateway", "bot"]) => Ok(json(200, &Double::bot(&shared))),
+        ("GET", ["channels", id, "messages"]) => Ok(people::list(&shared, id, &request)),
+        ("GET", ["channels", id, "messages", message]) => Ok(people::one(&shared, id, message)),
         ("GET", ["guilds", id]) => Ok(guild(&shared, id)),
         ("GET", ["channels", id]) => Ok(shared.lock().channels.get(*id).map_or_else(
             || refuse(404, 10_003, "Unknown Channel"),
@@ -221,7 +248,25 @@ fn guild(shared: &Shared<State>, id: &str) -> Reply {
 }
 
 fn described(id: &str, channel: &Channel) -> Value {
-    json!({ "id": id, "type": 0, "guild_id": channel.guild, "name": "double" })
+    let (last, name) = (people::last(channel), "double");
+    if channel.guild.is_empty() {
+        let person = json!({ "id": USER, "username": "ada", "discriminator": "0", "avatar": null });
+        return json!({ "id": id, "type": 1, "last_message_id": last, "recipients": [person] });
+    }
+    if channel.parent.is_empty() {
+        return json!({
+            "id": id, "type": 0, "guild_id": channel.guild, "name": name, "last_message_id": last, "position": 0,
+            "parent_id": null, "permission_overwrites": [], "nsfw": false, "topic": null, "rate_limit_per_user": 0,
+        });
+    }
+    json!({
+        "id": id, "type": 11, "guild_id": channel.guild, "name": name, "last_message_id": last,
+        "parent_id": channel.parent, "owner_id": USER, "message_count": channel.written.len(), "member_count": 1,
+        "thread_metadata": {
+            "archived": channel.archived, "auto_archive_duration": 1440, "locked": false,
+            "archive_timestamp": "2026-01-01T00:00:00+00:00",
+        },
+    })
 }
 
 async fn post(shared: &Shared<State>, id: &str, request: Received) -> Result<Reply, Closed> {

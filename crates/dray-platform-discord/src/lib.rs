@@ -1,6 +1,6 @@
-//! Discord, by the HTTP API (platform-delivery 7.3).
+//! Discord, by the HTTP API and the gateway (platform-delivery 7.3).
 //!
-//! - [`Discord`]: one bot, as [`Platform`].
+//! - [`Discord`]: one bot, as [`Platform`] and [`Inbox`].
 //! - [`Options`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
@@ -9,6 +9,9 @@
 mod api;
 #[cfg(any(test, feature = "double"))]
 pub mod double;
+mod fetch;
+mod gateway;
+mod message;
 mod options;
 mod send;
 #[cfg(test)]
@@ -19,10 +22,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_content::caption::Unit;
 use dray_platform::{
-    Ambiguity, Confirmed, Delivery, Error, ErrorKind, Limits, Moment, Platform, Progress, Rates,
-    Send, Step, Target, plan,
+    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
+    Inbox, Limits, Moment, Platform, Progress, Rates, Send, Step, Target, WebhookReply,
+    WebhookRequest, plan,
 };
+use dray_types::Clock;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 pub use options::Options;
 
@@ -39,6 +45,8 @@ const NONCE_LIFE: Duration = Duration::from_mins(2);
 pub struct Discord {
     options: Options,
     api: Api,
+    clock: Clock,
+    pauses: gateway::Pauses,
 }
 
 impl Discord {
@@ -48,28 +56,25 @@ impl Discord {
     ///
     /// [`ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none, authorities that
     /// cannot be read.
-    pub fn new(options: Options) -> Result<Self, Error> {
+    pub fn new(options: Options, clock: Clock) -> Result<Self, Error> {
         let api = Api::new(&options)?;
-        Ok(Self { options, api })
-    }
-
-    async fn get(&self, path: &str) -> Result<Value, Error> {
-        let request = self.api.client.get(&self.api.url(path));
-        let told = self.api.call(request, &|_| {}).await;
-        told.map_err(|error| error.at(Moment::NotSent))
+        Ok(Self {
+            options,
+            api,
+            clock,
+            pauses: gateway::Pauses::default(),
+        })
     }
 
     /// Boosts of the server that a channel belongs to; 0 for conversations with people.
     async fn boosts(&self, channel: &str) -> Result<u64, Error> {
-        let channel = self
-            .get(&format!("/channels/{}", send::checked(channel)?))
-            .await?;
+        let channel = format!("/channels/{}", send::checked(channel)?);
+        let channel = self.api.get(&channel, &[]).await?;
         let Some(guild) = channel.get("guild_id").and_then(Value::as_str) else {
             return Ok(0);
         };
-        let guild = self
-            .get(&format!("/guilds/{}", send::checked(guild)?))
-            .await?;
+        let guild = format!("/guilds/{}", send::checked(guild)?);
+        let guild = self.api.get(&guild, &[]).await?;
         Ok(guild
             .get("premium_tier")
             .and_then(Value::as_u64)
@@ -137,6 +142,29 @@ impl Platform for Discord {
             route: send::ATTACHMENT.to_owned(),
             ..step.clone()
         })
+    }
+}
+
+#[async_trait]
+impl Inbox for Discord {
+    /// Nobody calls us: a connection of ours brings the messages.
+    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
+        Err(Error::new(ErrorKind::Auth, "Discord posts nothing to us"))
+    }
+
+    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+        if !self.options.receive {
+            return Ok(());
+        }
+        let since = self.clock.now_ms();
+        let since = since.saturating_sub(self.options.catch_up.as_millis());
+        gateway::Gateway::new(&self.options, &self.api, &self.pauses, since)
+            .run(deliver, &stop)
+            .await
+    }
+
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+        fetch::fetch(&self.options, &self.api, attachment).await
     }
 }
 

@@ -31,6 +31,23 @@ pub struct Options {
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one file, whatever the boosts say. Without it: 10 MiB, 50 MiB from boost level 2, 100 MiB from 3.
     pub upload_limit: Option<ByteSize>,
+    /// Takes messages of users over the gateway, for which the bot needs the message content intent. Default true.
+    pub receive: bool,
+    /// Takes messages of these channels, of threads in them, and of conversations with these ids only. Without any:
+    /// of all that the bot sees.
+    pub channels: Vec<String>,
+    /// Takes messages of these users only, by their ids. Without any: of all.
+    pub senders: Vec<String>,
+    /// How old a message may be that came while nobody was connected. Default `10m`.
+    pub catch_up: Period,
+    /// Most bytes of a file from a user. Default: no limit of its own.
+    pub download_limit: Option<ByteSize>,
+    /// Hosts that files of users are fetched from, besides the one of `base_url`. Default `cdn.discordapp.com` and
+    /// `media.discordapp.net`.
+    pub file_hosts: Vec<String>,
+    /// Hosts that the token is shown to over the gateway, with all hosts below them, besides the one of `base_url`.
+    /// Default `discord.gg`.
+    pub gateway_hosts: Vec<String>,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,
     /// Longest silence in the middle of an upload or download. Default `30s`.
@@ -46,6 +63,16 @@ impl Default for Options {
             base_url: "https://discord.com/api/v10".to_owned(),
             ca_file: None,
             upload_limit: None,
+            receive: true,
+            channels: Vec::new(),
+            senders: Vec::new(),
+            catch_up: Period::secs(600),
+            download_limit: None,
+            file_hosts: vec![
+                "cdn.discordapp.com".to_owned(),
+                "media.discordapp.net".to_owned(),
+            ],
+            gateway_hosts: vec!["discord.gg".to_owned()],
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(30),
             answer_timeout: Period::secs(120),
@@ -69,7 +96,7 @@ impl Options {
             text: TEXT,
             per_message: FILES,
             request: Some(REQUEST.max(any)),
-            download: None,
+            download: self.download_limit.map(ByteSize::as_u64),
         }
     }
 }

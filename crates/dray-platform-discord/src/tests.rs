@@ -1,5 +1,8 @@
 //! The bot against its double.
 
+mod files;
+mod inbox;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,12 +13,15 @@ use dray_platform::{
     ByteStream, Delivery, ErrorKind, Flags, Moment, OutgoingFile, Platform, Progress, Send, Source,
     Target,
 };
-use dray_types::{Secret, Sha256Digest};
+use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
 use crate::double::{Double, Fault};
 use crate::{Discord, Options};
+
+/// In Unix milliseconds: what the ids of the double count from, and one second.
+const NOW: u64 = 1_658_488_979_101 + 1000;
 
 fn options(double: &Double) -> Options {
     Options {
@@ -26,7 +32,7 @@ fn options(double: &Double) -> Options {
 }
 
 fn bot(options: Options) -> Discord {
-    Discord::new(options).unwrap()
+    Discord::new(options, Clock::manual(NOW)).unwrap()
 }
 
 fn target(chat: &str) -> Target {

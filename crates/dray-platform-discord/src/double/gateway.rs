@@ -1,0 +1,416 @@
+//! The gateway: sessions, events with numbers, heartbeats, resumption.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::double::{Closed, Received, Reply, Shared, reply, with_header};
+use flate2::{Compress, Compression, FlushCompress};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+
+use super::{Double, State, TOKEN, people, user};
+
+/// Intent without which messages come without their contents.
+const CONTENTS: u64 = 1 << 15;
+
+/// What the gateway is told to do wrong, once each, with the next connection that identifies or resumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayFault {
+    /// The session is not valid; whether it may be resumed all the same.
+    Invalid(bool),
+    /// Closed with this code.
+    Close(u16),
+    /// Heartbeats are not answered.
+    NoAnswer,
+    /// The connection is not opened.
+    NotOpened,
+    /// Something else than JSON comes.
+    Gibberish,
+}
+
+/// What happens to all connections at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// They break.
+    Drop,
+    /// They are asked to come again.
+    Reconnect,
+    /// They are closed with this code.
+    Close(u16),
+}
+
+/// Sessions and what is to happen with them.
+#[derive(Debug)]
+pub(super) struct Link {
+    interval: Duration,
+    remaining: u64,
+    sessions: BTreeMap<String, Vec<Value>>,
+    faults: VecDeque<GatewayFault>,
+    kick: Kick,
+    /// Moves with every event and every kick; the number of kicks.
+    news: watch::Sender<u64>,
+    /// What clients began with.
+    begun: Vec<String>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(40),
+            remaining: 1000,
+            sessions: BTreeMap::new(),
+            faults: VecDeque::new(),
+            kick: Kick::Drop,
+            news: watch::Sender::new(0),
+            begun: Vec::new(),
+        }
+    }
+}
+
+impl Link {
+    /// Tells every session of an event.
+    pub(super) fn tell(&mut self, name: &str, event: &Value) {
+        for events in self.sessions.values_mut() {
+            push(events, name, event);
+        }
+        self.news.send_modify(|_| {});
+    }
+}
+
+fn push(events: &mut Vec<Value>, name: &str, event: &Value) {
+    let seq = events.len() + 1;
+    events.push(json!({ "op": 0, "t": name, "s": seq, "d": event }));
+}
+
+impl Double {
+    /// How often clients are to send heartbeats from the next connection on; every 40 seconds without it.
+    pub fn beat(&self, interval: Duration) {
+        self.server.shared().lock().link.interval = interval;
+    }
+
+    /// How many sessions may still be begun.
+    pub fn leave_sessions(&self, remaining: u64) {
+        self.server.shared().lock().link.remaining = remaining;
+    }
+
+    /// Makes this happen once.
+    pub fn script_gateway(&self, fault: GatewayFault) {
+        self.server.shared().lock().link.faults.push_back(fault);
+    }
+
+    /// Does this to all connections that stand.
+    pub fn kick(&self, kick: Kick) {
+        let mut state = self.server.shared().lock();
+        state.link.kick = kick;
+        state.link.news.send_modify(|kicks| *kicks += 1);
+    }
+
+    /// Forgets all sessions.
+    pub fn forget_sessions(&self) {
+        self.server.shared().lock().link.sessions.clear();
+    }
+
+    /// What clients began with: `identify`, or `resume` and the number of the last event that they read.
+    pub fn begun(&self) -> Vec<String> {
+        self.server.shared().lock().link.begun.clone()
+    }
+
+    /// Heartbeats carry the number of the last event: the answer to `GET /gateway/bot`.
+    pub(super) fn bot(shared: &Shared<State>) -> Value {
+        let url = shared.url().replacen("http", "ws", 1);
+        json!({
+            "url": format!("{url}/gateway"), "shards": 1,
+            "session_start_limit": {
+                "total": 1000, "remaining": shared.lock().link.remaining, "reset_after": 50, "max_concurrency": 1,
+            },
+        })
+    }
+}
+
+/// Opens a connection.
+pub(super) fn open(shared: &Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    {
+        let mut state = shared.lock();
+        if state.link.faults.front() == Some(&GatewayFault::NotOpened) {
+            state.link.faults.pop_front();
+            return Ok(reply(503, "text/html", "<html>".into()));
+        }
+    }
+    let key = request.header("sec-websocket-key").ok_or(Closed)?;
+    let accept = derive_accept_key(key.as_bytes());
+    let is_compressed = match request.parameter("compress").as_deref() {
+        None => false,
+        Some("zlib-stream") => true,
+        Some(_) => return Ok(reply(400, "text/plain", "unknown compression".into())),
+    };
+    let shared = Arc::clone(shared);
+    let upgrade = request.into_upgrade();
+    shared.clone().lock().connections.spawn(async move {
+        if let Ok(upgraded) = upgrade.await {
+            let io = TokioIo::new(upgraded);
+            let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+            let wire = Wire {
+                stream,
+                zlib: is_compressed.then(|| Compress::new(Compression::fast(), true)),
+            };
+            // Connections that break are what some tests are about.
+            let _ = serve(&shared, wire).await;
+        }
+    });
+    let opened = reply(101, "text/plain", bytes::Bytes::new());
+    let opened = with_header(opened, "connection", "Upgrade");
+    let opened = with_header(opened, "upgrade", "websocket");
+    Ok(with_header(opened, "sec-websocket-accept", &accept))
+}
+
+/// A connection that may compress what it sends.
+struct Wire<S> {
+    stream: WebSocketStream<S>,
+    zlib: Option<Compress>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    async fn send(&mut self, value: &Value) -> Result<(), Closed> {
+        let text = value.to_string();
+        let message = match &mut self.zlib {
+            None => Message::text(text),
+            Some(zlib) => Message::binary(compressed(zlib, text.as_bytes())?),
+        };
+        self.stream.send(message).await.map_err(|_| Closed)
+    }
+
+    async fn next(&mut self) -> Result<Value, Closed> {
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    return serde_json::from_str(&text).map_err(|_| Closed);
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Closed),
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
+    async fn close(&mut self, code: u16) -> Closed {
+        let frame = CloseFrame {
+            code: CloseCode::from(code),
+            reason: "".into(),
+        };
+        let _ = self.stream.close(Some(frame)).await;
+        Closed
+    }
+}
+
+/// One message of a stream, up to where a reader can read all of it.
+fn compressed(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, Closed> {
+    let mut out = Vec::with_capacity(text.len() + 1024);
+    let begun = zlib.total_in();
+    loop {
+        let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
+        let rest = text.get(used..).unwrap_or_default();
+        let told = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
+        told.map_err(|_| Closed)?;
+        if out.len() < out.capacity() {
+            return Ok(out);
+        }
+        out.reserve(1024);
+    }
+}
+
+async fn serve<S>(shared: &Shared<State>, mut wire: Wire<S>) -> Result<(), Closed>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut news = shared.lock().link.news.subscribe();
+    let kicks = *news.borrow_and_update();
+    let Client {
+        session,
+        mut sent,
+        is_deaf,
+    } = greet(shared, &mut wire).await?;
+    loop {
+        let (events, kick) = {
+            let state = shared.lock();
+            let events = state.link.sessions.get(&session).ok_or(Closed)?;
+            (
+                events.get(sent..).unwrap_or_default().to_vec(),
+                state.link.kick,
+            )
+        };
+        for event in &events {
+            wire.send(event).await?;
+            sent += 1;
+        }
+        if *news.borrow() != kicks {
+            return match kick {
+                Kick::Drop => Err(Closed),
+                Kick::Close(code) => Err(wire.close(code).await),
+                Kick::Reconnect => {
+                    wire.send(&json!({ "op": 7, "d": null })).await?;
+                    while wire.next().await.is_ok() {}
+                    Err(Closed)
+                }
+            };
+        }
+        tokio::select! {
+            changed = news.changed() => changed.map_err(|_| Closed)?,
+            asked = wire.next() => {
+                let is_beat = asked?.get("op").and_then(Value::as_u64) == Some(1);
+                if is_beat && !is_deaf {
+                    wire.send(&json!({ "op": 11 })).await?;
+                }
+            }
+        }
+    }
+}
+
+/// A client that has begun.
+struct Client {
+    session: String,
+    /// How many of the session's events it has.
+    sent: usize,
+    /// Whether its heartbeats are left without an answer.
+    is_deaf: bool,
+}
+
+/// Greets a client and lets it begin.
+async fn greet<S>(shared: &Shared<State>, wire: &mut Wire<S>) -> Result<Client, Closed>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let interval = shared.lock().link.interval.as_millis();
+    let interval = u64::try_from(interval).unwrap_or(u64::MAX);
+    let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
+    wire.send(&hello).await?;
+    let asked = loop {
+        let asked = wire.next().await?;
+        match asked.get("op").and_then(Value::as_u64) {
+            Some(1) => wire.send(&json!({ "op": 11 })).await?,
+            _ => break asked,
+        }
+    };
+    let fault = shared.lock().link.faults.pop_front();
+    match fault {
+        Some(GatewayFault::Close(code)) => return Err(wire.close(code).await),
+        Some(GatewayFault::Invalid(again)) => {
+            if !again {
+                shared.lock().link.sessions.clear();
+            }
+            begin(shared, &asked);
+            wire.send(&json!({ "op": 9, "d": again })).await?;
+            return Err(Closed);
+        }
+        Some(GatewayFault::Gibberish) => {
+            let _ = wire.stream.send(Message::text("[what")).await;
+            return Err(Closed);
+        }
+        _ => {}
+    }
+    match begin(shared, &asked) {
+        Begun::At(session, sent) => Ok(Client {
+            session,
+            sent,
+            is_deaf: fault == Some(GatewayFault::NoAnswer),
+        }),
+        Begun::Refused(code) => Err(wire.close(code).await),
+        Begun::Unknown => {
+            wire.send(&json!({ "op": 9, "d": false })).await?;
+            Err(Closed)
+        }
+    }
+}
+
+/// How a connection goes on.
+enum Begun {
+    /// With this session, after so many of its events.
+    At(String, usize),
+    Refused(u16),
+    Unknown,
+}
+
+fn begin(shared: &Shared<State>, asked: &Value) -> Begun {
+    let url = shared.url().replacen("http", "ws", 1);
+    let text = |pointer: &str| asked.pointer(pointer).and_then(Value::as_str);
+    let number = |pointer: &str| asked.pointer(pointer).and_then(Value::as_u64);
+    let mut state = shared.lock();
+    if text("/d/token") != Some(TOKEN) {
+        return Begun::Refused(4004);
+    }
+    match number("/op") {
+        Some(2) => {
+            state.link.begun.push("identify".to_owned());
+            if number("/d/intents").unwrap_or_default() & CONTENTS == 0 {
+                return Begun::Refused(4014);
+            }
+            let id = format!("session-{}", state.next());
+            let mut events = Vec::new();
+            let guilds: Vec<Value> = state.guilds();
+            let known: Vec<Value> = guilds
+                .iter()
+                .map(|guild| json!({ "id": guild.get("id"), "unavailable": true }))
+                .collect();
+            let ready = json!({
+                "v": 10, "user": user(), "guilds": known, "session_id": id, "shard": [0, 1],
+                "resume_gateway_url": format!("{url}/gateway"), "application": { "id": "1", "flags": 0 },
+            });
+            push(&mut events, "READY", &ready);
+            for guild in guilds {
+                push(&mut events, "GUILD_CREATE", &guild);
+            }
+            state.link.sessions.insert(id.clone(), events);
+            Begun::At(id, 0)
+        }
+        Some(6) => {
+            let seq = number("/d/seq").unwrap_or_default();
+            state.link.begun.push(format!("resume {seq}"));
+            let id = text("/d/session_id").unwrap_or_default().to_owned();
+            let sent = usize::try_from(seq).unwrap_or(usize::MAX);
+            match state.link.sessions.get_mut(&id) {
+                None => Begun::Unknown,
+                Some(events) if sent > events.len() => Begun::Refused(4007),
+                Some(events) => {
+                    push(events, "RESUMED", &json!({}));
+                    Begun::At(id, sent)
+                }
+            }
+        }
+        _ => Begun::Refused(4003),
+    }
+}
+
+impl State {
+    /// Servers as the gateway tells of them.
+    fn guilds(&self) -> Vec<Value> {
+        let described = |guild: &String, tier: &u64| {
+            let own = |is_thread: bool| -> Vec<Value> {
+                let channels = self.channels.iter();
+                channels
+                    .filter(|(_, one)| one.guild == *guild && one.parent.is_empty() != is_thread)
+                    .map(|(id, channel)| super::described(id, channel))
+                    .collect()
+            };
+            json!({
+                "id": guild, "name": "double", "premium_tier": tier, "unavailable": false, "owner_id": people::USER,
+                "roles": [], "emojis": [], "stickers": [], "features": [], "members": [], "presences": [],
+                "voice_states": [], "stage_instances": [], "guild_scheduled_events": [], "soundboard_sounds": [],
+                "channels": own(false), "threads": own(true), "member_count": 2, "large": false,
+                "verification_level": 0, "default_message_notifications": 0, "explicit_content_filter": 0,
+                "mfa_level": 0, "nsfw_level": 0, "preferred_locale": "en-US", "system_channel_flags": 0,
+                "afk_timeout": 300, "premium_progress_bar_enabled": false, "joined_at": "2026-01-01T00:00:00+00:00",
+            })
+        };
+        self.tiers
+            .iter()
+            .map(|(guild, tier)| described(guild, tier))
+            .collect()
+    }
+}

@@ -1,0 +1,60 @@
+//! What the codes mean with which the gateway closes a connection.
+
+use dray_platform::{Error, ErrorKind};
+
+/// What to do after a connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Take the session up again.
+    Resume,
+    /// Begin another session.
+    Begin,
+    /// Nothing helps but an operator; with what to do.
+    GiveUp(&'static str),
+}
+
+pub(super) const fn after(code: u16) -> After {
+    match code {
+        4003 | 4007 | 4009 => After::Begin,
+        4004 => After::GiveUp("Discord does not accept the token: set the bot's current one"),
+        4010 | 4011 => After::GiveUp("the bot is in too many servers for one connection"),
+        4012 => After::GiveUp("Discord no longer speaks this version of the gateway"),
+        4013 => After::GiveUp("Discord does not know an intent that was asked for"),
+        4014 => After::GiveUp(
+            "the bot may not read messages: allow the message content intent in the developer portal, \
+             or set receive = false",
+        ),
+        _ => After::Resume,
+    }
+}
+
+/// The error that stands for a refusal which only an operator can lift.
+pub(super) fn refused(code: u16, why: &str) -> Error {
+    Error::new(ErrorKind::Auth, why).code(code.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_say_what_to_do() {
+        for code in [1000, 1001, 1006, 4000, 4001, 4002, 4005, 4008, 4999] {
+            assert_eq!(after(code), After::Resume, "{code}");
+        }
+        for code in [4003, 4007, 4009] {
+            assert_eq!(after(code), After::Begin, "{code}");
+        }
+        for code in [4004, 4010, 4011, 4012, 4013, 4014] {
+            assert!(
+                matches!(after(code), After::GiveUp(why) if !why.is_empty()),
+                "{code}"
+            );
+        }
+        let error = refused(4014, "told");
+        assert_eq!(
+            (error.kind(), error.platform_code()),
+            (ErrorKind::Auth, "4014")
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! A connection that was greeted: identifying, heartbeats, and events in their order.
+
+use std::time::Duration;
+
+use dray_platform::{Deliver, Error};
+use rand::Rng as _;
+use serde_json::{Value, json};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use super::close::{self, After};
+use super::memory::Memory;
+use super::socket::{Payload, Read, Socket};
+use super::{Gateway, catch_up};
+
+/// Servers, messages in them, conversations with people, and what messages contain.
+const INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
+/// Code of a goodbye after which the session can be resumed.
+const BACK_SOON: u16 = 4000;
+/// Code of a goodbye that ends the session.
+const FAREWELL: u16 = 1000;
+
+/// How a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// We were asked to.
+    Stopped,
+    /// To be connected to again, and why.
+    Again(&'static str),
+    /// The session is not valid, or not any more.
+    Invalid,
+}
+
+/// Heartbeats of one connection.
+#[derive(Debug)]
+struct Heart {
+    beats: Interval,
+    /// Whether the last one was answered.
+    answered: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Live<'a> {
+    gateway: &'a Gateway<'a>,
+    memory: &'a mut Memory,
+    socket: Socket,
+    heart: Heart,
+}
+
+impl<'a> Live<'a> {
+    pub(super) fn new(
+        gateway: &'a Gateway<'a>,
+        memory: &'a mut Memory,
+        socket: Socket,
+        interval: Duration,
+    ) -> Self {
+        // The first comes at a random moment of the interval, so that not all clients of a server beat at once.
+        let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
+        let mut beats = interval_at(Instant::now() + first, interval);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let heart = Heart {
+            beats,
+            answered: true,
+        };
+        Self {
+            gateway,
+            memory,
+            socket,
+            heart,
+        }
+    }
+
+    /// Identifies, and takes events until the connection ends.
+    pub(super) async fn run(
+        mut self,
+        deliver: &dyn Deliver,
+        stop: &CancellationToken,
+    ) -> Result<End, Error> {
+        let begin = self.begin();
+        self.socket.send(&begin).await?;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    self.socket.close(FAREWELL).await;
+                    return Ok(End::Stopped);
+                }
+                _ = self.heart.beats.tick() => {
+                    if !self.heart.answered {
+                        self.socket.close(BACK_SOON).await;
+                        return Ok(End::Again("a heartbeat was not answered"));
+                    }
+                    self.heart.beat(&mut self.socket, self.memory).await?;
+                }
+                read = self.socket.next() => match read? {
+                    Read::Closed(code) => return self.closed(code),
+                    Read::Payload(payload) => {
+                        if let Some(end) = self.take(payload, deliver, stop).await? {
+                            self.socket.close(BACK_SOON).await;
+                            return Ok(end);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// `RESUME` where there is a session, `IDENTIFY` otherwise.
+    fn begin(&self) -> Value {
+        let token = self.gateway.api.token.expose();
+        match self.memory.session() {
+            Some((id, seq)) => json!({
+                "op": 6,
+                "d": { "token": token, "session_id": id, "seq": seq },
+            }),
+            None => json!({
+                "op": 2,
+                "d": {
+                    "token": token,
+                    "intents": INTENTS,
+                    "properties": { "os": "linux", "browser": "drayage", "device": "drayage" },
+                },
+            }),
+        }
+    }
+
+    fn closed(&mut self, code: Option<u16>) -> Result<End, Error> {
+        let Some(code) = code else {
+            return Ok(End::Again("the connection broke"));
+        };
+        tracing::debug!(code, "the gateway closed the connection");
+        match close::after(code) {
+            After::Resume => Ok(End::Again("the gateway closed the connection")),
+            After::Begin => {
+                self.memory.forget_session();
+                Ok(End::Invalid)
+            }
+            After::GiveUp(why) => Err(close::refused(code, why)),
+        }
+    }
+
+    /// One message of the gateway; whether the connection ends with it.
+    async fn take(
+        &mut self,
+        payload: Payload,
+        deliver: &dyn Deliver,
+        stop: &CancellationToken,
+    ) -> Result<Option<End>, Error> {
+        match payload.op {
+            0 => self.event(payload, deliver, stop).await?,
+            1 => self.heart.beat(&mut self.socket, self.memory).await?,
+            7 => return Ok(Some(End::Again("the gateway asks for it"))),
+            9 => {
+                if payload.d.as_bool() != Some(true) {
+                    self.memory.forget_session();
+                }
+                return Ok(Some(End::Invalid));
+            }
+            11 => self.heart.answered = true,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// One event. It counts as read when all of it was stored; meanwhile the heart goes on beating.
+    async fn event(
+        &mut self,
+        payload: Payload,
+        deliver: &dyn Deliver,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
+        let seq = payload.s.unwrap_or_default();
+        let name = payload.t.as_deref().unwrap_or_default();
+        match name {
+            "READY" => {
+                self.memory.ready(&payload.d, seq);
+                tracing::info!("the gateway brings messages");
+            }
+            "RESUMED" => tracing::info!("the gateway brings messages again"),
+            _ => {}
+        }
+        let last = self.memory.session().map(|(_, seq)| seq);
+        {
+            let handling =
+                catch_up::handle(self.gateway, self.memory, (name, &payload.d), deliver, stop);
+            tokio::pin!(handling);
+            loop {
+                tokio::select! {
+                    done = &mut handling => break done?,
+                    _ = self.heart.beats.tick() => {
+                        // Answers are not read now, and so not missed.
+                        self.socket.send(&json!({ "op": 1, "d": last })).await?;
+                    }
+                }
+            }
+        }
+        self.memory.read(seq);
+        Ok(())
+    }
+}
+
+impl Heart {
+    async fn beat(&mut self, socket: &mut Socket, memory: &Memory) -> Result<(), Error> {
+        let last = memory.session().map(|(_, seq)| seq);
+        self.answered = false;
+        socket.send(&json!({ "op": 1, "d": last })).await
+    }
+}

@@ -1,0 +1,152 @@
+//! A WebSocket with the gateway's JSON on it.
+
+use std::fmt;
+use std::time::Duration;
+
+use dray_http::Upgraded;
+use dray_platform::{Error, ErrorKind};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+use crate::api::Api;
+
+/// Largest message, in bytes: a large server with all its channels.
+const LARGEST: usize = 16 << 20;
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// One message of the gateway.
+#[derive(Debug, Deserialize)]
+pub(super) struct Payload {
+    pub(super) op: u64,
+    #[serde(default)]
+    pub(super) d: Value,
+    #[serde(default)]
+    pub(super) s: Option<u64>,
+    #[serde(default)]
+    pub(super) t: Option<String>,
+}
+
+/// What reading brings.
+#[derive(Debug)]
+pub(super) enum Read {
+    Payload(Payload),
+    /// Closed by the other side, with its code when it gave one.
+    Closed(Option<u16>),
+}
+
+pub(super) struct Socket {
+    stream: WebSocketStream<Upgraded>,
+    patience: Duration,
+}
+
+impl Socket {
+    /// Opens a connection at this address, which is of HTTP.
+    pub(super) async fn open(api: &Api, url: &str) -> Result<Self, Error> {
+        let key = generate_key();
+        let request = api
+            .client
+            .get(url)
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", &key);
+        let answer = request.send(&|_| {}).await?;
+        let wrong = |why: &str| Error::new(ErrorKind::Transient, why);
+        if answer.status() != 101 {
+            let status = answer.status().to_string();
+            let error = wrong("the gateway opens no connection").code(status);
+            return Err(match answer.retry_after() {
+                Some(wait) => error.with_retry_after(wait),
+                None => error,
+            });
+        }
+        if answer.header("sec-websocket-accept") != Some(&derive_accept_key(key.as_bytes())) {
+            return Err(wrong("the gateway opens something else than a WebSocket"));
+        }
+        let upgraded = timeout(api.answer_timeout, answer.into_upgrade()).await;
+        let upgraded = upgraded.map_err(|_| wrong("the gateway opens no connection"))??;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(LARGEST))
+            .max_frame_size(Some(LARGEST));
+        let stream = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
+        Ok(Self {
+            stream,
+            patience: api.answer_timeout,
+        })
+    }
+
+    /// Waits for the greeting; the interval of heartbeats.
+    pub(super) async fn hello(&mut self) -> Result<Duration, Error> {
+        let wrong = || Error::new(ErrorKind::Transient, "the gateway does not greet");
+        let read = timeout(self.patience, self.next()).await;
+        let Read::Payload(Payload { op: 10, d, .. }) = read.map_err(|_| wrong())?? else {
+            return Err(wrong());
+        };
+        let interval = d.get("heartbeat_interval").and_then(Value::as_u64);
+        interval
+            .filter(|interval| *interval > 0)
+            .map(Duration::from_millis)
+            .ok_or_else(wrong)
+    }
+
+    /// Reads the next message. What is dropped in the middle of waiting loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Read, Error> {
+        loop {
+            let message = match self.stream.next().await {
+                None => return Ok(Read::Closed(None)),
+                Some(Err(cause)) => {
+                    let error = Error::new(ErrorKind::Transient, "the gateway broke off");
+                    return Err(error.caused_by(cause));
+                }
+                Some(Ok(message)) => message,
+            };
+            match message {
+                Message::Text(text) => {
+                    let payload = serde_json::from_str(&text).map_err(|cause| {
+                        let error = Error::new(ErrorKind::Transient, "not of the gateway");
+                        error.caused_by(cause)
+                    })?;
+                    return Ok(Read::Payload(payload));
+                }
+                Message::Close(frame) => {
+                    return Ok(Read::Closed(frame.map(|frame| frame.code.into())));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) async fn send(&mut self, value: &Value) -> Result<(), Error> {
+        let sending = self.stream.send(Message::text(value.to_string()));
+        let broken = || Error::new(ErrorKind::Transient, "the gateway takes nothing");
+        match timeout(self.patience, sending).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => Err(broken().caused_by(cause)),
+            Err(_) => Err(broken()),
+        }
+    }
+
+    /// Says goodbye: with 1000 the session is over, with other codes it can be resumed.
+    pub(super) async fn close(mut self, code: u16) {
+        let frame = CloseFrame {
+            code: CloseCode::from(code),
+            reason: "".into(),
+        };
+        let _ = timeout(GOODBYE, self.stream.close(Some(frame))).await;
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Socket").finish_non_exhaustive()
+    }
+}

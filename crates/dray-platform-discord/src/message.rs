@@ -1,0 +1,216 @@
+//! Messages of users, as the gateway and the API show them.
+
+use dray_content::size;
+use dray_platform::{InboundAttachment, InboundMessage, Target};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::NAME;
+use crate::options::Options;
+
+/// Types of messages that people write: a plain one and an answer.
+const WRITTEN: [u64; 2] = [0, 19];
+/// Flag: a voice message.
+const VOICE: u64 = 8192;
+/// Longest reference that travels with an attachment, in bytes.
+const REFERENCE: usize = 1024;
+
+/// What finds an attachment again.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    /// Its channel.
+    pub(crate) channel: String,
+    /// Its message.
+    pub(crate) message: String,
+    /// Where it is now; signed for a day, and for this file alone.
+    pub(crate) url: String,
+}
+
+/// A message of a person; `None` for those of bots and of Discord itself, for those without words and files, and for
+/// shapes that are not known.
+pub(crate) fn message(options: &Options, me: &str, value: &Value) -> Option<InboundMessage> {
+    let text = |pointer: &str| {
+        let found = value.pointer(pointer).and_then(Value::as_str);
+        found.unwrap_or_default()
+    };
+    let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
+    let is_of_a_program = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
+        || value.get("webhook_id").is_some_and(|id| !id.is_null());
+    let (id, channel, sender) = (text("/id"), text("/channel_id"), text("/author/id"));
+    let is_written = WRITTEN.contains(&number("/type").unwrap_or_default());
+    let is_known = is_id(id) && is_id(channel) && is_id(sender);
+    if is_of_a_program || !is_written || !is_known || sender == me {
+        return None;
+    }
+    let is_listed = |list: &[String], id: &str| list.is_empty() || list.iter().any(|one| one == id);
+    if !is_listed(&options.senders, sender) {
+        return None;
+    }
+    let is_voice = number("/flags").unwrap_or_default() & VOICE != 0;
+    let found = value.get("attachments").and_then(Value::as_array);
+    let attachments: Vec<_> = found
+        .into_iter()
+        .flatten()
+        .map(|found| attachment(options, (channel, id), is_voice, found))
+        .collect();
+    if text("/content").is_empty() && attachments.is_empty() {
+        return None;
+    }
+    Some(InboundMessage {
+        target: Target {
+            platform: NAME.to_owned(),
+            account: String::new(),
+            chat: channel.to_owned(),
+            thread: String::new(),
+            reply_to: String::new(),
+        },
+        message_id: id.to_owned(),
+        sender: sender.to_owned(),
+        text: text("/content").to_owned(),
+        attachments,
+    })
+}
+
+/// Whether this is an id: a number that fits 64 bits.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
+}
+
+fn attachment(
+    options: &Options,
+    (channel, message): (&str, &str),
+    is_voice: bool,
+    file: &Value,
+) -> InboundAttachment {
+    let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
+    let media_type = text("content_type");
+    let kind = match media_type.split('/').next() {
+        _ if is_voice => "voice",
+        Some("image") => "photo",
+        Some("audio") => "audio",
+        Some("video") => "video",
+        _ => "document",
+    };
+    let bytes = file.get("size").and_then(Value::as_u64);
+    let bytes = bytes.unwrap_or_default();
+    let mut reference = Reference {
+        channel: channel.to_owned(),
+        message: message.to_owned(),
+        url: text("url").to_owned(),
+    };
+    if reference.url.len() > REFERENCE / 2 {
+        // The message is asked for it once more.
+        reference.url.clear();
+    }
+    let limit = options.download_limit.map(dray_types::ByteSize::as_u64);
+    let unavailable = match limit {
+        Some(limit) if bytes > limit => {
+            format!("too large ({})", size::over_limit(bytes, limit))
+        }
+        _ => String::new(),
+    };
+    InboundAttachment {
+        id: text("id").to_owned(),
+        name: text("filename").to_owned(),
+        size: bytes,
+        media_type: media_type.to_owned(),
+        reference: serde_json::to_string(&reference).unwrap_or_default(),
+        kind: kind.to_owned(),
+        unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::ByteSize;
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(change: &dyn Fn(&mut Value)) -> Value {
+        let mut value = json!({
+            "id": "10", "channel_id": "20", "type": 0, "content": "look", "flags": 0,
+            "author": { "id": "30", "username": "ada" },
+            "attachments": [{
+                "id": "40", "filename": "a.png", "size": 5, "content_type": "image/png",
+                "url": "https://cdn.discordapp.com/attachments/20/40/a.png?ex=1&is=2&hm=3",
+            }],
+        });
+        change(&mut value);
+        value
+    }
+
+    #[test]
+    fn a_message_with_a_file_is_read() {
+        let options = Options::default();
+        let read = message(&options, "1", &written(&|_| {})).unwrap();
+        assert_eq!(
+            (
+                read.target.chat.as_str(),
+                read.message_id.as_str(),
+                read.sender.as_str()
+            ),
+            ("20", "10", "30")
+        );
+        let file = &read.attachments[0];
+        assert_eq!(
+            (file.name.as_str(), file.size, file.kind.as_str()),
+            ("a.png", 5, "photo")
+        );
+        let reference: Reference = serde_json::from_str(&file.reference).unwrap();
+        assert_eq!(
+            (reference.channel.as_str(), reference.message.as_str()),
+            ("20", "10")
+        );
+        let voice = written(&|value| value["flags"] = json!(8192));
+        let voice = message(&options, "1", &voice).unwrap();
+        assert_eq!(voice.attachments[0].kind, "voice");
+    }
+
+    #[test]
+    fn messages_of_programs_and_strangers_are_left() {
+        let changes: [&dyn Fn(&mut Value); 9] = [
+            &|value| value["author"]["bot"] = json!(true),
+            &|value| value["webhook_id"] = json!("9"),
+            &|value| value["author"]["id"] = json!("1"),
+            &|value| value["author"]["id"] = json!("31"),
+            &|value| value["type"] = json!(7),
+            &|value| value["id"] = json!("../x"),
+            &|value| value["channel_id"] = Value::Null,
+            &|value| value["channel_id"] = json!("99999999999999999999999"),
+            &|value| {
+                value["content"] = json!("");
+                value["attachments"] = json!([]);
+            },
+        ];
+        let options = Options {
+            senders: vec!["30".to_owned(), "1".to_owned()],
+            ..Options::default()
+        };
+        assert!(message(&options, "1", &written(&|_| {})).is_some());
+        for (place, change) in changes.iter().enumerate() {
+            assert_eq!(message(&options, "1", &written(*change)), None, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_told_with_both_numbers() {
+        let options = Options {
+            download_limit: Some(ByteSize::bytes(4)),
+            ..Options::default()
+        };
+        let read = message(&options, "1", &written(&|_| {})).unwrap();
+        assert_eq!(read.attachments[0].unavailable, "too large (5 B of 4 B)");
+    }
+
+    #[test]
+    fn an_address_that_is_too_long_is_asked_for_again() {
+        let long = written(&|value| {
+            value["attachments"][0]["url"] = json!(format!("https://x/{}", "y".repeat(2000)));
+        });
+        let read = message(&Options::default(), "1", &long).unwrap();
+        assert!(read.attachments[0].reference.len() < REFERENCE);
+        let reference: Reference = serde_json::from_str(&read.attachments[0].reference).unwrap();
+        assert_eq!(reference.url, "");
+    }
+}

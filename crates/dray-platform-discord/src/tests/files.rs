@@ -1,0 +1,184 @@
+//! Files of users, and the double before a client that we did not write.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_platform::{Error, ErrorKind, Inbox as _};
+use dray_types::ByteSize;
+use futures_util::TryStreamExt as _;
+use serde_json::json;
+
+use super::inbox::{begun, hasty, receive};
+use super::{bot, options};
+use crate::Options;
+use crate::double::{Double, FileFault, Kick, TOKEN, USER};
+
+#[tokio::test]
+async fn files_of_users_come_with_their_words() {
+    let double = Double::start().await.unwrap();
+    let bot = hasty(options(&double));
+    let (channel, person) = (double.channel(0), double.conversation());
+    let thread = double.thread(&channel);
+    let (polled, ()) = receive(&bot, 0, |mut scene| async move {
+        begun(&double, 1).await;
+        double.user_writes(&channel, "look", &[("a.png", b"\x89PNG!"), ("b.txt", b"")]);
+        double.user_writes(&thread, "in the thread", &[]);
+        double.user_writes(&person, "", &[("c.txt", b"among us")]);
+        let first = scene.next().await;
+        assert_eq!((first.text.as_str(), first.sender.as_str()), ("look", USER));
+        assert_eq!(
+            (first.target.chat, first.target.thread),
+            (channel.clone(), String::new())
+        );
+        let file = &first.attachments[0];
+        assert_eq!(
+            (file.name.as_str(), file.size, file.kind.as_str()),
+            ("a.png", 5, "photo")
+        );
+        assert!(!file.reference.contains(TOKEN));
+        let bytes: Vec<Bytes> = bot_fetch(&double, file).await.unwrap();
+        assert_eq!(bytes.concat(), b"\x89PNG!");
+        assert!(
+            bot_fetch(&double, &first.attachments[1])
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        let second = scene.next().await;
+        assert_eq!(
+            (second.target.chat, second.target.thread),
+            (channel, thread)
+        );
+        let third = scene.next().await;
+        assert_eq!((third.target.chat, third.attachments.len()), (person, 1));
+    })
+    .await;
+    polled.unwrap();
+}
+
+async fn bot_fetch(
+    double: &Double,
+    file: &dray_platform::InboundAttachment,
+) -> Result<Vec<Bytes>, Error> {
+    bot(options(double)).fetch(file).await?.try_collect().await
+}
+
+#[tokio::test]
+async fn files_that_are_not_what_was_told_fail() {
+    let double = Double::start().await.unwrap();
+    let channel = double.channel(0);
+    let receiver = hasty(options(&double));
+    let (_, ()) = receive(&receiver, 0, |mut scene| async move {
+        begun(&double, 1).await;
+        let id = double.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
+        let message = scene.next().await;
+        let file = &message.attachments[0];
+        for fault in [FileFault::Short, FileFault::Long] {
+            double.script_file(fault);
+            let error = bot_fetch(&double, file).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Transient, "{fault:?}");
+        }
+        double.script_file(FileFault::Redirect);
+        assert_eq!(
+            bot_fetch(&double, file).await.unwrap_err().kind(),
+            ErrorKind::Unknown
+        );
+        // A file that is missing is looked for by its message, and an expired address is made new.
+        double.script_file(FileFault::Missing);
+        assert_eq!(
+            bot_fetch(&double, file).await.unwrap().concat().len(),
+            100_000
+        );
+        double.expire();
+        assert_eq!(
+            bot_fetch(&double, file).await.unwrap().concat().len(),
+            100_000
+        );
+        double.script_file(FileFault::Missing);
+        double.script_file(FileFault::Missing);
+        assert_eq!(
+            bot_fetch(&double, file).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        double.delete(&channel, &id);
+        assert_eq!(
+            bot_fetch(&double, file).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        let strict = bot(Options {
+            download_limit: Some(ByteSize::bytes(99_999)),
+            ..options(&double)
+        });
+        let error = strict.fetch(file).await.err().unwrap();
+        assert_eq!(error.numbers(), Some((100_000, 99_999)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn r_9_files_are_fetched_from_known_hosts_only() {
+    let double = Double::start().await.unwrap();
+    let discord = bot(options(&double));
+    for url in [
+        "http://169.254.169.254/latest",
+        "https://cdn.discordapp.com.evil.example/a",
+        "https://evil.example/cdn.discordapp.com",
+        "file:///etc/passwd",
+        "http://127.0.0.1:1/a",
+    ] {
+        // The channel is none, so that the address is the only way.
+        let reference = json!({ "channel": "x", "message": "1", "url": url });
+        let file = dray_platform::InboundAttachment {
+            id: "1".to_owned(),
+            name: "a".to_owned(),
+            size: 1,
+            media_type: String::new(),
+            reference: reference.to_string(),
+            kind: "document".to_owned(),
+            unavailable: String::new(),
+        };
+        let error = discord.fetch(&file).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{url}");
+    }
+    assert!(double.requests().is_empty());
+}
+
+#[tokio::test]
+async fn discord_py_takes_the_double_for_the_gateway() {
+    let double = Double::start().await.unwrap();
+    let (channel, person) = (double.channel(0), double.conversation());
+    let thread = double.thread(&channel);
+    let arguments = [double.url(), TOKEN.to_owned(), channel.clone()];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let running = dray_testkit::python::run("discord_gateway.py", "discord", &arguments);
+    let writing = async {
+        begun(&double, 1).await;
+        double.user_writes(&channel, "look", &[("a.txt", b"hello")]);
+        double.user_writes(&thread, "in the thread", &[]);
+        // The client asks for what follows by what it writes itself.
+        let waiting = async {
+            while double.seen(&channel).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(2), waiting)
+            .await
+            .expect("it writes");
+        double.kick(Kick::Drop);
+        double.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
+        begun(&double, 2).await
+    };
+    let (shown, begun) = tokio::join!(running, writing);
+    assert!(begun[1].starts_with("resume "), "{begun:?}");
+    assert_eq!(shown["limit"], 1000);
+    assert_eq!(
+        shown["messages"],
+        json!([
+            [channel, "look", USER, ["a.txt", "hello"]],
+            [thread, "in the thread", USER, []],
+            [person, "meanwhile", USER, ["b.txt", "missed"]],
+        ])
+    );
+    assert_eq!(shown["resumed"], 1);
+    assert_eq!(shown["history"], json!(["look"]));
+}
