@@ -222,8 +222,9 @@ impl AccountConfig {
             return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
         }
         if let Some(options) = &self.discord {
-            let bot = Arc::new(dray_platform_discord::Discord::new(options.clone())?);
-            return Ok(Some(Account::new(name, bot)));
+            let bot = dray_platform_discord::Discord::new(options.clone(), clock.clone())?;
+            let bot = Arc::new(bot);
+            return Ok(Some(Account::new(name, bot.clone()).with_inbox(bot)));
         }
         if let Some(options) = &self.whatsapp {
             let number = Arc::new(dray_platform_whatsapp::Cloud::new(name, options.clone())?);
