@@ -1,5 +1,6 @@
 //! Documents to Markdown: what a file is by its bytes, and what it says, within limits.
 //!
+//! - [`classify`]: what a file is, by its bytes.
 //! - [`limits`]: the budget that every loop counts into, and what stops a conversion.
 //! - [`markdown`]: the writer that all formats share: blocks, inline text, tables, escapes, parts of a document.
 //! - [`container`]: ZIP containers within bounds.
@@ -9,6 +10,7 @@
 //! Conversion takes an open file and gives text. It opens no path, dials nobody and starts nothing; a file that
 //! drives a library mad is contained by running it in a worker process, which `dray-reading` does.
 
+pub mod classify;
 pub mod container;
 pub mod encoding;
 pub mod formats;

@@ -1,0 +1,300 @@
+//! What a text is by its structure: markup, JSON, mail; else by its name (read-attachment 5.3).
+
+use super::Kind;
+use super::mime;
+
+/// Elements that an HTML page or a fragment of one begins with.
+const HTML: &[&str] = &[
+    "html",
+    "head",
+    "body",
+    "title",
+    "meta",
+    "link",
+    "base",
+    "style",
+    "script",
+    "noscript",
+    "template",
+    "div",
+    "span",
+    "p",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "td",
+    "th",
+    "caption",
+    "ul",
+    "ol",
+    "li",
+    "dl",
+    "dt",
+    "dd",
+    "a",
+    "img",
+    "br",
+    "hr",
+    "pre",
+    "code",
+    "blockquote",
+    "section",
+    "article",
+    "nav",
+    "main",
+    "aside",
+    "header",
+    "footer",
+    "form",
+    "input",
+    "button",
+    "select",
+    "label",
+    "textarea",
+    "fieldset",
+    "iframe",
+    "video",
+    "audio",
+    "picture",
+    "figure",
+    "figcaption",
+    "details",
+    "summary",
+    "center",
+    "font",
+    "b",
+    "i",
+    "u",
+    "em",
+    "strong",
+    "small",
+    "sub",
+    "sup",
+    "del",
+    "ins",
+    "s",
+    "abbr",
+    "address",
+    "cite",
+    "kbd",
+    "mark",
+    "q",
+    "samp",
+    "var",
+    "time",
+    "canvas",
+    "object",
+    "embed",
+    "map",
+    "area",
+    "dialog",
+    "menu",
+    "frameset",
+    "marquee",
+];
+
+/// Names of files that hold HTML among something else, or may begin with it.
+const NOT_A_PAGE: &[&str] = &[
+    "md", "markdown", "mdown", "mkd", "vue", "svelte", "astro", "jsx", "tsx", "js", "ts", "php",
+    "erb", "ejs", "hbs", "j2", "jinja", "jinja2", "liquid", "mustache", "twig", "tmpl", "xml",
+    "xsl", "xslt", "xsd", "csv", "tsv",
+];
+
+/// Header fields one of which every mail has.
+const FIELDS: &[&str] = &[
+    "from",
+    "to",
+    "subject",
+    "date",
+    "received",
+    "return-path",
+    "message-id",
+    "mime-version",
+    "delivered-to",
+    "sender",
+];
+
+/// Kind and media type of a text. `cut` says that the file goes on behind the sample.
+pub(super) fn look(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
+    let text = sample.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
+    if let Some(found) = markup(text, extension, cut) {
+        return (Kind::Text, found);
+    }
+    if extension == "ipynb" && is_notebook(text) {
+        return (Kind::Text, mime::NOTEBOOK);
+    }
+    if !matches!(extension, "jsonl" | "ndjson" | "md" | "markdown") && is_json(text, cut) {
+        return (Kind::Text, mime::JSON);
+    }
+    if extension == "eml" && is_mail(sample) {
+        return (Kind::Document, mime::EML);
+    }
+    (Kind::Text, mime::of_text_extension(extension))
+}
+
+fn is_notebook(text: &str) -> bool {
+    text.starts_with('{') && (text.contains("\"nbformat\"") || text.contains("\"cells\""))
+}
+
+fn is_json(text: &str, cut: bool) -> bool {
+    if !text.starts_with(['{', '[']) {
+        return false;
+    }
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => true,
+        Err(error) => cut && error.is_eof(),
+    }
+}
+
+/// Header fields up to the first blank line, at least one of them well known.
+fn is_mail(sample: &str) -> bool {
+    let mut known = false;
+    let text = sample.trim_start_matches('\u{FEFF}');
+    for (number, line) in text.lines().take(200).enumerate() {
+        if line.trim().is_empty() {
+            break;
+        }
+        if line.starts_with([' ', '\t']) && number > 0 || number == 0 && line.starts_with("From ") {
+            continue;
+        }
+        let Some((name, _)) = line.split_once(':') else {
+            return false;
+        };
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
+            return false;
+        }
+        known |= FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field));
+    }
+    known
+}
+
+/// The first tag after what may stand before it.
+struct Start<'a> {
+    declaration: bool,
+    html_doctype: bool,
+    /// From the name of the first element on; empty when there is none.
+    tag: &'a str,
+}
+
+fn markup(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
+    let start = skip_prolog(text)?;
+    let end = start
+        .tag
+        .find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'));
+    let name = start
+        .tag
+        .get(..end.unwrap_or(start.tag.len()))
+        .unwrap_or_default();
+    let local = name.rsplit(':').next().unwrap_or(name).to_ascii_lowercase();
+    let head = start
+        .tag
+        .get(..start.tag.find('>').unwrap_or(start.tag.len()))
+        .unwrap_or_default();
+    if local == "svg" {
+        return Some(mime::SVG);
+    }
+    if local == "html" || start.html_doctype {
+        let xhtml = head.contains("http://www.w3.org/1999/xhtml");
+        return Some(if xhtml { mime::XHTML } else { mime::HTML });
+    }
+    let closed = end.is_some();
+    let page = !start.declaration && !NOT_A_PAGE.contains(&extension);
+    if closed && page && HTML.contains(&name.to_ascii_lowercase().as_str()) {
+        return Some(mime::HTML);
+    }
+    if local == "rss" || (local == "rdf" && head.contains("http://purl.org/rss/1.0/")) {
+        return Some(mime::RSS);
+    }
+    if local == "feed" && head.contains("http://www.w3.org/2005/Atom") {
+        return Some(mime::ATOM);
+    }
+    let whole = closed
+        && is_name(name)
+        && !NOT_A_PAGE.contains(&extension)
+        && looks_closed(text, name, head, cut);
+    (start.declaration || whole || (extension == "xml" && is_name(name))).then_some(mime::XML)
+}
+
+/// Skips an XML declaration, other instructions, comments and a doctype. Nothing when no markup follows.
+fn skip_prolog(text: &str) -> Option<Start<'_>> {
+    let mut start = Start {
+        declaration: text.starts_with("<?xml")
+            && text.as_bytes().get(5).is_some_and(u8::is_ascii_whitespace),
+        html_doctype: false,
+        tag: "",
+    };
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        let skipped = if let Some(comment) = rest.strip_prefix("<!--") {
+            comment.find("-->").and_then(|end| comment.get(end + 3..))
+        } else if rest.starts_with("<?") && (start.declaration || rest.starts_with("<?xml-")) {
+            rest.find("?>").and_then(|end| rest.get(end + 2..))
+        } else if rest
+            .get(..9)
+            .is_some_and(|nine| nine.eq_ignore_ascii_case("<!doctype"))
+        {
+            let name = rest.get(9..).unwrap_or_default().trim_start();
+            start.html_doctype |= name
+                .get(..4)
+                .is_some_and(|four| four.eq_ignore_ascii_case("html"))
+                && !name
+                    .as_bytes()
+                    .get(4)
+                    .is_some_and(u8::is_ascii_alphanumeric);
+            after_doctype(rest)
+        } else if let Some(tag) = rest.strip_prefix('<') {
+            let begins = tag.starts_with(|c: char| c.is_alphabetic() || c == '_');
+            start.tag = if begins { tag } else { "" };
+            let found = begins || start.declaration || start.html_doctype;
+            return found.then_some(start);
+        } else {
+            return (start.declaration || start.html_doctype).then_some(start);
+        };
+        match skipped {
+            Some(next) => rest = next,
+            // It goes on behind the sample.
+            None => return (start.declaration || start.html_doctype).then_some(start),
+        }
+    }
+}
+
+/// What follows a doctype; its internal subset has brackets.
+fn after_doctype(text: &str) -> Option<&str> {
+    let close = text.find('>')?;
+    match text.find('[').filter(|open| *open < close) {
+        Some(open) => {
+            let subset = text.get(open..)?;
+            let end = subset.find(']')?;
+            let rest = subset.get(end..)?;
+            rest.find('>').and_then(|at| rest.get(at + 1..))
+        }
+        None => text.get(close + 1..),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+        && chars.all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':'))
+}
+
+/// Whether the text ends with the end of its first element, as far as it can be seen.
+fn looks_closed(text: &str, name: &str, head: &str, cut: bool) -> bool {
+    let end = text.trim_end();
+    let own_end = end
+        .strip_suffix('>')
+        .and_then(|end| end.trim_end().strip_suffix(name))
+        .is_some_and(|end| end.ends_with("</"));
+    let has_attributes_or_ends =
+        head.len() == name.len() || head.contains('=') || head.ends_with('/');
+    let alone = head.ends_with('/') && end.len() <= head.len() + 2;
+    has_attributes_or_ends && (cut || own_end || alone)
+}

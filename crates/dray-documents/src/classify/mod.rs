@@ -1,0 +1,224 @@
+//! What a file is: the bytes decide, the name only refines a text (read-attachment 5).
+//!
+//! Reads at most 64 KiB of the start, the directory of a container and the few small parts of it that name its type.
+//! Nothing is allocated in proportion to a number in the file.
+
+mod bytes;
+mod magic;
+mod markup;
+pub mod mime;
+mod office;
+mod ole;
+#[cfg(test)]
+mod tests;
+mod text;
+mod zip;
+
+use std::io::{self, Read as _};
+
+use serde::{Deserialize, Serialize};
+
+use crate::container::Input;
+use crate::encoding::{Found, SAMPLE};
+use crate::formats::Hint;
+
+/// The five kinds, the strictest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Characters, code and markup included.
+    Text,
+    /// Something with a converter of its own, or that ought to have one.
+    Document,
+    /// A picture.
+    Image,
+    /// Files packed together.
+    Archive,
+    /// Anything else.
+    Binary,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Image,
+        Self::Text,
+        Self::Document,
+        Self::Archive,
+        Self::Binary,
+    ];
+
+    /// Its word, as in messages and in configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Document => "document",
+            Self::Image => "image",
+            Self::Archive => "archive",
+            Self::Binary => "binary",
+        }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Class {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its media type, from the table in [`mime`] and the signatures.
+    pub mime: &'static str,
+    /// Encoding of a text by its name, as far as the start tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<&'static str>,
+    /// A container that says itself that it is encrypted; conversion would only find that out again.
+    pub encrypted: bool,
+    /// Remarks on how the type was found. Words of ours.
+    pub warnings: Vec<String>,
+    /// Extension of the name, lower case, as [`Hint::extension`] wants it.
+    #[serde(skip)]
+    extension: String,
+    /// Whether the bytes leave no doubt about the encoding.
+    #[serde(skip)]
+    certain: bool,
+    /// Whether the start is nothing but white space.
+    #[serde(skip)]
+    blank_start: bool,
+}
+
+impl Class {
+    fn new(kind: Kind, mime: &'static str, extension: String) -> Self {
+        Self {
+            kind,
+            mime,
+            encoding: None,
+            encrypted: false,
+            warnings: Vec::new(),
+            extension,
+            certain: false,
+            blank_start: false,
+        }
+    }
+
+    /// What conversion needs to know. The encoding is left to the converter unless the bytes name it: a page may
+    /// declare its own, and the end of a text may differ from its start.
+    pub fn hint(&self) -> Hint {
+        Hint {
+            mime: self.mime.to_owned(),
+            extension: self.extension.clone(),
+            encoding: self.encoding.filter(|_| self.certain).map(str::to_owned),
+        }
+    }
+}
+
+/// The extension of a name, lower case and without the dot. Build files that have none give their name.
+pub fn extension(name: &str) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
+    let lower = last.to_lowercase();
+    match lower.rsplit_once('.') {
+        Some((_, extension)) if extension.len() <= 16 => extension.to_owned(),
+        None if matches!(lower.as_str(), "dockerfile" | "makefile") => lower,
+        _ => String::new(),
+    }
+}
+
+/// Finds out what an open file is. `name` refines the type of a text and of an encrypted package, nothing else.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
+    let extension = extension(name);
+    let sample = zip::sample(input, SAMPLE)?;
+    let class = match magic::find(&sample) {
+        Some(magic::Magic::Is(kind, mime)) => Class::new(kind, mime, extension),
+        Some(magic::Magic::Zip) => container(input, &sample, extension)?,
+        Some(magic::Magic::Ole) => compound(input, extension)?,
+        None => unsigned(&sample, extension),
+    };
+    input.rewind()?;
+    Ok(class)
+}
+
+fn container(input: &mut dyn Input, sample: &[u8], extension: String) -> io::Result<Class> {
+    let contents = zip::Contents::read(input, sample)?;
+    let named = office::look(input, &contents, &extension)?;
+    let mut class = match named {
+        Some((mime, warning)) => {
+            let mut class = Class::new(Kind::Document, mime, extension);
+            class.warnings.extend(warning.map(str::to_owned));
+            class
+        }
+        None => Class::new(Kind::Archive, mime::ZIP, extension),
+    };
+    if contents.damaged {
+        class
+            .warnings
+            .push("directory of the container damaged".to_owned());
+    }
+    Ok(class)
+}
+
+fn compound(input: &mut dyn Input, extension: String) -> io::Result<Class> {
+    Ok(match ole::look(input)? {
+        ole::Found::Encrypted => {
+            let mime = mime::of_office_extension(&extension).unwrap_or(mime::OLE);
+            let mut class = Class::new(Kind::Document, mime, extension);
+            class.encrypted = true;
+            class
+        }
+        ole::Found::Document(mime) => Class::new(Kind::Document, mime, extension),
+        ole::Found::Other => Class::new(Kind::Binary, mime::OLE, extension),
+    })
+}
+
+fn unsigned(sample: &[u8], extension: String) -> Class {
+    let cut = sample.len() >= SAMPLE;
+    let text = text::look(sample, cut);
+    if magic::late_pdf(sample, text.is_some()) {
+        return Class::new(Kind::Document, mime::PDF, extension);
+    }
+    let Some(text) = text else {
+        return Class::new(Kind::Binary, mime::OCTET_STREAM, extension);
+    };
+    let blank = text
+        .sample
+        .trim_matches(['\u{FEFF}', '\0'])
+        .trim()
+        .is_empty();
+    let (kind, mime) = if sample.is_empty() {
+        (Kind::Text, mime::PLAIN)
+    } else {
+        markup::look(&text.sample, &extension, cut)
+    };
+    let mut class = Class::new(kind, mime, extension);
+    class.encoding = Some(text.encoding.name());
+    class.certain = text.certain;
+    class.blank_start = blank;
+    class
+}
+
+/// Whether a text holds nothing but white space and byte-order marks, to its end. Reads at most `limit` bytes.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<bool> {
+    if class.kind != Kind::Text || !class.blank_start {
+        return Ok(false);
+    }
+    let wide = class.certain && class.encoding != Some(Found::Known(encoding_rs::UTF_8).name());
+    input.seek(io::SeekFrom::Start(SAMPLE as u64))?;
+    let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE as u64));
+    let mut buffer = vec![0; SAMPLE];
+    let blank = loop {
+        match rest.read(&mut buffer) {
+            Ok(0) => break true,
+            Ok(read) if text::is_blank(buffer.get(..read).unwrap_or_default(), wide) => {}
+            Ok(_) => break false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    };
+    input.rewind()?;
+    Ok(blank)
+}

@@ -1,0 +1,167 @@
+//! What a ZIP is: a document by its own declaration, or an archive (read-attachment 5.2).
+
+use std::io;
+
+use quick_xml::events::{BytesStart, Event};
+
+use super::mime;
+use super::zip::{Contents, Seen, part};
+use crate::container::Input;
+
+/// Relationship types that name the main part: transitional and strict.
+const MAIN: [&str; 2] = [
+    "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument",
+    "http://purl.oclc.org/ooxml/officeDocument/relationships/officeDocument",
+];
+
+/// A type, and what to say about how it was found.
+pub(super) type Named = (&'static str, Option<&'static str>);
+
+/// Said when the main part is not declared.
+pub(super) const GUESSED: &str = "main part guessed";
+
+/// The document type of a container; nothing for an archive.
+pub(super) fn look(
+    input: &mut dyn Input,
+    contents: &Contents,
+    extension: &str,
+) -> io::Result<Option<Named>> {
+    if let Some(found) = declared(input, contents)? {
+        return Ok(Some((found, None)));
+    }
+    if contents.entry("META-INF/container.xml").is_some() && contents.has(Seen::Package) {
+        return Ok(Some((mime::EPUB, None)));
+    }
+    if let Some(manifest) = contents.entry("META-INF/manifest.xml") {
+        if manifest.encrypted && contents.has(Seen::Content) {
+            let named = format!("application/vnd.oasis.opendocument.{}", odf_word(extension));
+            return Ok(Some((known(&named).unwrap_or(mime::ODT), Some(GUESSED))));
+        }
+        let bytes = part(input, manifest)?;
+        if let Some(found) = root_entry(&bytes).as_deref().and_then(known) {
+            return Ok(Some((found, None)));
+        }
+    }
+    office_open(input, contents)
+}
+
+fn odf_word(extension: &str) -> &'static str {
+    match extension {
+        "ods" => "spreadsheet",
+        "odp" => "presentation",
+        "odg" => "graphics",
+        _ => "text",
+    }
+}
+
+/// What a first, stored entry `mimetype` says.
+fn declared(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<&'static str>> {
+    let first = contents.first.as_ref();
+    let Some(entry) = first.filter(|entry| entry.name == "mimetype" && entry.method == 0) else {
+        return Ok(None);
+    };
+    let bytes = part(input, entry)?;
+    Ok(std::str::from_utf8(&bytes).ok().and_then(known))
+}
+
+/// One of the types that a `mimetype` may name.
+fn known(text: &str) -> Option<&'static str> {
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
+    [mime::EPUB]
+        .iter()
+        .chain(mime::OPEN_DOCUMENT)
+        .find(|its| **its == text)
+        .copied()
+}
+
+/// The media type of the entry `/` of an open document's manifest.
+fn root_entry(bytes: &[u8]) -> Option<String> {
+    find_element(bytes, "file-entry", |element| {
+        (attribute(element, "full-path")? == "/").then(|| attribute(element, "media-type"))?
+    })
+}
+
+/// The OOXML type of a package.
+fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<Named>> {
+    let Some(types) = contents.entry("[Content_Types].xml") else {
+        return Ok(None);
+    };
+    let types = part(input, types)?;
+    let rels = match contents.entry("_rels/.rels") {
+        Some(entry) => part(input, entry)?,
+        None => Vec::new(),
+    };
+    let main = main_part(&rels);
+    if let Some(content_type) = main.as_deref().and_then(|main| content_type(&types, main)) {
+        // Declared and something else, such as a drawing: not ours.
+        return Ok(mime::of_main_part(&content_type).map(|found| (found, None)));
+    }
+    let guess = [
+        (Seen::Word, mime::DOCX),
+        (Seen::BinaryWorkbook, mime::XLSB),
+        (Seen::Excel, mime::XLSX),
+        (Seen::Slides, mime::PPTX),
+    ];
+    let guess = guess.iter().find(|(seen, _)| contents.has(*seen));
+    Ok(guess.map(|(_, mime)| (*mime, Some(GUESSED))))
+}
+
+/// The part that the package's relationships name as the office document, without a leading slash.
+fn main_part(rels: &[u8]) -> Option<String> {
+    find_element(rels, "Relationship", |element| {
+        let kind = attribute(element, "Type")?;
+        let target = attribute(element, "Target")?;
+        let name = target.trim_start_matches("./").trim_start_matches('/');
+        MAIN.contains(&kind.trim()).then(|| name.to_owned())
+    })
+}
+
+/// The content type of a part: its override, else that of its extension, when that is one of a main part.
+fn content_type(types: &[u8], part: &str) -> Option<String> {
+    let own = find_element(types, "Override", |element| {
+        let name = attribute(element, "PartName")?;
+        let same = name.trim_start_matches('/').eq_ignore_ascii_case(part);
+        same.then(|| attribute(element, "ContentType"))?
+    });
+    own.or_else(|| {
+        let (_, extension) = part.rsplit_once('.')?;
+        let default = find_element(types, "Default", |element| {
+            let same = attribute(element, "Extension")?.eq_ignore_ascii_case(extension);
+            same.then(|| attribute(element, "ContentType"))?
+        });
+        default.filter(|its| mime::of_main_part(its).is_some())
+    })
+}
+
+/// The first answer that an element of that local name gives. Ends at the first damage.
+fn find_element<T>(
+    bytes: &[u8],
+    name: &str,
+    answer: impl Fn(&BytesStart<'_>) -> Option<T>,
+) -> Option<T> {
+    let text = crate::encoding::decode(bytes, Some("UTF-8"));
+    let mut reader = quick_xml::Reader::from_str(&text);
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(element) | Event::Empty(element)) => {
+                if element.local_name().as_ref() == name
+                    && let Some(found) = answer(&element)
+                {
+                    return Some(found);
+                }
+            }
+            Ok(Event::Eof) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
+    let found = element
+        .attributes()
+        .filter_map(Result::ok)
+        .find(|attribute| attribute.key.local_name().as_ref() == name)?;
+    let text = found.value;
+    let plain = quick_xml::escape::unescape(&text).map(std::borrow::Cow::into_owned);
+    Some(plain.unwrap_or_else(|_| text.into_owned()))
+}

@@ -1,0 +1,201 @@
+//! The directory of an OLE2 file, read within bounds (read-attachment 5.2, MS-CFB).
+//!
+//! Only the sectors that hold the directory are read, and of the allocation table only those that chain them. The
+//! library that converts such files reads the whole table first, which a small file can make very long; so it runs
+//! in the worker only.
+
+use std::io;
+
+use super::bytes::{read_at, u16_at, u32_at};
+use super::mime;
+use crate::container::Input;
+
+/// Directory entries that are looked at.
+const ENTRIES: usize = 10_000;
+/// Sectors of the second-level allocation table that are followed.
+const HOPS: usize = 1024;
+/// Entries of the first-level table in the header.
+const IN_HEADER: u32 = 109;
+/// No entry.
+const NONE: u32 = u32::MAX;
+/// Sector numbers above this one have a meaning of their own.
+const MAX_SECTOR: u32 = 0xFFFF_FFFA;
+
+/// What the streams of the root say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// An office package behind a password.
+    Encrypted,
+    /// A document of this type.
+    Document(&'static str),
+    /// Anything else, and what cannot be read.
+    Other,
+}
+
+struct Entry {
+    name: String,
+    left: u32,
+    right: u32,
+    child: u32,
+}
+
+struct Sectors<'a> {
+    input: &'a mut dyn Input,
+    header: [u8; 512],
+    shift: u32,
+    /// Number of the second-level sector that was followed last, and its place in the chain.
+    hop: Option<(usize, u32)>,
+}
+
+/// Looks at the names in the root.
+pub(super) fn look(input: &mut dyn Input) -> io::Result<Found> {
+    let mut header = [0; 512];
+    if read_at(input, 0, &mut header)? < header.len() {
+        return Ok(Found::Other);
+    }
+    let shift = u32::from(u16_at(&header, 30));
+    if shift != 9 && shift != 12 {
+        return Ok(Found::Other);
+    }
+    let mut sectors = Sectors {
+        input,
+        header,
+        shift,
+        hop: None,
+    };
+    let entries = sectors.directory()?;
+    Ok(verdict(&names_in_root(&entries)))
+}
+
+/// The table of read-attachment 5.2, from the top.
+fn verdict(names: &[&str]) -> Found {
+    let has = |wanted: &str| names.iter().any(|name| name.eq_ignore_ascii_case(wanted));
+    if has("EncryptedPackage") {
+        Found::Encrypted
+    } else if has("WordDocument") {
+        Found::Document(mime::DOC)
+    } else if has("Workbook") || has("Book") {
+        Found::Document(mime::XLS)
+    } else if has("PowerPoint Document") {
+        Found::Document(mime::PPT)
+    } else if has("__properties_version1.0") {
+        Found::Document(mime::MSG)
+    } else {
+        Found::Other
+    }
+}
+
+/// Names of what lies in the root itself: a workbook that holds an embedded letter is still a workbook.
+fn names_in_root(entries: &[Entry]) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut pending: Vec<u32> = entries.first().map(|root| root.child).into_iter().collect();
+    let mut looked = 0;
+    while let Some(index) = pending.pop() {
+        looked += 1;
+        if looked > entries.len() * 2 {
+            break;
+        }
+        let Some(entry) = usize::try_from(index).ok().and_then(|i| entries.get(i)) else {
+            continue;
+        };
+        names.push(entry.name.as_str());
+        pending.extend(
+            [entry.left, entry.right]
+                .into_iter()
+                .filter(|next| *next != NONE),
+        );
+    }
+    names
+}
+
+impl Sectors<'_> {
+    fn size(&self) -> usize {
+        1 << self.shift
+    }
+
+    /// Reads one sector; fewer bytes when the file ends in it.
+    fn read(&mut self, sector: u32, into: &mut [u8]) -> io::Result<usize> {
+        let offset = (u64::from(sector) + 1) << self.shift;
+        read_at(self.input, offset, into)
+    }
+
+    fn word_of(&mut self, sector: u32, index: u32) -> io::Result<Option<u32>> {
+        let offset = ((u64::from(sector) + 1) << self.shift) + u64::from(index) * 4;
+        let mut word = [0; 4];
+        let read = read_at(self.input, offset, &mut word)?;
+        Ok((read == 4).then(|| u32::from_le_bytes(word)))
+    }
+
+    /// The sector of the allocation table with this number.
+    fn table(&mut self, number: u32) -> io::Result<Option<u32>> {
+        if number < IN_HEADER {
+            let offset = 76 + usize::try_from(number).unwrap_or(0) * 4;
+            return Ok(Some(u32_at(&self.header, offset)).filter(|sector| *sector < MAX_SECTOR));
+        }
+        let per_sector = u32::try_from(self.size() / 4 - 1).unwrap_or(127);
+        let rest = number - IN_HEADER;
+        let wanted = usize::try_from(rest / per_sector).unwrap_or(usize::MAX);
+        if wanted >= HOPS {
+            return Ok(None);
+        }
+        let first = u32_at(&self.header, 68);
+        let (mut place, mut sector) = match self.hop {
+            Some((place, sector)) if place <= wanted => (place, sector),
+            _ => (0, first),
+        };
+        while place < wanted {
+            let Some(next) = self
+                .word_of(sector, per_sector)?
+                .filter(|s| *s < MAX_SECTOR)
+            else {
+                return Ok(None);
+            };
+            (place, sector) = (place + 1, next);
+        }
+        self.hop = Some((place, sector));
+        let found = self.word_of(sector, rest % per_sector)?;
+        Ok(found.filter(|sector| *sector < MAX_SECTOR))
+    }
+
+    /// The sector that follows in a chain.
+    fn next(&mut self, sector: u32) -> io::Result<Option<u32>> {
+        let per_sector = u32::try_from(self.size() / 4).unwrap_or(128);
+        let Some(table) = self.table(sector / per_sector)? else {
+            return Ok(None);
+        };
+        let next = self.word_of(table, sector % per_sector)?;
+        Ok(next.filter(|sector| *sector < MAX_SECTOR))
+    }
+
+    fn directory(&mut self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        let mut buffer = vec![0; self.size()];
+        let mut sector = Some(u32_at(&self.header, 48)).filter(|sector| *sector < MAX_SECTOR);
+        while let Some(number) = sector {
+            let read = self.read(number, &mut buffer)?;
+            let whole = buffer.get(..read).unwrap_or_default();
+            entries.extend(whole.chunks_exact(128).map(entry));
+            if read < buffer.len() || entries.len() >= ENTRIES {
+                break;
+            }
+            sector = self.next(number)?;
+        }
+        Ok(entries)
+    }
+}
+
+fn entry(bytes: &[u8]) -> Entry {
+    let length = usize::from(u16_at(bytes, 64)).saturating_sub(2).min(62);
+    let units: Vec<u16> = bytes
+        .get(..length)
+        .unwrap_or_default()
+        .chunks_exact(2)
+        .map(|pair| u16_at(pair, 0))
+        .collect();
+    Entry {
+        name: String::from_utf16_lossy(&units),
+        left: u32_at(bytes, 68),
+        right: u32_at(bytes, 72),
+        child: u32_at(bytes, 76),
+    }
+}

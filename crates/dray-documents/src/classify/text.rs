@@ -1,0 +1,96 @@
+//! Files without a signature: text or not, and in which encoding (read-attachment 5.3).
+
+use std::borrow::Cow;
+
+use crate::encoding::{self, Found};
+
+/// A text by its sample.
+#[derive(Debug)]
+pub(super) struct Text<'a> {
+    /// The sample, decoded, without a byte-order mark.
+    pub(super) sample: Cow<'a, str>,
+    /// Its encoding.
+    pub(super) encoding: Found,
+    /// Whether the bytes themselves say so: a mark, or the zeros of UTF-16.
+    pub(super) certain: bool,
+}
+
+const UTF_8: Found = Found::Known(encoding_rs::UTF_8);
+
+/// Whether a sample is text. `cut` says that the file goes on behind it.
+pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
+    if let Some((found, _)) = encoding::of_mark(sample)
+        && let Some(text) = marked(sample, found)
+    {
+        return Some(text);
+    }
+    if sample.contains(&0) {
+        let even = sample.get(..sample.len() & !1).unwrap_or(sample);
+        let found = encoding::utf16_without_mark(even).filter(|_| !is_ascii_with_zeros(even))?;
+        return Some(Text {
+            sample: encoding::decode(even, Some(found.name())),
+            encoding: found,
+            certain: true,
+        });
+    }
+    let controls = sample.iter().filter(|byte| is_control(**byte)).count();
+    if let Some(valid) = utf8(sample, cut) {
+        return (controls * 10 <= sample.len() * 3).then_some(Text {
+            sample: Cow::Borrowed(valid),
+            encoding: UTF_8,
+            certain: false,
+        });
+    }
+    (controls * 20 <= sample.len()).then(|| {
+        let found = encoding::find(sample);
+        Text {
+            sample: encoding::decode(sample, Some(found.name())),
+            encoding: found,
+            certain: false,
+        }
+    })
+}
+
+/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from scripts nobody meant.
+fn is_ascii_with_zeros(sample: &[u8]) -> bool {
+    let others = sample.iter().filter(|byte| **byte != 0).count();
+    others * 4 > sample.len() * 3 && sample.is_ascii()
+}
+
+/// Text in the encoding of its mark, when at most one character of a hundred cannot be decoded.
+fn marked(sample: &[u8], found: Found) -> Option<Text<'_>> {
+    let text = encoding::decode(sample, None);
+    let broken = text
+        .chars()
+        .filter(|c| *c == char::REPLACEMENT_CHARACTER)
+        .count();
+    // The cut may have gone through the last character.
+    (broken.saturating_sub(1) * 100 <= text.chars().count()).then_some(Text {
+        sample: text,
+        encoding: found,
+        certain: true,
+    })
+}
+
+/// The sample as UTF-8, without the part of a character that a cut may have left.
+fn utf8(sample: &[u8], cut: bool) -> Option<&str> {
+    match std::str::from_utf8(sample) {
+        Ok(text) => Some(text),
+        Err(error) if cut && error.error_len().is_none() => {
+            std::str::from_utf8(sample.get(..error.valid_up_to())?).ok()
+        }
+        Err(_) => None,
+    }
+}
+
+/// Controls that text does not have. Tab, line feed, form feed, carriage return and escape it does.
+fn is_control(byte: u8) -> bool {
+    matches!(byte, 0..=8 | 0x0B | 0x0E..=0x1A | 0x1C..=0x1F | 0x7F)
+}
+
+/// Whether bytes are nothing but white space and byte-order marks. `wide` says that characters have zeros in them.
+pub(super) fn is_blank(bytes: &[u8], wide: bool) -> bool {
+    bytes.iter().all(|byte| {
+        byte.is_ascii_whitespace() || *byte == 0x0B || (wide && matches!(byte, 0 | 0xFE | 0xFF))
+    })
+}

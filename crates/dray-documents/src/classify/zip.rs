@@ -1,0 +1,315 @@
+//! The central directory of a ZIP, read within bounds (read-attachment 5.2, APPNOTE 4.3).
+//!
+//! Only what decides the type is kept: a few entries by name, and whether some folders exist. So memory does not grow
+//! with the directory, and no number in the file is trusted. Conversion opens the file anew with a full reader.
+
+use std::io::{self, BufReader, Read, SeekFrom};
+
+use super::bytes::{fill, read_at, read_up_to, u16_at, u32_at, u64_at};
+use crate::container::Input;
+
+/// Entries that are looked at.
+const ENTRIES: usize = 10_000;
+/// Bytes of the directory that are looked at.
+const DIRECTORY: u64 = 8 << 20;
+/// The end record and the longest comment after it.
+const TAIL: u64 = 22 + 65_535;
+/// Bytes read of one compressed part.
+const COMPRESSED: u64 = 512 << 10;
+/// Bytes inflated of one part.
+const INFLATED: u64 = 4 << 20;
+
+/// An entry, as the directory has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// As it is written.
+    pub(super) name: String,
+    /// 0 is stored, 8 is deflated.
+    pub(super) method: u16,
+    /// Whether a password is needed.
+    pub(super) encrypted: bool,
+    /// Compressed size; nothing when it is not known.
+    compressed: Option<u64>,
+    /// Where its local header is.
+    offset: u64,
+}
+
+/// What the directory says.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// The first entry.
+    pub(super) first: Option<Entry>,
+    /// Entries that decide, at most one for each of [`DECIDING`].
+    deciding: Vec<Entry>,
+    /// What else there is.
+    seen: Vec<Seen>,
+    /// The directory could not be read; what is known comes from the start of the file.
+    pub(super) damaged: bool,
+}
+
+/// Something whose presence counts, whatever its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A name that ends in `.opf`.
+    Package,
+    /// A `content.xml` at the top.
+    Content,
+    /// Something in `word/`.
+    Word,
+    /// Something in `xl/`.
+    Excel,
+    /// The main part of a binary workbook.
+    BinaryWorkbook,
+    /// Something in `ppt/`.
+    Slides,
+}
+
+impl Seen {
+    fn of(lower: &str) -> Option<Self> {
+        Some(match lower {
+            "content.xml" => Self::Content,
+            "xl/workbook.bin" => Self::BinaryWorkbook,
+            _ if lower.starts_with("word/") => Self::Word,
+            _ if lower.starts_with("xl/") => Self::Excel,
+            _ if lower.starts_with("ppt/") => Self::Slides,
+            _ if super::extension(lower) == "opf" => Self::Package,
+            _ => return None,
+        })
+    }
+}
+
+/// Names of the parts that decide.
+const DECIDING: [&str; 5] = [
+    "mimetype",
+    "[Content_Types].xml",
+    "_rels/.rels",
+    "META-INF/container.xml",
+    "META-INF/manifest.xml",
+];
+
+impl Contents {
+    /// Reads the directory; where there is none, the headers within `sample`, the start of the file.
+    pub(super) fn read(input: &mut dyn Input, sample: &[u8]) -> io::Result<Self> {
+        if let Some((start, shift, end)) = find_directory(input)? {
+            let mut contents = Self::default();
+            if contents.walk(input, start, shift, end)? {
+                return Ok(contents);
+            }
+        }
+        let mut contents = Self {
+            damaged: true,
+            ..Self::default()
+        };
+        contents.scan(sample);
+        Ok(contents)
+    }
+
+    /// Whether there is such a thing.
+    pub(super) fn has(&self, seen: Seen) -> bool {
+        self.seen.contains(&seen)
+    }
+
+    /// One of [`DECIDING`].
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        let same = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name);
+        self.deciding.iter().find(same)
+    }
+
+    /// Goes through the directory; whether it had any entry, or says itself that it has none.
+    fn walk(
+        &mut self,
+        input: &mut dyn Input,
+        start: u64,
+        shift: u64,
+        end: u64,
+    ) -> io::Result<bool> {
+        input.seek(SeekFrom::Start(start))?;
+        let length = end.saturating_sub(start).min(DIRECTORY);
+        let mut reader = BufReader::with_capacity(16 << 10, Read::take(&mut *input, length));
+        let mut header = [0; 46];
+        let mut seen = 0;
+        while seen < ENTRIES
+            && filled(&mut reader, &mut header)?
+            && header.starts_with(b"PK\x01\x02")
+        {
+            let mut name = vec![0; usize::from(u16_at(&header, 28))];
+            let mut extra = vec![0; usize::from(u16_at(&header, 30))];
+            let comment = u64::from(u16_at(&header, 32));
+            if !filled(&mut reader, &mut name)? || !filled(&mut reader, &mut extra)? {
+                break;
+            }
+            io::copy(&mut Read::take(&mut reader, comment), &mut io::sink())?;
+            let mut entry = Entry {
+                name: String::from_utf8_lossy(&name).into_owned(),
+                method: u16_at(&header, 10),
+                encrypted: u16_at(&header, 8) & 1 == 1,
+                compressed: Some(u64::from(u32_at(&header, 20))),
+                offset: u64::from(u32_at(&header, 42)),
+            };
+            widen(&mut entry, &extra, u32_at(&header, 24) == u32::MAX);
+            entry.offset = entry.offset.saturating_add(shift);
+            self.note(entry);
+            seen += 1;
+        }
+        Ok(seen > 0 || start == end)
+    }
+
+    /// Headers of files within the start of the file.
+    fn scan(&mut self, sample: &[u8]) {
+        let starts = (0..sample.len()).filter(|start| {
+            let rest = sample.get(*start..).unwrap_or_default();
+            rest.starts_with(b"PK\x03\x04")
+        });
+        for start in starts.take(ENTRIES) {
+            let header = sample.get(start..).unwrap_or_default();
+            let length = usize::from(u16_at(header, 26));
+            let Some(name) = header.get(30..30 + length) else {
+                continue;
+            };
+            let flags = u16_at(header, 6);
+            let compressed = u64::from(u32_at(header, 18));
+            self.note(Entry {
+                name: String::from_utf8_lossy(name).into_owned(),
+                method: u16_at(header, 8),
+                encrypted: flags & 1 == 1,
+                compressed: (flags & 8 == 0 && compressed != u64::from(u32::MAX))
+                    .then_some(compressed),
+                offset: start as u64,
+            });
+        }
+    }
+
+    fn note(&mut self, entry: Entry) {
+        let lower = entry.name.to_ascii_lowercase();
+        if let Some(seen) = Seen::of(&lower).filter(|seen| !self.has(*seen)) {
+            self.seen.push(seen);
+        }
+        if DECIDING
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(&lower))
+            && self.entry(&lower).is_none()
+        {
+            self.deciding.push(entry.clone());
+        }
+        if self.first.is_none() {
+            self.first = Some(entry);
+        }
+    }
+}
+
+/// Reads the start of a part. What is damaged ends where the damage is; an encrypted part has nothing.
+pub(super) fn part(input: &mut dyn Input, entry: &Entry) -> io::Result<Vec<u8>> {
+    let mut header = [0; 30];
+    let read = read_at(input, entry.offset, &mut header)?;
+    if read < header.len() || !header.starts_with(b"PK\x03\x04") || entry.encrypted {
+        return Ok(Vec::new());
+    }
+    let names = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
+    let start = entry.offset.saturating_add(30 + names);
+    let length = entry.compressed.unwrap_or(COMPRESSED).min(COMPRESSED);
+    let raw = read_up_to(input, start, length)?;
+    match entry.method {
+        0 => Ok(raw),
+        8 => {
+            let mut bytes = Vec::new();
+            let inflater = flate2::read::DeflateDecoder::new(raw.as_slice());
+            // What came out before damage still counts.
+            let _ = inflater.take(INFLATED).read_to_end(&mut bytes);
+            Ok(bytes)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Takes sizes and offset from the 64-bit extra field where the short ones are full.
+fn widen(entry: &mut Entry, extra: &[u8], long_size: bool) {
+    let full = u64::from(u32::MAX);
+    let mut rest = extra;
+    while rest.len() >= 4 {
+        let length = usize::from(u16_at(rest, 2));
+        let field = rest.get(4..4 + length).unwrap_or_default();
+        if u16_at(rest, 0) == 1 {
+            let mut at = if long_size { 8 } else { 0 };
+            if entry.compressed == Some(full) {
+                entry.compressed = Some(u64_at(field, at));
+                at += 8;
+            }
+            if entry.offset == full {
+                entry.offset = u64_at(field, at);
+            }
+            return;
+        }
+        rest = rest.get(4 + length..).unwrap_or_default();
+    }
+}
+
+/// Where the directory starts, how far all offsets are off, and where it ends.
+fn find_directory(input: &mut dyn Input) -> io::Result<Option<(u64, u64, u64)>> {
+    let size = input.seek(SeekFrom::End(0))?;
+    let tail_start = size.saturating_sub(TAIL);
+    let tail = read_up_to(input, tail_start, TAIL)?;
+    let fits = |at: usize| {
+        let record = tail.get(at..).unwrap_or_default();
+        record.starts_with(b"PK\x05\x06")
+            && record.len() >= 22
+            && record.len() >= 22 + usize::from(u16_at(record, 20))
+    };
+    let Some(at) = (0..tail.len()).rev().find(|at| fits(*at)) else {
+        return Ok(None);
+    };
+    let record = tail.get(at..).unwrap_or_default();
+    let mut end = tail_start + at as u64;
+    let mut length = u64::from(u32_at(record, 12));
+    let mut offset = u64::from(u32_at(record, 16));
+    let full = u64::from(u32::MAX);
+    if (length == full || offset == full || u16_at(record, 10) == u16::MAX)
+        && let Some((wide_end, wide_length, wide_offset)) = wide_record(input, end)?
+    {
+        (end, length, offset) = (wide_end, wide_length, wide_offset);
+    }
+    // Something may stand before the archive, and then every offset is off by its length.
+    let before = end.checked_sub(length);
+    for start in before.into_iter().chain([offset]) {
+        let mut magic = [0; 4];
+        let read = read_at(input, start, &mut magic)?;
+        if start == end || (read == 4 && magic == *b"PK\x01\x02") {
+            return Ok(Some((start, start.saturating_sub(offset), end)));
+        }
+    }
+    Ok(None)
+}
+
+/// The 64-bit end record, when there is one: where it is, length and offset of the directory.
+fn wide_record(input: &mut dyn Input, end: u64) -> io::Result<Option<(u64, u64, u64)>> {
+    let mut locator = [0; 20];
+    let Some(at) = end.checked_sub(20) else {
+        return Ok(None);
+    };
+    if read_at(input, at, &mut locator)? < 20 || !locator.starts_with(b"PK\x06\x07") {
+        return Ok(None);
+    }
+    let mut record = [0; 56];
+    let at = u64_at(&locator, 8);
+    if read_at(input, at, &mut record)? < 56 || !record.starts_with(b"PK\x06\x06") {
+        return Ok(None);
+    }
+    Ok(Some((at, u64_at(&record, 40), u64_at(&record, 48))))
+}
+
+/// Whether there was enough to fill it.
+fn filled(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
+    match reader.read_exact(into) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first bytes of the file.
+pub(super) fn sample(input: &mut dyn Input, length: usize) -> io::Result<Vec<u8>> {
+    input.seek(SeekFrom::Start(0))?;
+    let mut bytes = vec![0; length];
+    let read = fill(input, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
