@@ -114,7 +114,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Runs two measurements in turn, so that both see the same machine, after one round of each that does not count.
+/// Runs two measurements in turn, after one round of each that does not count. Who goes first changes from round to
+/// round, so that both see the same machine and neither always finds the caches that the other warmed.
 pub(crate) async fn side_by_side<A, B>(
     rounds: usize,
     mut baseline: impl FnMut() -> A,
@@ -127,9 +128,14 @@ where
     baseline().await?;
     ours().await?;
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
-    for _ in 0..rounds {
-        first.push(timed(baseline()).await?);
-        second.push(timed(ours()).await?);
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            first.push(timed(baseline()).await?);
+            second.push(timed(ours()).await?);
+        } else {
+            second.push(timed(ours()).await?);
+            first.push(timed(baseline()).await?);
+        }
     }
     Ok((first, second))
 }

@@ -5,7 +5,7 @@
 //! | `bus` | a call over NATS | a bare `async-nats` request and reply of the same size |
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
-//! | `transfer` | files out of and into a container and over SSH, through the service into the store | `docker cp`, `scp` |
+//! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a platform double; 100 at once; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 
 use std::process::ExitCode;
@@ -25,9 +25,15 @@ mod world;
 struct Arguments {
     /// What to measure: bus, fetch, resolve, transfer, memory. All of them without a name.
     names: Vec<String>,
+    /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
+    #[arg(long, value_parser = transfer::PARTS)]
+    part: Vec<String>,
     /// Fetches into the store in a process of its own; used by `memory`.
     #[arg(long, hide = true)]
     fetch_once: Option<u64>,
+    /// Moves one file in a process of its own; used by `transfer`.
+    #[arg(long, hide = true)]
+    transfer_once: Option<String>,
 }
 
 const NAMES: [&str; 5] = ["bus", "fetch", "resolve", "transfer", "memory"];
@@ -47,6 +53,9 @@ async fn main() -> ExitCode {
 async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(size) = arguments.fetch_once {
         return memory::fetch_once(size).await;
+    }
+    if let Some(order) = &arguments.transfer_once {
+        return transfer::memory::once(order).await;
     }
     if let Some(unknown) = arguments
         .names
@@ -68,7 +77,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         resolve::run().await?;
     }
     if wanted("transfer") {
-        transfer::run().await?;
+        transfer::run(&arguments.part).await?;
     }
     if wanted("memory") {
         memory::run().await?;

@@ -48,7 +48,7 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
 }
 
 /// One line of this process's status, in bytes.
-fn status(field: &str) -> anyhow::Result<u64> {
+pub(crate) fn status(field: &str) -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text
         .lines()

@@ -56,12 +56,35 @@ impl DockerExec {
             pending: Arc::new(Pending::new()),
         }
     }
+
+    /// Waits for the end of commands that nobody wants any more: until then they may make what is looked for.
+    pub(crate) async fn settle(&self) {
+        self.pending.settle().await;
+    }
 }
 
 #[async_trait]
 impl Exec for DockerExec {
     fn channel(&self) -> Channel {
         Channel::PIPE
+    }
+
+    /// A shell in a container that is paused would answer only after it goes on.
+    async fn ready(&self) -> Result<(), Error> {
+        self.pending.settle().await;
+        let known = self.client.inspect(&self.container).await?;
+        let state = known.state.unwrap_or_default();
+        if state.paused == Some(true) {
+            return Err(Error::new(
+                ErrorKind::SandboxPaused,
+                "the container is paused",
+            ));
+        }
+        if state.running != Some(true) {
+            let stopped = "the container is not running";
+            return Err(Error::new(ErrorKind::SandboxStopped, stopped));
+        }
+        Ok(())
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {

@@ -8,7 +8,7 @@ use bollard::models::ContainerInspectResponse;
 use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
-    Sandbox, SandboxPath, Transport, Write,
+    Sandbox, SandboxPath, State, Transport, Write,
 };
 use dray_types::Clock;
 use tokio::sync::OnceCell;
@@ -51,7 +51,7 @@ impl DockerSandbox {
             handle,
             known,
             mounts,
-            commands: ExecFiles::new(exec),
+            commands: ExecFiles::new(exec).with_standing_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
         })
@@ -256,6 +256,10 @@ impl Sandbox for DockerSandbox {
         self.noted(self.commands.fingerprint(path).await)
     }
 
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        self.noted(self.commands.state(path).await)
+    }
+
     async fn rename(
         &self,
         from: &SandboxPath,
@@ -271,11 +275,16 @@ impl Sandbox for DockerSandbox {
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         // An upload that was dropped may still be under way; the engine answers this only after its end.
-        let mut connection = None;
-        let looked = self
-            .client
-            .look(&mut connection, self.container(), path.as_bytes());
-        drop(looked.await);
+        self.commands.exec().settle().await;
+        let mounts = Some(&self.mounts);
+        let found = resolve(&self.client, self.container(), mounts, path, Follow::No).await;
+        if let Err(error) = found
+            && error.kind() == ErrorKind::NotFound
+            && str::from_utf8(path.as_bytes()).is_ok()
+        {
+            // No command is needed for what is not there.
+            return Err(error);
+        }
         self.noted(self.commands.remove(path, recursive).await)
     }
 

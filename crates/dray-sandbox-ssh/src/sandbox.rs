@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
-    SandboxPath, Transport, Write,
+    SandboxPath, State, Transport, Write,
 };
 use tokio::sync::Mutex;
 
@@ -56,7 +56,7 @@ impl SshSandbox {
             seen: AtomicU64::new(link.generation()),
             link,
             pool,
-            exec: ExecFiles::new(shell),
+            exec: ExecFiles::new(shell).with_standing_shell(),
             found,
             directory,
             checking: Mutex::new(()),
@@ -202,6 +202,10 @@ impl Sandbox for SshSandbox {
         let body = sftp::download(self.sftp().await?, &file, 0).await?;
         let (digest, size) = sftp::digest(body).await?;
         Ok(Fingerprint::Sha256(digest, size))
+    }
+
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        self.exec().await?.state(path).await
     }
 
     async fn rename(

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::handle::{Address, Handle};
-use crate::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
+use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 
 /// A kind of sandbox: finds incarnations and opens them.
@@ -122,6 +122,19 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// [`ErrorKind::ToolMissing`] where nothing in the sandbox can compute one.
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error>;
+
+    /// What changes whenever a regular file does, without reading the file: cheap, and asked before and after a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] where nothing tells it, or where it says too little; then digests decide.
+    /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
+    async fn state(&self, _path: &SandboxPath) -> Result<State, Error> {
+        Err(Error::new(
+            ErrorKind::ToolMissing,
+            "nothing tells the state of a file",
+        ))
+    }
 
     /// Renames within one directory. Without `replace` the test for an existing target and the claim of its name are
     /// one step. Returns whether readers never saw half a file.

@@ -18,6 +18,7 @@ mod probe;
 mod read;
 mod reply;
 mod sandbox;
+mod standing;
 mod stream;
 mod tree;
 mod write;

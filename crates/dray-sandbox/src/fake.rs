@@ -40,6 +40,8 @@ pub enum Call {
     Write,
     /// `fingerprint`.
     Fingerprint,
+    /// `state`.
+    State,
     /// `rename`.
     Rename,
     /// `make_directory`.
@@ -133,6 +135,8 @@ struct State {
     resuming: BTreeSet<Transport>,
     draining: BTreeSet<Transport>,
     digests: Digests,
+    /// Time before which files were left alone; nothing tells states without it.
+    settled: Option<i128>,
     renames: bool,
     tars: bool,
     capacity: Option<u64>,
@@ -153,6 +157,7 @@ impl Fake {
             resuming: BTreeSet::new(),
             draining: BTreeSet::new(),
             digests: Digests::default(),
+            settled: None,
             renames: true,
             tars: true,
             capacity: None,
@@ -215,6 +220,12 @@ impl Fake {
     /// What can compute digests.
     pub fn digests(&self, digests: Digests) {
         self.state().digests = digests;
+    }
+
+    /// From now on the states of files are told, and what is there now has been left alone for long.
+    pub fn settle(&self) {
+        let mut state = self.state();
+        state.settled = Some(state.clock);
     }
 
     /// Whether files can be renamed.

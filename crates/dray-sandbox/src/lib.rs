@@ -30,7 +30,9 @@ pub use backend::{Backend, Follow, Read, Sandbox, Write};
 pub use body::Body;
 pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};
-pub use metadata::{Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, Transport};
+pub use metadata::{
+    Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, State, Transport,
+};
 pub use path::SandboxPath;
 pub use policy::{Places, Policy, PolicyOptions};
 pub use receipt::Receipt;

@@ -160,13 +160,21 @@ impl Transport {
             Self::ExecBase64 => "exec_base64",
         }
     }
+
+    /// Whether a short end and damage on the way cannot pass unseen, where the sandbox offers a
+    /// [`State`]: bytes are counted against what was announced, and only text is decoded by tools that skip what
+    /// they do not understand.
+    pub const fn is_sound(self) -> bool {
+        matches!(self, Self::Archive | Self::Sftp | Self::ExecRaw)
+    }
 }
 
 /// How sure a receipt is that what arrived is what was there (sandbox-transfer 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
-    /// Size and times only, compared before and after.
+    /// No digest in the sandbox: size and times, and inode where it is told, were the same before and after. For a
+    /// written file: every byte was acknowledged and the size is right.
     SizeMtime,
     /// A checksum weaker than SHA-256 (POSIX `cksum`) and the size.
     Weak,
@@ -185,6 +193,45 @@ impl Integrity {
             Self::Sha256After => "sha256_after",
             Self::Sha256 => "sha256",
         }
+    }
+}
+
+/// Seconds that a file must have been left alone for a later write to show in its times, whatever their grain.
+const SETTLED_S: i64 = 2;
+
+/// What the sandbox says of a regular file that changes whenever its content does, told without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// What it is.
+    pub kind: FileKind,
+    /// Device and inode.
+    pub identity: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// When its content was written last, in seconds since the epoch.
+    pub modified_s: i64,
+    /// When its content or attributes changed last, which nobody in a sandbox can set.
+    pub changed_s: i64,
+    /// The time in the sandbox when this was told.
+    pub now_s: i64,
+    /// All of it as the sandbox said it, fractions of seconds included.
+    pub said: String,
+}
+
+impl State {
+    /// Whether a write from now on must show: both times are clearly past.
+    pub const fn is_settled(&self) -> bool {
+        let last = if self.modified_s > self.changed_s {
+            self.modified_s
+        } else {
+            self.changed_s
+        };
+        last <= self.now_s.saturating_sub(SETTLED_S)
+    }
+
+    /// Whether nothing happened to the file in between.
+    pub fn is_same(&self, later: &Self) -> bool {
+        self.said == later.said
     }
 }
 

@@ -24,6 +24,7 @@ mod send;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod witness;
 
 pub use engine::Engine;
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};

@@ -14,6 +14,7 @@ mod mounts;
 mod reads;
 mod scripted;
 mod states;
+mod times;
 mod transfers;
 mod trees;
 mod world;

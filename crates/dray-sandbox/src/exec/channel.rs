@@ -86,6 +86,16 @@ pub trait Exec: Debug + Send + Sync {
     /// Starts `argv` (the first is looked up in `PATH`), feeding it `stdin` and then, where the channel can, the end of it.
     /// For [`Arguments::Shell`] channels `argv` is quoted by the implementation with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error>;
+
+    /// Whether a command could be started now, asked before a shell that runs already is told to do something. Waits
+    /// for what must come before.
+    ///
+    /// # Errors
+    ///
+    /// What [`Self::run`] would fail with at once, such as [`crate::ErrorKind::SandboxPaused`].
+    async fn ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -96,5 +106,9 @@ impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
         self.as_ref().run(argv, stdin).await
+    }
+
+    async fn ready(&self) -> Result<(), Error> {
+        self.as_ref().ready().await
     }
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use dray_types::Sha256Digest;
 use tokio::sync::OnceCell;
 
-use super::channel::Exec;
-use super::metadata::{Facts, is_pseudo};
+use super::channel::{Channel, Exec};
+use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
 use super::reply::{LONGEST_ANSWER, Reply, one_line};
+use super::standing::Standing;
 use crate::backend::Follow;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{FileKind, Fingerprint, Metadata, Transport};
+use crate::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
 use crate::path::SandboxPath;
+
+const RENAME: &str = include_str!("script/rename.sh");
 
 /// Files over [`Exec`]. A backend that can run commands delegates to it what it has no better way for; every method
 /// keeps the contract of the method of [`crate::Sandbox`] of the same name. One of these belongs to one incarnation:
@@ -21,6 +24,8 @@ use crate::path::SandboxPath;
 pub struct ExecFiles<E> {
     pub(super) exec: Arc<E>,
     pub(super) tools: Arc<OnceCell<Vec<String>>>,
+    /// A shell that stays, where that is worth it.
+    standing: Option<Arc<Standing>>,
 }
 
 impl<E> Clone for ExecFiles<E> {
@@ -28,6 +33,7 @@ impl<E> Clone for ExecFiles<E> {
         Self {
             exec: Arc::clone(&self.exec),
             tools: Arc::clone(&self.tools),
+            standing: self.standing.clone(),
         }
     }
 }
@@ -38,7 +44,16 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Self {
             exec: Arc::new(exec),
             tools: Arc::new(OnceCell::new()),
+            standing: None,
         }
+    }
+
+    /// The same, keeping one shell for question after question: for channels on which starting a command is slow and
+    /// bytes pass in both directions; others may hold back what a shell says until it ends. The shell ends when it was not asked for 20 s, or with the last clone of this.
+    #[must_use]
+    pub fn with_standing_shell(mut self) -> Self {
+        self.standing = Some(Arc::new(Standing::new()));
+        self
     }
 
     /// The channel.
@@ -64,12 +79,21 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     pub(super) async fn ask(
         &self,
-        script: &str,
+        script: &'static str,
         arguments: &[&[u8]],
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
         let exec = self.exec.as_ref();
-        let reply = Reply::ask(exec, script, arguments, stdin, LONGEST_ANSWER).await?;
+        let reply = match (&self.standing, stdin) {
+            (Some(standing), None) if talks(exec.channel()) => {
+                // Only what moves a file is not the same when it is done twice.
+                let twice = script != RENAME;
+                standing
+                    .ask(exec, script, arguments, LONGEST_ANSWER, twice)
+                    .await?
+            }
+            (_, stdin) => Reply::ask(exec, script, arguments, stdin, LONGEST_ANSWER).await?,
+        };
         if reply.cut {
             return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
         }
@@ -97,6 +121,23 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let facts = facts
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {said}")))?;
         described(path, follow, &facts, &reply)
+    }
+
+    /// See [`crate::Sandbox::state`]. Only on file systems whose times this kernel keeps: what another machine or a
+    /// program serves may change without them.
+    pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        let script = include_str!("script/state.sh");
+        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        reply.check("state")?;
+        if !keeps_times(&reply.text("fs")) {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "times say little on this file system",
+            ));
+        }
+        let now = reply.number("now").and_then(|now| i64::try_from(now).ok());
+        state_of(&reply.text("state"), now)
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the state of a file"))
     }
 
     /// See [`crate::Sandbox::fingerprint`].
@@ -133,9 +174,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        let script = include_str!("script/rename.sh");
         let arguments = [from.as_bytes(), to.as_bytes(), yes_or_no(replace)];
-        let reply = self.ask(script, &arguments, None).await?;
+        let reply = self.ask(RENAME, &arguments, None).await?;
         reply.check("text")?;
         Ok(reply.text("atomic") == "yes")
     }
@@ -164,6 +204,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let reply = self.ask(script, &arguments, None).await?;
         reply.check("text")
     }
+}
+
+/// Whether one can talk with a shell over this channel.
+const fn talks(channel: Channel) -> bool {
+    channel.input && channel.binary_input && channel.binary_output
 }
 
 fn yes_or_no(yes: bool) -> &'static [u8] {

@@ -1,6 +1,20 @@
 //! What `stat` and `ls` say, as metadata.
 
-use crate::metadata::FileKind;
+use crate::metadata::{FileKind, State};
+
+/// File systems of this kernel, on disk or in memory, which note every write: ext, XFS, Btrfs, overlay, tmpfs, ramfs,
+/// F2FS, ZFS, bcachefs.
+const LOCAL: &[u32] = &[
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x794c_7630,
+    0x0102_1994,
+    0x8584_58f6,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+];
 
 /// File systems whose regular files are made up as they are read (`stat -f -c %t`): proc, sysfs, cgroups, debugfs,
 /// tracefs, securityfs, configfs, BPF, EFI variables, `binfmt_misc`.
@@ -139,6 +153,27 @@ fn mode_of(letters: &str) -> Option<u32> {
     Some(mode)
 }
 
+/// Whether a file system type, as hexadecimal digits, notes every write by itself.
+pub(super) fn keeps_times(magic: &str) -> bool {
+    u32::from_str_radix(magic, 16).is_ok_and(|magic| LOCAL.contains(&magic))
+}
+
+/// From `%f %d:%i %s %Y %Z %y %z` and the time of the sandbox in seconds.
+pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<State> {
+    let mut words = line.split_whitespace();
+    let st_mode = u32::from_str_radix(words.next()?, 16).ok()?;
+    let (device, inode) = words.next()?.split_once(':')?;
+    Some(State {
+        kind: FileKind::from_st_mode(st_mode),
+        identity: (device.parse().ok()?, inode.parse().ok()?),
+        size: words.next()?.parse().ok()?,
+        modified_s: words.next()?.parse().ok()?,
+        changed_s: words.next()?.parse().ok()?,
+        now_s: now?,
+        said: line.to_owned(),
+    })
+}
+
 /// Whether a file system type, as hexadecimal digits, makes up its files.
 pub(super) fn is_pseudo(magic: &str) -> bool {
     u32::from_str_radix(magic, 16).is_ok_and(|magic| PSEUDO.contains(&magic))
@@ -203,6 +238,34 @@ mod tests {
             assert_eq!(facts.mtime_ns, None);
         }
         assert_eq!(Facts::of_ls("ls: /a: No such file or directory"), None);
+    }
+
+    #[test]
+    fn the_state_of_a_file_is_read_from_gnu_and_busybox_alike() {
+        let line = "81a4 65024:77 26214400 1000000000 1000000001 2001-09-09 01:46:40.5 +0000 2001-09-09 01:46:41.5 +0000";
+        let state = state_of(line, Some(1_000_000_003)).unwrap();
+        assert_eq!(state.kind, FileKind::File);
+        assert_eq!((state.identity, state.size), ((65024, 77), 26_214_400));
+        assert!(state.is_settled());
+        assert!(!state_of(line, Some(1_000_000_002)).unwrap().is_settled());
+        assert!(!state_of(line, Some(999_999_999)).unwrap().is_settled());
+        assert!(state_of(line, None).is_none());
+        assert!(state_of("stat: bad format", Some(1)).is_none());
+        // A write in the same second differs in the digits after the point.
+        let later = line.replace("40.5", "40.6");
+        assert!(!state.is_same(&state_of(&later, Some(1_000_000_009)).unwrap()));
+        assert!(state.is_same(&state_of(line, Some(1_000_000_009)).unwrap()));
+    }
+
+    #[test]
+    fn times_count_only_where_this_kernel_keeps_them() {
+        for local in ["ef53", "794c7630", "1021994", "58465342", "9123683e"] {
+            assert!(keeps_times(local), "{local}");
+        }
+        // NFS, FUSE, 9P, CIFS, and what cannot be told.
+        for other in ["6969", "65735546", "1021997", "ff534d42", "", "?"] {
+            assert!(!keeps_times(other), "{other}");
+        }
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Reply {
     }
 
     /// The whole records of an answer that was too long.
-    fn cut(output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
+    pub(super) fn cut(output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let Some((how, rest)) = begin(output, nonce) else {
             return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
         };

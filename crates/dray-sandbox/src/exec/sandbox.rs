@@ -49,6 +49,11 @@ impl<E: Exec> Exec for Guarded<E> {
         self.guard.check().await?;
         self.exec.run(argv, stdin).await
     }
+
+    async fn ready(&self) -> Result<(), Error> {
+        self.guard.check().await?;
+        self.exec.ready().await
+    }
 }
 
 /// A [`Sandbox`] over [`ExecFiles`] alone.

@@ -6,6 +6,7 @@ mod conformance;
 mod hostile;
 mod processes;
 mod scripted;
+mod standing;
 mod tools;
 mod trees;
 mod world;

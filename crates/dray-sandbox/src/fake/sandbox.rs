@@ -11,7 +11,7 @@ use crate::backend::{Follow, Read, Sandbox, Write};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
-use crate::metadata::{Entry, FileKind, Fingerprint, Listing, Metadata, Probe, Transport};
+use crate::metadata::{Entry, FileKind, Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 use crate::tree::{self, Kind, Limits, Members as _, Owner, Reader, Walk};
 
@@ -156,6 +156,37 @@ impl Sandbox for Fake {
             Digests::Cksum => Ok(Fingerprint::Cksum(cksum(content) ^ u32::from(wrong), size)),
             Digests::Missing => Err(Error::new(ErrorKind::ToolMissing, "no digest program")),
         }
+    }
+
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        let fault = self.call(Call::State, Some(path)).await?;
+        let state = self.state();
+        let Some(settled) = state.settled else {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "no program tells states",
+            ));
+        };
+        let node = state.node(path)?;
+        after(&fault)?;
+        let modified = i64::try_from(node.mtime_ns.div_euclid(1_000_000_000)).unwrap_or(0);
+        let size = match fault {
+            Fault::Size(size) => size,
+            _ => node.content.len() as u64,
+        };
+        Ok(State {
+            kind: node.kind,
+            identity: (1, node.inode),
+            size,
+            modified_s: modified,
+            changed_s: modified,
+            now_s: if node.mtime_ns <= settled {
+                modified + 10
+            } else {
+                modified
+            },
+            said: format!("{} {} {}", node.inode, node.mtime_ns, size),
+        })
     }
 
     async fn rename(

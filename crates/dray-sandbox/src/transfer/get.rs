@@ -13,6 +13,7 @@ use super::options::GetOptions;
 use super::peer::{Progress, Sink};
 use super::queue::Spool;
 use super::schedule::{Schedule, Trouble};
+use super::witness::Before;
 use super::{Failed, Got, prove};
 use crate::backend::{Follow, Read};
 use crate::error::{Error, ErrorKind};
@@ -156,23 +157,6 @@ struct Partial {
     seen: Seen,
 }
 
-/// The digest before the copy.
-enum Before {
-    /// To be asked for while the copy runs.
-    Due,
-    /// What the sandbox said; nothing where it could not, or was not asked.
-    Known(Option<Fingerprint>),
-}
-
-impl Before {
-    const fn known(&self) -> Option<&Fingerprint> {
-        match self {
-            Self::Known(print) => print.as_ref(),
-            Self::Due => None,
-        }
-    }
-}
-
 /// A copy that is proved.
 struct Done {
     partial: Partial,
@@ -254,14 +238,7 @@ impl Getting<'_> {
         self.receipt.resumed = false;
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
-        let options = &engine.options;
-        let before = if file.size > options.digest_before_up_to {
-            Before::Known(None)
-        } else if options.digest_while_reading {
-            Before::Due
-        } else {
-            Before::Known(engine.print(&file.real_path, file.size).await?)
-        };
+        let before = engine.before(&file, transport).await?;
         self.sink.begin(&file).await.map_err(Trouble::host)?;
         let seen = Seen::new(file.size);
         Ok(Partial { file, before, seen })
@@ -327,6 +304,16 @@ impl Getting<'_> {
     async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
         let Partial { file, before, seen } = &partial;
         let (engine, path) = (self.engine, self.path);
+        if let Before::Settled(before) = before {
+            let unchanged = self
+                .patiently(|| engine.unchanged(&file.real_path, before))
+                .await?;
+            return if unchanged {
+                Ok((partial, Integrity::SizeMtime))
+            } else {
+                Err(changed("the file was touched while it was read").into())
+            };
+        }
         let before = before.known();
         let after = self
             .patiently(|| engine.print(&file.real_path, file.size))
@@ -359,8 +346,7 @@ impl Getting<'_> {
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::NotFound {
-                let changed = Error::new(ErrorKind::ChangedDuringTransfer, "the file is gone");
-                return Err(changed.caused_by(error).into());
+                return Err(changed("the file is gone").caused_by(error).into());
             }
             self.schedule
                 .after(error.into(), self.receipt)
@@ -396,6 +382,10 @@ impl Getting<'_> {
             warning,
         })
     }
+}
+
+fn changed(why: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, why)
 }
 
 /// Files like those of `/proc` say that they are empty and give bytes.

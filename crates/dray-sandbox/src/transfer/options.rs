@@ -15,6 +15,10 @@ pub struct EngineOptions {
     /// First pause before a retry; it doubles each time, up to 30 s, and what is waited is random between nothing and
     /// that. Default 1 s.
     pub backoff: Duration,
+    /// Files of up to this many bytes are digested in the sandbox whatever it costs. Larger ones are too, unless the
+    /// sandbox tells cheaply that nothing touched them ([`crate::Sandbox::state`]) and the transport hides no damage;
+    /// the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
+    pub digest_always_up_to: u64,
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
@@ -33,6 +37,7 @@ impl Default for EngineOptions {
             idle: Duration::from_secs(30),
             answer: Duration::from_mins(1),
             backoff: Duration::from_secs(1),
+            digest_always_up_to: u64::MAX,
             digest_before_up_to: 1 << 30,
             digest_while_reading: true,
             spool_dir: PathBuf::from("/tmp"),

@@ -8,6 +8,7 @@ mod properties;
 mod put;
 mod refusals;
 mod tree;
+mod witness;
 
 use async_trait::async_trait;
 use bytes::Bytes;

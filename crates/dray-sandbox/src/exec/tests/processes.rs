@@ -27,7 +27,7 @@ async fn finish(running: Running) -> (Vec<u8>, Result<Exit, Error>) {
 }
 
 /// Waits until a file has a line in it.
-async fn line(path: &Path) -> String {
+pub(super) async fn line(path: &Path) -> String {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match std::fs::read_to_string(path) {
@@ -39,7 +39,7 @@ async fn line(path: &Path) -> String {
 }
 
 /// Waits until no process has this number, or only its shell is left to be buried.
-async fn dead(pid: &str) {
+pub(super) async fn dead(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

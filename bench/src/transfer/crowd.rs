@@ -1,0 +1,85 @@
+//! (h) A hundred transfers at once: out of and into four containers and a host.
+
+use std::time::{Duration, Instant};
+
+use dray_testkit::docker::{Container, ContainerOptions};
+use futures_util::future::join_all;
+
+use super::world::{World, make, text};
+use crate::say;
+
+/// Transfers at once.
+const CROWD: usize = 100;
+/// Bytes of each.
+const SIZE: u64 = 4 << 20;
+/// Containers beside the host.
+const CONTAINERS: usize = 4;
+
+/// Measures: a fifth each out of the host and into the containers, the rest out of the containers.
+pub(super) async fn run(world: &World<'_>) -> anyhow::Result<()> {
+    let containers: Vec<Container> = (0..CONTAINERS)
+        .map(|_| world.engine.container(ContainerOptions::default()))
+        .collect();
+    let host = world.sshd.home().join("crowd");
+    std::fs::create_dir_all(&host)?;
+    let host = text(&host)?;
+    for number in 0..CROWD {
+        make(format!("{host}/{number}").as_ref(), SIZE)?;
+    }
+    for number in 0..CROWD {
+        if let Some(container) = containers.get(number % CONTAINERS) {
+            container.sh(&format!(
+                "head -c {SIZE} /dev/urandom > /workspace/{number}"
+            ));
+        }
+    }
+    let claim = world.store(&world.make("crowd", SIZE)?).await?;
+    let ssh = format!(
+        "ssh:{}@127.0.0.1:{}{}",
+        world.sshd.user(),
+        world.sshd.port(),
+        text(&world.sshd.home())?
+    );
+    World::settle().await;
+    let start = Instant::now();
+    let transfers = (0..CROWD).map(|number| {
+        let docker = containers
+            .get(number % CONTAINERS)
+            .map(|container| format!("docker:{}", container.id()))
+            .unwrap_or_default();
+        let (ssh, host, claim) = (&ssh, &host, claim.clone());
+        async move {
+            match number % 5 {
+                0 => world.get(ssh, &format!("{host}/{number}"), SIZE).await,
+                1 => world.put(&docker, "/workspace/in", claim).await,
+                _ => {
+                    let path = format!("/workspace/{number}");
+                    world.get(&docker, &path, SIZE).await
+                }
+            }
+        }
+    });
+    let outcomes = join_all(transfers).await;
+    let took = start.elapsed();
+    std::fs::remove_dir_all(&host)?;
+    report(outcomes, took);
+    Ok(())
+}
+
+fn report(outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+    say(&format!(
+        "(h) {CROWD} transfers of {} MiB at once, out of and into {CONTAINERS} containers and a host",
+        SIZE >> 20
+    ));
+    let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    for error in failed.iter().take(3) {
+        say(&format!("  failed: {error:#}"));
+    }
+    let mib = (CROWD as u64 * SIZE) >> 20;
+    let verdict = if failed.is_empty() { "met" } else { "MISSED" };
+    say(&format!(
+        "  {} failed, {mib} MiB in {:.1} s, aim 0 failed: {verdict}\n",
+        failed.len(),
+        took.as_secs_f64()
+    ));
+}

@@ -1,0 +1,132 @@
+//! (i) Peak memory of one transfer of 1 GiB. The process that moves it has the service and the client of the store, and
+//! nothing else: the engine of the containers and the store are other processes.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use dray_sandbox_transfer::SandboxTransfer;
+use dray_service::{Host, Running, Settings};
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::docker::{Container, Engine};
+use dray_types::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use super::world::{self, World};
+use crate::memory::status;
+use crate::say;
+
+const SIZE: u64 = 1 << 30;
+/// A transfer before, so that what is made once is there.
+const WARM: u64 = 4 << 20;
+/// Most memory of one transfer (sandbox-transfer R-12).
+const AIM: u64 = 8 << 20;
+
+/// What the process is told to move.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    put: bool,
+    folder: PathBuf,
+    docker: PathBuf,
+    container: String,
+    endpoint: String,
+    access_key: String,
+    secret_key: String,
+}
+
+/// Measures a get and a put, each in a process of its own.
+pub(super) async fn run(engine: &Engine, container: &Container) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (s3, options) = EmbeddedS3::start(&folder.path().join("store")).await?;
+    for (name, size) in [("large", SIZE), ("small", WARM)] {
+        container.sh(&format!("head -c {size} /dev/urandom > /workspace/{name}"));
+    }
+    World::settle().await;
+    for put in [false, true] {
+        let order = Order {
+            put,
+            folder: folder.path().join(if put { "put" } else { "get" }),
+            docker: engine.socket(),
+            container: container.id().to_owned(),
+            endpoint: options.endpoint.clone(),
+            access_key: options.access_key.expose().to_owned(),
+            secret_key: options.secret_key.expose().to_owned(),
+        };
+        let status = tokio::process::Command::new(std::env::current_exe()?)
+            .args(["--transfer-once", &serde_json::to_string(&order)?])
+            .status()
+            .await?;
+        anyhow::ensure!(status.success(), "the measuring process failed");
+    }
+    drop(s3);
+    Ok(())
+}
+
+/// Moves a small file to be warm, then a large one, and reports how far the peak rose.
+pub(crate) async fn once(order: &str) -> anyhow::Result<()> {
+    let order: Order = serde_json::from_str(order)?;
+    std::fs::create_dir_all(&order.folder)?;
+    let running = start(&order).await?;
+    let sandbox = format!("docker:{}", order.container);
+    let store = &running.context().store;
+    let (warm, large) = if order.put {
+        let path = order.folder.join("content");
+        world::make(&path, WARM)?;
+        let warm = world::store(store, &path).await?;
+        world::make(&path, SIZE)?;
+        (Some(warm), Some(world::store(store, &path).await?))
+    } else {
+        (None, None)
+    };
+    step(&running, &sandbox, "small", WARM, warm).await?;
+    // The highest mark begins anew at what is used now.
+    std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be reset")?;
+    let before = status("VmRSS:")?;
+    step(&running, &sandbox, "large", SIZE, large).await?;
+    let above = status("VmHWM:")?.saturating_sub(before);
+    let verdict = if above <= AIM { "met" } else { "MISSED" };
+    let what = if order.put { "put into" } else { "get from" };
+    say(&format!(
+        "(i) memory of one {what} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",
+        ByteSize::bytes(SIZE),
+        above >> 10,
+        before >> 10,
+        ByteSize::bytes(AIM)
+    ));
+    running.stop().await;
+    Ok(())
+}
+
+async fn start(order: &Order) -> anyhow::Result<Running> {
+    let docker = format!("unix://{}", order.docker.display());
+    let settings = Settings::embedded(&order.folder)
+        .set("limits.free_disk_percent", "0")
+        .set("store.endpoint", &order.endpoint)
+        .set("store.access_key", &order.access_key)
+        .set("store.secret_key", &order.secret_key)
+        .set("sandbox-transfer.kinds", "[\"docker\"]")
+        .set("sandbox-transfer.docker.endpoint", docker)
+        .set("sandbox-transfer.policy.roots", "[\"/workspace\"]");
+    let running = Host::new(settings)
+        .with::<SandboxTransfer>()
+        .start()
+        .await
+        .context("the service did not start")?;
+    running.ready().await;
+    Ok(running)
+}
+
+async fn step(
+    running: &Running,
+    sandbox: &str,
+    name: &str,
+    size: u64,
+    claim: Option<dray_proto::v1::Claim>,
+) -> anyhow::Result<()> {
+    if let Some(claim) = claim {
+        let name = format!("{name}-in");
+        world::put(running, sandbox, "/workspace", name, claim).await
+    } else {
+        let path = format!("/workspace/{name}");
+        world::get(running, sandbox, &path, size).await
+    }
+}

@@ -1,0 +1,252 @@
+//! The system under measurement, and the files that both sides move.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dray_bus::{Bus, Meta};
+use dray_platform_delivery::PlatformDelivery;
+use dray_platform_telegram::double::Double;
+use dray_proto::v1;
+use dray_sandbox_transfer::SandboxTransfer;
+use dray_service::{Host, Running, Settings};
+use dray_store::{Label, Store};
+use dray_testkit::docker::{Container, ContainerOptions, Engine};
+use dray_testkit::sshd::Sshd;
+use dray_types::{Deadline, OperationId, TenantId};
+use tokio::process::Command;
+
+use crate::harness::{Aim, Comparison, Measured};
+
+/// Time for one measured operation.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// Bytes written at once where content is made.
+const PIECE: usize = 1 << 20;
+/// Account of the platform double.
+const ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
+
+/// Everything that a measurement needs.
+pub(super) struct World<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) sshd: &'a Sshd,
+    /// Where files are measured; others have containers of their own.
+    pub(super) container: Container,
+    pub(super) telegram: Double,
+    running: Running,
+    folder: tempfile::TempDir,
+    next: AtomicUsize,
+}
+
+impl<'a> World<'a> {
+    pub(super) async fn start(engine: &'a Engine, sshd: &'a Sshd) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let telegram = Double::start().await?;
+        let control = folder.path().join("ssh");
+        let settings = settings(folder.path(), engine)
+            .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
+            .set("sandbox-transfer.ssh.identity_file", text(&sshd.key())?)
+            .set("sandbox-transfer.ssh.control_directory", text(&control)?)
+            .set("sandbox-transfer.ssh.config_file", "/dev/null")
+            .set("platform-delivery.allow_targets", "true")
+            .set(format!("{ACCOUNT}.base_url"), telegram.url())
+            .set(format!("{ACCOUNT}.token"), telegram.token().expose());
+        let running = Host::new(settings)
+            .with::<SandboxTransfer>()
+            .with::<PlatformDelivery>()
+            .start()
+            .await
+            .context("the services did not start")?;
+        running.ready().await;
+        Ok(Self {
+            engine,
+            sshd,
+            container: engine.container(ContainerOptions {
+                tmpfs: vec![("/memory".into(), "mode=1777".into())],
+                ..ContainerOptions::default()
+            }),
+            telegram,
+            running,
+            folder,
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) async fn stop(self) {
+        self.running.stop().await;
+    }
+
+    /// A number that nobody else has.
+    pub(super) fn next(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A path on this host.
+    pub(super) fn local(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(super) fn bus(&self) -> &Bus {
+        &self.running.context().bus
+    }
+
+    pub(super) fn meta(&self) -> Meta {
+        meta(&self.running)
+    }
+
+    pub(super) async fn get(&self, sandbox: &str, path: &str, size: u64) -> anyhow::Result<()> {
+        get(&self.running, sandbox, path, size).await
+    }
+
+    /// Puts what is stored, under a new name.
+    pub(super) async fn put(
+        &self,
+        sandbox: &str,
+        directory: &str,
+        claim: v1::Claim,
+    ) -> anyhow::Result<()> {
+        let name = format!("put-{}", self.next());
+        put(&self.running, sandbox, directory, name, claim).await
+    }
+
+    /// Content that no other file has, in a file here.
+    pub(super) fn make(&self, name: &str, size: u64) -> anyhow::Result<PathBuf> {
+        let path = self.local(name);
+        make(&path, size)?;
+        Ok(path)
+    }
+
+    /// Content of a file here in the store.
+    pub(super) async fn store(&self, path: &Path) -> anyhow::Result<v1::Claim> {
+        store(&self.running.context().store, path).await
+    }
+
+    /// Waits until what was just made is no longer new to anybody.
+    pub(super) async fn settle() {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+}
+
+/// Settings of an embedded system that reaches containers.
+pub(super) fn settings(folder: &Path, engine: &Engine) -> Settings {
+    let endpoint = format!("unix://{}", engine.socket().display());
+    Settings::embedded(folder)
+        .set("limits.free_disk_percent", "0")
+        .set("sandbox-transfer.docker.endpoint", endpoint)
+        .set(
+            "sandbox-transfer.policy.roots",
+            "[\"/workspace\", \"/memory\", \".\", \"~\"]",
+        )
+}
+
+pub(super) fn meta(running: &Running) -> Meta {
+    let now = running.context().clock.now_ms();
+    Meta::new(TenantId::default(), Deadline::after(now, PATIENCE))
+}
+
+pub(super) async fn get(
+    running: &Running,
+    sandbox: &str,
+    path: &str,
+    size: u64,
+) -> anyhow::Result<()> {
+    let request = v1::GetSandboxFileRequest {
+        sandbox: Some(address(sandbox)),
+        path: path.as_bytes().to_vec(),
+        max_bytes: 0,
+    };
+    let file = running.context().bus.call(&meta(running), &request).await?;
+    let receipt = file.receipt.unwrap_or_default();
+    anyhow::ensure!(receipt.bytes == size, "{receipt:?}");
+    Ok(())
+}
+
+pub(super) async fn put(
+    running: &Running,
+    sandbox: &str,
+    directory: &str,
+    name: String,
+    claim: v1::Claim,
+) -> anyhow::Result<()> {
+    let request = v1::PutSandboxFileRequest {
+        sandbox: Some(address(sandbox)),
+        claim: Some(claim),
+        directory: directory.as_bytes().to_vec(),
+        name: name.into_bytes(),
+        ..v1::PutSandboxFileRequest::default()
+    };
+    let placed = running.context().bus.call(&meta(running), &request).await?;
+    anyhow::ensure!(!placed.existed, "the file was there already");
+    Ok(())
+}
+
+/// The content of a file here in a store.
+pub(super) async fn store(store: &Store, path: &Path) -> anyhow::Result<v1::Claim> {
+    let mut writer = store.writer(&TenantId::default(), &OperationId::mint(), 1);
+    let mut left = tokio::fs::File::open(path).await?;
+    loop {
+        let mut piece = bytes::BytesMut::with_capacity(PIECE);
+        if tokio::io::AsyncReadExt::read_buf(&mut left, &mut piece).await? == 0 {
+            break;
+        }
+        writer.write(piece.freeze()).await?;
+    }
+    let label = Label::new("application/octet-stream", "fresh");
+    Ok(writer.finish(label).await?.into())
+}
+
+fn address(sandbox: &str) -> v1::SandboxRef {
+    v1::SandboxRef {
+        sandbox: Some(v1::sandbox_ref::Sandbox::Address(sandbox.to_owned())),
+    }
+}
+
+/// Writes random content.
+pub(super) fn make(path: &Path, size: u64) -> anyhow::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    let mut random = std::io::Read::take(std::fs::File::open("/dev/urandom")?, size);
+    std::io::copy(&mut random, &mut file)?;
+    Ok(())
+}
+
+pub(super) fn comparison(
+    name: String,
+    other: &str,
+    (baseline, ours): (Vec<Duration>, Vec<Duration>),
+) -> Comparison {
+    Comparison {
+        name,
+        baseline: Measured::new(format!("{other} (includes starting it)"), baseline),
+        ours: Measured::new("dray: policy, proof, SHA-256, S3 store", ours),
+        aim: Aim::ThroughputAtLeast(1.0),
+    }
+}
+
+/// Runs a program of the other side.
+pub(super) async fn run(mut command: Command) -> anyhow::Result<()> {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let program = command.as_std().get_program().to_owned();
+    let program = program.display();
+    let status = command
+        .status()
+        .await
+        .with_context(|| format!("{program} is needed"))?;
+    anyhow::ensure!(status.success(), "{program} failed");
+    Ok(())
+}
+
+/// The Docker client on the engine of the measurement.
+pub(super) fn docker(engine: &Engine) -> Command {
+    let mut command = Command::new("docker");
+    command
+        .arg("--host")
+        .arg(format!("unix://{}", engine.socket().display()));
+    command
+}
+
+pub(super) fn text(path: &Path) -> anyhow::Result<String> {
+    path.to_str()
+        .map(str::to_owned)
+        .context("a path is not UTF-8")
+}

@@ -1,0 +1,243 @@
+//! Files that were left alone leave by their times, and the shell that tells them.
+
+use std::fs::{File, FileTimes};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::policy::Policy;
+use dray_sandbox::transfer::{
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, PutOptions, Sink, VecSink,
+};
+use dray_sandbox::{Backend as _, Error, ErrorKind, Follow, Integrity, Metadata, Transport};
+use dray_testkit::docker::ContainerOptions;
+use dray_testkit::eventually;
+use dray_types::Sha256Digest;
+use tokio_util::sync::CancellationToken;
+
+use super::world::{World, kind, path};
+
+const SIZE: usize = 8 << 20;
+
+fn content(seed: u8) -> Vec<u8> {
+    (0..=250_u8)
+        .map(|byte| byte ^ seed)
+        .cycle()
+        .take(SIZE)
+        .collect()
+}
+
+fn engine(world: &World) -> Engine {
+    let options = EngineOptions {
+        digest_always_up_to: 1 << 20,
+        ..EngineOptions::default()
+    };
+    Engine::new(Arc::clone(&world.sandbox), options)
+}
+
+/// Waits until a write to the file would show in its times.
+async fn settled(world: &World, at: &str) {
+    eventually("a file that was left alone", async || {
+        let state = world.sandbox.state(&path(at)).await.unwrap();
+        state.is_settled().then_some(())
+    })
+    .await;
+}
+
+/// Changes a file on this host when its first bytes arrive.
+struct Meddling<F> {
+    sink: VecSink,
+    meddle: Option<F>,
+}
+
+#[async_trait]
+impl<F: FnOnce() + Send + Sync> Sink for Meddling<F> {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.sink.begin(file).await
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        if let Some(meddle) = self.meddle.take() {
+            meddle();
+        }
+        self.sink.write(piece).await
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
+        self.sink.finish(sha256, size).await
+    }
+
+    async fn abort(&mut self) {
+        self.sink.abort().await;
+    }
+}
+
+async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrity>, u32) {
+    let policy = Policy::beneath([path(at).parent()]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 100 << 20,
+    };
+    let cancel = CancellationToken::new();
+    let got = engine.get(&path(at), &options, sink, &(), &cancel).await;
+    let receipt = got.unwrap().receipt;
+    (receipt.integrity, receipt.attempts)
+}
+
+/// A container with a folder of this host, and a file in it that was left alone.
+async fn shared(bytes: &[u8]) -> (World, tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::of(ContainerOptions {
+        volumes: vec![format!("{}:/shared", folder.path().display())],
+        ..ContainerOptions::default()
+    })
+    .await;
+    let file = folder.path().join("file");
+    std::fs::write(&file, bytes).unwrap();
+    settled(&world, "/shared/file").await;
+    (world, folder, file)
+}
+
+#[tokio::test]
+async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
+    let bytes = content(0);
+    let (world, _folder, _file) = shared(&bytes).await;
+    let mut sink = VecSink::default();
+    let got = get(&engine(&world), "/shared/file", &mut sink).await;
+    assert_eq!(got, (Some(Integrity::SizeMtime), 1));
+    assert!(sink.into_bytes().unwrap() == bytes);
+    let policy = Policy::beneath([path("/workspace")]);
+    let options = PutOptions {
+        policy: &policy,
+        collision: Collision::Rename,
+        mode: 0o644,
+        operation: "test",
+        epoch: 1,
+    };
+    let put = engine(&world)
+        .put(
+            &path("/workspace"),
+            b"file",
+            &BytesSource::new(bytes.clone()),
+            &options,
+            &(),
+            &CancellationToken::new(),
+        )
+        .await
+        .unwrap();
+    assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
+    assert_eq!(put.receipt.transport, Some(Transport::Archive));
+    assert_eq!(put.receipt.atomic, Some(true));
+    assert!(world.cat("/workspace/file") == bytes);
+}
+
+#[tokio::test]
+async fn what_was_written_just_now_is_digested() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh(&format!("head -c {SIZE} /dev/urandom >/workspace/new"));
+    let mut sink = VecSink::default();
+    let got = get(&engine(&world), "/workspace/new", &mut sink).await;
+    assert_eq!(got, (Some(Integrity::Sha256), 1));
+}
+
+/// Overwrites a file in place and sets its time back.
+fn rewrite(file: &Path, bytes: &[u8]) {
+    let before = std::fs::metadata(file).unwrap().modified().unwrap();
+    let open = File::options().write(true).open(file).unwrap();
+    open.write_all_at(bytes, 0).unwrap();
+    open.set_times(FileTimes::new().set_modified(before))
+        .unwrap();
+}
+
+#[tokio::test]
+async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
+    let (world, _folder, file) = shared(&content(0)).await;
+    let other = content(0xff);
+    let mut sink = Meddling {
+        sink: VecSink::default(),
+        meddle: Some(|| rewrite(&file, &other)),
+    };
+    let got = get(&engine(&world), "/shared/file", &mut sink).await;
+    assert_eq!(got, (Some(Integrity::Sha256), 2));
+    assert!(sink.sink.into_bytes().unwrap() == other);
+}
+
+#[tokio::test]
+async fn r_8_another_file_in_its_place_does_not_pass() {
+    let (world, folder, file) = shared(&content(0)).await;
+    let other = content(0xff);
+    let beside = folder.path().join("beside");
+    std::fs::write(&beside, &other).unwrap();
+    let mut sink = Meddling {
+        sink: VecSink::default(),
+        meddle: Some(|| std::fs::rename(&beside, &file).unwrap()),
+    };
+    let (integrity, attempts) = get(&engine(&world), "/shared/file", &mut sink).await;
+    assert_eq!(attempts, 2);
+    assert!(integrity.is_some());
+    assert!(sink.sink.into_bytes().unwrap() == other);
+}
+
+#[tokio::test]
+async fn questions_go_on_after_the_shell_or_the_container_did_not() {
+    let world = World::agent().await;
+    let sandbox = &world.sandbox;
+    // Only a command sees what is there.
+    let device = path("/dev/null");
+    sandbox.stat(&device, Follow::No).await.unwrap();
+    world.container.sh(
+        "for p in /proc/[0-9]*; do grep -q DRAY_TRANSFER \"$p/environ\" 2>/dev/null && kill -9 \"${p#/proc/}\"; done; :",
+    );
+    sandbox.stat(&device, Follow::No).await.unwrap();
+    world.container.pause();
+    let paused = sandbox.stat(&device, Follow::No).await;
+    assert_eq!(kind(paused), ErrorKind::SandboxPaused);
+    world.container.unpause();
+    sandbox.stat(&device, Follow::No).await.unwrap();
+    world.container.stop();
+    let stopped = sandbox.stat(&device, Follow::No).await;
+    assert_eq!(kind(stopped), ErrorKind::SandboxStopped);
+    world.container.start();
+    sandbox.stat(&device, Follow::No).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_shell_outlives_its_sandbox() {
+    let world = World::agent().await;
+    let shells = |world: &World| {
+        let seen = world.container.exec("0", &["ps", "-o", "args"]).stdout;
+        let seen = String::from_utf8_lossy(&seen).into_owned();
+        seen.lines().filter(|line| line.trim() == "sh").count()
+    };
+    world
+        .sandbox
+        .stat(&path("/dev/null"), Follow::No)
+        .await
+        .unwrap();
+    assert_eq!(shells(&world), 1);
+    let World {
+        sandbox,
+        container,
+        backend,
+        engine,
+    } = world;
+    drop(sandbox);
+    let handle = backend
+        .resolve(&super::world::address(container.name()))
+        .await
+        .unwrap();
+    let world = World {
+        sandbox: backend.open(&handle).await.unwrap(),
+        container,
+        backend,
+        engine,
+    };
+    eventually("the end of the shell", async || {
+        (shells(&world) == 0).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,12 @@
+# What changes when a regular file does, and the time: path. Only where this kernel keeps the times itself.
+state() {
+  if [ -L "$1" ]; then refuse changed_during_transfer; return 0; fi
+  regular "$1" || return 0
+  rec text
+  [ -r "$1" ] || { (: <"$1"); refuse permission_denied; return 0; }
+  rec fs; stat -f -c %t "$1" 2>/dev/null
+  rec now; date +%s
+  rec state; stat -c '%f %d:%i %s %Y %Z %y %z' "$1"
+  finish "$?"
+}
+answer state "$@"

@@ -1,0 +1,269 @@
+//! One shell that stays, for question after question.
+//!
+//! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
+//! start files. So questions are written as lines to the input of one shell, each with a process of its own that sees
+//! nothing of the others. Answers are told apart by their nonce. Whoever loses interest in the middle of an answer
+//! takes the shell with it, so that nothing keeps running.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::stream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::channel::{Exec, Exit, Running};
+use super::failure::unanswered;
+use super::quote;
+use super::reply::{Nonce, Reply, command, find};
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+
+/// How long a shell waits for its next question.
+const WAIT: Duration = Duration::from_secs(20);
+/// Time for a shell to end after its input did.
+const END: Duration = Duration::from_secs(5);
+/// Bytes of the line that ends an answer, at most.
+const LAST_LINE: usize = 64;
+
+/// A place for the shell that waits. Shells beyond the one end when they are done.
+#[derive(Debug)]
+pub(super) struct Standing {
+    parked: Arc<Mutex<Option<Shell>>>,
+    sweeper: OnceLock<JoinSet<()>>,
+}
+
+/// A shell that reads commands from its input.
+#[derive(Debug)]
+struct Shell {
+    input: mpsc::Sender<Bytes>,
+    running: Running,
+    /// Scripts that it knows by number.
+    scripts: Vec<&'static str>,
+    since: Instant,
+}
+
+/// How asking went when there is no answer.
+#[derive(Debug)]
+struct Lost {
+    error: Error,
+    /// Whether nothing at all was said.
+    silent: bool,
+}
+
+impl Standing {
+    pub(super) fn new() -> Self {
+        Self {
+            parked: Arc::default(),
+            sweeper: OnceLock::new(),
+        }
+    }
+
+    /// Asks the shell that waits, or a new one. A question that may be asked `twice` is, when the shell that waited
+    /// turns out to be gone.
+    pub(super) async fn ask<E: Exec>(
+        &self,
+        exec: &E,
+        script: &'static str,
+        arguments: &[&[u8]],
+        limit: usize,
+        twice: bool,
+    ) -> Result<Reply, Error> {
+        exec.ready().await?;
+        if let Some(shell) = self.take() {
+            match self.put(exec, shell, script, arguments, limit).await {
+                Err(lost) if lost.silent && twice => {}
+                Err(lost) => return Err(lost.error),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+        let shell = Shell::start(exec).await?;
+        let asked = self.put(exec, shell, script, arguments, limit).await;
+        asked.map_err(|lost| lost.error)
+    }
+
+    /// Asks this shell, which waits for the next question afterwards.
+    async fn put<E: Exec>(
+        &self,
+        exec: &E,
+        mut shell: Shell,
+        script: &'static str,
+        arguments: &[&[u8]],
+        limit: usize,
+    ) -> Result<Reply, Lost> {
+        let nonce = Nonce::new();
+        let text = !exec.channel().binary_output;
+        let line = shell.line(script, &nonce, text, arguments);
+        let silent = |error| Lost {
+            error,
+            silent: true,
+        };
+        if shell.input.send(line).await.is_err() {
+            let gone = Error::new(ErrorKind::Unavailable, "the shell is gone");
+            return Err(silent(gone));
+        }
+        let mut output = Vec::new();
+        loop {
+            match shell.running.stdout.next().await {
+                Some(Ok(piece)) => {
+                    let before = output.len().saturating_sub(LAST_LINE);
+                    output.extend_from_slice(&piece);
+                    if let Some(status) = last_line(&output, before, &nonce) {
+                        self.park(shell);
+                        let exit = Exit {
+                            status,
+                            stderr: String::new(),
+                        };
+                        return answer(&output, &nonce, &exit).map_err(|error| Lost {
+                            error,
+                            silent: false,
+                        });
+                    }
+                    if output.len() > limit {
+                        return Reply::cut(&output, &nonce).map_err(|error| Lost {
+                            error,
+                            silent: false,
+                        });
+                    }
+                }
+                Some(Err(error)) => {
+                    let silent = output.is_empty();
+                    return Err(Lost { error, silent });
+                }
+                None => return shell.ended(&output, &nonce).await,
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Shell> {
+        let mut shell = lock(&self.parked).take()?;
+        // It has nothing to say. What it says all the same is its end, or makes it of no use.
+        let quiet = shell.running.stdout.next().now_or_never().is_none();
+        quiet.then_some(shell)
+    }
+
+    fn park(&self, mut shell: Shell) {
+        shell.since = Instant::now();
+        self.sweeper.get_or_init(|| {
+            let mut sweeper = JoinSet::new();
+            sweeper.spawn(sweep(Arc::downgrade(&self.parked)));
+            sweeper
+        });
+        let second = lock(&self.parked).replace(shell);
+        drop(second);
+    }
+}
+
+impl Shell {
+    async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
+        let (input, lines) = mpsc::channel::<Bytes>(1);
+        let lines = stream::unfold(lines, async |mut lines| {
+            lines.recv().await.map(|line| (Ok(line), lines))
+        });
+        let running = exec.run(vec![b"sh".to_vec()], Some(Body::new(lines)));
+        Ok(Self {
+            input,
+            running: running.await?,
+            scripts: Vec::new(),
+            since: Instant::now(),
+        })
+    }
+
+    /// What to write: the script, when it is new, and a process for the question. Words are quoted; nothing of them
+    /// is executed (sandbox-transfer R-16).
+    fn line(
+        &mut self,
+        script: &'static str,
+        nonce: &Nonce,
+        text: bool,
+        arguments: &[&[u8]],
+    ) -> Bytes {
+        let argv = command(script, nonce, text, arguments);
+        let mut words = argv.iter().skip(2);
+        let whole = words.next().map(Vec::as_slice).unwrap_or_default();
+        let mut line = Vec::with_capacity(whole.len() + 256);
+        let known = self.scripts.iter().position(|known| *known == script);
+        let number = known.unwrap_or(self.scripts.len());
+        if known.is_none() {
+            self.scripts.push(script);
+            line.extend_from_slice(format!("k{number}=").as_bytes());
+            line.extend(quote(whole));
+            line.push(b'\n');
+        }
+        line.extend_from_slice(format!("sh -c \"$k{number}\"").as_bytes());
+        for word in words {
+            line.push(b' ');
+            line.extend(quote(word));
+        }
+        line.extend_from_slice(b" </dev/null 2>&1; printf '");
+        line.extend_from_slice(b"\\n");
+        line.extend(nonce.mark("over"));
+        line.extend_from_slice(b" %s\\n' \"$?\"\n");
+        line.into()
+    }
+
+    /// The stream ended before the answer did.
+    async fn ended(self, output: &[u8], nonce: &Nonce) -> Result<Reply, Lost> {
+        let Running { stdout, end } = self.running;
+        drop(stdout);
+        let silent = output.is_empty();
+        let answered = match end.await {
+            Ok(exit) => answer(output, nonce, &exit),
+            Err(error) => Err(error),
+        };
+        answered.map_err(|error| Lost { error, silent })
+    }
+
+    /// Ends it without killing it.
+    async fn close(self) {
+        let Self { input, running, .. } = self;
+        drop(input);
+        let Running { mut stdout, end } = running;
+        let ending = async {
+            while let Some(Ok(_)) = stdout.next().await {}
+            end.await
+        };
+        if let Ok(Err(error)) = timeout(END, ending).await {
+            tracing::debug!(%error, "a shell did not end in peace");
+        }
+    }
+}
+
+/// Ends the shell that waited too long.
+async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
+    loop {
+        sleep(WAIT / 2).await;
+        let Some(parked) = parked.upgrade() else {
+            return;
+        };
+        let tired = lock(&parked).take_if(|shell| shell.since.elapsed() >= WAIT);
+        drop(parked);
+        if let Some(shell) = tired {
+            shell.close().await;
+        }
+    }
+}
+
+/// The status in the line that ends an answer, which begins after `from`.
+fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
+    let mark = [b"\n".to_vec(), nonce.mark("over ")].concat();
+    let rest = output.get(from..)?;
+    let rest = rest.get(find(rest, &mark)? + mark.len()..)?;
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    str::from_utf8(rest.get(..end)?).ok()?.trim().parse().ok()
+}
+
+fn answer(output: &[u8], nonce: &Nonce, exit: &Exit) -> Result<Reply, Error> {
+    Reply::parse(output, nonce)?.ok_or_else(|| {
+        let begun = find(output, &nonce.mark("begin ")).is_some();
+        let tail = output.len().saturating_sub(4096);
+        unanswered(exit, output.get(tail..).unwrap_or_default(), begun)
+    })
+}
+
+fn lock(parked: &Mutex<Option<Shell>>) -> MutexGuard<'_, Option<Shell>> {
+    parked.lock().unwrap_or_else(PoisonError::into_inner)
+}

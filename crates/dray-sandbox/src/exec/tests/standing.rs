@@ -1,0 +1,287 @@
+//! The shell that stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+
+use super::processes::{dead, line};
+use super::world::{Tools, Way, World, random, read};
+use crate::backend::Follow;
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+use crate::exec::{Channel, Exec, ExecFiles, LocalExec, Running};
+use crate::metadata::{FileKind, Fingerprint, Transport};
+
+/// Counts commands, and ends the output of a shell when it was asked so often.
+#[derive(Debug)]
+struct Counted {
+    exec: LocalExec,
+    runs: Arc<AtomicUsize>,
+    /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
+    gone_after: Option<(usize, bool)>,
+    ready: Result<(), ErrorKind>,
+}
+
+impl Counted {
+    fn new(world: &World) -> Self {
+        Self {
+            exec: world.exec(),
+            runs: Arc::default(),
+            gone_after: None,
+            ready: Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Exec for Counted {
+    fn channel(&self) -> Channel {
+        self.exec.channel()
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        let Running { stdout, end } = self.exec.run(argv, stdin).await?;
+        let Some((after, at_once)) = self.gone_after else {
+            return Ok(Running { stdout, end });
+        };
+        let state = (stdout, Vec::new());
+        let stdout = Body::new(stream::unfold(
+            state,
+            move |(mut body, mut seen)| async move {
+                let ends = seen.windows(6).filter(|window| *window == b" over ");
+                if ends.count() >= after {
+                    if !at_once {
+                        // Whoever looks once sees nothing; whoever waits sees the end.
+                        tokio::task::yield_now().await;
+                    }
+                    return None;
+                }
+                let piece = body.next().await?;
+                if let Ok(piece) = &piece {
+                    seen.extend_from_slice(piece);
+                }
+                Some((piece, (body, seen)))
+            },
+        ));
+        Ok(Running { stdout, end })
+    }
+
+    async fn ready(&self) -> Result<(), Error> {
+        self.ready.map_err(|kind| Error::new(kind, "not ready"))
+    }
+}
+
+fn standing(exec: Counted) -> (ExecFiles<Counted>, Arc<AtomicUsize>) {
+    let runs = Arc::clone(&exec.runs);
+    (ExecFiles::new(exec).with_standing_shell(), runs)
+}
+
+#[tokio::test]
+async fn one_shell_answers_all_questions_as_many_would() {
+    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
+        for way in [Way::Pipe, Way::Shell] {
+            let world = World::new(tools, way);
+            let (files, runs) = standing(Counted::new(&world));
+            let fresh = world.files();
+            let bytes = random(70_000);
+            for name in ["plain", "it's $(here) `and` \"there\"\n", "-n"] {
+                let path = world.file(name, &bytes);
+                let told = files.stat(&path, Follow::Yes).await.unwrap();
+                assert_eq!(told, fresh.stat(&path, Follow::Yes).await.unwrap());
+                let print = files.fingerprint(&path).await.unwrap();
+                assert_eq!(print, Fingerprint::Sha256(Sha256Digest::of(&bytes), 70_000));
+                let to = path
+                    .parent()
+                    .join([name.as_bytes(), b"2"].concat())
+                    .unwrap();
+                assert!(files.rename(&path, &to, false).await.unwrap());
+                let gone = files.stat(&path, Follow::No).await.unwrap_err();
+                assert_eq!(gone.kind(), ErrorKind::NotFound);
+                files.remove(&to, false).await.unwrap();
+            }
+            assert_eq!(world.sh("ls -A"), "", "{tools:?} {way:?}");
+            assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?} {way:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn r_16_words_are_words_also_when_they_are_not_text() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let (files, _) = standing(Counted::new(&world));
+    let path = world.path(b"\xff'; touch pwned; '\n$(touch pwned)");
+    let gone = files.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    assert_eq!(world.sh("ls -A"), "");
+}
+
+#[tokio::test]
+async fn a_state_changes_whenever_the_file_does() {
+    for tools in [Tools::Dash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let files = world.files().with_standing_shell();
+        let path = world.file("f", b"first");
+        let before = match files.state(&path).await {
+            // The folder of this test may lie on a file system whose times say little.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ToolMissing, "{error}");
+                return;
+            }
+            Ok(before) => before,
+        };
+        assert_eq!((before.kind, before.size), (FileKind::File, 5));
+        assert!(!before.is_settled(), "it was written just now");
+        assert!(before.is_same(&files.state(&path).await.unwrap()));
+        // Other bytes, as many, and the old time: what changed it cannot set back.
+        world.sh("touch -r f old; printf other >f; touch -r old f");
+        let after = files.state(&path).await.unwrap();
+        assert_eq!((after.size, after.modified_s), (5, before.modified_s));
+        assert!(!before.is_same(&after));
+        world.sh("touch -d '1 hour ago' f");
+        assert!(!files.state(&path).await.unwrap().is_settled());
+    }
+}
+
+#[tokio::test]
+async fn only_regular_files_that_may_be_read_have_a_state() {
+    let world = World::new(Tools::Dash, Way::Nobody);
+    let files = world.files().with_standing_shell();
+    world.sh("mkdir d; mkfifo p; printf x >closed; chmod 600 closed; ln -s closed l");
+    for (name, kind) in [
+        ("d", ErrorKind::IsDirectory),
+        ("p", ErrorKind::NotRegular),
+        ("nothing", ErrorKind::NotFound),
+        ("closed", ErrorKind::PermissionDenied),
+        ("l", ErrorKind::ChangedDuringTransfer),
+    ] {
+        let error = files.state(&world.path(name)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{name}: {error}");
+    }
+    let made_up = crate::path::SandboxPath::new("/proc/self/status").unwrap();
+    let error = files.state(&made_up).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ToolMissing);
+}
+
+#[tokio::test]
+async fn a_shell_that_went_away_is_replaced() {
+    for at_once in [true, false] {
+        let world = World::new(Tools::Dash, Way::Pipe);
+        let path = world.file("f", b"data");
+        let (files, runs) = standing(Counted {
+            gone_after: Some((2, at_once)),
+            ..Counted::new(&world)
+        });
+        for _ in 0..6 {
+            assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 3, "{at_once}");
+    }
+}
+
+#[tokio::test]
+async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let path = world.file("f", b"data");
+    let (files, runs) = standing(Counted {
+        gone_after: Some((1, false)),
+        ..Counted::new(&world)
+    });
+    files.stat(&path, Follow::No).await.unwrap();
+    let lost = files.rename(&path, &world.path("g"), false).await;
+    assert!(lost.is_err());
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // Whether it was made or not, there is one file.
+    assert_eq!(world.sh("cat *"), "data");
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let path = world.file("f", b"data");
+    let (files, runs) = standing(Counted {
+        ready: Err(ErrorKind::SandboxPaused),
+        ..Counted::new(&world)
+    });
+    let error = files.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SandboxPaused);
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
+    let world = World::new(Tools::Dash, Way::Pipe).with_fake(
+        "sha256sum",
+        "echo $$ >>../pids; echo $PPID >>../pids; exec sleep 4721",
+    );
+    let path = world.file("f", b"data");
+    let (files, runs) = standing(Counted::new(&world));
+    let pids = world.root.path().join("pids");
+    {
+        let asked = files.fingerprint(&path);
+        let seen = async {
+            loop {
+                let text = line(&pids).await;
+                if text.lines().count() == 2 {
+                    return text;
+                }
+            }
+        };
+        tokio::select! {
+            answered = asked => panic!("{answered:?}"),
+            _ = seen => {}
+        }
+    }
+    for pid in line(&pids).await.lines() {
+        dead(pid).await;
+    }
+    assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_shell_ends_with_whoever_asked_it() {
+    let world = World::new(Tools::Dash, Way::Pipe).with_fake(
+        "readlink",
+        "echo $PPID >../shell; exec /bin/readlink \"$@\"",
+    );
+    let path = world.file("f", b"data");
+    let files = world.files().with_standing_shell();
+    files.stat(&path, Follow::Yes).await.unwrap();
+    let shell = line(&world.root.path().join("shell")).await;
+    drop(files);
+    dead(&shell).await;
+}
+
+#[tokio::test]
+async fn questions_at_the_same_time_have_shells_of_their_own() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let bytes = random(10_000);
+    let path = world.file("f", &bytes);
+    let (files, runs) = standing(Counted::new(&world));
+    let asked = (0..8).map(|_| files.fingerprint(&path));
+    let digest = Sha256Digest::of(&bytes);
+    for print in futures_util::future::join_all(asked).await {
+        assert_eq!(print.unwrap(), Fingerprint::Sha256(digest, 10_000));
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 8);
+    files.stat(&path, Follow::No).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 8, "one of them stayed");
+    assert!(read(&files, &path, Transport::ExecRaw).await.unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn a_channel_that_holds_back_has_no_shell_that_stays() {
+    for way in [Way::Narrow, Way::Text, Way::Ranges] {
+        let world = World::new(Tools::Dash, way);
+        let path = world.file("f", b"data");
+        let (files, runs) = standing(Counted::new(&world));
+        for _ in 0..2 {
+            assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{way:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What is asked of the sandbox before a copy, so that it can vouch for what came (sandbox-transfer 12).
+//!
+//! Digests need the file to be read once more, by whatever tool the sandbox has. A file that was left alone for a
+//! while needs none: a write shows in its times, which nobody in the sandbox can set back. Whoever reads the same file
+//! between two equal states has read what was there, if nothing can get lost on the way.
+
+use super::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
+use crate::path::SandboxPath;
+
+/// Nanoseconds of a second.
+const SECOND_NS: i128 = 1_000_000_000;
+
+/// What the sandbox said before the copy.
+pub(super) enum Before {
+    /// A digest, to be asked for while the copy runs.
+    Due,
+    /// A digest; nothing where there could be none, or none was asked for.
+    Known(Option<Fingerprint>),
+    /// That the file has been left alone, and how it is told when it is not any more.
+    Settled(State),
+}
+
+impl Before {
+    pub(super) const fn known(&self) -> Option<&Fingerprint> {
+        match self {
+            Self::Known(print) => print.as_ref(),
+            Self::Due | Self::Settled(_) => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Chooses the evidence for a get: the cheapest that is enough.
+    ///
+    /// # Errors
+    ///
+    /// What forbids reading the file, and failures to ask.
+    pub(super) async fn before(
+        &self,
+        file: &Metadata,
+        transport: Transport,
+    ) -> Result<Before, Error> {
+        if let Some(state) = self.settled(file, transport).await? {
+            return Ok(Before::Settled(state));
+        }
+        if file.size > self.options.digest_before_up_to {
+            return Ok(Before::Known(None));
+        }
+        if self.options.digest_while_reading {
+            return Ok(Before::Due);
+        }
+        let print = self.print(&file.real_path, file.size).await?;
+        Ok(Before::Known(print))
+    }
+
+    /// Whether times are evidence enough for a file of this size over this transport.
+    pub(super) const fn times_suffice(&self, size: u64, transport: Transport) -> bool {
+        size > self.options.digest_always_up_to && transport.is_sound()
+    }
+
+    /// The state of a file that is the one that was looked at, and has been left alone.
+    async fn settled(&self, file: &Metadata, transport: Transport) -> Result<Option<State>, Error> {
+        if !self.times_suffice(file.size, transport) {
+            return Ok(None);
+        }
+        let state = match self.answer(self.sandbox.state(&file.real_path)).await {
+            Ok(state) => state,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            // Whatever it is, digests meet it as well.
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(state).filter(|state| state.is_settled() && is_of(state, file)))
+    }
+
+    /// Whether the state of a file is still the same.
+    ///
+    /// # Errors
+    ///
+    /// What asking fails with; then nobody knows.
+    pub(super) async fn unchanged(
+        &self,
+        path: &SandboxPath,
+        before: &State,
+    ) -> Result<bool, Error> {
+        let after = self.answer(self.sandbox.state(path)).await?;
+        Ok(before.is_same(&after))
+    }
+
+    /// Whether all of a written file is there, by its size; nothing where only a digest can tell.
+    pub(super) async fn arrived(&self, path: &SandboxPath, size: u64) -> Option<bool> {
+        let state = self.answer(self.sandbox.state(path)).await.ok()?;
+        Some(state.kind == FileKind::File && state.size == size)
+    }
+}
+
+/// Whether it is the state of what was looked at.
+fn is_of(state: &State, file: &Metadata) -> bool {
+    let modified = file.mtime_ns.map(|time| time.div_euclid(SECOND_NS));
+    state.kind == FileKind::File
+        && state.size == file.size
+        && file
+            .identity
+            .is_none_or(|identity| identity == state.identity)
+        && modified.is_none_or(|modified| modified == i128::from(state.modified_s))
+}
