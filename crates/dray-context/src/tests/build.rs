@@ -21,7 +21,7 @@ fn ids(built: &Built) -> Vec<&str> {
         .collect()
 }
 
-fn turn(generation: &str, input: Value, max_files: usize) -> Built {
+fn turn(generation: &str, input: &Value, max_files: usize) -> Built {
     build(
         json!({"generation": generation, "fileInput": input, "responseChatItemId": "a",
         "userMessage": {"obj": "Human", "dataId": "a", "value": []}, "maxFiles": max_files}),
@@ -109,7 +109,7 @@ fn what_is_no_text_or_no_url_is_dropped_and_takes_no_index() {
     for generation in ["g1", "stable"] {
         let built = turn(
             generation,
-            json!([null, 7, "", "not-a-url", {"a": 1}, "/a.pdf", "httpfoo", "/b.pdf"]),
+            &json!([null, 7, "", "not-a-url", {"a": 1}, "/a.pdf", "httpfoo", "/b.pdf"]),
             0,
         );
         assert_eq!(ids(&built), ["a-0", "a-1"]);
@@ -132,7 +132,7 @@ fn the_index_is_taken_before_the_type_is_known_so_there_are_gaps() {
         "data:image/png;base64,AAAA",
         "/doc.pdf"
     ]);
-    let built = turn("g1", input.clone(), 0);
+    let built = turn("g1", &input, 0);
     assert_eq!(
         current(&built),
         [
@@ -140,8 +140,8 @@ fn the_index_is_taken_before_the_type_is_known_so_there_are_gaps() {
             ("a-2".to_owned(), "doc.pdf".to_owned())
         ]
     );
-    assert_eq!(ids(&turn("stable", input.clone(), 0)), ["a-1", "a-2"]);
-    assert_eq!(ids(&turn("g3", input, 0)), ["a-0"]);
+    assert_eq!(ids(&turn("stable", &input, 0)), ["a-1", "a-2"]);
+    assert_eq!(ids(&turn("g3", &input, 0)), ["a-0"]);
 }
 
 #[test]
@@ -170,11 +170,11 @@ fn one_file_by_two_urls_is_one_file_with_the_first_name() {
 #[test]
 fn the_limit_is_per_message_after_deduplication_and_zero_means_twenty() {
     let many: Vec<_> = (0..30).map(|n| format!("/{n}.pdf")).collect();
-    assert_eq!(ids(&turn("g1", json!(many), 0)).len(), 20);
+    assert_eq!(ids(&turn("g1", &json!(many), 0)).len(), 20);
     assert_eq!(
         ids(&turn(
             "g1",
-            json!(["/a.pdf", "/a.pdf", "/b.pdf", "/c.pdf"]),
+            &json!(["/a.pdf", "/a.pdf", "/b.pdf", "/c.pdf"]),
             2
         )),
         ["a-0", "a-1"]
@@ -193,7 +193,7 @@ fn the_limit_is_per_message_after_deduplication_and_zero_means_twenty() {
 
 #[test]
 fn g2_drops_media_after_indexing() {
-    let built = turn("g2", json!(["/a.png", "/b.pdf"]), 0);
+    let built = turn("g2", &json!(["/a.png", "/b.pdf"]), 0);
     assert_eq!(ids(&built), ["a-1"]);
 }
 
@@ -277,7 +277,7 @@ fn names_come_from_the_part_the_url_or_are_the_url() {
 fn r_3_a_suffix_that_is_only_part_of_a_known_one_makes_a_document() {
     for generation in Generation::ALL {
         let input = ["https://x.example/main.c", "https://x.example/A.PNG"];
-        let built = turn(generation.as_str(), json!(input), 0);
+        let built = turn(generation.as_str(), &json!(input), 0);
         let kinds: Vec<_> = built
             .current_files
             .iter()

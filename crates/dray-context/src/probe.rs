@@ -1,0 +1,218 @@
+//! What a URL without a telling suffix leads to (agent-file-context 16.5). Decisions between two requests that the caller
+//! makes: at most [`crate::limits::PROBES_AT_ONCE`] at once and [`crate::limits::PROBE_TIME`] for both.
+//!
+//! HEAD is only ever a hint: many signatures cover GET alone, so whatever goes wrong with HEAD leads to GET.
+
+use std::collections::BTreeSet;
+
+use crate::address;
+use crate::kind;
+use crate::model::FileType;
+use crate::renew;
+
+/// The `Range` header of the second request.
+pub const RANGE: &str = "bytes=0-8191";
+
+/// What to do after HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The type is known.
+    Done(FileType),
+    /// Ask with GET, [`RANGE`], and read [`crate::limits::PROBE_BYTES`] at most.
+    Get,
+}
+
+/// Whether a URL has to be asked: absolute `http(s)`, with no suffix that is known.
+pub fn is_needed(url: &str) -> bool {
+    let name = kind::file_name(url);
+    let extension = name.as_deref().and_then(kind::extension);
+    address::is_absolute_http(url) && !extension.is_some_and(kind::is_known)
+}
+
+/// The URLs to ask, each once whatever its fragment.
+pub fn wanted<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = BTreeSet::new();
+    urls.into_iter()
+        .filter(|url| is_needed(url))
+        .map(address::without_fragment)
+        .filter(|url| seen.insert(*url))
+        .collect()
+}
+
+/// Whether a redirect may be followed; the list is the one that the URL itself passed.
+pub fn may_follow(allowed_hosts: Option<&[String]>, location: &str) -> bool {
+    address::is_absolute_http(location) && renew::allows(allowed_hosts, location)
+}
+
+/// After HEAD; `None` is a request that failed.
+pub fn after_head(answer: Option<(u16, Option<&str>)>) -> Next {
+    let Some((200..=299, Some(mime))) = answer else {
+        return Next::Get;
+    };
+    of_mime(mime).map_or(Next::Get, Next::Done)
+}
+
+/// After GET; `None` is a request that failed. What stays unknown is a document.
+pub fn after_get(answer: Option<(u16, Option<&str>, &[u8])>) -> FileType {
+    let Some((200..=299, mime, bytes)) = answer else {
+        return FileType::File;
+    };
+    mime.and_then(of_mime)
+        .or_else(|| of_bytes(bytes))
+        .unwrap_or_default()
+}
+
+/// The type of a MIME type that says something.
+fn of_mime(mime: &str) -> Option<FileType> {
+    let essence = mime.split(';').next().unwrap_or_default();
+    let essence = essence.trim().to_ascii_lowercase();
+    let (major, minor) = essence.split_once('/')?;
+    let generic = matches!(
+        minor,
+        "" | "*"
+            | "octet-stream"
+            | "x-download"
+            | "force-download"
+            | "download"
+            | "unknown"
+            | "x-binary"
+    );
+    match major {
+        _ if generic => None,
+        "image" => Some(FileType::Image),
+        "audio" => Some(FileType::Audio),
+        "video" => Some(FileType::Video),
+        _ => Some(FileType::File),
+    }
+}
+
+/// The type by the first bytes, of formats that people attach.
+fn of_bytes(bytes: &[u8]) -> Option<FileType> {
+    let at = |from: usize, magic: &[u8]| bytes.get(from..from + magic.len()) == Some(magic);
+    if at(0, b"\x89PNG\r\n\x1a\n") || at(0, b"\xff\xd8\xff") || at(0, b"GIF87a") || at(0, b"GIF89a")
+    {
+        return Some(FileType::Image);
+    }
+    if at(0, b"II*\0") || at(0, b"MM\0*") || (at(0, b"RIFF") && at(8, b"WEBP")) {
+        return Some(FileType::Image);
+    }
+    if at(0, b"BM") && at(6, &[0; 4]) {
+        return Some(FileType::Image);
+    }
+    if (at(0, b"RIFF") && at(8, b"WAVE")) || at(0, b"ID3") || at(0, b"fLaC") || at(0, b"OggS") {
+        return Some(FileType::Audio);
+    }
+    if at(4, b"ftyp") {
+        return Some(match bytes.get(8..12) {
+            Some(b"M4A " | b"M4B ") => FileType::Audio,
+            Some(b"avif" | b"avis" | b"heic" | b"heix" | b"mif1" | b"msf1") => FileType::Image,
+            _ => FileType::Video,
+        });
+    }
+    if at(0, b"\x1a\x45\xdf\xa3") || (at(0, b"RIFF") && at(8, b"AVI ")) {
+        return Some(FileType::Video);
+    }
+    if at(0, b"\xff\xfe") {
+        return None;
+    }
+    // A frame of MPEG sound: eleven bits set, a layer, a rate. The mark of UTF-16 looks like one and was left out.
+    let frame = matches!(bytes, [0xff, second, third, ..] if second & 0xe0 == 0xe0
+        && second & 0x06 != 0 && second & 0x18 != 0x08 && third & 0xf0 != 0xf0 && third & 0x0c != 0x0c);
+    frame.then_some(FileType::Audio)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_suffix_is_trusted_without_asking() {
+        for url in [
+            "https://x.example/a.png",
+            "https://x.example/a.PDF",
+            "https://x.example/r?filename=a.docx",
+            "/raw",
+            "data:image/png;base64,A",
+        ] {
+            assert!(!is_needed(url), "{url}");
+        }
+        for url in [
+            "https://x.example/raw",
+            "https://x.example/a.bin",
+            "https://x.example/",
+        ] {
+            assert!(is_needed(url), "{url}");
+        }
+        assert_eq!(
+            wanted([
+                "https://x.example/a#1",
+                "https://x.example/a#2",
+                "https://x.example/b.pdf"
+            ]),
+            ["https://x.example/a"]
+        );
+    }
+
+    #[test]
+    fn head_is_a_hint_and_never_required() {
+        assert_eq!(
+            after_head(Some((200, Some("image/png; q=1")))),
+            Next::Done(FileType::Image)
+        );
+        assert_eq!(
+            after_head(Some((200, Some("Application/PDF")))),
+            Next::Done(FileType::File)
+        );
+        for answer in [
+            None,
+            Some((405, Some("image/png"))),
+            Some((403, None)),
+            Some((200, None)),
+            Some((200, Some("application/octet-stream"))),
+            Some((200, Some("nonsense"))),
+        ] {
+            assert_eq!(after_head(answer), Next::Get, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_decide_where_the_type_says_nothing() {
+        let cases: [(&[u8], FileType); 11] = [
+            (b"\x89PNG\r\n\x1a\nrest", FileType::Image),
+            (b"\xff\xd8\xff\xe0", FileType::Image),
+            (b"RIFF\0\0\0\0WEBPVP8", FileType::Image),
+            (b"\0\0\0\x18ftypheic", FileType::Image),
+            (b"\0\0\0\x18ftypM4A ", FileType::Audio),
+            (b"\0\0\0\x18ftypisom", FileType::Video),
+            (b"\xff\xfb\x90\x00", FileType::Audio),
+            (b"\x1a\x45\xdf\xa3", FileType::Video),
+            (b"%PDF-1.7", FileType::File),
+            (b"\xff\xfeh\0i\0", FileType::File),
+            (b"", FileType::File),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(
+                after_get(Some((206, Some("binary/octet-stream"), bytes))),
+                expected,
+                "{bytes:?}"
+            );
+        }
+        assert_eq!(
+            after_get(Some((206, Some("text/plain"), b"GIF89a"))),
+            FileType::File
+        );
+        assert_eq!(
+            after_get(Some((404, Some("image/png"), b"GIF89a"))),
+            FileType::File
+        );
+        assert_eq!(after_get(None), FileType::File);
+    }
+
+    #[test]
+    fn a_redirect_is_judged_like_the_url() {
+        let hosts = vec!["x.example".to_owned()];
+        assert!(may_follow(Some(&hosts), "https://x.example/b"));
+        assert!(!may_follow(Some(&hosts), "https://y.example/b"));
+        assert!(!may_follow(None, "file:///etc/passwd") && !may_follow(None, "/relative"));
+    }
+}

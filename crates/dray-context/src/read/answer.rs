@@ -1,0 +1,216 @@
+//! What a call is answered with (12.4).
+
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::arguments::Handle;
+use super::failure::{Code, Failure};
+use crate::escape::escape;
+use crate::limits;
+
+/// Whether a file was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It was.
+    Ok,
+    /// It was not; the content says why.
+    Error,
+}
+
+/// One file of an answer. As JSON its keys are `id` (or `index`, or `url`), `name`, `content`, then what add:
+/// `status`, `code`, `offset`, `length`, `truncated`, `nextOffset`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileAnswer {
+    /// How it was named.
+    pub handle: Handle,
+    /// The name that was asked for.
+    pub asked: String,
+    /// What it is called.
+    pub file_name: String,
+    /// Its text, or why there is none.
+    pub content: String,
+    /// Whether it was read.
+    pub status: Status,
+    /// Why not.
+    pub code: Option<Code>,
+    /// The first character of the content within the text.
+    pub offset: Option<usize>,
+    /// Characters of the whole text.
+    pub length: Option<usize>,
+    /// There is more.
+    pub truncated: bool,
+    /// Where to go on.
+    pub next_offset: Option<usize>,
+}
+
+impl FileAnswer {
+    pub(super) fn of(handle: Handle, asked: &str) -> Self {
+        Self {
+            handle,
+            asked: asked.to_owned(),
+            file_name: String::new(),
+            content: String::new(),
+            status: Status::Error,
+            code: None,
+            offset: None,
+            length: None,
+            truncated: false,
+            next_offset: None,
+        }
+    }
+
+    pub(super) fn failed(self, file_name: &str, failure: &Failure) -> Self {
+        Self {
+            file_name: file_name.to_owned(),
+            content: failure.text().to_owned(),
+            code: Some(failure.code),
+            ..self
+        }
+    }
+
+    fn key(&self) -> &'static str {
+        match self.handle {
+            Handle::Id => "id",
+            Handle::Index => "index",
+            Handle::Url => "url",
+        }
+    }
+}
+
+impl Serialize for FileAnswer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(self.key(), &self.asked)?;
+        map.serialize_entry("name", &self.file_name)?;
+        map.serialize_entry("content", &self.content)?;
+        map.serialize_entry("status", &self.status)?;
+        if let Some(code) = self.code {
+            map.serialize_entry("code", &code)?;
+        }
+        if let Some(length) = self.length {
+            map.serialize_entry("offset", &self.offset.unwrap_or(0))?;
+            map.serialize_entry("length", &length)?;
+            map.serialize_entry("truncated", &self.truncated)?;
+        }
+        if let Some(next) = self.next_offset {
+            map.serialize_entry("nextOffset", &next)?;
+        }
+        map.end()
+    }
+}
+
+/// The whole answer, one file for each name of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Answer {
+    /// In the order of the call.
+    pub files: Vec<FileAnswer>,
+}
+
+impl Answer {
+    /// The tool's result: compact JSON, with status and paging.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| "[]".to_owned())
+    }
+
+    /// The tool's result as the older generations wrote it: three keys, no status.
+    pub fn plain_json(&self) -> String {
+        let files: Vec<_> = self.files.iter().map(Plain).collect();
+        serde_json::to_string(&files).unwrap_or_else(|_| "[]".to_owned())
+    }
+
+    /// The tool-call node's form: `<id>` and `<content>`, escaped.
+    pub fn blocks(&self) -> String {
+        let block = |file: &FileAnswer| {
+            let (id, content) = (escape(&file.asked), escape(&file.content));
+            format!("<file>\n<id>{id}</id>\n<content>{content}</content>\n</file>")
+        };
+        let blocks: Vec<_> = self.files.iter().map(block).collect();
+        blocks.join("\n")
+    }
+
+    /// The tool-call node's later form: `<url>`, `<name>` and `<content>`, escaped. A file without a name bears what it
+    /// was asked by.
+    pub fn named_blocks(&self) -> String {
+        let block = |file: &FileAnswer| {
+            let (url, name) = (escape(&file.asked), escape(display_name(file)));
+            let content = escape(&file.content);
+            format!(
+                "<file>\n<url>{url}</url>\n<name>{name}</name>\n<content>{content}</content>\n</file>"
+            )
+        };
+        let blocks: Vec<_> = self.files.iter().map(block).collect();
+        blocks.join("\n")
+    }
+
+    /// What a record of the node shows: each file's name, beginning and end.
+    pub fn preview(&self) -> String {
+        let one = |file: &FileAnswer| format!("## {}\n{}", display_name(file), ends(&file.content));
+        let files: Vec<_> = self.files.iter().map(one).collect();
+        files.join("\n\n")
+    }
+}
+
+fn display_name(file: &FileAnswer) -> &str {
+    if file.file_name.is_empty() {
+        &file.asked
+    } else {
+        &file.file_name
+    }
+}
+
+/// The first and the last characters; all of it when they meet.
+fn ends(content: &str) -> String {
+    let length = content.chars().count();
+    if length <= limits::PREVIEW_CHARS * 2 {
+        return content.to_owned();
+    }
+    let head: String = content.chars().take(limits::PREVIEW_CHARS).collect();
+    let tail = content.chars().skip(length - limits::PREVIEW_CHARS);
+    head.chars().chain(tail).collect()
+}
+
+/// Three keys.
+struct Plain<'a>(&'a FileAnswer);
+
+impl Serialize for Plain<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry(self.0.key(), &self.0.asked)?;
+        map.serialize_entry("name", &self.0.file_name)?;
+        map.serialize_entry("content", &self.0.content)?;
+        map.end()
+    }
+}
+
+/// The tool's result when not one file but the reading itself failed.
+pub fn machinery_failed(message: &str) -> String {
+    format!("Failed to read file: {message}")
+}
+
+/// What a run's record keeps of a call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    /// The kind of node.
+    pub module_type: &'static str,
+    /// The key of its name.
+    pub module_name: &'static str,
+    /// Seconds, two decimals.
+    pub running_time: f64,
+    /// Nothing is billed here.
+    pub usages: [(); 0],
+}
+
+impl NodeRecord {
+    /// Of a call that took so long.
+    pub fn of(took: std::time::Duration) -> Self {
+        Self {
+            module_type: "readFiles",
+            module_name: "chat:read_file",
+            running_time: (took.as_secs_f64() * 100.0).round() / 100.0,
+            usages: [],
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! When the tool is offered, and what a model is told about it (12.1, 12.2).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::arguments::TOOL;
+use crate::generation::Generation;
+
+/// What decides whether the tool is offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exposure {
+    /// The app lets people choose files.
+    pub selection_allowed: bool,
+    /// The map of documents holds something.
+    pub has_documents: bool,
+    /// The conversation holds a file of any type.
+    pub has_files: bool,
+}
+
+/// Where the tool is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variant {
+    /// An agent node.
+    #[default]
+    Agent,
+    /// A tool-call node.
+    ToolCall,
+    /// The editor of skills.
+    SkillEditor,
+}
+
+/// Whether a model is offered the tool.
+pub fn is_offered(generation: Generation, variant: Variant, exposure: Exposure) -> bool {
+    if variant == Variant::ToolCall {
+        return exposure.has_files;
+    }
+    match generation {
+        Generation::G0 | Generation::G1 | Generation::G2 | Generation::G3 => {
+            exposure.selection_allowed
+        }
+        Generation::G4 | Generation::G5 | Generation::G6 | Generation::Stable => {
+            exposure.has_documents
+        }
+    }
+}
+
+/// Extensions that the caller's reader can really read, without dots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Formats(pub Vec<String>);
+
+impl Formats {
+    /// These extensions.
+    pub fn of(extensions: &[&str]) -> Self {
+        let dotless = |extension: &&str| extension.trim_start_matches('.').to_ascii_lowercase();
+        Self(extensions.iter().map(dotless).collect())
+    }
+
+    /// `.txt, .md, …`
+    pub fn list(&self) -> String {
+        let dotted: Vec<_> = self
+            .0
+            .iter()
+            .map(|extension| format!(".{extension}"))
+            .collect();
+        dotted.join(", ")
+    }
+
+    /// Whether an extension is among them, in any case; `markdown` and `htm` count as what they are.
+    pub fn holds(&self, extension: &str) -> bool {
+        let lower = extension.to_ascii_lowercase();
+        let plain = match lower.as_str() {
+            "markdown" => "md",
+            "htm" => "html",
+            other => other,
+        };
+        self.0.iter().any(|known| known == plain || *known == lower)
+    }
+}
+
+/// The tool as a model sees it.
+pub fn schema(
+    generation: Generation,
+    variant: Variant,
+    formats: &Formats,
+    max_files: usize,
+) -> Value {
+    let (description, parameters) = match (generation, variant) {
+        (Generation::G6, _) => (
+            "Read the content of specified files.".to_owned(),
+            json!({"type": "object", "properties": {"urls": {
+                "type": "array", "items": {"type": "string"},
+                "maxItems": crate::limits::max_files(max_files),
+                "description": "Absolute HTTP(S) file URLs"}}, "required": ["urls"]}),
+        ),
+        (_, Variant::ToolCall) => (
+            "解析文件内容，获取文本。".to_owned(),
+            json!({"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}}},
+                "required": ["ids"]}),
+        ),
+        (_, Variant::SkillEditor) => (
+            "读取 Skill Detail 对话上传的文档内容；文件不在虚拟机中，必须传入对话文件列表里的 id"
+                .to_owned(),
+            ids_alone(),
+        ),
+        (Generation::Stable, Variant::Agent) => (stable_description(formats), with_pages()),
+        (_, Variant::Agent) => ("读取指定文件的内容".to_owned(), ids_alone()),
+    };
+    json!({"type": "function", "function": {"name": TOOL, "description": description, "parameters": parameters}})
+}
+
+fn ids_alone() -> Value {
+    json!({"type": "object", "properties": {"ids": ids()}, "required": ["ids"]})
+}
+
+fn ids() -> Value {
+    json!({"type": "array", "items": {"type": "string"}, "description": "文件 ID"})
+}
+
+fn with_pages() -> Value {
+    json!({"type": "object", "properties": {
+        "ids": ids(),
+        "offset": {"type": "integer", "minimum": 0, "description": "从第几个字符开始读取，默认 0；续读时传入上次结果的 nextOffset"},
+        "limit": {"type": "integer", "minimum": 1, "description": "每个文件最多返回的字符数"},
+        "range": {"type": "string", "description": "只读取文档的一部分，例如 pages 3-5"}
+    }, "required": ["ids"]})
+}
+
+fn stable_description(formats: &Formats) -> String {
+    format!(
+        "读取文档并返回文档内容，支持: {}。图片、音频和视频已附在消息中，不能读取为文本。",
+        formats.list()
+    )
+}
+
+/// The entry of the catalogue that builders of apps see.
+pub fn catalogue_entry(formats: Option<&Formats>) -> Value {
+    let description = formats.map_or_else(
+        || "读取文件内容，并返回文件内容。".to_owned(),
+        |formats| format!("读取文档并返回文档内容，支持: {}", formats.list()),
+    );
+    json!({"id": TOOL, "name": {"zh-CN": "文件解析", "zh-Hant": "文件解析", "en": "FileParsing"},
+        "icon": "core/workflow/template/readFiles", "description": description})
+}

@@ -1,0 +1,415 @@
+//! References: one for each file of a run, whatever URL it is named by (agent-file-context 16.2, 16.3). Reads go by
+//! reference, so that the age of a signature does not matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::address;
+use crate::limits;
+use crate::model::FilePart;
+use crate::renew::{Refusal, Renewals};
+
+/// Where a file was found; it decides what a failure means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The message being answered: a failure fails the run.
+    Current,
+    /// An earlier message: a failure is a warning.
+    History,
+    /// A variable, a form, or something else of that name: a failure names it.
+    Source(String),
+}
+
+/// One file of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reference {
+    /// `chat:{key}` or `external:{url without fragment}`.
+    pub identity: String,
+    /// The URL that works now.
+    pub url: String,
+    /// The object to read instead of the URL, if it is ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What the uploader called it.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Why a file is no reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unregistered {
+    /// A file of the current message.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A file of a variable or a form.
+    #[error("Invalid workflow {0} file URL")]
+    Source(String),
+    /// Something to read that nobody registered.
+    #[error("File is not registered in the provided context")]
+    Read,
+    /// A node's file that nobody registered.
+    #[error("Workflow file is not registered in the current context")]
+    Node,
+    /// A private file that a parent does not have cannot be handed to its child.
+    #[error("Child workflow private file is not registered in the parent context")]
+    Child,
+}
+
+/// All references of one run.
+#[derive(Clone, Debug, Default)]
+pub struct References {
+    renewals: Renewals,
+    kept: Vec<Reference>,
+    by_identity: BTreeMap<String, usize>,
+    by_url: BTreeMap<String, usize>,
+    warnings: Vec<(String, Refusal)>,
+}
+
+impl References {
+    /// None yet.
+    pub fn new(renewals: Renewals) -> Self {
+        Self {
+            renewals,
+            ..Self::default()
+        }
+    }
+
+    /// Registers a file. `None` is a file of history that cannot be had; a warning tells of it.
+    pub fn register(
+        &mut self,
+        part: &FilePart,
+        place: &Place,
+    ) -> Result<Option<&Reference>, Unregistered> {
+        match self.reference(part) {
+            Ok(reference) => {
+                let at = self.keep(reference, part.url.as_deref());
+                Ok(self.kept.get(at))
+            }
+            Err(refusal) => match place {
+                Place::Current => Err(refusal.into()),
+                Place::Source(source) => Err(Unregistered::Source(source.clone())),
+                Place::History => {
+                    self.warnings.push((part.name.clone(), refusal));
+                    Ok(None)
+                }
+            },
+        }
+    }
+
+    /// What to read for a URL or an identity; an old URL finds its file too.
+    pub fn resolve(&self, handle: &str) -> Result<&Reference, Unregistered> {
+        self.find(handle).ok_or(Unregistered::Read)
+    }
+
+    /// The same for a node of a workflow.
+    pub fn resolve_for_node(&self, handle: &str) -> Result<&Reference, Unregistered> {
+        self.find(handle).ok_or(Unregistered::Node)
+    }
+
+    /// All references, in the order in which they were registered.
+    pub fn all(&self) -> &[Reference] {
+        &self.kept
+    }
+
+    /// Names of files of history that cannot be had, and why.
+    pub fn warnings(&self) -> &[(String, Refusal)] {
+        &self.warnings
+    }
+
+    /// The references of a child run: only what is handed to it. Private files are inherited or refused, unknown external
+    /// ones are the child's alone. Over the limit the child's message counts before what is passed, that before the
+    /// newest of history; the order stays. `history` is oldest first.
+    pub fn child(&self, handed: &Handed<'_>, max_files: usize) -> Result<Self, Unregistered> {
+        let mut wanted = Vec::new();
+        let groups = [(handed.history, 2), (handed.message, 0), (handed.passed, 1)];
+        for (files, rank) in groups {
+            for (age, part) in files.iter().rev().enumerate().rev() {
+                let order = if rank == 2 {
+                    age
+                } else {
+                    files.len() - 1 - age
+                };
+                if let Some(reference) = self.inherited(part, rank == 2)? {
+                    wanted.push(((rank, order), part, reference));
+                }
+            }
+        }
+        let limit = limits::max_files(max_files);
+        let mut ranked: Vec<_> = wanted
+            .iter()
+            .map(|(rank, _, one)| (*rank, &one.identity))
+            .collect();
+        ranked.sort();
+        let mut chosen = BTreeSet::new();
+        for (_, identity) in ranked {
+            if chosen.len() < limit {
+                chosen.insert(identity.clone());
+            }
+        }
+        let mut child = Self::new(self.renewals.clone());
+        for (_, part, reference) in wanted {
+            if chosen.contains(&reference.identity) {
+                child.keep(reference, part.url.as_deref());
+            }
+        }
+        Ok(child)
+    }
+
+    /// What a parent gives a child for a part. A file of history that cannot be had is left out.
+    fn inherited(&self, part: &FilePart, lenient: bool) -> Result<Option<Reference>, Unregistered> {
+        let url = part.url.as_deref().unwrap_or_default();
+        let known = match &part.key {
+            Some(key) => self.by_identity.get(&format!("chat:{key}")),
+            None => self.place(url),
+        };
+        if let Some(reference) = known.and_then(|at| self.kept.get(*at)) {
+            return Ok(Some(reference.clone()));
+        }
+        let found = match &part.key {
+            Some(_) => Err(Unregistered::Child),
+            None => self.reference(part).map_err(Unregistered::from),
+        };
+        match found {
+            Ok(reference) => Ok(Some(reference)),
+            Err(_) if lenient => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn reference(&self, part: &FilePart) -> Result<Reference, Refusal> {
+        let name = part.name.clone();
+        if let Some(key) = &part.key {
+            let url = self.renewals.url(key)?.to_owned();
+            return Ok(Reference {
+                identity: format!("chat:{key}"),
+                url,
+                key: Some(key.clone()),
+                name,
+            });
+        }
+        let url = part.url.as_deref().unwrap_or_default();
+        if let Some(known) = self.place(url).and_then(|at| self.kept.get(*at)) {
+            return Ok(known.clone());
+        }
+        if !address::is_absolute_http(url) || !self.renewals.allows(url) {
+            return Err(Refusal::Url);
+        }
+        Ok(Reference {
+            identity: format!("external:{}", address::without_fragment(url)),
+            url: url.to_owned(),
+            key: None,
+            name,
+        })
+    }
+
+    fn keep(&mut self, reference: Reference, old: Option<&str>) -> usize {
+        let identity = reference.identity.clone();
+        let urls = [Some(reference.url.clone()), old.map(str::to_owned)];
+        let at = *self.by_identity.entry(identity).or_insert_with(|| {
+            self.kept.push(reference);
+            self.kept.len() - 1
+        });
+        for url in urls.into_iter().flatten().filter(|url| !url.is_empty()) {
+            self.by_url
+                .entry(address::without_fragment(&url).to_owned())
+                .or_insert(at);
+        }
+        at
+    }
+
+    fn place(&self, url: &str) -> Option<&usize> {
+        self.by_url.get(address::without_fragment(url))
+    }
+
+    fn find(&self, handle: &str) -> Option<&Reference> {
+        let at = self
+            .by_identity
+            .get(handle)
+            .or_else(|| self.place(handle))?;
+        self.kept.get(*at)
+    }
+}
+
+/// What a child run is handed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handed<'a> {
+    /// Files of its own message.
+    pub message: &'a [FilePart],
+    /// Files that its caller passes.
+    pub passed: &'a [FilePart],
+    /// Files of its history, oldest first.
+    pub history: &'a [FilePart],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::renew::Scope;
+
+    fn private(key: &str) -> FilePart {
+        FilePart {
+            name: key.into(),
+            url: Some(format!("https://s3.example/{key}?old")),
+            key: Some(key.into()),
+            ..FilePart::default()
+        }
+    }
+
+    fn external(url: &str) -> FilePart {
+        FilePart {
+            url: Some(url.into()),
+            ..FilePart::default()
+        }
+    }
+
+    fn references() -> References {
+        let signed = ["x/a", "x/b"].map(|key| {
+            (
+                key.to_owned(),
+                Some(format!("https://s3.example/{key}?new")),
+            )
+        });
+        References::new(Renewals {
+            scope: Some(Scope::of(["x".to_owned()])),
+            signed: signed.into(),
+            allowed_hosts: Some(vec!["ok.example".into()]),
+        })
+    }
+
+    #[test]
+    fn r_15_old_and_new_urls_of_one_file_are_one_reference() {
+        let mut run = references();
+        run.register(&private("x/a"), &Place::Current).unwrap();
+        run.register(&private("x/a"), &Place::History).unwrap();
+        // The old URL without its key.
+        run.register(
+            &external("https://s3.example/x/a?old#page"),
+            &Place::Current,
+        )
+        .unwrap();
+        assert_eq!(run.all().len(), 1);
+        for handle in [
+            "https://s3.example/x/a?old",
+            "https://s3.example/x/a?new",
+            "chat:x/a",
+        ] {
+            assert_eq!(run.resolve(handle).unwrap().key.as_deref(), Some("x/a"));
+        }
+        assert_eq!(
+            run.resolve("https://ok.example/x").unwrap_err().to_string(),
+            "File is not registered in the provided context"
+        );
+        assert_eq!(
+            run.resolve_for_node("x").unwrap_err().to_string(),
+            "Workflow file is not registered in the current context"
+        );
+    }
+
+    #[test]
+    fn external_files_are_one_whatever_their_fragment() {
+        let mut run = references();
+        for url in ["https://ok.example/a#1", "https://ok.example/a#2"] {
+            run.register(&external(url), &Place::Current).unwrap();
+        }
+        assert_eq!(run.all().len(), 1);
+        assert_eq!(run.all()[0].identity, "external:https://ok.example/a");
+    }
+
+    #[test]
+    fn r_15_a_failure_means_what_its_place_says() {
+        let mut run = references();
+        let mut said =
+            |part: &FilePart, place: Place| run.register(part, &place).unwrap_err().to_string();
+        assert_eq!(
+            said(&private("y/a"), Place::Current),
+            "Workflow file key does not belong to the current workflow"
+        );
+        assert_eq!(
+            said(&external("/a.pdf"), Place::Current),
+            "Invalid workflow file URL"
+        );
+        assert_eq!(
+            said(
+                &external("https://bad.example/a"),
+                Place::Source("variable".into())
+            ),
+            "Invalid workflow variable file URL"
+        );
+        assert_eq!(run.register(&private("y/a"), &Place::History), Ok(None));
+        assert_eq!(run.warnings(), [("y/a".to_owned(), Refusal::Scope)]);
+    }
+
+    #[test]
+    fn a_child_inherits_private_files_and_keeps_external_ones_to_itself() {
+        let mut parent = references();
+        parent.register(&private("x/a"), &Place::Current).unwrap();
+        let message = [private("x/a"), external("https://ok.example/new")];
+        let child = parent
+            .child(
+                &Handed {
+                    message: &message,
+                    ..Handed::default()
+                },
+                0,
+            )
+            .unwrap();
+        assert_eq!(child.all().len(), 2);
+        assert!(parent.resolve("https://ok.example/new").is_err());
+        let stranger = [private("x/b")];
+        let refused = parent
+            .child(
+                &Handed {
+                    message: &stranger,
+                    ..Handed::default()
+                },
+                0,
+            )
+            .unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "Child workflow private file is not registered in the parent context"
+        );
+        let lenient = parent
+            .child(
+                &Handed {
+                    history: &stranger,
+                    ..Handed::default()
+                },
+                0,
+            )
+            .unwrap();
+        assert!(lenient.all().is_empty());
+    }
+
+    #[test]
+    fn over_the_limit_a_child_keeps_its_message_then_what_is_passed_then_the_newest() {
+        let urls = |names: &[&str]| -> Vec<FilePart> {
+            names
+                .iter()
+                .map(|name| external(&format!("https://ok.example/{name}")))
+                .collect()
+        };
+        let (history, message, passed) = (
+            urls(&["h1", "h2", "h3"]),
+            urls(&["m1"]),
+            urls(&["p1", "p2"]),
+        );
+        let handed = Handed {
+            message: &message,
+            passed: &passed,
+            history: &history,
+        };
+        let names = |limit: usize| -> Vec<String> {
+            let child = references().child(&handed, limit).unwrap();
+            child
+                .all()
+                .iter()
+                .map(|one| one.url.rsplit('/').next().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(names(5), ["h2", "h3", "m1", "p1", "p2"]);
+        assert_eq!(names(4), ["h3", "m1", "p1", "p2"]);
+        assert_eq!(names(2), ["m1", "p1"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! All files of a turn, written before its run begins (14.2). One bad file does not fail the turn.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::path;
+use crate::context::SANDBOX_FOLDER;
+use crate::limits;
+use crate::model::AgentInputFile;
+use crate::name::Names;
+use crate::read::Failure;
+
+/// What is to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionPlan {
+    /// The files, each at a path of its own.
+    pub files: Vec<Injection>,
+    /// Folders to make first.
+    pub folders: Vec<String>,
+}
+
+/// One file to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Injection {
+    /// What to download.
+    pub file: AgentInputFile,
+    /// Where to write it.
+    pub path: String,
+    /// The same below the working directory, as a model is told it.
+    pub sandbox_path: String,
+    /// Bytes at most.
+    pub max_bytes: u64,
+}
+
+/// How one write went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Injected {
+    /// So many bytes were written, and the sandbox said so.
+    Written(u64),
+    /// It was not written.
+    Failed(Failure),
+}
+
+/// What the run is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Ids of files that are there.
+    pub written: BTreeSet<String>,
+    /// One sentence for each file that is not.
+    pub missing: Vec<String>,
+}
+
+impl InjectionPlan {
+    /// For this turn's files, below the sandbox's working directory. `taken` are names that already lie in the folder and
+    /// belong to other files; nothing is overwritten.
+    pub fn new<'a>(
+        files: &[AgentInputFile],
+        directory: &str,
+        taken: impl IntoIterator<Item = &'a str>,
+        max_bytes: Option<u64>,
+    ) -> Self {
+        let mut names = Names::new();
+        for name in taken {
+            names.reserve(name, "");
+        }
+        let root = directory.trim_end_matches('/');
+        let mut planned = Vec::new();
+        for (index, file) in files.iter().enumerate() {
+            let name = names.give(&file.name, index, &file.id);
+            let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
+            planned.extend(path::resolve(root, &sandbox_path).map(|path| Injection {
+                file: file.clone(),
+                path,
+                sandbox_path,
+                max_bytes: max_bytes.unwrap_or(limits::FILE_BYTES),
+            }));
+        }
+        Self {
+            files: planned,
+            folders: vec![format!("{root}/{SANDBOX_FOLDER}")],
+        }
+    }
+
+    /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are one
+    /// too.
+    pub fn report(&self, outcomes: &[Injected]) -> Report {
+        let mut report = Report::default();
+        for (at, injection) in self.files.iter().enumerate() {
+            let reason = match outcomes.get(at) {
+                Some(Injected::Written(size)) if *size <= injection.max_bytes => {
+                    report.written.insert(injection.file.id.clone());
+                    continue;
+                }
+                Some(Injected::Written(_)) => Failure::too_large(injection.max_bytes),
+                Some(Injected::Failed(failure)) => failure.clone(),
+                None => Failure::of(crate::read::Code::Failed),
+            };
+            let name = &injection.file.name;
+            report
+                .missing
+                .push(format!("{name} is not in the sandbox: {}", reason.text()));
+        }
+        report
+    }
+}
