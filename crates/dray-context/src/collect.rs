@@ -181,7 +181,9 @@ impl<'a> Rules<'a> {
             return Some(declared);
         }
         let raw = part.url.as_deref().unwrap_or_default();
-        let known = self.declared.get(url).or_else(|| self.declared.get(raw));
+        let plain = address::without_fragment(url);
+        let mut urls = [url, raw, plain].into_iter();
+        let known = urls.find_map(|url| self.declared.get(url));
         if let Some(known) = known {
             return Some(*known);
         }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::catalog::{AnyTarget, Catalog, Entry, Target, Turn};
+use crate::built::{Built, Warning, all_files_map, files_map};
+use crate::catalog::{Catalog, Entry, Turn};
 use crate::clock::UnknownZone;
 use crate::collect::{Found, Rules};
 use crate::dataset::Dataset;
@@ -23,46 +22,6 @@ pub const SANDBOX_FOLDER: &str = "user_files";
 /// Builds contexts. There is nothing to set up: everything is in the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context;
-
-/// What a request became. Also its JSON form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Built {
-    /// The history that the model sees, unmodified.
-    pub chat_histories: Vec<ChatItem>,
-    /// The same messages in the same order, those with files rewritten. Never stored.
-    pub rewritten_histories: Vec<ChatItem>,
-    /// This turn's message: the reminder, the question, and the media.
-    pub current_user_message: ChatItem,
-    /// The text of the raw message, which is not the question.
-    pub query_input: String,
-    /// This turn's files.
-    pub current_files: Vec<AgentInputFile>,
-    /// Id to document, for `read_files`.
-    pub files_map: BTreeMap<String, Target>,
-    /// Id to file of any type.
-    pub all_files_map: BTreeMap<String, AnyTarget>,
-    /// Id to URL of any type, for arguments of tools.
-    pub file_url_map: BTreeMap<String, String>,
-    /// Everything above that tools look up, with older ids and former URLs.
-    pub catalog: Catalog,
-    /// What to store beside this turn's message, so that its files keep ids and names.
-    pub current_attachments: Vec<Attachment>,
-    /// Files of the history that cannot be fetched any more.
-    pub warnings: Vec<Warning>,
-}
-
-/// A file that is listed as unavailable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Warning {
-    /// Its id.
-    pub id: String,
-    /// What it is called.
-    pub name: String,
-    /// Why.
-    pub reason: Refusal,
-}
 
 /// Why there is no context.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -242,7 +201,7 @@ impl<'a> Builder<'a> {
                 reason,
             }));
         }
-        let lines: Vec<_> = named.iter().map(|one| self.line(&one.entry)).collect();
+        let lines = self.lines(named);
         let text = reminder::write(self.layout, &Sections::of_history(&lines), &item.text());
         item.with_parts(self.parts(named, text))
     }
@@ -289,7 +248,7 @@ impl<'a> Builder<'a> {
         };
         let raws: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
         let named = self.name(found, &owner, Turn::Current);
-        let lines: Vec<_> = named.iter().map(|one| self.line(&one.entry)).collect();
+        let lines = self.lines(&named);
         let sections = background.sections(request, &lines);
         let text = reminder::write(self.layout, &sections, &request.question);
         let data_id = source_of(request.generation, &owner);
@@ -357,6 +316,19 @@ impl<'a> Builder<'a> {
         named
     }
 
+    /// The files to list. The tool-call layout lists documents whose text is there, and nothing else.
+    fn lines(&self, named: &[NamedEntry]) -> Vec<Line> {
+        let all = self.layout != Layout::ToolCall;
+        let entries = named.iter().map(|one| &one.entry);
+        let listed = entries.filter(|entry| {
+            all || entry.file.file_type.is_document()
+                && !entry.unavailable
+                && (self.request.contents.is_empty()
+                    || self.request.contents.contains_key(&entry.file.id))
+        });
+        listed.map(|entry| self.line(entry)).collect()
+    }
+
     fn line(&self, entry: &Entry) -> Line {
         let sandbox = self.request.working_directory.as_ref();
         let sandbox = sandbox.filter(|_| !entry.unavailable);
@@ -395,44 +367,4 @@ fn attachment(file: &AgentInputFile, raw: String) -> Attachment {
         url: raw,
         key: file.key.clone(),
     }
-}
-
-/// Id to document. The newest generation has no maps.
-pub(crate) fn files_map(catalog: &Catalog, generation: Generation) -> BTreeMap<String, Target> {
-    let documents = catalog
-        .entries()
-        .iter()
-        .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable)
-        .filter(|_| generation != Generation::G6);
-    documents
-        .map(|entry| {
-            let url = entry.file.url.clone();
-            let target = if generation.maps_names() {
-                let name = entry.file.name.clone();
-                Target::Named { name, url }
-            } else {
-                Target::Url(url)
-            };
-            (entry.file.id.clone(), target)
-        })
-        .collect()
-}
-
-/// Id to file of any type. The newest generation has no maps.
-pub(crate) fn all_files_map(
-    catalog: &Catalog,
-    generation: Generation,
-) -> BTreeMap<String, AnyTarget> {
-    let usable = catalog.entries().iter().filter(|entry| !entry.unavailable);
-    let usable = usable.filter(|_| generation != Generation::G6);
-    usable
-        .map(|entry| {
-            let target = AnyTarget {
-                name: entry.file.name.clone(),
-                file_type: entry.file.file_type,
-                url: entry.file.url.clone(),
-            };
-            (entry.file.id.clone(), target)
-        })
-        .collect()
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::built::{self, Built};
 use crate::catalog::{Catalog, Entry, Turn};
 use crate::collect::{Found, Rules};
-use crate::context::{self, Background, BuildError, Built};
+use crate::context::{Background, BuildError};
 use crate::generation::Layout;
 use crate::model::{AgentInputFile, ChatItem, Part, Role};
 use crate::reminder::{self, Line};
@@ -58,8 +59,8 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         current_user_message: ChatItem::new(Role::Human, data_id, vec![Part::Text(text)]),
         query_input: query.unwrap_or_default(),
         current_files: files,
-        files_map: context::files_map(&catalog, request.generation),
-        all_files_map: context::all_files_map(&catalog, request.generation),
+        files_map: built::files_map(&catalog, request.generation),
+        all_files_map: built::all_files_map(&catalog, request.generation),
         file_url_map: BTreeMap::new(),
         catalog,
         current_attachments: Vec::new(),

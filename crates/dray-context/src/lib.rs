@@ -23,6 +23,7 @@
 //! ```
 
 mod address;
+mod built;
 mod catalog;
 mod clock;
 mod collect;
@@ -50,9 +51,10 @@ mod tests;
 mod window;
 
 pub use address::{Normaliser, is_absolute_http};
+pub use built::{Built, Warning};
 pub use catalog::{AnyTarget, Catalog, Entry, Target, Turn};
 pub use clock::{Now, UnknownZone};
-pub use context::{BuildError, Built, Context, SANDBOX_FOLDER, Warning};
+pub use context::{BuildError, Context, SANDBOX_FOLDER};
 pub use escape::{WRAPPER, disarm, escape, unescape};
 pub use generation::{Generation, Layout, Unknown};
 pub use model::{AgentInputFile, Attachment, ChatItem, FilePart, FileType, Part, Role};

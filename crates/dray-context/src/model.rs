@@ -239,6 +239,17 @@ pub struct AgentInputFile {
     pub key: Option<String>,
 }
 
+impl AgentInputFile {
+    /// What stays the same however often its URL is signed: `chat:{key}`, or `external:{url without fragment}`. The key of
+    /// a cache of parsed texts.
+    pub fn identity(&self) -> String {
+        match &self.key {
+            Some(key) => format!("chat:{key}"),
+            None => format!("external:{}", crate::address::without_fragment(&self.url)),
+        }
+    }
+}
+
 /// What is stored beside a message so that its files keep their ids and names. A caller stores
 /// [`crate::Built::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

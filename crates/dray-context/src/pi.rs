@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::context::Built;
+use crate::built::Built;
 use crate::model::{ChatItem, Role};
 
 /// How often a running engine looks whether it was stopped.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::clock::Now;
 use crate::dataset::Datasets;
 use crate::generation::{Generation, Layout};
-use crate::model::{ChatItem, FileType};
+use crate::model::{ChatItem, FileType, Role};
 use crate::reminder::Skill;
 use crate::renew::{Renewals, Scope};
 use crate::window::History;
@@ -78,6 +78,29 @@ impl Request {
             History::Given(items) => items,
             History::None | History::Rounds(_) => &self.histories,
         }
+    }
+
+    /// The URLs whose type only their server knows, each once (16.5). What it says goes into
+    /// [`Request::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not asked for.
+    pub fn urls_to_probe(&self) -> Vec<String> {
+        let rules = crate::collect::Rules::of(self);
+        let stored = self.stored();
+        let seen = crate::window::positions(stored, &self.history, self.generation);
+        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let mut found: Vec<_> = items
+            .filter(|item| item.obj == Role::Human)
+            .flat_map(|item| rules.of_history(item))
+            .collect();
+        let input = self.file_input.as_deref().unwrap_or_default();
+        found.extend(rules.of_turn(self.user_message.as_ref(), input));
+        let unsure = found.iter().filter(|one| {
+            one.file_type.is_document()
+                && one.attachment.is_none()
+                && one.refusal.is_none()
+                && !self.declared_types.contains_key(&one.url)
+        });
+        let urls = crate::probe::wanted(unsure.map(|one| one.url.as_str()));
+        urls.into_iter().map(str::to_owned).collect()
     }
 
     /// The keys that have to be signed before [`crate::Context::build`]: of the current message and of the history that

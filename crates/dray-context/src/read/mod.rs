@@ -29,5 +29,5 @@ pub use failure::{Code, Failure};
 pub use offer::{Exposure, Formats, Variant, catalogue_entry, is_offered, schema};
 pub use page::{Page, cut, share};
 pub(crate) use plan::decimal;
-pub use plan::{Entry, Plan, Step, Task, Text};
+pub use plan::{Call, Entry, Plan, Step, Task, Text};
 pub use truncate::{MARKER, truncate_middle};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, FileAnswer, Status};
-use super::arguments::{Arguments, Handle};
+use super::arguments::{Arguments, Handle, Invalid};
 use super::failure::{Code, Failure};
 use super::page;
 use crate::catalog::{self, Catalog};
@@ -69,6 +69,40 @@ pub struct Task {
     /// A part of the document in its own terms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
+}
+
+/// A call as it comes from elsewhere: everything that a decision needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Call {
+    /// The tool's name; absent means `read_files`.
+    #[serde(default = "tool")]
+    pub tool: String,
+    /// What the model said: an object, or the text of one.
+    pub arguments: serde_json::Value,
+    /// The files of the conversation, from [`crate::Built::catalog`].
+    pub catalog: Catalog,
+    /// Characters of all files together; absent means what `contextTokens` leaves untouched, or
+    /// [`limits::READ_BUDGET`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<usize>,
+    /// Tokens of the model's context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<usize>,
+}
+
+fn tool() -> String {
+    super::TOOL.to_owned()
+}
+
+impl Call {
+    /// Decides it. The error's sentence is the tool's result.
+    pub fn plan(&self) -> Result<Plan, Invalid> {
+        let arguments = Arguments::read(&self.tool, &self.arguments)?;
+        let by_context = self.context_tokens.map(limits::untouched_chars);
+        let budget = self.budget.or(by_context).unwrap_or(limits::READ_BUDGET);
+        Ok(Plan::new(&arguments, &self.catalog, budget))
+    }
 }
 
 /// What a reader found: all of the text, or all of the asked range of it.

@@ -247,6 +247,40 @@ fn a_declared_type_is_found_by_the_url_before_and_after_normalising() {
 }
 
 #[test]
+fn only_what_no_one_knows_is_to_be_probed() {
+    let request = json!({"responseChatItemId": "a", "declaredTypes": {"https://x.example/known": "audio"},
+        "history": [message("Human", "h", &[file("file", "", "https://x.example/old#1"), file("image", "", "https://x.example/i")])],
+        "fileInput": ["https://x.example/raw", "https://x.example/a.pdf", "https://x.example/known", "/own", "https://x.example/old#2"]});
+    let mut request: crate::Request = serde_json::from_value(request).unwrap();
+    assert_eq!(
+        request.urls_to_probe(),
+        ["https://x.example/old", "https://x.example/raw"]
+    );
+    request
+        .declared_types
+        .insert("https://x.example/old".into(), FileType::Video);
+    let built = crate::Context::build(&request).unwrap();
+    assert_eq!(
+        built.catalog.find("h-0").unwrap().file.file_type,
+        FileType::Video
+    );
+}
+
+#[test]
+fn r_8_a_file_has_one_identity_however_it_is_signed() {
+    let parts = |signature: &str| {
+        json!([{"file": {"type": "file", "name": "a.pdf", "key": "k/a.pdf",
+        "url": format!("https://s3.example/a?X-Amz-Signature={signature}")}}])
+    };
+    let identity = |signature: &str| {
+        let message = json!({"obj": "Human", "dataId": "q", "value": parts(signature)});
+        build(json!({"userMessage": message})).current_files[0].identity()
+    };
+    assert_eq!(identity("1"), "chat:k/a.pdf");
+    assert_eq!(identity("1"), identity("2"));
+}
+
+#[test]
 fn names_come_from_the_part_the_url_or_are_the_url() {
     let parts = [
         file("file", "", "/uploads/report%20v1.pdf"),

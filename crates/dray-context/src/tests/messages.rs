@@ -200,6 +200,28 @@ fn the_layout_can_be_chosen_apart_from_the_generation() {
 }
 
 #[test]
+fn the_tool_call_layout_lists_documents_whose_text_is_there() {
+    let parts = [
+        file("file", "", "/a.pdf"),
+        file("image", "", "/p.png"),
+        file("file", "", "/b.pdf"),
+    ];
+    let built = build(
+        json!({"generation": "g1", "layout": "tool-call", "responseChatItemId": "c", "question": "q",
+        "contents": {"c-0": "x", "h-2": "old"}, "history": [message("Human", "h", &parts)],
+        "userMessage": message("Human", "q", &parts)}),
+    );
+    let said = built.current_user_message.text();
+    assert!(said.contains("<id>c-0</id>") && !said.contains("c-1") && !said.contains("c-2"));
+    assert_eq!(built.current_user_message.data_id.as_deref(), Some("c"));
+    let old = built.rewritten_histories[0].text();
+    assert!(
+        old.contains("<id>h-2</id>\n<name>b.pdf</name>\n\n<content>old</content>")
+            && !old.contains("h-0")
+    );
+}
+
+#[test]
 fn the_old_block_of_resources_appears_nowhere() {
     for generation in ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "stable"] {
         let built = build(with(

@@ -357,6 +357,31 @@ fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
 }
 
 #[test]
+fn a_call_from_elsewhere_has_a_budget_of_its_own_or_of_the_context() {
+    let call = |more: Value| {
+        let mut call = json!({"arguments": "{\"ids\": [\"c-0\"]}", "catalog": catalog()});
+        call.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        serde_json::from_value::<Call>(call)
+            .unwrap()
+            .plan()
+            .unwrap()
+            .budget
+    };
+    assert_eq!(call(json!({})), limits::READ_BUDGET);
+    assert_eq!(call(json!({"contextTokens": 200_000})), 120_000);
+    assert_eq!(call(json!({"contextTokens": 200_000, "budget": 500})), 500);
+    let legacy =
+        json!({"tool": "file_read", "arguments": {"file_indexes": ["1"]}, "catalog": catalog()});
+    let plan = serde_json::from_value::<Call>(legacy)
+        .unwrap()
+        .plan()
+        .unwrap();
+    assert_eq!(plan.tasks().next().unwrap().file.id, "c-0");
+}
+
+#[test]
 fn a_plan_survives_json() {
     let plan = plan(TOOL, &json!({"ids": ["c-0", "none", "h-1"], "offset": 3}));
     let json = serde_json::to_string(&plan).unwrap();

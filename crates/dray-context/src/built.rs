@@ -1,0 +1,90 @@
+//! What a request became, and its maps (agent-file-context 2, 11).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::{AnyTarget, Catalog, Target};
+use crate::generation::Generation;
+use crate::model::{AgentInputFile, Attachment, ChatItem};
+use crate::renew::Refusal;
+
+/// What a request became. Also its JSON form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Built {
+    /// The history that the model sees, unmodified.
+    pub chat_histories: Vec<ChatItem>,
+    /// The same messages in the same order, those with files rewritten. Never stored.
+    pub rewritten_histories: Vec<ChatItem>,
+    /// This turn's message: the reminder, the question, and the media.
+    pub current_user_message: ChatItem,
+    /// The text of the raw message, which is not the question.
+    pub query_input: String,
+    /// This turn's files.
+    pub current_files: Vec<AgentInputFile>,
+    /// Id to document, for `read_files`.
+    pub files_map: BTreeMap<String, Target>,
+    /// Id to file of any type.
+    pub all_files_map: BTreeMap<String, AnyTarget>,
+    /// Id to URL of any type, for arguments of tools.
+    pub file_url_map: BTreeMap<String, String>,
+    /// Everything above that tools look up, with older ids and former URLs.
+    pub catalog: Catalog,
+    /// What to store beside this turn's message, so that its files keep ids and names.
+    pub current_attachments: Vec<Attachment>,
+    /// Files of the history that cannot be fetched any more.
+    pub warnings: Vec<Warning>,
+}
+
+/// A file that is listed as unavailable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Warning {
+    /// Its id.
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Id to document. The newest generation has no maps.
+pub(crate) fn files_map(catalog: &Catalog, generation: Generation) -> BTreeMap<String, Target> {
+    let documents = catalog
+        .entries()
+        .iter()
+        .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable)
+        .filter(|_| generation != Generation::G6);
+    documents
+        .map(|entry| {
+            let url = entry.file.url.clone();
+            let target = if generation.maps_names() {
+                let name = entry.file.name.clone();
+                Target::Named { name, url }
+            } else {
+                Target::Url(url)
+            };
+            (entry.file.id.clone(), target)
+        })
+        .collect()
+}
+
+/// Id to file of any type. The newest generation has no maps.
+pub(crate) fn all_files_map(
+    catalog: &Catalog,
+    generation: Generation,
+) -> BTreeMap<String, AnyTarget> {
+    let usable = catalog.entries().iter().filter(|entry| !entry.unavailable);
+    let usable = usable.filter(|_| generation != Generation::G6);
+    usable
+        .map(|entry| {
+            let target = AnyTarget {
+                name: entry.file.name.clone(),
+                file_type: entry.file.file_type,
+                url: entry.file.url.clone(),
+            };
+            (entry.file.id.clone(), target)
+        })
+        .collect()
+}
