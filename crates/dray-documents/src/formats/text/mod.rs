@@ -1,10 +1,54 @@
 //! Plain text, code, CSV, JSON, notebooks (read-attachment 7.1 to 7.3).
 
+mod csv;
+mod json;
+mod notebook;
+mod payload;
+mod plain;
 pub(crate) mod source;
+mod terminal;
+#[cfg(test)]
+pub(crate) mod testing;
 
-use super::{Converter, Hint};
+use super::{Convert, Converter, Hint};
+
+/// Types that are text though their name does not begin so.
+const APPLICATIONS: &[&str] = &[
+    "application/ecmascript",
+    "application/graphql",
+    "application/javascript",
+    "application/sql",
+    "application/toml",
+    "application/typescript",
+    "application/x-httpd-php",
+    "application/x-javascript",
+    "application/x-sh",
+    "application/x-yaml",
+    "application/yaml",
+];
+
+/// Types that are text by their name and belong to another family.
+const ELSEWHERE: &[&str] = &["text/html", "text/xml", "text/rtf", "text/richtext"];
 
 /// The converter of this family for a media type.
-pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
-    None
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    let (name, convert): (_, Convert) = match hint.mime.as_str() {
+        "text/csv" | "text/tab-separated-values" => ("csv", csv::convert),
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" => {
+            ("jsonl", json::lines)
+        }
+        "application/x-ipynb+json" => ("notebook", notebook::convert),
+        "text/markdown" | "text/x-markdown" => ("markdown", plain::markdown),
+        "application/json" | "text/json" => ("json", json::convert),
+        mime if mime.ends_with("+json") => ("json", json::convert),
+        mime if ELSEWHERE.contains(&mime) || mime.ends_with("+xml") => return None,
+        mime if mime.starts_with("text/")
+            || mime.ends_with("+yaml")
+            || APPLICATIONS.contains(&mime) =>
+        {
+            ("text", plain::convert)
+        }
+        _ => return None,
+    };
+    Some(Converter { name, convert })
 }

@@ -1,0 +1,142 @@
+//! CSV and TSV: RFC 4180 with tolerance (read-attachment 7.2).
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use record::{Flaw, Records};
+
+use super::{source, terminal};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Failure, Limit};
+use crate::markdown::{Cell, Markdown, Table};
+
+/// Records that are looked at to find the delimiter.
+const SAMPLE: usize = 50;
+/// Records between two looks at the clock.
+const RECORDS_PER_LOOK: u64 = 256;
+
+/// One table. Values stay as they are spelled.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = source::text(input, hint, out.budget())?;
+    let text = terminal::without_escapes(&text);
+    let tabs = hint.mime == "text/tab-separated-values"
+        || matches!(hint.extension.as_str(), "tsv" | "tab");
+    let (delimiter, text) = match named(&text) {
+        Some((delimiter, rest)) => (delimiter, rest),
+        None => (delimiter(&text, tabs), &*text),
+    };
+    let (table, result) = match table(Records::new(text, delimiter, true), out) {
+        Err(Flaw) => {
+            out.warn("a quote is never closed; quotes are shown as text");
+            // Without quotes there is none that could be left open.
+            table(Records::new(text, delimiter, false), out).unwrap_or_default()
+        }
+        Ok(done) => done,
+    };
+    match result {
+        None => out.table(table)?,
+        Some(limit) => {
+            out.table_so_far(table)?;
+            return Err(limit.into());
+        }
+    }
+    Ok(())
+}
+
+/// All records as a table, and the limit that ended it early.
+fn table(mut records: Records<'_>, out: &Markdown) -> Result<(Table, Option<Limit>), Flaw> {
+    let budget = out.budget();
+    let room = budget.text_left();
+    let mut table = out.new_table();
+    let mut number = 0;
+    let mut shown = 0;
+    loop {
+        let wanted = table.wants(number + 1);
+        let Some(fields) = records.next(wanted)? else {
+            return Ok((table, None));
+        };
+        number += 1;
+        let mut limit = Ok(());
+        if wanted {
+            shown += fields
+                .iter()
+                .map(|field| field.len() as u64 + 3)
+                .sum::<u64>();
+            let cells = fields.iter().map(|field| Cell::plain(field)).collect();
+            limit = budget.element();
+            if limit.is_ok() {
+                table.row(number, cells);
+            }
+            if shown > room {
+                limit = Err(Limit::Size);
+            }
+        } else {
+            table.skip(number);
+            if number.is_multiple_of(RECORDS_PER_LOOK) {
+                limit = budget.clock();
+            }
+        }
+        if let Err(limit) = limit {
+            return Ok((table, Some(limit)));
+        }
+    }
+}
+
+/// The delimiter that a first line `sep=;` names, and what follows that line.
+fn named(text: &str) -> Option<(u8, &str)> {
+    let (line, rest) = text.split_once('\n')?;
+    let value = line.trim_matches('"').strip_prefix("sep=")?;
+    match value.as_bytes() {
+        [delimiter @ (b',' | b';' | b'\t' | b'|')] => Some((*delimiter, rest)),
+        _ => None,
+    }
+}
+
+/// The delimiter that cuts most of the first records into the same number of fields. A comma also stands in numbers
+/// and sentences, so it comes last where several cut alike; where none cuts, it is the comma or, by name, the tab.
+fn delimiter(text: &str, tabs: bool) -> u8 {
+    let mut best = (0, if tabs { b'\t' } else { b',' });
+    for candidate in *b"\t;|," {
+        let share = consistency(text, candidate);
+        if tabs && candidate == b'\t' && share > 0 {
+            return candidate;
+        }
+        if share > best.0 {
+            best = (share, candidate);
+        }
+    }
+    best.1
+}
+
+/// How many of a hundred records have the most frequent number of fields; none when that is one.
+fn consistency(text: &str, delimiter: u8) -> usize {
+    let mut counts: Vec<(usize, usize)> = Vec::new();
+    let mut records = Records::new(text, delimiter, true);
+    let mut all = 0;
+    while all < SAMPLE {
+        let fields = match records.next(true) {
+            Ok(Some(fields)) => fields.len(),
+            Ok(None) => break,
+            Err(Flaw) => {
+                records.unquote();
+                continue;
+            }
+        };
+        all += 1;
+        match counts.iter_mut().find(|(its, _)| *its == fields) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((fields, 1)),
+        }
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(fields, count)| (*count, *fields))
+        .filter(|(fields, _)| *fields > 1)
+        .map_or(0, |(_, count)| count * 100 / all)
+}

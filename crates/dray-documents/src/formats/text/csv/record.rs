@@ -1,0 +1,115 @@
+//! Records of delimited text.
+
+use std::borrow::Cow;
+
+/// Bytes of a quoted field; a longer one is a quote that was never closed.
+const QUOTED: usize = 64 * 1024;
+/// Fields of a record that are kept.
+const FIELDS: usize = 4096;
+
+/// A quote that is not closed within reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flaw;
+
+/// Reads record by record.
+#[derive(Clone, Debug)]
+pub(super) struct Records<'a> {
+    rest: &'a str,
+    delimiter: u8,
+    quotes: bool,
+}
+
+impl<'a> Records<'a> {
+    /// From the start of a text with `\n` line ends.
+    pub(super) fn new(text: &'a str, delimiter: u8, quotes: bool) -> Self {
+        Self {
+            rest: text,
+            delimiter,
+            quotes,
+        }
+    }
+
+    /// From here on quotes are text.
+    pub(super) fn unquote(&mut self) {
+        self.quotes = false;
+    }
+
+    /// The next record that is not blank; its fields only when they are wanted. After a [`Flaw`] it stands at the
+    /// record that has it.
+    pub(super) fn next(&mut self, wanted: bool) -> Result<Option<Vec<Cow<'a, str>>>, Flaw> {
+        loop {
+            let line = self.rest.find('\n').unwrap_or(self.rest.len());
+            let (blank, _) = self.rest.split_at(line);
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            // Tabs are delimiters; a row of nothing but those is a row.
+            if !blank
+                .chars()
+                .all(|c| c.is_whitespace() && c != char::from(self.delimiter))
+            {
+                break;
+            }
+            self.rest = self.rest.get(line + 1..).unwrap_or_default();
+        }
+        let mut fields = Vec::new();
+        let mut at = self.rest;
+        loop {
+            let (field, rest) = self.field(at)?;
+            if wanted && fields.len() < FIELDS {
+                fields.push(field);
+            }
+            match rest.as_bytes().first() {
+                Some(byte) if *byte == self.delimiter => {
+                    at = rest.get(1..).unwrap_or_default();
+                }
+                _ => {
+                    self.rest = rest.get(1..).unwrap_or_default();
+                    return Ok(Some(fields));
+                }
+            }
+        }
+    }
+
+    /// One field, and what follows it: a delimiter, a line end or nothing.
+    fn field(&self, text: &'a str) -> Result<(Cow<'a, str>, &'a str), Flaw> {
+        let Some(quoted) = text.strip_prefix('"').filter(|_| self.quotes) else {
+            let (field, rest) = text.split_at(self.end(text));
+            return Ok((field.into(), rest));
+        };
+        let close = closing(quoted).ok_or(Flaw)?;
+        let (inner, rest) = quoted.split_at(close);
+        let rest = rest.get(1..).unwrap_or_default();
+        // What stands between a closing quote and the delimiter belongs to the field.
+        let (tail, rest) = rest.split_at(self.end(rest));
+        let mut field = Cow::Borrowed(inner);
+        if inner.contains("\"\"") {
+            field = inner.replace("\"\"", "\"").into();
+        }
+        if !tail.trim().is_empty() {
+            field.to_mut().push_str(tail);
+        }
+        Ok((field, rest))
+    }
+
+    /// Where a field without quotes ends.
+    fn end(&self, text: &str) -> usize {
+        text.bytes()
+            .position(|byte| byte == self.delimiter || byte == b'\n')
+            .unwrap_or(text.len())
+    }
+}
+
+/// The quote that closes a field, if it is near enough.
+fn closing(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..bytes.len().min(QUOTED + 1))?;
+        let quote = at + rest.iter().position(|byte| *byte == b'"')?;
+        if bytes.get(quote + 1) != Some(&b'"') {
+            return Some(quote);
+        }
+        at = quote + 2;
+    }
+}

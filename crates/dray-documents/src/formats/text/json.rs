@@ -1,0 +1,343 @@
+//! JSON, indented; order of keys and spelling of numbers are kept (read-attachment 7.3).
+//!
+//! Own tokens instead of a tree: a tree would lose the spelling, and the depth is bounded without recursion.
+
+use super::source;
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::Markdown;
+
+/// Tokens between two looks at the clock.
+const TOKENS_PER_LOOK: u32 = 4096;
+/// Lines between two looks at the clock.
+const LINES_PER_LOOK: usize = 256;
+
+/// One JSON text.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = source::text(input, hint, out.budget())?;
+    write(&text, out)
+}
+
+/// Writes a JSON text, as it is when it cannot be read.
+pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let room = usize::try_from(out.budget().text_left()).unwrap_or(usize::MAX);
+    let budget = out.budget().clone();
+    match print(text, Form::Indented, room, &budget) {
+        Ok(pretty) => out.code("json", &pretty)?,
+        Err(Flaw::Limit(limit)) => return Err(limit.into()),
+        Err(Flaw::Malformed) => {
+            out.warn("the JSON is malformed and shown as it is");
+            out.code("", text)?;
+        }
+        Err(Flaw::Deep) => {
+            out.warn("the JSON is nested too deeply and shown as it is");
+            out.code("", text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lines of JSON, each compact; a line that cannot be read stays as it is.
+pub(super) fn lines(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let text = source::text(input, hint, out.budget())?;
+    let budget = out.budget().clone();
+    let room = usize::try_from(budget.text_left()).unwrap_or(usize::MAX);
+    let mut all = String::new();
+    let mut time = Ok(());
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        if index.is_multiple_of(LINES_PER_LOOK) {
+            time = budget.clock();
+        }
+        if time.is_err() || all.len() > room {
+            break;
+        }
+        if let Ok(compact) = print(line, Form::Compact, room, &budget) {
+            all.push_str(&compact);
+        } else {
+            out.warn("a line is no JSON and shown as it is");
+            all.push_str(line.trim_end());
+        }
+        all.push('\n');
+    }
+    if !all.is_empty() {
+        out.code("json", &all)?;
+    }
+    Ok(time?)
+}
+
+/// How a text is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Two spaces a level.
+    Indented,
+    /// Without white space.
+    Compact,
+}
+
+/// Why a text is not laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    Malformed,
+    Deep,
+    Limit(Limit),
+}
+
+/// Lays a JSON text out. What is more than `room` bytes is left off, but read to its end: a text that turns out to be
+/// malformed is not laid out at all.
+fn print(text: &str, form: Form, room: usize, budget: &Budget) -> Result<String, Flaw> {
+    let mut printer = Printer {
+        rest: text.trim_start_matches('\u{FEFF}'),
+        out: String::with_capacity(text.len().min(room)),
+        form,
+        room,
+        open: Vec::new(),
+    };
+    let depth = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
+    let mut tokens = 0;
+    let mut expected = Expected::Value;
+    while let Some(next) = printer.step(expected, depth)? {
+        expected = next;
+        tokens += 1;
+        if tokens >= TOKENS_PER_LOOK {
+            tokens = 0;
+            budget.clock().map_err(Flaw::Limit)?;
+        }
+    }
+    Ok(printer.out)
+}
+
+/// What may come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Value,
+    /// A value, or the end of an empty array.
+    ValueOrEnd,
+    Key,
+    /// A key, or the end of an empty object.
+    KeyOrEnd,
+    /// A comma or an end.
+    More,
+}
+
+struct Printer<'a> {
+    rest: &'a str,
+    out: String,
+    form: Form,
+    room: usize,
+    /// Whether each open container is an object.
+    open: Vec<bool>,
+}
+
+impl<'a> Printer<'a> {
+    /// Reads one token and says what may follow; nothing at the end.
+    fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, Flaw> {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
+        let Some(first) = self.rest.bytes().next() else {
+            let done = expected == Expected::More && self.open.is_empty();
+            return if done { Ok(None) } else { Err(Flaw::Malformed) };
+        };
+        match (expected, first) {
+            (Expected::ValueOrEnd, b']') | (Expected::KeyOrEnd, b'}') => {
+                self.open.pop();
+                self.take(1);
+                Ok(Some(Expected::More))
+            }
+            (Expected::Key | Expected::KeyOrEnd, b'"') => {
+                self.indent();
+                self.string()?;
+                self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
+                if !self.rest.starts_with(':') {
+                    return Err(Flaw::Malformed);
+                }
+                self.take(1);
+                if self.form == Form::Indented {
+                    self.push(" ");
+                }
+                Ok(Some(Expected::Value))
+            }
+            (Expected::Value | Expected::ValueOrEnd, _) => {
+                if self.open.last() == Some(&false) {
+                    self.indent();
+                }
+                self.value(first, depth).map(Some)
+            }
+            (Expected::More, b',') => {
+                let object = *self.open.last().ok_or(Flaw::Malformed)?;
+                self.take(1);
+                Ok(Some(if object {
+                    Expected::Key
+                } else {
+                    Expected::Value
+                }))
+            }
+            (Expected::More, b']' | b'}') => {
+                if self.open.pop() != Some(first == b'}') {
+                    return Err(Flaw::Malformed);
+                }
+                self.indent();
+                self.take(1);
+                Ok(Some(Expected::More))
+            }
+            _ => Err(Flaw::Malformed),
+        }
+    }
+
+    /// A value, or the beginning of a container.
+    fn value(&mut self, first: u8, depth: usize) -> Result<Expected, Flaw> {
+        match first {
+            b'{' | b'[' => {
+                if self.open.len() >= depth {
+                    return Err(Flaw::Deep);
+                }
+                self.open.push(first == b'{');
+                self.take(1);
+                return Ok(if first == b'{' {
+                    Expected::KeyOrEnd
+                } else {
+                    Expected::ValueOrEnd
+                });
+            }
+            b'"' => self.string()?,
+            _ => {
+                let end = self
+                    .rest
+                    .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')))
+                    .unwrap_or(self.rest.len());
+                let word = self.rest.get(..end).unwrap_or_default();
+                if !matches!(word, "true" | "false" | "null") && !is_number(word) {
+                    return Err(Flaw::Malformed);
+                }
+                self.take(end);
+            }
+        }
+        Ok(Expected::More)
+    }
+
+    /// A string with its quotes. Escapes of characters that can be shown become those; others stay.
+    fn string(&mut self) -> Result<(), Flaw> {
+        self.take(1);
+        loop {
+            let end = self
+                .rest
+                .bytes()
+                .position(|byte| byte == b'"' || byte == b'\\' || byte < 0x20)
+                .ok_or(Flaw::Malformed)?;
+            self.take(end);
+            match self.rest.bytes().next() {
+                Some(b'"') => {
+                    self.take(1);
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape()?,
+                _ => return Err(Flaw::Malformed),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), Flaw> {
+        match self.rest.as_bytes().get(1) {
+            Some(b'/') => {
+                self.rest = self.rest.get(1..).unwrap_or_default();
+                self.take(1);
+            }
+            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => self.take(2),
+            Some(b'u') => {
+                let unit = unit(self.rest).ok_or(Flaw::Malformed)?;
+                let pair = self.rest.get(6..).and_then(unit_of_pair);
+                let units = [
+                    Some(unit),
+                    pair.filter(|_| (0xD800..0xDC00).contains(&unit)),
+                ];
+                let shown: Vec<u16> = units.into_iter().flatten().collect();
+                match char::decode_utf16(shown.iter().copied()).next() {
+                    Some(Ok(character)) if is_shown(character) => {
+                        let length = 6 * character.len_utf16();
+                        self.rest = self.rest.get(length..).unwrap_or_default();
+                        self.push(character.encode_utf8(&mut [0; 4]));
+                    }
+                    _ => self.take(6),
+                }
+            }
+            _ => return Err(Flaw::Malformed),
+        }
+        Ok(())
+    }
+
+    /// In the indented form a new line for the next element or the end of its container.
+    fn indent(&mut self) {
+        if self.form == Form::Indented {
+            self.push("\n");
+            for _ in 0..self.open.len() {
+                self.push("  ");
+            }
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        if self.out.len() <= self.room {
+            self.out.push_str(text);
+        }
+    }
+
+    /// Takes bytes of the source as they are.
+    fn take(&mut self, bytes: usize) {
+        let (text, rest): (&'a str, &'a str) =
+            self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
+        self.rest = rest;
+        self.push(text);
+    }
+}
+
+/// The code unit of `\uXXXX` at the start of a text.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.get(2..6)?;
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit())
+        .then(|| u16::from_str_radix(digits, 16).ok())?
+}
+
+fn unit_of_pair(text: &str) -> Option<u16> {
+    text.starts_with("\\u").then(|| unit(text))?
+}
+
+/// Whether a character is better read than its escape: neither ASCII nor invisible.
+fn is_shown(character: char) -> bool {
+    !matches!(character,
+        '\0'..='\u{A0}' | '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}'
+        | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{E000}'..='\u{F8FF}'
+        | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFF0}'..='\u{FFFF}' | '\u{E0000}'..)
+}
+
+/// Whether a word is a number (RFC 8259, 6).
+fn is_number(word: &str) -> bool {
+    let word = word.strip_prefix('-').unwrap_or(word);
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (mantissa, exponent) = match word.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (word, None),
+    };
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    digits(whole)
+        && (whole.len() == 1 || !whole.starts_with('0'))
+        && fraction.is_none_or(digits)
+        && exponent
+            .is_none_or(|exponent| digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent)))
+}
+
+#[cfg(test)]
+mod tests;

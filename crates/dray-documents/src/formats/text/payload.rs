@@ -1,0 +1,82 @@
+//! `data:` payloads within Markdown: they never reach the output (read-attachment 7).
+
+use std::borrow::Cow;
+
+/// Bytes within which the media type of a payload must end.
+const HEAD: usize = 256;
+
+/// Removes the target of a link or image that is a `data:` URL, and elsewhere the base64 payload of one.
+pub(super) fn without(text: &str) -> Cow<'_, str> {
+    const SCHEME: &str = "data:";
+    const BASE64: &str = ";base64,";
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(SCHEME) {
+        let (before, url) = rest.split_at(at);
+        out.push_str(before);
+        let near = url.get(..url.floor_char_boundary(HEAD)).unwrap_or(url);
+        let head = near
+            .find(|c: char| !(c.is_ascii_alphanumeric() || "/;:=+.-_".contains(c)))
+            .unwrap_or(near.len());
+        let comma = url.get(head..).is_some_and(|tail| tail.starts_with(','));
+        let payload = head + usize::from(comma);
+        let encoded = url
+            .get(..payload)
+            .is_some_and(|head| head.ends_with(BASE64));
+        let (kept, end) = if out.ends_with("](") && comma {
+            out.truncate(out.len() - 1);
+            (0, url.find([')', '\n']).unwrap_or(url.len()))
+        } else if encoded {
+            let tail = url.get(payload..).unwrap_or_default();
+            let end = tail
+                .find(|c: char| !(c.is_ascii_alphanumeric() || "+/=%-_".contains(c)))
+                .unwrap_or(tail.len());
+            (payload, payload + end)
+        } else {
+            (SCHEME.len(), SCHEME.len())
+        };
+        out.push_str(url.get(..kept).unwrap_or_default());
+        rest = url.get(end..).unwrap_or_default();
+        if kept == 0 {
+            rest = rest.strip_prefix(')').unwrap_or(rest);
+        }
+    }
+    if out.is_empty() && rest.len() == text.len() {
+        return text.into();
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn targets_go_and_payloads_elsewhere_too() {
+        for (text, shown) in [
+            ("no payload", "no payload"),
+            ("![a](data:image/png;base64,AA==)b", "![a]b"),
+            ("[a](data:text/html,<b>)b", "[a]b"),
+            (
+                "<img src=\"data:image/gif;base64,R0lG+/=\" alt=x>",
+                "<img src=\"data:image/gif;base64,\" alt=x>",
+            ),
+            (
+                "[x]: data:image/png;base64,AAAA\nb",
+                "[x]: data:image/png;base64,\nb",
+            ),
+            ("the data: 1, 2", "the data: 1, 2"),
+            ("![a](data:image/png;base64,AA", "![a]"),
+            ("metadata:data:,", "metadata:data:,"),
+        ] {
+            assert_eq!(without(text), shown);
+        }
+    }
+
+    #[test]
+    fn schemes_without_end_take_no_square_of_the_time() {
+        let text = "data:".repeat(200_000);
+        assert_eq!(without(&text), text);
+    }
+}

@@ -1,0 +1,217 @@
+//! Plain text and code (read-attachment 7.1).
+
+use super::{payload, source, terminal};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::Failure;
+use crate::markdown::Markdown;
+
+/// Text as it is, or in a fence when it is code. A blank file writes nothing.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = source::text(input, hint, out.budget())?;
+    let text = terminal::without_escapes(&text);
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    match language(hint) {
+        Some(language) => out.code(language, &text)?,
+        None => out.as_is(&text)?,
+    }
+    Ok(())
+}
+
+/// Markdown, unchanged but for line ends, terminal escapes and payloads.
+pub(super) fn markdown(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = source::text(input, hint, out.budget())?;
+    let text = terminal::without_escapes(&text);
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let text = payload::without(&text);
+    out.as_is(&text)?;
+    Ok(())
+}
+
+/// The tag of the fence; nothing for text that is no code. The name's extension decides, then the media type.
+fn language(hint: &Hint) -> Option<&'static str> {
+    of_extension(&hint.extension).or(match hint.mime.as_str() {
+        "application/yaml" | "application/x-yaml" => Some("yaml"),
+        "application/toml" => Some("toml"),
+        "application/sql" => Some("sql"),
+        "application/graphql" => Some("graphql"),
+        "application/x-sh" => Some("bash"),
+        "application/typescript" => Some("typescript"),
+        "application/x-httpd-php" => Some("php"),
+        "text/css" => Some("css"),
+        "text/javascript"
+        | "application/javascript"
+        | "application/x-javascript"
+        | "application/ecmascript" => Some("javascript"),
+        mime if mime.ends_with("+yaml") => Some("yaml"),
+        _ => None,
+    })
+}
+
+fn of_extension(extension: &str) -> Option<&'static str> {
+    Some(match extension {
+        "rb" => "ruby",
+        "py" => "python",
+        "js" | "mjs" | "cjs" => "javascript",
+        "ts" => "typescript",
+        "jsx" => "jsx",
+        "tsx" => "tsx",
+        "go" => "go",
+        "rs" => "rust",
+        "java" => "java",
+        "c" | "h" => "c",
+        "cpp" | "cc" | "hpp" | "cxx" => "cpp",
+        "cs" => "csharp",
+        "php" => "php",
+        "sh" | "bash" | "zsh" => "bash",
+        "sql" => "sql",
+        "yml" | "yaml" => "yaml",
+        "toml" => "toml",
+        "ini" => "ini",
+        "css" => "css",
+        "scss" => "scss",
+        "swift" => "swift",
+        "kt" => "kotlin",
+        "lua" => "lua",
+        "pl" => "perl",
+        "r" => "r",
+        "scala" => "scala",
+        "dart" => "dart",
+        "ex" | "exs" => "elixir",
+        "hs" => "haskell",
+        "ml" => "ml",
+        "ps1" => "powershell",
+        "tf" => "tf",
+        "proto" => "proto",
+        "graphql" => "graphql",
+        "dockerfile" => "dockerfile",
+        "makefile" => "makefile",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::formats::text::testing::{converted, markdown, stopped};
+    use crate::limits::{Limit, Limits};
+
+    #[test]
+    fn text_passes_as_it_is_with_line_feeds() {
+        assert_eq!(
+            markdown("text/plain", "txt", b"a  \r\n\r\n\r\n# b *c*\rd\r\n"),
+            "a  \n\n\n# b *c*\nd\n"
+        );
+    }
+
+    #[test]
+    fn code_is_fenced_by_its_extension() {
+        for (extension, tag) in [
+            ("rb", "ruby"),
+            ("py", "python"),
+            ("js", "javascript"),
+            ("ts", "typescript"),
+            ("jsx", "jsx"),
+            ("tsx", "tsx"),
+            ("go", "go"),
+            ("rs", "rust"),
+            ("java", "java"),
+            ("c", "c"),
+            ("h", "c"),
+            ("cpp", "cpp"),
+            ("cc", "cpp"),
+            ("hpp", "cpp"),
+            ("cxx", "cpp"),
+            ("cs", "csharp"),
+            ("php", "php"),
+            ("sh", "bash"),
+            ("bash", "bash"),
+            ("zsh", "bash"),
+            ("sql", "sql"),
+            ("yml", "yaml"),
+            ("yaml", "yaml"),
+            ("toml", "toml"),
+            ("ini", "ini"),
+            ("css", "css"),
+            ("scss", "scss"),
+            ("swift", "swift"),
+            ("kt", "kotlin"),
+            ("lua", "lua"),
+            ("pl", "perl"),
+            ("r", "r"),
+            ("scala", "scala"),
+            ("dart", "dart"),
+            ("ex", "elixir"),
+            ("exs", "elixir"),
+            ("hs", "haskell"),
+            ("ml", "ml"),
+            ("ps1", "powershell"),
+            ("tf", "tf"),
+            ("proto", "proto"),
+            ("graphql", "graphql"),
+            ("dockerfile", "dockerfile"),
+            ("makefile", "makefile"),
+        ] {
+            assert_eq!(
+                markdown("text/plain", extension, b"x = '```'\r\n"),
+                format!("````{tag}\nx = '```'\n````\n"),
+            );
+        }
+        assert_eq!(
+            markdown("application/yaml", "", b"a: 1\n"),
+            "```yaml\na: 1\n```\n"
+        );
+    }
+
+    #[test]
+    fn markdown_passes_and_carries_no_payload() {
+        let source = "# T\r\n\r\n\r\n- a  \n![x](data:image/png;base64,AAAABBBB) and `data:x`\n";
+        assert_eq!(
+            markdown("text/markdown", "md", source.as_bytes()),
+            "# T\n\n\n- a  \n![x] and `data:x`\n"
+        );
+    }
+
+    #[test]
+    fn encodings_are_found_and_a_lying_label_does_no_harm() {
+        assert_eq!(markdown("text/plain", "txt", b"\xFF\xFEh\0\xE9\0"), "hé\n");
+        assert_eq!(
+            markdown("text/plain", "txt", "Größe und Länge, schön".as_bytes()),
+            "Größe und Länge, schön\n"
+        );
+        let mut hint = crate::formats::text::testing::hint("text/plain", "txt");
+        hint.encoding = Some("shift_jis".to_owned());
+        let got = converted(&hint, b"abc \xFF\xFF def", Limits::default());
+        assert!(got.markdown.starts_with("abc ") && got.markdown.ends_with(" def\n"));
+    }
+
+    #[test]
+    fn a_blank_file_writes_nothing_and_is_no_failure() {
+        for source in [&b""[..], b" \n\t\r\n ", b"\xEF\xBB\xBF", b"\x1b[0m\n"] {
+            let hint = crate::formats::text::testing::hint("text/plain", "py");
+            let got = converted(&hint, source, Limits::default());
+            assert_eq!((got.markdown.as_str(), got.failure), ("", None));
+        }
+    }
+
+    #[test]
+    fn a_line_of_five_megabytes_is_cut_at_the_limit() {
+        let source = "é".repeat(2_600_000);
+        let (text, limit) = stopped("text/plain", "txt", source.as_bytes());
+        assert_eq!((text.len(), limit), (5_000_001, Limit::Size));
+        let (text, limit) = stopped("text/plain", "rs", source.as_bytes());
+        assert_eq!(limit, Limit::Size);
+        assert!(text.starts_with("```rust\né") && text.ends_with("é\n```\n"));
+    }
+}

@@ -1,0 +1,133 @@
+//! Terminal escape sequences, removed whole: what is left of a half one would be noise (read-attachment 7.1).
+
+use std::borrow::Cow;
+
+/// Bytes within which a control string must end; else only its beginning goes.
+const STRING: usize = 8 * 1024;
+/// What a sequence begins with.
+const OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
+
+/// Text without CSI, OSC and other escape sequences.
+pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
+    if !text.contains(OPENERS) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(OPENERS) {
+        let (before, sequence) = rest.split_at(at);
+        out.push_str(before);
+        rest = sequence.get(length(sequence)..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+/// Bytes of the sequence that a text begins with.
+fn length(sequence: &str) -> usize {
+    let mut chars = sequence.chars();
+    let first = chars.next().unwrap_or_default();
+    let (introducer, opener) = if first == '\u{1b}' {
+        let second = chars.next().unwrap_or_default();
+        let length = if second.is_ascii() && second != '\0' && second != '\n' {
+            2
+        } else {
+            1
+        };
+        (length.min(sequence.len()), second)
+    } else {
+        let second = match first {
+            '\u{9b}' => '[',
+            '\u{9d}' => ']',
+            _ => 'P',
+        };
+        (first.len_utf8(), second)
+    };
+    let rest = sequence.get(introducer..).unwrap_or_default();
+    introducer
+        + match opener {
+            '[' => control(rest),
+            ']' | 'P' | 'X' | '^' | '_' => string(rest),
+            ' '..='/' => usize::from(rest.starts_with(|c: char| c.is_ascii_graphic())),
+            _ => 0,
+        }
+}
+
+/// Parameters, intermediates and the final byte (ECMA-48, 5.4).
+fn control(rest: &str) -> usize {
+    let parameters = rest
+        .bytes()
+        .take_while(|byte| (0x30..=0x3F).contains(byte))
+        .count();
+    let all = parameters
+        + rest
+            .bytes()
+            .skip(parameters)
+            .take_while(|byte| (0x20..=0x2F).contains(byte))
+            .count();
+    match rest.as_bytes().get(all) {
+        Some(0x40..=0x7E) => all + 1,
+        _ => parameters,
+    }
+}
+
+/// A control string up to its terminator; nothing when it has none nearby.
+fn string(rest: &str) -> usize {
+    let near = rest
+        .get(..rest.floor_char_boundary(STRING))
+        .unwrap_or_default();
+    for (at, character) in near.char_indices() {
+        match character {
+            '\u{7}' => return at + 1,
+            '\u{9c}' => return at + character.len_utf8(),
+            '\u{1b}' => {
+                let ends = near
+                    .get(at + 1..)
+                    .is_some_and(|tail| tail.starts_with('\\'));
+                return if ends { at + 2 } else { at };
+            }
+            '\n' => return 0,
+            other if OPENERS.contains(&other) => return 0,
+            _ => {}
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_escapes;
+
+    #[test]
+    fn sequences_go_whole() {
+        for (text, shown) in [
+            ("plain", "plain"),
+            ("\x1b[1;31mred\x1b[0m.", "red."),
+            ("\x1b]0;a title\x07text", "text"),
+            (
+                "\x1b]8;;https://a.example\x1b\\link\x1b]8;;\x1b\\.",
+                "link.",
+            ),
+            ("\x1bPq payload\x1b\\x", "x"),
+            ("\x1b(Ba\x1b7b\x1bc", "ab"),
+            ("\u{9b}2Ja\u{9d}0;t\u{9c}b", "ab"),
+            ("a\x1b", "a"),
+            ("a\x1b[", "a"),
+            ("a\x1b[12", "a"),
+            ("a\x1b\nb", "a\nb"),
+            ("\x1b]never ends\nline", "never ends\nline"),
+            ("\x1bé", "é"),
+        ] {
+            assert_eq!(without_escapes(text), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn strings_that_never_end_take_no_square_of_the_time() {
+        for opener in ["\x1b]x", "\u{9d}x", "\x1b[1;"] {
+            let text = opener.repeat(200_000);
+            let left = without_escapes(&text);
+            assert!(left.chars().all(|c| c == 'x'), "{opener:?}");
+        }
+    }
+}

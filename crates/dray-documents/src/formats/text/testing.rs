@@ -1,0 +1,34 @@
+//! What tests of converters share.
+
+use std::io::Cursor;
+
+use crate::formats::{Converted, Hint, convert};
+use crate::limits::{Limit, Limits};
+use crate::markdown::Selection;
+
+/// A hint of a media type and an extension.
+pub(crate) fn hint(mime: &str, extension: &str) -> Hint {
+    Hint {
+        mime: mime.to_owned(),
+        extension: extension.to_owned(),
+        encoding: None,
+    }
+}
+
+/// The whole answer.
+pub(crate) fn converted(hint: &Hint, bytes: &[u8], limits: Limits) -> Converted {
+    convert(&mut Cursor::new(bytes), hint, limits, Selection::All)
+}
+
+/// The Markdown of a document that must convert to its end.
+pub(crate) fn markdown(mime: &str, extension: &str, bytes: &[u8]) -> String {
+    let got = converted(&hint(mime, extension), bytes, Limits::default());
+    assert_eq!((got.stopped, got.failure), (None, None), "{}", got.markdown);
+    got.markdown
+}
+
+/// The Markdown of a document that runs into a default limit, and which.
+pub(crate) fn stopped(mime: &str, extension: &str, bytes: &[u8]) -> (String, Limit) {
+    let got = converted(&hint(mime, extension), bytes, Limits::default());
+    (got.markdown, got.stopped.unwrap())
+}
