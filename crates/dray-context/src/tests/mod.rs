@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::{Built, Context, Request};
 
 mod build;
+mod documentation;
 mod ids;
 mod messages;
 mod renewal;

@@ -1,0 +1,87 @@
+//! The examples of docs/file-context.md are what the library writes.
+
+use serde_json::{Value, json};
+
+use super::{build, file, message};
+use crate::generation::Layout;
+use crate::read::{Formats, Variant, schema};
+use crate::{Context, Generation, Request};
+
+const PAGE: &str = include_str!("../../../../docs/file-context.md");
+
+fn example() -> Value {
+    json!({
+        "responseChatItemId": "a2",
+        "origin": "https://chat.example",
+        "question": "Compare them.",
+        "now": {"at": "2026-05-14T02:00:00Z", "timeZone": "Asia/Shanghai"},
+        "userMessage": message("Human", "q2", &[
+            file("file", "plan & budget.pdf", "/files/7.pdf"),
+            file("image", "site.png", "https://cdn.example/site.png"),
+        ]),
+    })
+}
+
+fn holds(example: &str) {
+    assert!(
+        PAGE.contains(&format!("\n{example}\n")),
+        "docs/file-context.md lacks:\n{example}"
+    );
+}
+
+#[test]
+fn the_page_shows_every_layout_as_it_is_written() {
+    for layout in [
+        Layout::A,
+        Layout::BDocuments,
+        Layout::B,
+        Layout::BMedia,
+        Layout::C,
+        Layout::Legacy,
+    ] {
+        let mut request = example();
+        request["layout"] = json!(layout.as_str());
+        request["workingDirectory"] = json!("/workspace");
+        holds(&build(request).current_user_message.text());
+    }
+}
+
+#[test]
+fn the_page_shows_a_request_that_works() {
+    let (_, after) = PAGE.split_once("```json\n").unwrap();
+    let (shown, _) = after.split_once("```").unwrap();
+    let request: Request = serde_json::from_str(shown).unwrap();
+    let built = Context::build(&request).unwrap();
+    assert_eq!(built.current_files[0].id, "a2-0");
+    assert!(built.catalog.find("a1-0").is_some());
+}
+
+#[test]
+fn the_page_names_every_generation_and_layout() {
+    for generation in Generation::ALL {
+        assert!(PAGE.contains(&format!("`{generation}`")), "{generation}");
+    }
+    for layout in Layout::ALL {
+        assert!(PAGE.contains(&format!("`{layout}`")), "{layout}");
+    }
+    let tool = schema(
+        Generation::Stable,
+        Variant::Agent,
+        &Formats::of(&["pdf"]),
+        0,
+    );
+    for argument in tool["function"]["parameters"]["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+    {
+        assert!(PAGE.contains(&format!("`{argument}`")), "{argument}");
+    }
+    for code in crate::read::Code::ALL {
+        let name = serde_json::to_value(code).unwrap();
+        assert!(
+            PAGE.contains(&format!("`{}`", name.as_str().unwrap())),
+            "{name}"
+        );
+    }
+}
