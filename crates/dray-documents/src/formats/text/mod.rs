@@ -3,7 +3,7 @@
 mod csv;
 mod json;
 mod notebook;
-mod payload;
+pub(crate) mod payload;
 mod plain;
 pub(crate) mod source;
 mod terminal;

@@ -1,31 +1,63 @@
 //! HTML and XML (read-attachment 7.4, 7.5).
 
 mod charset;
+mod feed;
 mod html;
+mod xml;
 
 pub(crate) use html::html;
 
-use super::text::source;
-use super::{Converter, Hint};
+use super::text::{payload, source};
+use super::{Convert, Converter, Hint};
 use crate::container::Input;
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
-    match hint.mime.as_str() {
-        "text/html" | "application/xhtml+xml" => Some(Converter {
-            name: "html",
-            convert: page,
-        }),
-        _ => None,
-    }
+    let (name, convert): (_, Convert) = match hint.mime.as_str() {
+        "text/html" | "application/xhtml+xml" => ("html", page),
+        "image/svg+xml" => ("svg", svg),
+        "application/rss+xml" | "application/atom+xml" => ("feed", feed_or_xml),
+        "application/xml" | "text/xml" => ("xml", plain_xml),
+        mime if mime.ends_with("+xml") => ("xml", plain_xml),
+        _ => return None,
+    };
+    Some(Converter { name, convert })
+}
+
+/// The file as text with `\n` line ends, by the encoding that it names for itself.
+fn text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Failure> {
+    let bytes = source::bytes(input, out.budget())?;
+    let text = charset::decode(&bytes, hint.encoding.as_deref()).into_owned();
+    out.budget().clock()?;
+    Ok(source::line_feeds(text))
 }
 
 /// A page.
 fn page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let bytes = source::bytes(input, out.budget())?;
-    let text = charset::decode(&bytes, hint.encoding.as_deref());
-    out.budget().clock()?;
-    html(&text, out)
+    html(&text(input, hint, out)?, out)
+}
+
+/// XML, indented.
+fn plain_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    xml::write(&text(input, hint, out)?, out)
+}
+
+/// A feed by its entries; as XML when it has none.
+fn feed_or_xml(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let text = text(input, hint, out)?;
+    match feed::read(&text, out.budget())? {
+        Some(feed) => feed.write(out),
+        None => xml::write(&text, out),
+    }
+}
+
+/// A drawing, as it is but for payloads.
+fn svg(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let text = text(input, hint, out)?;
+    if !text.trim().is_empty() {
+        out.code("xml", &payload::without(&text))?;
+    }
+    Ok(())
 }

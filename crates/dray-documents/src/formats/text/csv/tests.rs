@@ -103,7 +103,7 @@ fn ten_megabytes_behind_an_open_quote_are_read_once_more() {
 
 #[test]
 fn quotes_at_every_record_are_not_read_again_and_again() {
-    let source = "\"a\"\"".repeat(1_000_000);
+    let source = "\"a\"\"".repeat(200_000);
     let got = converted(
         &hint("text/csv", "csv"),
         source.as_bytes(),
@@ -157,8 +157,8 @@ fn rows_wider_than_the_text_limit_stop_it() {
 }
 
 #[test]
-fn a_row_of_five_million_fields_and_nulls_pass() {
-    let source = format!("{}\n\0,\0\n", ",".repeat(5_000_000));
+fn a_row_of_half_a_million_fields_and_nulls_pass() {
+    let source = format!("{}\n\0,\0\n", ",".repeat(500_000));
     let got = converted(
         &hint("text/csv", "csv"),
         source.as_bytes(),

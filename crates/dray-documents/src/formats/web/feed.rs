@@ -1,0 +1,249 @@
+//! RSS and Atom: title, link, date and text of each entry (read-attachment 7.4).
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+use super::{html, xml};
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::{Inline, Markdown};
+
+/// Events between two looks at the clock.
+const EVENTS_PER_LOOK: u32 = 1024;
+
+/// A feed.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    about: Entry,
+    entries: Vec<Entry>,
+}
+
+/// An entry, or what the feed says of itself. Of each field the first counts.
+#[derive(Debug, Default)]
+struct Entry {
+    title: String,
+    link: String,
+    date: String,
+    summary: String,
+    content: String,
+}
+
+/// Reads a feed; nothing when it is malformed, too deep or has neither title nor entries.
+pub(super) fn read(text: &str, budget: &Budget) -> Result<Option<Feed>, Limit> {
+    let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
+    let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
+    reader.config_mut().allow_dangling_amp = true;
+    let mut feed = Feed::default();
+    let mut depth = 0;
+    // The depth at which the open entry stands.
+    let mut within: Option<usize> = None;
+    let mut events = 0;
+    loop {
+        events += 1;
+        if events >= EVENTS_PER_LOOK {
+            events = 0;
+            budget.clock()?;
+        }
+        let Ok(event) = reader.read_event() else {
+            return Ok(None);
+        };
+        match event {
+            Event::Start(tag) => {
+                let name = tag.local_name();
+                let place = within.map_or(depth <= 2, |entry| depth == entry + 1);
+                if matches!(name.as_ref(), "item" | "entry") && within.is_none() {
+                    budget.element()?;
+                    feed.entries.push(Entry::default());
+                    within = Some(depth);
+                } else if place && is_field(name.as_ref()) {
+                    let Ok(inner) = reader.read_text(tag.name()) else {
+                        return Ok(None);
+                    };
+                    feed.current(within.is_some()).take(&tag, &inner);
+                    continue;
+                }
+                depth += 1;
+                if depth > most {
+                    return Ok(None);
+                }
+            }
+            Event::Empty(tag) if is_field(tag.local_name().as_ref()) => {
+                feed.current(within.is_some()).take(&tag, "");
+            }
+            Event::End(_) => {
+                depth = depth.saturating_sub(1);
+                within = within.filter(|entry| *entry < depth);
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    let told = depth == 0 && !(feed.entries.is_empty() && feed.about.title.is_empty());
+    Ok(told.then_some(feed))
+}
+
+/// Whether an element is one of those that are shown.
+fn is_field(name: &str) -> bool {
+    matches!(
+        name,
+        "title"
+            | "link"
+            | "pubDate"
+            | "date"
+            | "published"
+            | "updated"
+            | "description"
+            | "summary"
+            | "subtitle"
+            | "encoded"
+            | "content"
+    )
+}
+
+impl Feed {
+    fn current(&mut self, entry: bool) -> &mut Entry {
+        match self.entries.last_mut() {
+            Some(last) if entry => last,
+            _ => &mut self.about,
+        }
+    }
+
+    /// Writes it.
+    pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
+        out.heading(1, &line(&self.about.title))?;
+        self.about.write(out)?;
+        for entry in &self.entries {
+            let title = if entry.title.is_empty() {
+                "(untitled)"
+            } else {
+                &entry.title
+            };
+            out.heading(2, &line(title))?;
+            entry.write(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    /// Takes a field.
+    fn take(&mut self, tag: &BytesStart<'_>, inner: &str) {
+        let attribute = |name: &str| {
+            let found = tag.try_get_attribute(name).ok().flatten()?;
+            Some(decoded(&found.value))
+        };
+        let field = match tag.local_name().as_ref() {
+            "title" => &mut self.title,
+            "pubDate" | "date" | "published" | "updated" => &mut self.date,
+            "description" | "summary" | "subtitle" => &mut self.summary,
+            "encoded" | "content" => &mut self.content,
+            "link" => {
+                let other = attribute("rel").is_some_and(|rel| rel != "alternate");
+                let link = attribute("href").unwrap_or_else(|| decoded(inner));
+                if self.link.is_empty() && !other {
+                    link.trim().clone_into(&mut self.link);
+                }
+                return;
+            }
+            _ => return,
+        };
+        if field.is_empty() {
+            *field = if attribute("type").as_deref() == Some("xhtml") {
+                inner.to_owned()
+            } else {
+                decoded(inner)
+            };
+        }
+    }
+
+    fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
+        if !self.link.is_empty() {
+            let mut link = Inline::new();
+            link.begin_link(&self.link);
+            link.end_link();
+            out.paragraph(&link)?;
+        }
+        out.paragraph(&line(&self.date))?;
+        let text = if self.content.trim().is_empty() {
+            &self.summary
+        } else {
+            &self.content
+        };
+        if text.contains(['<', '&']) {
+            html(text, out)
+        } else {
+            out.paragraph(&Inline::plain(text.trim()))
+                .map_err(Failure::from)
+        }
+    }
+}
+
+/// One line of text; titles may hold markup too.
+fn line(text: &str) -> Inline {
+    Inline::plain(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The text in an element: references resolved, CDATA as text, tags left out.
+fn decoded(inner: &str) -> String {
+    let mut reader = Reader::from_str(inner);
+    reader.config_mut().allow_dangling_amp = true;
+    reader.config_mut().check_end_names = false;
+    let mut text = String::new();
+    loop {
+        match reader.read_event() {
+            Ok(Event::Text(piece)) => text.push_str(&piece),
+            Ok(Event::CData(piece)) => text.push_str(&piece),
+            Ok(Event::GeneralRef(reference)) => text.push_str(&xml::resolved(&reference)),
+            Ok(Event::Eof) | Err(_) => return text,
+            Ok(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::formats::text::testing::markdown;
+
+    #[test]
+    fn entries_of_rss_have_title_link_date_and_text() {
+        let source = "<?xml version='1.0'?><rss version='2.0' xmlns:c='x'><channel><title>News &amp; more</title>\
+            <link>https://a.example/</link><description>All of it</description><image><title>logo</title></image>\
+            <item><title>One</title><link>https://a.example/1</link><pubDate>Mon, 03 Mar 2031</pubDate>\
+            <description>&lt;p&gt;Some &lt;b&gt;text&lt;/b&gt;&lt;/p&gt;</description></item>\
+            <item><title><![CDATA[Two < 3]]></title><description>short</description>\
+            <c:encoded><![CDATA[<p>long</p><img src='data:image/png;base64,AAAA'>]]></c:encoded></item></channel></rss>";
+        assert_eq!(
+            markdown("application/rss+xml", "xml", source.as_bytes()),
+            "# News & more\n\n[https://a.example/](https://a.example/)\n\nAll of it\n\n## One\n\n\
+             [https://a.example/1](https://a.example/1)\n\nMon, 03 Mar 2031\n\nSome **text**\n\n## Two < 3\n\nlong\n"
+        );
+    }
+
+    #[test]
+    fn entries_of_atom_too() {
+        let source = "<feed xmlns='http://www.w3.org/2005/Atom'><title>F</title><entry><title>E</title>\
+            <link rel='edit' href='https://a.example/edit'/><link href='https://a.example/e?a=1&amp;b=2'/>\
+            <updated>2031-03-03T00:00:00Z</updated><summary>s</summary>\
+            <content type='xhtml'><div xmlns='http://www.w3.org/1999/xhtml'><h3>x</h3>y</div></content></entry></feed>";
+        assert_eq!(
+            markdown("application/atom+xml", "atom", source.as_bytes()),
+            "# F\n\n## E\n\n[https://a.example/e?a=1&b=2](https://a.example/e?a=1&b=2)\n\n2031-03-03T00:00:00Z\n\n\
+             ### x\n\ny\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_feed_is_xml() {
+        assert_eq!(
+            markdown("application/rss+xml", "rss", b"<rss><x/></rss>"),
+            "```xml\n<rss>\n  <x/>\n</rss>\n```\n"
+        );
+        assert_eq!(
+            markdown(
+                "application/rss+xml",
+                "rss",
+                b"<rss><channel><title>T</title>"
+            ),
+            "```xml\n<rss><channel><title>T</title>\n```\n"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! XML, indented (read-attachment 7.4).
+//!
+//! Document types are passed over. Of entities only the five predefined ones and numbers are ever expanded; others
+//! stay as they are spelled, and nothing is fetched.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+use super::payload;
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::Markdown;
+
+/// Events between two looks at the clock.
+const EVENTS_PER_LOOK: u32 = 1024;
+
+/// Writes an XML document in a fence, as it is when it is malformed.
+pub(super) fn write(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let budget = out.budget().clone();
+    let flaw = match print(text, &budget) {
+        Ok(pretty) => {
+            out.code("xml", &payload::without(&pretty))?;
+            return Ok(());
+        }
+        Err(Flaw::Limit(limit)) => return Err(limit.into()),
+        Err(Flaw::Malformed) => "the XML is malformed and shown as it is",
+        Err(Flaw::Deep) => "the XML is nested too deeply and shown as it is",
+    };
+    out.warn(flaw);
+    out.code("xml", &payload::without(text))?;
+    Ok(())
+}
+
+/// Why a document is not laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    Malformed,
+    Deep,
+    Limit(Limit),
+}
+
+/// Lays a document out. What is more than can be written is left off, but read to its end.
+fn print(text: &str, budget: &Budget) -> Result<String, Flaw> {
+    let mut printer = Printer {
+        out: String::new(),
+        room: usize::try_from(budget.text_left()).unwrap_or(usize::MAX),
+        depth: 0,
+        roots: 0,
+        open: false,
+        text: String::new(),
+    };
+    let most = usize::try_from(budget.limits().max_depth).unwrap_or(usize::MAX);
+    let mut reader = Reader::from_str(text.trim_start_matches('\u{FEFF}').trim_start());
+    reader.config_mut().allow_dangling_amp = true;
+    let mut events = 0;
+    loop {
+        events += 1;
+        if events >= EVENTS_PER_LOOK {
+            events = 0;
+            budget.clock().map_err(Flaw::Limit)?;
+        }
+        match reader.read_event().map_err(|_| Flaw::Malformed)? {
+            Event::Eof => break,
+            event => printer.event(event)?,
+        }
+        if printer.depth > most {
+            return Err(Flaw::Deep);
+        }
+    }
+    printer.end_text();
+    if printer.depth > 0 || printer.roots != 1 {
+        return Err(Flaw::Malformed);
+    }
+    Ok(printer.out)
+}
+
+struct Printer {
+    out: String,
+    room: usize,
+    depth: usize,
+    roots: u32,
+    /// The start tag that was written last has had nothing but text since.
+    open: bool,
+    /// Text that was not yet written.
+    text: String,
+}
+
+impl Printer {
+    fn event(&mut self, event: Event<'_>) -> Result<(), Flaw> {
+        match event {
+            Event::Start(tag) => {
+                self.tag(&tag, ">")?;
+                self.depth += 1;
+                self.open = true;
+            }
+            Event::Empty(tag) => self.tag(&tag, "/>")?,
+            Event::End(tag) => {
+                let name = tag.name();
+                self.depth = self.depth.checked_sub(1).ok_or(Flaw::Malformed)?;
+                if self.open {
+                    let text = std::mem::take(&mut self.text);
+                    self.push(text.trim());
+                } else {
+                    self.end_text();
+                    self.line();
+                }
+                self.open = false;
+                for piece in ["</", name.as_ref(), ">"] {
+                    self.push(piece);
+                }
+            }
+            Event::Text(text) => self.collect(&text)?,
+            Event::CData(text) => self.collect(&text)?,
+            Event::GeneralRef(reference) => self.collect(&resolved(&reference))?,
+            Event::Comment(text) => self.own_line(["<!--", &text, "-->"]),
+            Event::Decl(text) => self.own_line(["<?", &text, "?>"]),
+            Event::PI(text) => self.own_line(["<?", &text, "?>"]),
+            Event::DocType(_) | Event::Eof => {}
+        }
+        Ok(())
+    }
+
+    /// Text outside of the root makes a document malformed.
+    fn collect(&mut self, text: &str) -> Result<(), Flaw> {
+        if self.depth == 0 && !text.trim().is_empty() {
+            return Err(Flaw::Malformed);
+        }
+        if self.text.len() <= self.room {
+            self.text.push_str(text);
+        }
+        Ok(())
+    }
+
+    /// A start tag on a line of its own.
+    fn tag(&mut self, tag: &BytesStart<'_>, end: &str) -> Result<(), Flaw> {
+        if self.depth == 0 {
+            self.roots = self.roots.saturating_add(1);
+        }
+        if tag.attributes().with_checks(false).any(|its| its.is_err()) {
+            return Err(Flaw::Malformed);
+        }
+        let name = tag.name();
+        let attributes = tag.attributes_raw().trim_end().replace('\n', " ");
+        self.own_line(["<", name.as_ref(), &attributes]);
+        self.push(end);
+        Ok(())
+    }
+
+    /// Pieces on a line of their own.
+    fn own_line(&mut self, pieces: [&str; 3]) {
+        self.end_text();
+        self.open = false;
+        self.line();
+        for piece in pieces {
+            self.push(piece);
+        }
+    }
+
+    /// Text beside elements, on a line of its own.
+    fn end_text(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        let text = text.trim();
+        if !text.is_empty() {
+            self.line();
+            self.push(text);
+        }
+    }
+
+    fn line(&mut self) {
+        if !self.out.is_empty() {
+            self.push("\n");
+        }
+        for _ in 0..self.depth {
+            self.push("  ");
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        if self.out.len() <= self.room {
+            self.out.push_str(text);
+        }
+    }
+}
+
+/// What a reference stands for; itself when it is neither predefined nor a number.
+pub(super) fn resolved(reference: &BytesRef<'_>) -> String {
+    let name: &str = reference;
+    if let Ok(Some(character)) = reference.resolve_char_ref() {
+        return character.to_string();
+    }
+    match name {
+        "lt" => "<".to_owned(),
+        "gt" => ">".to_owned(),
+        "amp" => "&".to_owned(),
+        "quot" => "\"".to_owned(),
+        "apos" => "'".to_owned(),
+        _ => format!("&{name};"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
