@@ -189,9 +189,11 @@ fn s_2_the_image_runs_as_nobody_in_particular_and_watches_itself() {
 fn store_policy_and_lifetimes_are_what_the_store_needs() {
     let policy: Value = serde_json::from_str(&read("deploy/minio/artifacts.json")).unwrap();
     for statement in policy["Statement"].as_array().unwrap() {
-        let stage_only = strings(&statement["Resource"]) == ["arn:aws:s3:::drayage/stage/*"];
+        let resource = strings(&statement["Resource"]);
+        let passes = resource == ["arn:aws:s3:::drayage/stage/*"]
+            || resource == ["arn:aws:s3:::drayage/cache/*"];
         let deletes = strings(&statement["Action"]).contains(&"s3:DeleteObject");
-        assert_eq!(deletes, stage_only, "{}", statement["Sid"]);
+        assert_eq!(deletes, passes, "{}", statement["Sid"]);
     }
     let rules: Value = serde_json::from_str(&read("deploy/minio/lifecycle.json")).unwrap();
     let days: BTreeMap<_, _> = rules["Rules"]
@@ -205,5 +207,5 @@ fn store_policy_and_lifetimes_are_what_the_store_needs() {
             )
         })
         .collect();
-    assert_eq!(days, BTreeMap::from([("cas/", 15), ("stage/", 1)]));
+    assert_eq!(days, BTreeMap::from([("cache/", 15), ("cas/", 15), ("stage/", 1)]));
 }

@@ -94,13 +94,17 @@ impl Desk {
                 gathered = self.gather(&order, attempt) => gathered,
                 () = cancel.cancelled() => Err(Error::Interrupted),
             };
-            match gathered {
+            let held = match gathered {
                 Ok(deliver) => self
                     .record(meta, &key, &deliver)
                     .await
-                    .map_err(Fault::from)?,
-                Err(error) => return Err(self.refuse(&order, &key, error).await),
+                    .map_err(|error| Fault::from(error).into()),
+                Err(error) => Err(self.refuse(&order, &key, error).await),
+            };
+            if work.paths.len() > 1 {
+                self.gatherings.end(&key).await;
             }
+            held?
         };
         if !held.report.finished && held.report.rounds == 0 {
             let deliver = round_work(&held.report);
@@ -123,6 +127,7 @@ impl Desk {
         let target = self.target(order, session.as_ref())?;
         self.accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
+        self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
         let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
         if attempt < ATTEMPTS && files.iter().any(may_pass) {
@@ -147,6 +152,21 @@ impl Desk {
             files,
             turn: work.turn.clone(),
         })
+    }
+
+    /// Sees to it that the first copy is still there when the last one comes.
+    async fn begin_gathering(&self, order: &Order<'_>) -> Result<(), Error> {
+        let count = order.work.paths.len();
+        if count < 2 {
+            return Ok(());
+        }
+        let longest = LONGEST * u32::try_from(count).unwrap_or(u32::MAX);
+        let left = order.meta.deadline.remaining(self.clock.now_ms());
+        let key = records::key(&order.meta.tenant, &order.meta.operation);
+        self.gatherings
+            .begin(&key, longest.min(left))
+            .await
+            .map_err(|error| RecordError::Unreachable(error).into())
     }
 
     /// Writes the record that everything else follows from; whoever was faster wins.

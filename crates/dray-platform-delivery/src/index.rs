@@ -7,8 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dray_bus::KeyError;
 use dray_proto::v1;
+use dray_types::Period;
 use prost::Message as _;
 
+use crate::cache::{Needs, Uses};
 use crate::deliver::{chat_of, waiting};
 use crate::queue::Order;
 use crate::records::{Held, Records};
@@ -69,6 +71,7 @@ pub struct Index {
 struct State {
     next: u64,
     lines: BTreeMap<String, Line>,
+    needs: Needs,
 }
 
 impl Index {
@@ -81,15 +84,17 @@ impl Index {
         }
     }
 
-    /// Reads what changed since the last time.
+    /// Reads what changed since the last time; `false` when there is more than one go takes.
     ///
     /// # Errors
     /// The bus. What was read until then counts.
-    pub async fn refresh(&self) -> Result<(), KeyError> {
+    pub async fn refresh(&self) -> Result<bool, KeyError> {
         let _reading = self.reading.lock().await;
+        let mut is_all = false;
         for _ in 0..BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
+                is_all = true;
                 break;
             };
             let mut state = self.lock();
@@ -101,11 +106,17 @@ impl Index {
                 }
                 None => {
                     state.lines.remove(&change.key);
+                    state.needs.remove(&change.key);
                 }
             }
         }
         self.lock().forget();
-        Ok(())
+        Ok(is_all)
+    }
+
+    /// What deliveries need of the cache, as far as records were read.
+    pub(crate) fn uses(&self, now_ms: u64, lifetime: Period) -> Uses {
+        self.lock().needs.uses(now_ms, lifetime)
     }
 
     /// Takes note of a record that was written just now.
@@ -119,13 +130,7 @@ impl Index {
         let mut earlier: Vec<&Line> = state
             .lines
             .values()
-            .filter(|line| {
-                !line.finished
-                    && line.due_at_ms != 0
-                    && line.order() < *order
-                    && chat.starts_with(&format!("{}/", line.target.platform))
-                    && chat.ends_with(&chat_of("", &line.target))
-            })
+            .filter(|line| line.due_at_ms != 0 && line.is_before(chat, order))
             .collect();
         earlier.sort_by_key(|line| line.order());
         earlier.first().map(|line| Waiting {
@@ -136,6 +141,13 @@ impl Index {
                 _ => waiting::QUEUE,
             },
         })
+    }
+
+    /// Whether a delivery of the chat that was asked for before `order` is neither over nor waiting: some worker has it.
+    pub fn is_in_hand_before(&self, chat: &str, order: &Order) -> bool {
+        let state = self.lock();
+        let mut lines = state.lines.values();
+        lines.any(|line| line.due_at_ms == 0 && line.is_before(chat, order))
     }
 
     /// Deliveries that are not over, in the order in which they were asked for.
@@ -178,6 +190,14 @@ impl Line {
     pub fn order(&self) -> Order {
         (self.begun_at_ms, self.delivery.clone())
     }
+
+    /// Whether it goes to this chat, is not over, and was asked for before `order`.
+    fn is_before(&self, chat: &str, order: &Order) -> bool {
+        !self.finished
+            && self.order() < *order
+            && chat.starts_with(&format!("{}/", self.target.platform))
+            && chat.ends_with(&chat_of("", &self.target))
+    }
 }
 
 impl State {
@@ -207,6 +227,7 @@ impl State {
             deadline_ms: report.deadline_ms,
         };
         self.lines.insert(key.to_owned(), line);
+        self.needs.put(key, report);
     }
 
     /// Keeps memory bounded: the oldest that are over go first.
@@ -273,6 +294,12 @@ mod tests {
         assert_eq!(before("1", 11).map(|waiting| waiting.due_ms), Some(99));
         assert_eq!(before("1", 9), None, "asked for later");
         assert_eq!(before("2", 99), None, "does not wait");
+        let in_hand = |chat: &str, at: u64| {
+            let chat = format!("fake/one\0{chat}");
+            index.is_in_hand_before(&chat, &(at, "x".to_owned()))
+        };
+        assert!(in_hand("2", 21) && !in_hand("2", 19) && !in_hand("3", 99));
+        assert!(!in_hand("1", 4), "nothing that early");
         let ids = |lines: Vec<Line>| -> Vec<String> {
             lines.into_iter().map(|line| line.delivery).collect()
         };

@@ -1,5 +1,7 @@
 //! Goes on with deliveries whose wait is over, ends those whose time is over, and corrects what a platform takes back.
 
+mod abandoned;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use crate::deliver::{Desk, chat_of, waiting};
 use crate::error::Error;
 use crate::index::Line;
 use crate::machine::{self, Phase};
-use crate::records::{self, RecordError};
+use crate::records::{self, Held, RecordError};
 use crate::report::{self, state};
 
 /// Between two looks.
@@ -27,8 +29,37 @@ const GRACE_MS: u64 = 60_000;
 /// When work that was published for a delivery is published once more, if nothing came of it.
 const AGAIN_MS: u64 = 60_000;
 
-/// Rounds that were published, with the time.
-pub(crate) type Published = HashMap<String, (u64, u64)>;
+/// What was done for deliveries of late.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    /// Rounds that were published, by revision, with the time.
+    rounds: HashMap<String, (u64, u64)>,
+    /// When the work of a delivery was looked at.
+    looked: HashMap<String, u64>,
+}
+
+impl Published {
+    /// Nothing yet.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn forget(&mut self, now_ms: u64) {
+        self.rounds
+            .retain(|_, (_, at)| now_ms.saturating_sub(*at) < AGAIN_MS);
+        self.looked
+            .retain(|_, at| now_ms.saturating_sub(*at) < abandoned::LOOK_MS);
+    }
+
+    /// Whether it is time to look at the work of a delivery again.
+    fn may_look(&mut self, key: &str, now_ms: u64) -> bool {
+        if self.looked.contains_key(key) {
+            return false;
+        }
+        self.looked.insert(key.to_owned(), now_ms);
+        true
+    }
+}
 
 impl Desk {
     /// Looks again and again until `stop`.
@@ -54,17 +85,24 @@ impl Desk {
     pub(crate) async fn sweep(&self, published: &mut Published) {
         let now_ms = self.clock.now_ms();
         let mut started: HashMap<String, usize> = HashMap::new();
-        published.retain(|_, (_, at)| now_ms.saturating_sub(*at) < AGAIN_MS);
+        published.forget(now_ms);
         for line in self.index.unfinished() {
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
                 log(self.expire(&line).await);
                 continue;
             }
-            if line.due_at_ms == 0 || line.due_at_ms > now_ms {
+            if line.due_at_ms > now_ms {
+                continue;
+            }
+            if published.may_look(&line.key, now_ms) {
+                log(self.look_at_work(&line).await);
+            }
+            if line.due_at_ms == 0 {
                 continue;
             }
             let key = line.key.clone();
             if published
+                .rounds
                 .get(&key)
                 .is_some_and(|(revision, _)| *revision == line.revision)
             {
@@ -78,7 +116,7 @@ impl Desk {
             *begun += 1;
             match self.go_on(&line).await {
                 Ok(()) => {
-                    published.insert(key, (line.revision, now_ms));
+                    published.rounds.insert(key, (line.revision, now_ms));
                 }
                 Err(error) => log(Err(error)),
             }
@@ -127,7 +165,12 @@ impl Desk {
             return Ok(());
         }
         give_up(report);
-        crate::deliver::conclude(report, now_ms);
+        self.end(line, held, "expired").await
+    }
+
+    /// Writes and tells the end of a delivery that no worker ends.
+    async fn end(&self, line: &Line, mut held: Held, part: &str) -> Result<(), Error> {
+        crate::deliver::conclude(&mut held.report, self.clock.now_ms());
         let written = self
             .records
             .write(&line.key, held.report, held.revision)
@@ -143,7 +186,7 @@ impl Desk {
         let done = v1::DeliveryDone {
             report: Some(report::for_event(&report)),
         };
-        self.bus.publish_event_part(&meta, "expired", &done).await?;
+        self.bus.publish_event_part(&meta, part, &done).await?;
         Ok(())
     }
 

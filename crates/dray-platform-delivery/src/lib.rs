@@ -8,6 +8,7 @@
 //! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
 //! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
 //! - [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
+//! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
 //!
@@ -15,6 +16,7 @@
 
 pub mod accounts;
 pub mod answer;
+mod cache;
 pub mod cli;
 pub mod config;
 pub mod deliver;
@@ -23,6 +25,7 @@ pub mod gather;
 pub mod inbound;
 pub mod index;
 pub mod keeper;
+pub mod lease;
 pub mod link;
 pub mod machine;
 pub mod memory;

@@ -7,6 +7,8 @@ use dray_proto::v1;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
+use crate::cache::CacheMetrics;
+
 /// The instruments.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -16,6 +18,8 @@ pub struct Metrics {
     failures: Counter<u64>,
     waits: Counter<u64>,
     inbound: Counter<u64>,
+    /// What sweeps of the cache count.
+    pub(crate) cache: CacheMetrics,
     request_seconds: Histogram<f64>,
     delivery_seconds: Histogram<f64>,
 }
@@ -56,6 +60,7 @@ impl Metrics {
             histogram.with_description(text).build()
         };
         Self {
+            cache: CacheMetrics::new(meter),
             files: counter(
                 "dray_delivery_files_total",
                 "Files of ended deliveries, by platform, route and state.",

@@ -8,6 +8,7 @@ use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId, TenantId};
 use tokio::time::Instant;
 
+use crate::cache::Unkept;
 use crate::deliver::Desk;
 use crate::error::Error;
 use crate::records;
@@ -155,24 +156,11 @@ impl Desk {
             .iter()
             .filter(|file| request.all || may_resend(file))
             .collect();
+        let (paths, claims) = self.sources(meta, &wanted).await?;
         let again = v1::SendFileRequested {
             session: report.session.clone(),
-            // What is stored goes from the store; the rest is fetched once more.
-            paths: wanted
-                .iter()
-                .filter(|file| file.claim.is_none() && !file.path.is_empty())
-                .map(|file| file.path.clone())
-                .collect(),
-            claims: wanted
-                .iter()
-                .filter_map(|file| {
-                    let mut claim = file.claim.clone()?;
-                    if let Some(artifact) = &mut claim.artifact {
-                        artifact.name.clone_from(&file.name);
-                    }
-                    Some(claim)
-                })
-                .collect(),
+            paths,
+            claims,
             message: if request.all {
                 report.message.clone()
             } else {
@@ -186,6 +174,37 @@ impl Desk {
             return Err(Error::NothingToResend);
         }
         self.accept(meta, &again).await
+    }
+
+    /// Where files that were sent come from now: what is stored goes from the store; the rest, and what the cache no
+    /// longer has, is fetched from its path once more.
+    async fn sources(
+        &self,
+        meta: &Meta,
+        wanted: &[&v1::DeliveredFile],
+    ) -> Result<(Vec<Vec<u8>>, Vec<v1::Claim>), Error> {
+        let (mut paths, mut claims) = (Vec::new(), Vec::new());
+        for file in wanted {
+            let Some(mut claim) = file.claim.clone() else {
+                paths.extend((!file.path.is_empty()).then(|| file.path.clone()));
+                continue;
+            };
+            if let Some(artifact) = &mut claim.artifact {
+                artifact.name.clone_from(&file.name);
+            }
+            match self.kept(meta, claim).await {
+                Ok(kept) => claims.push(kept),
+                Err(Unkept::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
+                Err(Unkept::Gone) => return Err(Error::NotFound("stored file")),
+                Err(Unkept::Failed(fault)) => {
+                    return Err(Error::Asked {
+                        what: "the store",
+                        fault,
+                    });
+                }
+            }
+        }
+        Ok((paths, claims))
     }
 
     /// The chat of the earlier delivery, where it is not the session's own now.

@@ -12,12 +12,14 @@ use dray_service::{Context, Request, Router, Service, StartError};
 use dray_types::{Deadline, Fault};
 
 use crate::accounts::Accounts;
+use crate::cache::Gatherings;
 use crate::config::Config;
 use crate::deliver::{Desk, Ended};
 use crate::error::Error;
 use crate::gather;
 use crate::inbound::{Door, listener};
 use crate::index::Index;
+use crate::lease::Leases;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
@@ -35,9 +37,13 @@ impl Desk {
     /// A desk over a host's bus and store.
     pub fn new(config: Config, accounts: Accounts, cx: &Context) -> Self {
         let records = Records::new(&cx.bus);
+        let memory = Memory::new(&cx.bus, cx.clock.clone());
+        let keys = memory.keys().clone();
         Self {
+            leases: Leases::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
+            gatherings: Gatherings::new(keys, cx.clock.clone()),
             index: Index::new(records.clone()),
-            memory: Memory::new(&cx.bus, cx.clock.clone()),
+            memory,
             metrics: Metrics::new(&cx.meter),
             bus: cx.bus.clone(),
             store: cx.store.clone(),
@@ -127,6 +133,8 @@ impl PlatformDelivery {
             }
         }
         cx.tasks.spawn(Arc::clone(&desk).keep(cx.stop.clone()));
+        cx.tasks
+            .spawn(Arc::clone(&desk).keep_cache(cx.stop.clone()));
         Ok(Self { desk })
     }
 
@@ -313,7 +321,8 @@ impl Desk {
         let patience = self.config.patience.as_duration();
         let deadline = Deadline::after(self.clock.now_ms(), patience).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
-        let published = self.bus.publish_work(&envelope, work).await?;
+        let work = self.with_kept_claims(meta, work).await?;
+        let published = self.bus.publish_work(&envelope, &work).await?;
         Ok(v1::DeliveryAccepted {
             delivery_id: meta.operation.to_string(),
             duplicate: published.duplicate,

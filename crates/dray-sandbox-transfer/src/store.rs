@@ -21,7 +21,7 @@ pub struct Owner {
     pub deadline: Deadline,
 }
 
-/// Writes what comes out of a sandbox into the store; labels it by its bytes.
+/// Writes what comes out of a sandbox into the store's cache; labels it by its bytes.
 pub struct StoreSink<'a> {
     store: &'a Store,
     owner: &'a Owner,
@@ -74,7 +74,8 @@ impl Sink for StoreSink<'_> {
         self.writer = Some(
             self.store
                 .writer(&owner.tenant, &owner.operation, owner.epoch)
-                .deadline(owner.deadline),
+                .deadline(owner.deadline)
+                .cached(),
         );
         Ok(())
     }
@@ -87,6 +88,10 @@ impl Sink for StoreSink<'_> {
             Some(writer) => writer.write(piece).await.map_err(put_failed),
             None => Err(Error::new(ErrorKind::Protocol, "nothing was begun")),
         }
+    }
+
+    fn sha256(&self) -> Option<Sha256Digest> {
+        self.writer.as_ref().map(Writer::sha256)
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use dray_content::{line, name};
 use dray_proto::v1;
 use dray_sandbox::transfer::{Collision, PutOptions};
 use dray_sandbox::{Again, ErrorKind};
+use dray_store::ReadError;
 use dray_types::{Claim, Deadline, OperationId, TenantId};
 use prost::Message as _;
 
@@ -215,6 +216,31 @@ fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
 }
 
 impl SandboxTransfer {
+    /// The upload with a claim that is good for as long as it may wait: a file of the cache is kept from now on.
+    pub(crate) async fn with_kept_claim(
+        &self,
+        meta: &Meta,
+        mut work: v1::PlaceUpload,
+    ) -> Result<v1::PlaceUpload, Error> {
+        let claim = work.claim.clone().map(Claim::try_from);
+        let Some(Ok(claim)) = claim else {
+            return Ok(work);
+        };
+        if dray_store::cache_key(&claim).is_none() {
+            return Ok(work);
+        }
+        match self.store.keep(&meta.tenant, &claim, meta.deadline).await {
+            Ok(kept) => work.claim = Some(kept.into()),
+            Err(ReadError::Missing) => {
+                work.claim = None;
+                work.claimed_size = claim.artifact.size;
+                reason(ErrorKind::NotFound).clone_into(&mut work.unavailable);
+            }
+            Err(error) => return Err(Error::Store(error)),
+        }
+        Ok(work)
+    }
+
     /// Puts what waits into the sandbox, in the order it came. Without a sandbox that can be reached it goes on
     /// waiting; what can never be put fails with its reason.
     pub(crate) async fn place_waiting(

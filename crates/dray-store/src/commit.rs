@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
 
+use crate::cache::{Area, Home};
 use crate::checksum::{Crc64, Sum};
 use crate::error::PutError;
 use crate::object::{self, Copy, Head};
@@ -24,7 +25,7 @@ pub(crate) async fn put_known(
 ) -> Result<Claim, PutError> {
     let (digest, bytes) = pieces::digest(bytes).await;
     let artifact = artifact(tenant, digest, bytes.len() as u64, label);
-    create(inner, artifact, vec![bytes], None).await
+    create(inner, Home::kept(artifact), vec![bytes], None).await
 }
 
 /// An artifact from its parts.
@@ -46,18 +47,16 @@ pub(crate) fn artifact(
 /// Conditional PUT of a body whose digest is known beforehand; an object that is there already is adopted.
 pub(crate) async fn create(
     inner: &Inner,
-    artifact: Artifact,
+    home: Home,
     body: Vec<Bytes>,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
-    let key = artifact.key();
-    let sum = Sum::Sha256(artifact.sha256);
+    let key = home.key();
+    let sum = Sum::Sha256(home.artifact.sha256);
     let pieces = body.clone();
     match object::put(inner, &key, body, sum, deadline).await {
-        Ok(version) => Ok(fresh(inner, artifact, version)),
-        Err(RequestError::Exists) => {
-            adopt(inner, artifact, Some(Crc64::of(&pieces)), deadline).await
-        }
+        Ok(version) => Ok(fresh(inner, home, version)),
+        Err(RequestError::Exists) => adopt(inner, home, Some(Crc64::of(&pieces)), deadline).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -76,14 +75,14 @@ pub(crate) struct Staged<'a> {
 pub(crate) async fn publish(
     inner: &Inner,
     staged: Staged<'_>,
-    artifact: Artifact,
+    home: Home,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
-    let key = artifact.key();
+    let key = home.key();
     // Without conditional copies two writers may both copy, which leaves the same bytes.
     let create = inner.abilities().conditional_copy;
     if !create && object::head(inner, &key, deadline).await?.is_some() {
-        return adopt(inner, artifact, staged.crc64, deadline).await;
+        return adopt(inner, home, staged.crc64, deadline).await;
     }
     let copy = Copy {
         from: staged.key,
@@ -95,12 +94,12 @@ pub(crate) async fn publish(
         Ok(copied)
             if copied
                 .sha256
-                .is_some_and(|sha256| sha256 != artifact.sha256) =>
+                .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
         {
             Err(PutError::Corrupted)
         }
-        Ok(copied) => Ok(fresh(inner, artifact, copied.version)),
-        Err(RequestError::Exists) => adopt(inner, artifact, staged.crc64, deadline).await,
+        Ok(copied) => Ok(fresh(inner, home, copied.version)),
+        Err(RequestError::Exists) => adopt(inner, home, staged.crc64, deadline).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -109,11 +108,11 @@ pub(crate) async fn publish(
 /// (messaging-reliability K-4).
 async fn adopt(
     inner: &Inner,
-    artifact: Artifact,
+    home: Home,
     crc64: Option<Crc64>,
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
-    let key = artifact.key();
+    let key = home.key();
     // A conditional write that met another one in flight may come before the other is visible.
     let head = object::head(inner, &key, deadline)
         .await?
@@ -121,13 +120,15 @@ async fn adopt(
             status: 409,
             code: "ConditionalRequestConflict".to_owned(),
         })?;
-    if !is_same(inner, &key, &head, &artifact, crc64, deadline).await? {
+    if !is_same(inner, &key, &head, &home.artifact, crc64, deadline).await? {
         tracing::error!(key, size = head.size, "object is not what its key says");
         return Err(PutError::Conflict);
     }
     let now = inner.clock.now_ms();
-    if now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis() {
-        return Ok(claim(inner, artifact, head.modified_ms, head.version));
+    let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
+    // What is in the cache never gets another lifetime.
+    if is_young || home.area != Area::Kept {
+        return Ok(claim(inner, home, head.modified_ms, head.version));
     }
     let copy = Copy {
         from: &key,
@@ -136,7 +137,7 @@ async fn adopt(
         create: false,
     };
     let copied = object::copy(inner, copy, deadline).await?;
-    Ok(fresh(inner, artifact, copied.version))
+    Ok(fresh(inner, home, copied.version))
 }
 
 /// The claim of whatever is stored under the digest; `None` when nothing is.
@@ -157,7 +158,8 @@ pub(crate) async fn claim_stored(
         return Ok(None);
     };
     artifact.size = head.size;
-    Ok(Some(claim(inner, artifact, head.modified_ms, head.version)))
+    let home = Home::kept(artifact);
+    Ok(Some(claim(inner, home, head.modified_ms, head.version)))
 }
 
 /// Compares by what is known without reading, else by reading.
@@ -183,17 +185,18 @@ async fn is_same(
 }
 
 /// The claim of an object that was made just now.
-fn fresh(inner: &Inner, artifact: Artifact, version: Option<String>) -> Claim {
-    claim(inner, artifact, inner.clock.now_ms(), version)
+fn fresh(inner: &Inner, home: Home, version: Option<String>) -> Claim {
+    claim(inner, home, inner.clock.now_ms(), version)
 }
 
-fn claim(inner: &Inner, artifact: Artifact, modified_ms: u64, version_id: Option<String>) -> Claim {
+fn claim(inner: &Inner, home: Home, modified_ms: u64, version_id: Option<String>) -> Claim {
+    let Home { artifact, area } = home;
     Claim {
         artifact,
-        store: inner.options.alias.clone(),
+        store: area.store(inner),
         // Stores without versions say "null".
         version_id: version_id.filter(|version| version != "null"),
         created_at_ms: inner.clock.now_ms(),
-        expires_at_ms: modified_ms.saturating_add(inner.options.cas_lifetime.as_millis()),
+        expires_at_ms: area.ends(inner, modified_ms),
     }
 }

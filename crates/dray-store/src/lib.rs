@@ -28,6 +28,7 @@
 //! # }
 //! ```
 
+mod cache;
 mod checksum;
 mod client;
 mod commit;
@@ -48,6 +49,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use cache::{CachedObject, cache_key};
 pub use error::{ConfirmError, OpenError, PresignError, PutError, ReadError};
 pub use link::{LONGEST, Link, SHORTEST};
 pub use options::{Options, Problem};

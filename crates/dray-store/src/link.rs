@@ -8,6 +8,7 @@ use aws_sdk_s3::presigning::PresigningConfig;
 use dray_types::{Claim, Secret, TenantId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::cache::Area;
 use crate::error::PresignError;
 use crate::request::RequestError;
 use crate::store::{Inner, Store};
@@ -65,7 +66,7 @@ impl Store {
     /// A URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
     ///
     /// `wanted` is brought between 5 minutes and 7 days, and ends no later than the object or a minute before the
-    /// signing credentials.
+    /// signing credentials. Who answers for an object of the cache says in the claim how long that is.
     pub async fn presign_get(
         &self,
         tenant: &TenantId,
@@ -76,9 +77,8 @@ impl Store {
         if claim.artifact.tenant != *tenant {
             return Err(PresignError::ForeignTenant);
         }
-        if claim.store != inner.options.alias {
-            return Err(PresignError::UnknownStore(claim.store.clone()));
-        }
+        let area = Area::of(inner, claim)
+            .ok_or_else(|| PresignError::UnknownStore(claim.store.clone()))?;
         let object_ends = Some(claim.expires_at_ms);
         let (lifetime, expires_at_ms) = lifetime(inner, wanted, object_ends)?;
         let request = inner
@@ -86,7 +86,7 @@ impl Store {
             .public
             .get_object()
             .bucket(&inner.options.bucket)
-            .key(claim.artifact.key())
+            .key(area.key(&claim.artifact))
             .set_version_id(claim.version_id.clone())
             .response_content_disposition(disposition(&claim.artifact.name))
             .response_content_type(served_type(&claim.artifact.media_type))

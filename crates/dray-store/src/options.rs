@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dray_types::{Period, Secret};
+use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,12 @@ pub struct Options {
     pub cas_lifetime: Period,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
+    /// How long what is on its way between sandboxes and people is kept after its last use, unless a delivery or a link
+    /// still needs it: `15m` to `15d`. Default `1h`.
+    pub cache_lifetime: Period,
+    /// Most bytes of all that is on its way. Above that the least recently used goes first, never what a delivery or a
+    /// link needs. Default `16GiB`.
+    pub cache_size: ByteSize,
     /// Requests to the store at one time, and readers at one time. Default 16.
     pub concurrency: u32,
 }
@@ -78,6 +84,8 @@ impl Default for Options {
             ca_file: None,
             cas_lifetime: SHORTEST_CAS_LIFETIME,
             stage_lifetime: Period::secs(DAY),
+            cache_lifetime: Period::secs(60 * 60),
+            cache_size: ByteSize::mib(16 << 10),
             concurrency: 16,
         }
     }
@@ -106,16 +114,12 @@ impl Options {
             "must be 3 to 63 of a-z, 0-9, . and -",
         );
         unless(!self.region.is_empty(), "region", "must not be empty");
-        unless(
-            !self.access_key.is_empty(),
-            "access_key",
-            "must not be empty",
-        );
-        unless(
-            !self.secret_key.is_empty(),
-            "secret_key",
-            "must not be empty",
-        );
+        for (field, key) in [
+            ("access_key", &self.access_key),
+            ("secret_key", &self.secret_key),
+        ] {
+            unless(!key.is_empty(), field, "must not be empty");
+        }
         unless(
             self.endpoint.is_empty() || is_origin(&self.endpoint),
             "endpoint",
@@ -135,6 +139,11 @@ impl Options {
             self.stage_lifetime >= Period::secs(DAY),
             "stage_lifetime",
             "must be at least 1d",
+        );
+        unless(
+            (Period::secs(15 * 60)..=Period::secs(15 * DAY)).contains(&self.cache_lifetime),
+            "cache_lifetime",
+            "must be 15m to 15d",
         );
         unless(
             (1..=256).contains(&self.concurrency),

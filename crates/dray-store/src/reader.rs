@@ -8,6 +8,7 @@ use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::cache::Area;
 use crate::client::IDLE;
 use crate::error::ReadError;
 use crate::request::{RequestError, Source};
@@ -48,10 +49,10 @@ impl Reader {
         claim: &Claim,
         deadline: Deadline,
     ) -> Result<Self, ReadError> {
-        check(inner, tenant, claim)?;
+        let key = check(inner, tenant, claim)?.key(&claim.artifact);
         let permit = inner.reader_permit(Some(deadline)).await?;
         let artifact = &claim.artifact;
-        let (body, length) = fetch(inner, claim, deadline).await?;
+        let (body, length) = fetch(inner, claim, &key, deadline).await?;
         if length.is_some_and(|length| length != artifact.size) {
             return Err(mismatch(claim, "length"));
         }
@@ -137,23 +138,20 @@ impl Reader {
 }
 
 /// Whether the claim may be used here at all.
-fn check(inner: &Inner, tenant: &TenantId, claim: &Claim) -> Result<(), ReadError> {
+pub(crate) fn check(inner: &Inner, tenant: &TenantId, claim: &Claim) -> Result<Area, ReadError> {
     if claim.artifact.tenant != *tenant {
         return Err(ReadError::ForeignTenant);
     }
-    if claim.store != inner.options.alias {
-        return Err(ReadError::UnknownStore(claim.store.clone()));
-    }
-    Ok(())
+    Area::of(inner, claim).ok_or_else(|| ReadError::UnknownStore(claim.store.clone()))
 }
 
 /// The body and its announced length.
 async fn fetch(
     inner: &Inner,
     claim: &Claim,
+    key: &str,
     deadline: Deadline,
 ) -> Result<(ByteStream, Option<u64>), ReadError> {
-    let key = claim.artifact.key();
     let mut tries = 1;
     loop {
         let request = inner
@@ -161,7 +159,7 @@ async fn fetch(
             .inside
             .get_object()
             .bucket(&inner.options.bucket)
-            .key(&key)
+            .key(key)
             .set_version_id(claim.version_id.clone())
             .send();
         match inner.request(Some(deadline), Box::pin(request)).await {
@@ -186,6 +184,7 @@ async fn fetch(
 fn mismatch(claim: &Claim, what: &'static str) -> ReadError {
     tracing::error!(
         key = claim.artifact.key(),
+        store = claim.store,
         what,
         "stored object is not what the claim says"
     );

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
+use dray_types::{Artifact, Claim, Deadline, OperationId, Sha256Digest, TenantId};
 use sha2::{Digest as _, Sha256};
 
+use crate::cache::{Area, Home};
 use crate::commit::{self, Staged};
 use crate::error::PutError;
 use crate::pieces::Pieces;
@@ -28,6 +29,7 @@ pub struct Writer {
     /// `stage/<operation>/<epoch>`.
     stage: String,
     deadline: Option<Deadline>,
+    cached: bool,
     whole: Sha256,
     size: u64,
     part: Pieces,
@@ -47,6 +49,7 @@ impl Writer {
             tenant: tenant.clone(),
             stage: format!("stage/{}/{epoch}", operation.ledger_token()),
             deadline: None,
+            cached: false,
             whole: Sha256::new(),
             size: 0,
             part: Pieces::default(),
@@ -62,9 +65,21 @@ impl Writer {
         self
     }
 
+    /// Stores it in the cache: for about an hour, and longer only while somebody needs it.
+    #[must_use]
+    pub fn cached(mut self) -> Self {
+        self.cached = true;
+        self
+    }
+
     /// Bytes taken so far.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Digest of the bytes taken so far.
+    pub fn sha256(&self) -> Sha256Digest {
+        finish(self.whole.clone())
     }
 
     /// Takes bytes. Waits while the store is slower than the source, so that no more than [`WINDOW`] is held; a
@@ -125,8 +140,9 @@ impl Writer {
         }
         let sha256 = finish(std::mem::take(&mut self.whole));
         let artifact = commit::artifact(&self.tenant, sha256, self.size, label);
+        let home = self.home(artifact);
         if self.upload.is_none() {
-            return commit::create(&self.inner, artifact, self.part.take(), self.deadline).await;
+            return commit::create(&self.inner, home, self.part.take(), self.deadline).await;
         }
         if self.part.len() > 0 {
             self.send_part().await?;
@@ -140,9 +156,19 @@ impl Writer {
             tag: None,
             crc64: upload.crc64(),
         };
-        let claim = commit::publish(&self.inner, staged, artifact, self.deadline).await?;
+        let claim = commit::publish(&self.inner, staged, home, self.deadline).await?;
         self.abort().await;
         Ok(claim)
+    }
+
+    /// Where the artifact is to stand, from now on.
+    fn home(&self, artifact: Artifact) -> Home {
+        let area = if self.cached {
+            Area::cached(&self.inner)
+        } else {
+            Area::Kept
+        };
+        Home { artifact, area }
     }
 
     /// Gives up, and returns when what was uploaded is removed. Best effort: what stays behind is swept.

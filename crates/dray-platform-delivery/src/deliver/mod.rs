@@ -18,18 +18,20 @@ use dray_platform::Target;
 use dray_proto::convert::Invalid;
 use dray_proto::v1;
 use dray_store::Store;
-use dray_types::{Clock, OperationId, TenantId};
+use dray_types::{Clock, Deadline, OperationId, TenantId};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Accounts;
+use crate::cache::Gatherings;
 use crate::config::Config;
 use crate::error::Error;
 use crate::index::{Index, Waiting};
+use crate::lease::{Lease, Leases};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
-use crate::queue::Queue;
-use crate::records::{self, Held, Records};
+use crate::queue::{Order, Queue};
+use crate::records::{self, Held, RecordError, Records};
 
 pub(crate) use self::finish::conclude;
 pub(crate) use self::plan::doubt_file;
@@ -60,9 +62,23 @@ pub struct Desk {
     pub queue: Queue,
     /// What is counted.
     pub metrics: Metrics,
+    /// What one replica does at a time.
+    pub leases: Leases,
+    /// Who gathers files just now.
+    pub(crate) gatherings: Gatherings,
     /// Bound of the delay before the first repetition: a second, and less in tests.
     pub(crate) second: Duration,
 }
+
+/// How long the right to send to a chat outlives a replica that died with it.
+const LEASE: Duration = Duration::from_secs(15);
+/// How long a delivery waits for another replica before it is put back, and for how long then.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+const LATER: Duration = Duration::from_secs(5);
+/// How long a delivery lets others go first that were asked for earlier.
+const COURTESY: Duration = Duration::from_secs(1);
+/// Between two looks at a chat that another replica has.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How a piece of work ended for now.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,15 +205,45 @@ impl Desk {
             return run.park(due_ms, why).await;
         }
         let turn = tokio::select! {
-            turn = self.queue.enter(&chat, order) => turn,
+            turn = self.queue.enter(&chat, order.clone()) => turn,
             () = cancel.cancelled() => return Err(Error::Interrupted),
         };
         let Some(turn) = turn else {
             return run.park(self.clock.now_ms(), waiting::QUEUE).await;
         };
-        let ended = run.go(account, chat).await;
+        let Some(lease) = self.only_replica(&chat, &order, cancel).await? else {
+            let due_ms = Deadline::after(self.clock.now_ms(), LATER).unix_ms();
+            return run.park(due_ms, waiting::QUEUE).await;
+        };
+        let ended = lease.during(LEASE, run.go(account, chat)).await;
         drop(turn);
         ended
+    }
+
+    /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that were
+    /// asked for earlier and are in other hands get the time to go first.
+    async fn only_replica(
+        &self,
+        chat: &str,
+        order: &Order,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Lease>, Error> {
+        let begun = tokio::time::Instant::now();
+        let name = format!("chat\0{chat}");
+        loop {
+            let waited = begun.elapsed();
+            if waited >= COURTESY || !self.index.is_in_hand_before(chat, order) {
+                let taken = self.leases.take(&name, LEASE).await;
+                let taken = taken.map_err(RecordError::Unreachable)?;
+                if taken.is_some() || waited >= LONGEST_WAIT {
+                    return Ok(taken);
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = cancel.cancelled() => return Err(Error::Interrupted),
+            }
+        }
     }
 
     /// The record, made when there is none.

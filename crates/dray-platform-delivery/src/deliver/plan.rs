@@ -275,6 +275,10 @@ impl Run<'_> {
         let mut claim = Claim::try_from(claim).map_err(|error| missing().caused_by(error))?;
         // The link downloads under the name that the user sees.
         claim.artifact.name.clone_from(&file.name);
+        if dray_store::cache_key(&claim).is_some() {
+            // The record keeps the object for as long as the link lives (`crate::cache`).
+            claim.expires_at_ms = u64::MAX;
+        }
         let lifetime = self.desk.config.link_lifetime.as_duration();
         self.desk
             .store

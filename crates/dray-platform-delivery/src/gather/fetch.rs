@@ -33,8 +33,26 @@ impl Desk {
             .buffered(AT_ONCE)
             .collect()
             .await;
-        files.extend(order.work.claims.iter().cloned().map(stored));
+        for claim in &order.work.claims {
+            files.push(self.brought(order, claim).await);
+        }
         files
+    }
+
+    /// A file that the request brings a claim for.
+    async fn brought(&self, order: &Order<'_>, claim: &v1::Claim) -> v1::DeliveredFile {
+        let file = stored(claim.clone());
+        match self.kept(order.meta, claim.clone()).await {
+            Ok(kept) => v1::DeliveredFile {
+                claim: Some(kept),
+                ..file
+            },
+            Err(unkept) => v1::DeliveredFile {
+                name: file.name,
+                size: file.size,
+                ..failed(&[], &unkept.into())
+            },
+        }
     }
 
     async fn fetch_or_fail(
@@ -62,7 +80,11 @@ impl Desk {
             follow: true,
         };
         let question = self.question(order, &format!("s{index}"), SHORT);
-        let entry = self.bus.call(&question, &stat).await.map_err(report)?;
+        let entry = self
+            .bus
+            .call_watched(&question, &stat)
+            .await
+            .map_err(report)?;
         self.tell(order, "fetching", &name::shown_name(path)).await;
         let time = match entry.kind.as_str() {
             "file" => copying(entry.size),
@@ -76,7 +98,11 @@ impl Desk {
                     path: path.to_vec(),
                     max_bytes: self.config.max_file_size.as_u64(),
                 };
-                let file = self.bus.call(&question, &get).await.map_err(report)?;
+                let file = self
+                    .bus
+                    .call_watched(&question, &get)
+                    .await
+                    .map_err(report)?;
                 let claim = file.claim.ok_or_else(Fault::internal)?;
                 Ok(with_path(path, stored(claim), file.receipt))
             }
@@ -87,7 +113,11 @@ impl Desk {
                     format: "zip".to_owned(),
                     max_bytes: self.config.max_file_size.as_u64(),
                 };
-                let tree = self.bus.call(&question, &get).await.map_err(report)?;
+                let tree = self
+                    .bus
+                    .call_watched(&question, &get)
+                    .await
+                    .map_err(report)?;
                 let claim = tree.claim.ok_or_else(Fault::internal)?;
                 Ok(with_path(path, stored(claim), tree.receipt))
             }

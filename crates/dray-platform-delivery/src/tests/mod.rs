@@ -3,6 +3,7 @@
 pub(crate) mod fake;
 pub(crate) mod world;
 
+mod abandoned;
 mod answer;
 mod cli;
 mod host;
@@ -10,5 +11,6 @@ mod inbound;
 mod machine;
 mod model;
 mod path;
+mod replicas;
 mod routes;
 mod waits;

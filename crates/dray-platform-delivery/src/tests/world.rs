@@ -88,7 +88,7 @@ impl World {
             ..Config::default()
         };
         change(&mut config);
-        let cx = Context::new(bus.clone(), store.clone(), clock.clone());
+        let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
             desk: quick(Desk::new(config, accounts, &cx)),
@@ -104,7 +104,7 @@ impl World {
 
     /// The same bus and store after this process died: nothing is remembered.
     pub(crate) fn restart(&mut self) {
-        let cx = Context::new(self.bus.clone(), self.store.clone(), self.clock.clone());
+        let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
         self.desk = quick(Desk::new(self.desk.config.clone(), accounts, &cx));
     }
@@ -210,7 +210,15 @@ impl World {
     }
 }
 
-fn accounts(fake: &Arc<Fake>) -> Accounts {
+/// The same replica, before and after a restart.
+fn context(bus: &Bus, store: &Store, clock: &Clock) -> Context {
+    Context {
+        instance: "replica".to_owned(),
+        ..Context::new(bus.clone(), store.clone(), clock.clone())
+    }
+}
+
+pub(crate) fn accounts(fake: &Arc<Fake>) -> Accounts {
     Accounts::new([Account::new("bot", fake.clone())
         .with_inbox(fake.clone())
         .with_tenant(Some(tenant()))])

@@ -158,6 +158,7 @@ impl SandboxTransfer {
         let placed = async {
             check_session(&work.session)?;
             check_chat(work.chat.as_ref())?;
+            let work = self.with_kept_claim(&meta, work).await?;
             self.uploads.note(&meta, &work).await?;
             self.place_waiting(&meta, &work.session, meta.deadline)
                 .await?;

@@ -1,5 +1,6 @@
 //! The store as its callers see it, against the embedded endpoint over real HTTP.
 
+mod cache;
 mod damage;
 mod faults;
 mod full;

@@ -66,6 +66,12 @@ fn what_cannot_work_is_refused_by_name() {
         |options| options.stage_lifetime = Period::secs(day - 1),
         &["stage_lifetime"],
     );
+    for wrong in [15 * 60 - 1, 15 * day + 1] {
+        check(
+            |options| options.cache_lifetime = Period::secs(wrong),
+            &["cache_lifetime"],
+        );
+    }
     check(|options| options.concurrency = 0, &["concurrency"]);
     check(
         |options| {

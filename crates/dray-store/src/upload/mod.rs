@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dray_types::{Claim, Deadline, OperationId, Secret, Sha256Digest, TenantId};
 
+use crate::cache::Home;
 use crate::commit::{self, Staged};
 use crate::error::{ConfirmError, PresignError};
 use crate::object::{self, ANY, Head};
@@ -116,7 +117,7 @@ impl Store {
                     tag: head.tag,
                     crc64: head.crc64,
                 };
-                commit::publish(inner, staged, artifact, Some(deadline))
+                commit::publish(inner, staged, Home::kept(artifact), Some(deadline))
                     .await
                     .map_err(ConfirmError::Put)
             }

@@ -1,0 +1,76 @@
+//! Claims that others bring for files of the cache: what is to be delivered later is kept from now on.
+
+use dray_bus::Meta;
+use dray_proto::v1;
+use dray_store::ReadError;
+use dray_types::{Claim, Deadline, Fault};
+
+use super::plan::PROTECTED_MS;
+use crate::deliver::Desk;
+use crate::error::Error;
+
+/// Why a stored file cannot be kept.
+#[derive(Debug)]
+pub(crate) enum Unkept {
+    /// It is gone.
+    Gone,
+    /// Anything else.
+    Failed(Box<Fault>),
+}
+
+impl Desk {
+    /// The claim for as long as a delivery may take: one for a file of the cache is exchanged for one that is kept.
+    /// What is no claim stays as it is; whoever reads it will say so.
+    pub(crate) async fn kept(&self, meta: &Meta, claim: v1::Claim) -> Result<v1::Claim, Unkept> {
+        let Ok(read) = Claim::try_from(claim.clone()) else {
+            return Ok(claim);
+        };
+        if dray_store::cache_key(&read).is_none() {
+            return Ok(claim);
+        }
+        let soon = std::time::Duration::from_millis(PROTECTED_MS);
+        let deadline = Deadline::after(self.clock.now_ms(), soon).min(meta.deadline);
+        match self.store.keep(&meta.tenant, &read, deadline).await {
+            Ok(kept) => Ok(kept.into()),
+            Err(ReadError::Missing) => Err(Unkept::Gone),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a file of the cache cannot be kept"
+                );
+                Err(Unkept::Failed(Box::new(error.into())))
+            }
+        }
+    }
+
+    /// The request with claims that are good until it is done. A file that is gone is told of when its turn comes.
+    pub(crate) async fn with_kept_claims(
+        &self,
+        meta: &Meta,
+        work: &v1::SendFileRequested,
+    ) -> Result<v1::SendFileRequested, Error> {
+        let mut work = work.clone();
+        for claim in &mut work.claims {
+            match self.kept(meta, claim.clone()).await {
+                Ok(kept) => *claim = kept,
+                Err(Unkept::Failed(fault)) if fault.is_retryable() => {
+                    return Err(Error::Asked {
+                        what: "the store",
+                        fault,
+                    });
+                }
+                Err(Unkept::Gone | Unkept::Failed(_)) => {}
+            }
+        }
+        Ok(work)
+    }
+}
+
+impl From<Unkept> for Fault {
+    fn from(unkept: Unkept) -> Self {
+        match unkept {
+            Unkept::Gone => Self::from(ReadError::Missing),
+            Unkept::Failed(fault) => *fault,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Who gathers files just now. What several copies bring is in no record before the last one is there, and all of it has
+//! to stay in the cache until then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{KeyError, KeyValue};
+use dray_types::{Clock, Sha256Digest};
+use serde::{Deserialize, Serialize};
+
+/// Keys among which deliveries are spread, so that they seldom meet and a look at all of them is short.
+const KEYS: u8 = 32;
+/// Tries of one change that others change as well.
+const TRIES: u32 = 16;
+
+/// Notes of all replicas in the bucket `dray_platform`.
+#[derive(Clone, Debug)]
+pub(crate) struct Gatherings {
+    keys: KeyValue,
+    clock: Clock,
+}
+
+/// One that is under way, or died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Gathering {
+    since_ms: u64,
+    until_ms: u64,
+}
+
+type Noted = BTreeMap<String, Gathering>;
+
+impl Gatherings {
+    pub(crate) fn new(keys: KeyValue, clock: Clock) -> Self {
+        Self { keys, clock }
+    }
+
+    /// Files of this delivery are gathered from now on, for at most `life`. Begun once more, it began the first time.
+    ///
+    /// # Errors
+    /// The bus: nothing is certain then.
+    pub(crate) async fn begin(&self, delivery: &str, life: Duration) -> Result<(), KeyError> {
+        let now_ms = self.clock.now_ms();
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        self.change(delivery, |noted| {
+            let since_ms = noted
+                .get(delivery)
+                .map_or(now_ms, |before| before.since_ms.min(now_ms));
+            let until_ms = now_ms.saturating_add(life);
+            noted.insert(delivery.to_owned(), Gathering { since_ms, until_ms });
+        })
+        .await
+    }
+
+    /// They are in a record, or nobody wants them any more. What cannot be noted ends with its time.
+    pub(crate) async fn end(&self, delivery: &str) {
+        let ended = self.change(delivery, |noted| {
+            noted.remove(delivery);
+        });
+        if let Err(error) = ended.await {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the end of a gathering was not noted"
+            );
+        }
+    }
+
+    /// When the first of those that are under way began; [`u64::MAX`] when there are none.
+    ///
+    /// # Errors
+    /// The bus.
+    pub(crate) async fn since_ms(&self) -> Result<u64, KeyError> {
+        let now_ms = self.clock.now_ms();
+        let listing = self.keys.list("gathering", usize::from(KEYS)).await?;
+        let noted = listing
+            .entries
+            .iter()
+            .flat_map(|(_, entry)| decode(&entry.value));
+        Ok(noted
+            .filter(|(_, gathering)| gathering.until_ms > now_ms)
+            .map(|(_, gathering)| gathering.since_ms)
+            .min()
+            .unwrap_or(u64::MAX))
+    }
+
+    async fn change(&self, delivery: &str, change: impl Fn(&mut Noted)) -> Result<(), KeyError> {
+        let key = key(delivery);
+        let now_ms = self.clock.now_ms();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let entry = self.keys.get(&key).await?;
+            let before = entry.as_ref().map(|entry| decode(&entry.value));
+            let mut after = before.clone().unwrap_or_default();
+            after.retain(|_, gathering| gathering.until_ms > now_ms);
+            change(&mut after);
+            if before.as_ref() == Some(&after) {
+                return Ok(());
+            }
+            let value = Bytes::from(serde_json::to_vec(&after).unwrap_or_default());
+            let written = match entry {
+                Some(entry) => self.keys.update(&key, value, entry.revision).await,
+                None => self.keys.create(&key, value).await,
+            };
+            match written {
+                Ok(_) => return Ok(()),
+                Err(KeyError::Stale | KeyError::Exists) if tries < TRIES => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn decode(value: &[u8]) -> Noted {
+    serde_json::from_slice(value).unwrap_or_default()
+}
+
+fn key(delivery: &str) -> String {
+    let digest = Sha256Digest::of(delivery.as_bytes());
+    let first = digest.as_bytes().first().copied().unwrap_or_default();
+    format!("gathering.{}", first % KEYS)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::memory::BUCKET;
+    use crate::tests::world::{NOW, in_process};
+
+    const LIFE: Duration = Duration::from_mins(10);
+
+    async fn gatherings() -> (Gatherings, Clock) {
+        let (bus, clock) = in_process().await;
+        (Gatherings::new(bus.key_value(BUCKET), clock.clone()), clock)
+    }
+
+    #[tokio::test]
+    async fn the_earliest_that_is_under_way_counts() {
+        let (gatherings, clock) = gatherings().await;
+        assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX);
+        gatherings.begin("a", LIFE).await.unwrap();
+        clock.advance(LIFE / 2);
+        gatherings.begin("b", LIFE).await.unwrap();
+        gatherings.begin("a", LIFE).await.unwrap();
+        assert_eq!(gatherings.since_ms().await.unwrap(), NOW);
+        gatherings.end("a").await;
+        assert_eq!(gatherings.since_ms().await.unwrap(), NOW + 5 * 60_000);
+        clock.advance(LIFE);
+        assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX, "it died");
+    }
+
+    #[tokio::test]
+    async fn many_at_once_do_not_lose_each_other() {
+        let (gatherings, clock) = gatherings().await;
+        let names: Vec<String> = (0..100).map(|number| format!("d-{number}")).collect();
+        let begun = join_all(names.iter().map(|name| gatherings.begin(name, LIFE))).await;
+        assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+        clock.advance(LIFE / 2);
+        for name in &names {
+            assert_eq!(gatherings.since_ms().await.unwrap(), NOW);
+            gatherings.end(name).await;
+        }
+        assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX);
+    }
+}

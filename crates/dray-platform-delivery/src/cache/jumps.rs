@@ -1,0 +1,72 @@
+//! A clock that jumps makes everything look old. What is under way then gets the time to end before anything is removed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::plan::PROTECTED_MS;
+
+/// Difference between the two clocks that is no jump yet.
+const SLACK_MS: u64 = 60_000;
+
+/// Compares the clock of the wall with that of the process.
+#[derive(Debug, Default)]
+pub(super) struct Jumps {
+    last: Option<(Instant, u64)>,
+    quiet_until: Option<Instant>,
+}
+
+impl Jumps {
+    /// Whether what the wall clock says may be believed now.
+    pub(super) fn may_sweep(&mut self, now: Instant, wall_ms: u64) -> bool {
+        if let Some((then, then_ms)) = self.last.replace((now, wall_ms)) {
+            let passed = now.saturating_duration_since(then).as_millis();
+            let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+            if wall_ms.abs_diff(then_ms.saturating_add(passed)) > SLACK_MS {
+                tracing::warn!("the clock jumped: the cache is not swept for a while");
+                self.quiet_until = Some(now + Duration::from_millis(PROTECTED_MS));
+            }
+        }
+        self.quiet_until.is_none_or(|until| now >= until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn sweeps(steps: &[(u64, u64)]) -> Vec<bool> {
+        let begin = Instant::now();
+        let mut jumps = Jumps::default();
+        let at = |minutes: u64| begin + Duration::from_millis(minutes * MINUTE);
+        steps
+            .iter()
+            .map(|(minute, wall)| jumps.may_sweep(at(*minute), wall * MINUTE))
+            .collect()
+    }
+
+    #[test]
+    fn clocks_that_agree_are_believed() {
+        assert_eq!(sweeps(&[(0, 100), (5, 105), (10, 110)]), [true; 3]);
+    }
+
+    #[test]
+    fn after_a_jump_nothing_is_removed_for_a_quarter_of_an_hour() {
+        for jumped in [900, 5] {
+            let steps = [
+                (0, 100),
+                (5, jumped),
+                (10, jumped + 5),
+                (19, jumped + 14),
+                (20, jumped + 15),
+            ];
+            assert_eq!(
+                sweeps(&steps),
+                [true, false, false, false, true],
+                "{jumped}"
+            );
+        }
+    }
+}

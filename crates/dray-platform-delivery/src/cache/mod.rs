@@ -1,0 +1,164 @@
+//! Sweeping the cache (platform-delivery 12): what is on its way between sandboxes and people, and needed no more.
+//!
+//! An object stays while a delivery that is not over has it, as long as a link to it lives, and for its lifetime after
+//! its last use. Above the cache's size the least recently used goes first. The records of deliveries say who needs
+//! what; there is no other index that could be wrong.
+//!
+//! One replica sweeps at a time; several would do no harm, for what one removed is no failure to the other.
+
+mod claims;
+mod gathering;
+mod jumps;
+mod metrics;
+mod need;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::KeyError;
+use dray_store::{CachedObject, RequestError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::claims::Unkept;
+pub(crate) use self::gathering::Gatherings;
+use self::jumps::Jumps;
+pub(crate) use self::metrics::CacheMetrics;
+pub(crate) use self::need::{Needs, Uses};
+use self::plan::{Now, plan};
+use crate::deliver::Desk;
+
+/// Between two sweeps.
+const EVERY: Duration = Duration::from_mins(5);
+/// How long one replica sweeps without the others.
+const TURN: Duration = Duration::from_mins(11);
+
+/// What one sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Swept {
+    /// Objects past their time.
+    pub(crate) expired: u64,
+    /// Objects that were too much.
+    pub(crate) evicted: u64,
+    /// Bytes of both.
+    pub(crate) freed: u64,
+    /// Objects that stay.
+    pub(crate) objects: u64,
+    /// Bytes that stay.
+    pub(crate) bytes: u64,
+    /// Bytes that stay because somebody needs them.
+    pub(crate) held: u64,
+}
+
+/// A sweep was not finished; the next one goes on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SweepError {
+    /// Who needs what cannot be known: nothing was removed.
+    #[error("what deliveries need cannot be read")]
+    Records(#[from] KeyError),
+    /// The store does not answer.
+    #[error("the cache cannot be listed or cleaned")]
+    Store(#[from] RequestError),
+}
+
+impl Desk {
+    /// Sweeps at the start and then again and again, until `stop`.
+    pub async fn keep_cache(self: Arc<Self>, stop: CancellationToken) {
+        let mut jumps = Jumps::default();
+        loop {
+            let may = jumps.may_sweep(Instant::now(), self.clock.now_ms());
+            if may {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.take_turn() => {}
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(EVERY) => {}
+            }
+        }
+    }
+
+    /// Sweeps unless another replica does.
+    async fn take_turn(&self) {
+        match self.leases.take("cache", TURN).await {
+            Ok(Some(_ends_by_itself)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                self.metrics.cache.failed();
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "whose turn it is to sweep the cache cannot be known"
+                );
+                return;
+            }
+        }
+        match self.sweep_cache().await {
+            Ok(swept) => tracing::info!(?swept, "the cache was swept"),
+            Err(error) => {
+                self.metrics.cache.failed();
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a sweep of the cache is left to the next one"
+                );
+            }
+        }
+    }
+
+    /// Sweeps once.
+    pub(crate) async fn sweep_cache(&self) -> Result<Swept, SweepError> {
+        // In this order: whatever is in the list and not young is in a record by now, if anybody needs it.
+        let objects = self.store.cached().await?;
+        let gathering_since_ms = self.gatherings.since_ms().await?;
+        while !self.index.refresh().await? {}
+        let now_ms = self.clock.now_ms();
+        let lifetime = self.store.cache_lifetime();
+        let uses = self.index.uses(now_ms, lifetime);
+        let now = Now {
+            at_ms: now_ms,
+            gathering_since_ms,
+            lifetime,
+            size: self.store.cache_size(),
+        };
+        let planned = plan(objects, &uses, now);
+        let mut swept = Swept {
+            objects: planned.objects,
+            bytes: planned.bytes,
+            held: planned.held,
+            ..Swept::default()
+        };
+        self.metrics.cache.holds(&swept);
+        for object in &planned.expired {
+            self.remove(object, "expired", &mut swept).await?;
+            swept.expired += 1;
+        }
+        for object in &planned.evicted {
+            self.remove(object, "evicted", &mut swept).await?;
+            swept.evicted += 1;
+        }
+        if swept.bytes > now.size.as_u64() {
+            tracing::warn!(
+                bytes = swept.bytes,
+                size = now.size.as_u64(),
+                "the cache is above its size: deliveries and links need all of it"
+            );
+        }
+        Ok(swept)
+    }
+
+    async fn remove(
+        &self,
+        object: &CachedObject,
+        why: &'static str,
+        swept: &mut Swept,
+    ) -> Result<(), RequestError> {
+        self.store.evict(object).await?;
+        swept.freed = swept.freed.saturating_add(object.bytes);
+        self.metrics.cache.removed(why, object.bytes);
+        Ok(())
+    }
+}

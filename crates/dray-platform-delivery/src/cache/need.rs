@@ -1,0 +1,189 @@
+//! Who still needs what of the cache, read off the records of deliveries.
+
+use std::collections::BTreeMap;
+
+use dray_proto::v1;
+use dray_types::{Claim, Period};
+
+/// One delivery's need of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Key of the object.
+    pub(crate) object: String,
+    /// Unix milliseconds until which it must stay; [`u64::MAX`] for "until the delivery is over".
+    pub(crate) until_ms: u64,
+    /// When it was used last.
+    pub(crate) used_ms: u64,
+}
+
+/// Needs of all deliveries, by the key of their record.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    of: BTreeMap<String, Vec<Need>>,
+}
+
+/// What is needed of one object by anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// Unix milliseconds until which it must stay.
+    pub(crate) until_ms: u64,
+    /// When it was used last.
+    pub(crate) used_ms: u64,
+}
+
+/// Uses by the key of the object.
+pub(crate) type Uses = BTreeMap<String, Use>;
+
+impl Needs {
+    /// Takes note of a record as it is now.
+    pub(crate) fn put(&mut self, key: &str, report: &v1::DeliveryReport) {
+        let needs = of(report);
+        if needs.is_empty() {
+            self.of.remove(key);
+        } else {
+            self.of.insert(key.to_owned(), needs);
+        }
+    }
+
+    /// The record is gone, and its needs with it.
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.of.remove(key);
+    }
+
+    /// Everything that is needed, or was used within `lifetime`. What is neither is forgotten.
+    pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> Uses {
+        let matters = |need: &Need| {
+            need.until_ms > now_ms || need.used_ms.saturating_add(lifetime.as_millis()) > now_ms
+        };
+        self.of.retain(|_, needs| needs.iter().any(matters));
+        let mut uses = Uses::new();
+        for need in self.of.values().flatten() {
+            let found = uses.entry(need.object.clone()).or_default();
+            found.until_ms = found.until_ms.max(need.until_ms);
+            found.used_ms = found.used_ms.max(need.used_ms);
+        }
+        uses
+    }
+}
+
+/// What one delivery needs: everything while it is not over, then what a link leads to.
+fn of(report: &v1::DeliveryReport) -> Vec<Need> {
+    let mut needs = Vec::new();
+    for file in &report.files {
+        let claim = file.claim.clone().map(Claim::try_from);
+        let Some(object) = claim
+            .and_then(Result::ok)
+            .and_then(|claim| dray_store::cache_key(&claim))
+        else {
+            continue;
+        };
+        // The record has the end of the first link that was made. A later try made one that ends later, by no more than
+        // the delivery took.
+        let took = report.ended_at_ms.saturating_sub(report.begun_at_ms);
+        let until_ms = match file.url_expires_at_ms {
+            _ if !report.finished => u64::MAX,
+            0 => 0,
+            link => link.saturating_add(took),
+        };
+        needs.push(Need {
+            object,
+            until_ms,
+            used_ms: report.ended_at_ms.max(report.begun_at_ms),
+        });
+    }
+    needs
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Sha256Digest;
+
+    use super::*;
+
+    const HOUR: Period = Period::secs(3600);
+
+    fn file(bytes: &[u8], store: &str, link: u64) -> v1::DeliveredFile {
+        v1::DeliveredFile {
+            claim: Some(v1::Claim {
+                artifact: Some(v1::Artifact {
+                    tenant: "acme".to_owned(),
+                    sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),
+                    ..v1::Artifact::default()
+                }),
+                store: store.to_owned(),
+                ..v1::Claim::default()
+            }),
+            url_expires_at_ms: link,
+            ..v1::DeliveredFile::default()
+        }
+    }
+
+    fn report(files: Vec<v1::DeliveredFile>, ended: u64) -> v1::DeliveryReport {
+        v1::DeliveryReport {
+            files,
+            begun_at_ms: 1_000,
+            ended_at_ms: ended,
+            finished: ended > 0,
+            ..v1::DeliveryReport::default()
+        }
+    }
+
+    fn only(needs: &mut Needs, now_ms: u64) -> Option<Use> {
+        let uses = needs.uses(now_ms, HOUR);
+        assert!(uses.len() <= 1, "{uses:?}");
+        uses.into_values().next()
+    }
+
+    #[test]
+    fn an_unfinished_delivery_needs_its_files_for_ever_and_a_finished_one_does_not() {
+        let mut needs = Needs::default();
+        needs.put("acme.d", &report(vec![file(b"a", "main.cache-7", 0)], 0));
+        let found = only(&mut needs, u64::MAX - 1).unwrap();
+        assert_eq!((found.until_ms, found.used_ms), (u64::MAX, 1_000));
+        needs.put(
+            "acme.d",
+            &report(vec![file(b"a", "main.cache-7", 0)], 5_000),
+        );
+        let found = only(&mut needs, 6_000).unwrap();
+        assert_eq!((found.until_ms, found.used_ms), (0, 5_000));
+        assert_eq!(only(&mut needs, 5_000 + HOUR.as_millis()), None);
+        assert!(needs.of.is_empty(), "it is forgotten");
+    }
+
+    #[test]
+    fn a_link_needs_its_object_until_the_last_one_that_may_be_visible_ends() {
+        let mut needs = Needs::default();
+        let sent = report(vec![file(b"a", "main.cache-7", 90_000_000)], 61_000);
+        needs.put("acme.d", &sent);
+        let found = only(&mut needs, 80_000_000).unwrap();
+        assert_eq!(found.until_ms, 90_060_000);
+    }
+
+    #[test]
+    fn the_longest_need_of_an_object_counts() {
+        let mut needs = Needs::default();
+        needs.put(
+            "acme.a",
+            &report(vec![file(b"a", "main.cache-7", 9_000)], 2_000),
+        );
+        needs.put(
+            "acme.b",
+            &report(vec![file(b"a", "main.cache-7", 0)], 4_000),
+        );
+        let found = only(&mut needs, 5_000).unwrap();
+        assert_eq!((found.until_ms, found.used_ms), (10_000, 4_000));
+        needs.remove("acme.a");
+        needs.remove("acme.b");
+        assert_eq!(only(&mut needs, 5_000), None);
+    }
+
+    #[test]
+    fn kept_content_and_what_is_no_claim_are_not_counted() {
+        let mut needs = Needs::default();
+        let mut broken = file(b"a", "main.cache-7", 0);
+        broken.claim = Some(v1::Claim::default());
+        let files = vec![file(b"a", "main", 0), broken, v1::DeliveredFile::default()];
+        needs.put("acme.d", &report(files, 0));
+        assert_eq!(only(&mut needs, 0), None);
+    }
+}

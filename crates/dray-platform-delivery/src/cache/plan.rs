@@ -1,0 +1,229 @@
+//! Which objects of the cache go. Pure: everything it looks at is given.
+
+use dray_store::CachedObject;
+use dray_types::{ByteSize, Period};
+
+use super::need::{Use, Uses};
+
+/// How long an object stays in any case once nobody is given a claim for it any more: longer than the longest answer of
+/// a sandbox takes to get into a record.
+pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
+
+/// What is true at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Unix milliseconds.
+    pub(crate) at_ms: u64,
+    /// Somebody gathers files since then: what is younger stays.
+    pub(crate) gathering_since_ms: u64,
+    /// How long an object is kept after its last use.
+    pub(crate) lifetime: Period,
+    /// Most bytes of all objects.
+    pub(crate) size: ByteSize,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Past their time.
+    pub(crate) expired: Vec<CachedObject>,
+    /// Too much, the least recently used first.
+    pub(crate) evicted: Vec<CachedObject>,
+    /// Bytes that stay.
+    pub(crate) bytes: u64,
+    /// Bytes of what stays because it is needed or too young.
+    pub(crate) held: u64,
+    /// Objects that stay.
+    pub(crate) objects: u64,
+}
+
+/// Decides over everything that is in the cache.
+pub(crate) fn plan(objects: Vec<CachedObject>, uses: &Uses, now: Now) -> Plan {
+    let mut plan = Plan::default();
+    let mut free = Vec::new();
+    for object in objects {
+        let used = uses.get(&object.key).copied().unwrap_or_default();
+        let last_ms = used.used_ms.max(object.closed_at_ms);
+        if is_held(&object, used, now) {
+            plan.held = plan.held.saturating_add(object.bytes);
+            plan.objects += 1;
+        } else if last_ms.saturating_add(now.lifetime.as_millis()) <= now.at_ms {
+            plan.expired.push(object);
+        } else {
+            free.push((last_ms, object));
+        }
+    }
+    free.sort();
+    let loose = free.iter().map(|(_, object)| object.bytes);
+    plan.bytes = loose.fold(plan.held, u64::saturating_add);
+    for (_, object) in free {
+        if plan.bytes > now.size.as_u64() {
+            plan.bytes = plan.bytes.saturating_sub(object.bytes);
+            plan.evicted.push(object);
+        } else {
+            plan.objects += 1;
+        }
+    }
+    plan
+}
+
+/// Whether it must stay whatever it costs.
+fn is_held(object: &CachedObject, used: Use, now: Now) -> bool {
+    used.until_ms > now.at_ms
+        || object.closed_at_ms.saturating_add(PROTECTED_MS) > now.at_ms
+        || object.closed_at_ms > now.gathering_since_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+    const NOW: u64 = 1_000 * MINUTE;
+
+    fn object(name: &str, minutes_ago: u64, bytes: u64) -> CachedObject {
+        CachedObject {
+            key: name.to_owned(),
+            bytes,
+            closed_at_ms: NOW - minutes_ago * MINUTE,
+        }
+    }
+
+    fn now(size: u64) -> Now {
+        Now {
+            at_ms: NOW,
+            gathering_since_ms: u64::MAX,
+            lifetime: Period::secs(3600),
+            size: ByteSize::bytes(size),
+        }
+    }
+
+    fn until(until_ms: u64) -> Use {
+        Use {
+            until_ms,
+            used_ms: 0,
+        }
+    }
+
+    fn names(objects: &[CachedObject]) -> String {
+        let names: Vec<_> = objects.iter().map(|object| object.key.as_str()).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn what_nobody_used_for_its_lifetime_goes() {
+        let objects = vec![object("old", 60, 1), object("young", 59, 1)];
+        let planned = plan(objects, &Uses::new(), now(100));
+        assert_eq!(names(&planned.expired), "old");
+        assert_eq!((planned.bytes, planned.held, planned.objects), (1, 0, 1));
+    }
+
+    #[test]
+    fn a_use_gives_it_its_lifetime_once_more() {
+        let recent = Use {
+            until_ms: 0,
+            used_ms: NOW - 59 * MINUTE,
+        };
+        let uses = Uses::from([("used".to_owned(), recent)]);
+        let objects = vec![object("used", 300, 1), object("unused", 300, 1)];
+        assert_eq!(names(&plan(objects, &uses, now(100)).expired), "unused");
+    }
+
+    #[test]
+    fn above_its_size_the_least_recently_used_goes_first() {
+        let recent = Use {
+            until_ms: 0,
+            used_ms: NOW - MINUTE,
+        };
+        let uses = Uses::from([("used".to_owned(), recent)]);
+        let objects = vec![
+            object("b", 30, 10),
+            object("used", 50, 10),
+            object("a", 40, 10),
+            object("c", 20, 10),
+        ];
+        let planned = plan(objects, &uses, now(20));
+        assert_eq!(names(&planned.evicted), "a b");
+        assert_eq!((planned.bytes, planned.objects), (20, 2));
+    }
+
+    #[test]
+    fn what_is_needed_or_may_be_on_its_way_stays_even_above_the_size() {
+        let uses = Uses::from([
+            ("delivery".to_owned(), until(u64::MAX)),
+            ("link".to_owned(), until(NOW + 1)),
+            ("ended".to_owned(), until(NOW)),
+        ]);
+        let objects = vec![
+            object("delivery", 900, 10),
+            object("link", 900, 10),
+            object("ended", 900, 10),
+            object("fresh", 14, 10),
+            object("loose", 16, 10),
+        ];
+        let planned = plan(objects, &uses, now(0));
+        assert_eq!(names(&planned.expired), "ended");
+        assert_eq!(names(&planned.evicted), "loose");
+        assert_eq!((planned.bytes, planned.held), (30, 30));
+    }
+
+    #[test]
+    fn what_came_since_somebody_began_to_gather_stays() {
+        let objects = vec![object("before", 70, 1), object("since", 60, 1)];
+        let gathering = Now {
+            gathering_since_ms: NOW - 65 * MINUTE,
+            ..now(0)
+        };
+        let planned = plan(objects, &Uses::new(), gathering);
+        assert_eq!(
+            (names(&planned.expired), planned.held),
+            ("before".to_owned(), 1)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_went_back_removes_nothing() {
+        let mut ahead = object("ahead", 0, 1);
+        ahead.closed_at_ms = NOW + 900 * MINUTE;
+        let planned = plan(vec![ahead], &Uses::new(), now(0));
+        assert_eq!(planned.held, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn it_accounts_for_every_byte_and_never_touches_what_is_held(
+            ages in prop::collection::vec((0..120_u64, 0..50_u64, any::<bool>()), 0..40),
+            size in 0..1_000_u64,
+        ) {
+            let mut uses = Uses::new();
+            let mut objects = Vec::new();
+            for (number, (age, bytes, needed)) in ages.iter().enumerate() {
+                let name = format!("{number}");
+                if *needed {
+                    uses.insert(name.clone(), until(NOW + 1));
+                }
+                objects.push(object(&name, *age, *bytes));
+            }
+            let all: u64 = objects.iter().map(|object| object.bytes).sum();
+            let planned = plan(objects.clone(), &uses, now(size));
+            let gone: Vec<_> = planned.expired.iter().chain(&planned.evicted).collect();
+            let removed: u64 = gone.iter().map(|object| object.bytes).sum();
+            prop_assert_eq!(planned.bytes + removed, all);
+            prop_assert_eq!(planned.objects + gone.len() as u64, objects.len() as u64);
+            prop_assert!(planned.bytes <= size.max(planned.held));
+            for object in gone {
+                prop_assert!(!uses.contains_key(&object.key));
+                prop_assert!(object.closed_at_ms + PROTECTED_MS <= NOW);
+            }
+            // Whoever does the same once more with what is left has nothing to do.
+            let left: Vec<_> = objects
+                .into_iter()
+                .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))
+                .collect();
+            let again = plan(left, &uses, now(size));
+            prop_assert!(again.expired.is_empty() && again.evicted.is_empty());
+        }
+    }
+}

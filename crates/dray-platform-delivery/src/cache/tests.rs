@@ -1,0 +1,395 @@
+//! The sweep over a real store, bus and records.
+
+use std::time::Duration;
+
+use dray_bus::Bus;
+use dray_platform::{Ambiguity, ErrorKind};
+use dray_proto::v1;
+use dray_service::Context;
+use dray_store::{Label, Options, Store, cache_key};
+use dray_testkit::s3::{FaultyS3, Rule, Trouble};
+use dray_types::{ByteSize, Claim, Clock, OperationId};
+use tokio_util::sync::CancellationToken;
+
+use super::{SweepError, Swept};
+use crate::accounts::Accounts;
+use crate::config::Config;
+use crate::deliver::Desk;
+use crate::error::Error;
+use crate::gather::stored;
+use crate::records;
+use crate::report::state;
+use crate::tests::fake::Act;
+use crate::tests::world::{NOW, World, chat, states, tenant};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Puts a file into the cache, as sandbox-transfer does.
+async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
+    let mut writer = store.writer(&tenant(), &OperationId::mint(), 1).cached();
+    writer.write(bytes.to_vec().into()).await.unwrap();
+    let label = Label::new("text/plain", name);
+    writer.finish(label).await.unwrap()
+}
+
+/// Work of the platform's queue over files of the cache.
+fn work(id: &str, claims: &[&Claim]) -> v1::DeliverFiles {
+    v1::DeliverFiles {
+        delivery_id: id.to_owned(),
+        session: "s".to_owned(),
+        target: Some(chat("42")),
+        files: claims
+            .iter()
+            .map(|claim| stored((*claim).clone().into()))
+            .collect(),
+        ..v1::DeliverFiles::default()
+    }
+}
+
+async fn left(world: &World) -> Vec<String> {
+    let objects = world.store.cached().await.unwrap();
+    objects.into_iter().map(|object| object.key).collect()
+}
+
+fn keys(claims: &[&Claim]) -> Vec<String> {
+    let mut keys: Vec<_> = claims
+        .iter()
+        .map(|claim| cache_key(claim).unwrap())
+        .collect();
+    keys.sort();
+    keys
+}
+
+/// The same bus and store as a process of its own sees them, with these options of the store.
+async fn replica(
+    world: &World,
+    folder: &std::path::Path,
+    change: impl FnOnce(&mut Options),
+) -> Desk {
+    let mut options = dray_store::embedded::serving(folder).unwrap();
+    change(&mut options);
+    let store = Store::open(&options, world.clock.clone()).await.unwrap();
+    desk(&world.bus, store, &world.clock)
+}
+
+fn desk(bus: &Bus, store: Store, clock: &Clock) -> Desk {
+    let cx = Context::new(bus.clone(), store, clock.clone());
+    Desk::new(Config::default(), Accounts::new([]), &cx)
+}
+
+#[tokio::test]
+async fn what_was_delivered_goes_an_hour_after_its_last_use() {
+    let world = World::new().await;
+    let claim = cached(&world.store, "a.txt", b"a").await;
+    world.clock.advance(MINUTE * 30);
+    let report = world.delivered(&work("d", &[&claim])).await;
+    assert_eq!(states(&report), [state::DELIVERED]);
+    world.clock.advance(MINUTE * 59);
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.expired, swept.objects, swept.bytes), (0, 1, 1));
+    world.clock.advance(MINUTE);
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
+    assert_eq!(left(&world).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
+    let world = World::new().await;
+    let kept = world.claim("kept.txt", b"kept").await;
+    cached(&world.store, "a.txt", b"a").await;
+    world.clock.advance(MINUTE * 64);
+    assert_eq!(world.desk.sweep_cache().await.unwrap().objects, 1);
+    world.clock.advance(MINUTE);
+    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    world.clock.advance(MINUTE * 60 * 24 * 10);
+    world.desk.sweep_cache().await.unwrap();
+    let found = world.store.find(&tenant(), kept.artifact.sha256).await;
+    assert_eq!(found.unwrap(), Some(4));
+}
+
+#[tokio::test]
+async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
+    let mut world = World::new().await;
+    let claim = cached(&world.store, "a.txt", b"a").await;
+    world.fake.script([Act::Wait(MINUTE * 60 * 20)]);
+    world.deliver(&work("d", &[&claim])).await.unwrap();
+    world.clock.advance(MINUTE * 60 * 20);
+    world.restart();
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
+    world.go_on("d").await.unwrap();
+    assert_eq!(states(&world.record("d").await), [state::DELIVERED]);
+    world.clock.advance(MINUTE * 60);
+    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+}
+
+#[tokio::test]
+async fn a_link_keeps_its_object_as_long_as_it_lives() {
+    let world = World::new().await;
+    let claim = cached(&world.store, "a.txt", b"large").await;
+    world.fake.limit(4);
+    let report = world.delivered(&work("d", &[&claim])).await;
+    assert_eq!(states(&report), [state::LINKED]);
+    assert_eq!(
+        report.files[0].url_expires_at_ms,
+        NOW + 24 * 3_600_000,
+        "the link promises a day, not the hour of the cache"
+    );
+    world.clock.advance(MINUTE * (60 * 24 - 1));
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.objects, swept.held), (1, 5));
+    world.clock.advance(MINUTE);
+    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+}
+
+#[tokio::test]
+async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
+    let world = World::new().await;
+    let mut claims = Vec::new();
+    for (name, act) in [
+        ("waits", Some(Act::Wait(MINUTE * 600))),
+        ("old", None),
+        ("newer", None),
+    ] {
+        let claim = cached(&world.store, name, name.as_bytes()).await;
+        if let Some(act) = act {
+            world.fake.script([act]);
+            world.deliver(&work(name, &[&claim])).await.unwrap();
+        }
+        claims.push(claim);
+        world.clock.advance(MINUTE * 10);
+    }
+    let fresh = cached(&world.store, "fresh", b"fresh").await;
+    world.clock.advance(MINUTE * 10);
+    let folder = world.folder().join("s3");
+    let small = replica(&world, &folder, |options| {
+        options.cache_size = ByteSize::bytes(15);
+    })
+    .await;
+    let swept = small.sweep_cache().await.unwrap();
+    assert_eq!((swept.evicted, swept.freed), (1, 3), "{swept:?}");
+    let stay = keys(&[&claims[0], &claims[2], &fresh]);
+    assert_eq!(left(&world).await, stay);
+    let none = replica(&world, &folder, |options| {
+        options.cache_size = ByteSize::bytes(0);
+    })
+    .await;
+    let swept = none.sweep_cache().await.unwrap();
+    assert_eq!(swept.evicted, 1, "{swept:?}");
+    assert_eq!(left(&world).await, keys(&[&claims[0], &fresh]));
+}
+
+#[tokio::test]
+async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
+    let world = World::new().await;
+    for number in 0..5 {
+        cached(&world.store, "a", format!("{number}").as_bytes()).await;
+    }
+    world.clock.advance(MINUTE * 90);
+    let options = dray_store::embedded::serving(&world.folder().join("s3")).unwrap();
+    let endpoint = options.endpoint.strip_prefix("http://").unwrap();
+    let proxy = FaultyS3::start(endpoint.parse().unwrap()).await.unwrap();
+    let behind = Options {
+        endpoint: proxy.endpoint(),
+        ..options
+    };
+    let store = Store::open(&behind, world.clock.clone()).await.unwrap();
+    let cut = desk(&world.bus, store, &world.clock);
+    // The store dies over the third object, whatever is asked then.
+    let deletes = std::sync::atomic::AtomicU32::new(0);
+    proxy.add(Rule::new(Trouble::Down, move |parts| {
+        let order = std::sync::atomic::Ordering::SeqCst;
+        if parts.method == "DELETE" {
+            deletes.fetch_add(1, order);
+        }
+        deletes.load(order) > 2
+    }));
+    assert!(matches!(cut.sweep_cache().await, Err(SweepError::Store(_))));
+    assert_eq!(left(&world).await.len(), 3);
+    assert!(matches!(cut.sweep_cache().await, Err(SweepError::Store(_))));
+    proxy.heal();
+    let swept = cut.sweep_cache().await.unwrap();
+    assert_eq!((swept.expired, swept.objects), (3, 0));
+}
+
+#[tokio::test]
+async fn two_replicas_that_sweep_at_once_do_what_one_does() {
+    let world = World::new().await;
+    let old = cached(&world.store, "a", b"old").await;
+    world.clock.advance(MINUTE * 90);
+    let young = cached(&world.store, "a", b"young").await;
+    let folder = world.folder().join("s3");
+    let other = replica(&world, &folder, |_| {}).await;
+    let (one, two) = tokio::join!(world.desk.sweep_cache(), other.sweep_cache());
+    for swept in [one.unwrap(), two.unwrap()] {
+        assert_eq!((swept.objects, swept.bytes), (1, 5), "{swept:?}");
+    }
+    assert_eq!(left(&world).await, keys(&[&young]));
+    assert_ne!(cache_key(&old), cache_key(&young));
+}
+
+#[tokio::test]
+async fn one_replica_at_a_time_takes_its_turn() {
+    let world = World::new().await;
+    cached(&world.store, "a", b"a").await;
+    world.clock.advance(MINUTE * 90);
+    let other = replica(&world, &world.folder().join("s3"), |_| {}).await;
+    let held = other.leases.take("cache", MINUTE).await.unwrap().unwrap();
+    world.desk.take_turn().await;
+    assert_eq!(left(&world).await.len(), 1, "another one has the turn");
+    held.release().await;
+    world.desk.take_turn().await;
+    assert_eq!(left(&world).await.len(), 0);
+}
+
+#[tokio::test]
+async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
+    let world = World::new().await;
+    let early = cached(&world.store, "early", b"e").await;
+    world.clock.advance(MINUTE * 6);
+    world
+        .desk
+        .gatherings
+        .begin("acme.d", MINUTE * 600)
+        .await
+        .unwrap();
+    let first = cached(&world.store, "first", b"first").await;
+    world.clock.advance(MINUTE * 120);
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
+    assert_eq!(left(&world).await, keys(&[&first]));
+    assert_ne!(keys(&[&early]), keys(&[&first]));
+    world.desk.gatherings.end("acme.d").await;
+    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+}
+
+#[tokio::test]
+async fn gathering_several_paths_is_noted_and_over_with_the_record() {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    for name in ["a", "b"] {
+        let claim = cached(&world.store, name, name.as_bytes()).await;
+        world.sandbox.put(name, "file", Some(claim));
+    }
+    let request = v1::SendFileRequested {
+        paths: vec![b"a".to_vec(), b"b".to_vec()],
+        session: "s".to_owned(),
+        ..v1::SendFileRequested::default()
+    };
+    let meta = world.meta("d");
+    let cancel = CancellationToken::new();
+    world
+        .desk
+        .send(&meta, &request, 1, 1, &cancel)
+        .await
+        .unwrap();
+    assert_eq!(world.desk.gatherings.since_ms().await.unwrap(), u64::MAX);
+    world.clock.advance(MINUTE * 600);
+    let swept = world.desk.sweep_cache().await.unwrap();
+    assert_eq!((swept.objects, swept.held), (2, 2), "the record needs them");
+}
+
+#[tokio::test]
+async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
+    let world = World::new().await;
+    let claim = cached(&world.store, "a.txt", b"a").await;
+    let request = v1::SendFileRequested {
+        claims: vec![claim.clone().into()],
+        target: Some(chat("42")),
+        ..v1::SendFileRequested::default()
+    };
+    let kept = world
+        .desk
+        .with_kept_claims(&world.meta("d"), &request)
+        .await
+        .unwrap();
+    let kept = Claim::try_from(kept.claims[0].clone()).unwrap();
+    assert_eq!(
+        (kept.artifact.clone(), cache_key(&kept)),
+        (claim.artifact, None)
+    );
+    world.clock.advance(MINUTE * 60 * 20);
+    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    let report = world.delivered(&work("d", &[&kept])).await;
+    assert_eq!(states(&report), [state::DELIVERED]);
+}
+
+async fn failed(world: &World, path: &str) -> Claim {
+    let claim = cached(&world.store, "a.txt", b"a").await;
+    let mut work = work("d", &[&claim]);
+    work.files[0].path = path.as_bytes().to_vec();
+    world.fake.script([Act::Refuse(ErrorKind::Auth)]);
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [state::FAILED]);
+    claim
+}
+
+async fn resent(world: &World) -> Result<v1::DeliveryAccepted, Error> {
+    let request = v1::ResendRequest {
+        delivery_id: "d".to_owned(),
+        ..v1::ResendRequest::default()
+    };
+    world.desk.resend(&world.meta("again"), &request).await
+}
+
+#[tokio::test]
+async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
+    for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
+        let world = World::with(Ambiguity::Unknown, |config| config.allow_targets = true).await;
+        failed(&world, path).await;
+        world.clock.advance(MINUTE * minutes);
+        world.desk.sweep_cache().await.unwrap();
+        let accepted = resent(&world).await;
+        if known {
+            assert_eq!(accepted.unwrap().delivery_id, "again");
+        } else {
+            assert!(matches!(accepted, Err(Error::NotFound("stored file"))));
+        }
+    }
+}
+
+#[tokio::test]
+async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
+    let world = World::new().await;
+    let mut seen = Vec::new();
+    for name in ["../../etc/passwd", "a/b", "cache/1/x", "\u{202e}gpj.exe"] {
+        seen.push(cached(&world.store, name, b"same").await);
+    }
+    assert!(
+        seen.iter()
+            .all(|claim| cache_key(claim) == cache_key(&seen[0]))
+    );
+    assert_eq!(left(&world).await, keys(&[&seen[0]]));
+}
+
+#[tokio::test]
+async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
+    let world = World::new().await;
+    let claim = cached(&world.store, "a.txt", b"a").await;
+    world.fake.script([Act::Wait(MINUTE * 600)]);
+    world.deliver(&work("d", &[&claim])).await.unwrap();
+    world.clock.advance(MINUTE * 90);
+    // A bus without the bucket of records.
+    let meter = opentelemetry::metrics::MeterProvider::meter(
+        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
+        "test",
+    );
+    let empty = Bus::in_process(world.clock.clone(), &meter);
+    let blind = desk(&empty, world.store.clone(), &world.clock);
+    let swept = blind.sweep_cache().await;
+    assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
+    assert_eq!(left(&world).await, keys(&[&claim]));
+    let seeing = world.desk.sweep_cache().await.unwrap();
+    assert_eq!(
+        seeing,
+        Swept {
+            objects: 1,
+            bytes: 1,
+            held: 1,
+            ..Swept::default()
+        }
+    );
+    let key = records::key(&tenant(), &OperationId::new("d").unwrap());
+    assert!(world.desk.records.read(&key).await.unwrap().is_some());
+}

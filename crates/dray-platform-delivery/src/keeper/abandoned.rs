@@ -1,0 +1,107 @@
+//! Deliveries whose work nobody does any more: it was dead-lettered, or ended before the record did. The ledger of work
+//! knows; what the record says of the files decides how they end.
+
+use dray_bus::LedgerKey;
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{Fault, OperationId};
+
+use super::{Desk, Line, give_up, round_meta, round_work};
+use crate::deliver::waiting;
+use crate::error::Error;
+use crate::records::Held;
+
+/// Between two looks at the work of one delivery.
+pub(super) const LOOK_MS: u64 = 10_000;
+
+/// Age from which a record without work of a platform's queue counts as left behind by whoever wrote it.
+const UNPUBLISHED_MS: u64 = 60_000;
+
+/// Where the work of a delivery stands.
+enum Work {
+    /// Somebody has it, or will.
+    Open,
+    /// Nobody will do it any more.
+    Dead,
+    /// It ended without the delivery: another round is needed.
+    Idle,
+}
+
+impl Desk {
+    /// Ends a delivery whose work is dead, and gives another round to one whose work ended too soon.
+    pub(super) async fn look_at_work(&self, line: &Line) -> Result<(), Error> {
+        let Some(mut held) = self.records.read(&line.key).await? else {
+            return Ok(());
+        };
+        if held.report.finished {
+            return Ok(());
+        }
+        match self.work_of(&held.report).await? {
+            Work::Open => Ok(()),
+            Work::Dead => {
+                tracing::error!(
+                    delivery = held.report.delivery_id,
+                    "a delivery is given up: its work is dead"
+                );
+                give_up(&mut held.report);
+                self.end(line, held, "abandoned").await
+            }
+            Work::Idle => self.next_round(line, held).await,
+        }
+    }
+
+    async fn work_of(&self, report: &v1::DeliveryReport) -> Result<Work, Error> {
+        let Some(meta) = round_meta(report) else {
+            return Ok(Work::Open);
+        };
+        let work = round_work(report);
+        let key = LedgerKey::of_message(&work, &meta.tenant, &meta.operation);
+        let (dead, idle) = (Ok(Work::Dead), Ok(Work::Idle));
+        match self.terminal(&key).await? {
+            Some(TerminalState::Unspecified) => Ok(Work::Open),
+            // The worker's clock said that it is not due yet.
+            Some(TerminalState::Done) => idle,
+            Some(_) => dead,
+            None if report.rounds > 0 || !self.is_left(report) => Ok(Work::Open),
+            // The record was written, and its work never published.
+            None => {
+                let id = OperationId::new(report.delivery_id.as_str());
+                let Ok(id) = id else { return Ok(Work::Open) };
+                let key = LedgerKey::of::<v1::SendFileRequested>(&meta.tenant, &id);
+                match self.terminal(&key).await? {
+                    None | Some(TerminalState::Unspecified | TerminalState::Done) => Ok(Work::Open),
+                    Some(_) => dead,
+                }
+            }
+        }
+    }
+
+    /// How a piece of work ended; unspecified while it has not, `None` when nobody has begun.
+    async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, Error> {
+        let found = self.bus.ledger().read(key).await;
+        let found = found.map_err(|error| Error::Asked {
+            what: "the ledger",
+            fault: Box::new(Fault::from(error)),
+        })?;
+        Ok(found.map(|held| held.record.terminal()))
+    }
+
+    fn is_left(&self, report: &v1::DeliveryReport) -> bool {
+        let age = self.clock.now_ms().saturating_sub(report.begun_at_ms);
+        report.due_at_ms == 0 && age >= UNPUBLISHED_MS
+    }
+
+    async fn next_round(&self, line: &Line, mut held: Held) -> Result<(), Error> {
+        let report = &mut held.report;
+        report.rounds += 1;
+        report.due_at_ms = report.due_at_ms.max(self.clock.now_ms()).max(1);
+        if report.waiting.is_empty() {
+            waiting::QUEUE.clone_into(&mut report.waiting);
+        }
+        let written = self
+            .records
+            .write(&line.key, held.report, held.revision)
+            .await?;
+        self.index.note(&line.key, &written);
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! One holder at a time among all replicas, in the bucket `dray_platform`. A lease that nobody renews ends by itself.
+//!
+//! It keeps order and saves work; nothing that must never happen twice relies on it, for a holder that stands still may
+//! go on after its lease has ended.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{KeyError, KeyValue};
+use dray_types::{Clock, Sha256Digest};
+use serde::{Deserialize, Serialize};
+
+/// Leases as one process takes them.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    keys: KeyValue,
+    clock: Clock,
+    holder: String,
+}
+
+/// A lease in hand. Dropped without [`Lease::release`], it ends with its time.
+#[derive(Debug)]
+pub struct Lease {
+    leases: Leases,
+    key: String,
+    revision: u64,
+}
+
+/// What is written of a lease.
+#[derive(Debug, Serialize, Deserialize)]
+struct Held {
+    holder: String,
+    until_ms: u64,
+}
+
+impl Leases {
+    /// Leases of the process with this name.
+    pub fn new(keys: KeyValue, clock: Clock, holder: String) -> Self {
+        Self {
+            keys,
+            clock,
+            holder,
+        }
+    }
+
+    /// Takes what is called so for `life`; `None` while another process has it. A process that asks once more gets it
+    /// once more.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn take(&self, name: &str, life: Duration) -> Result<Option<Lease>, KeyError> {
+        let key = key(name);
+        let value = self.value(life);
+        let written = match self.keys.get(&key).await? {
+            None => self.keys.create(&key, value).await,
+            Some(entry) if self.is_free(&entry.value) => {
+                self.keys.update(&key, value, entry.revision).await
+            }
+            Some(_) => return Ok(None),
+        };
+        match written {
+            Ok(revision) => Ok(Some(Lease {
+                leases: self.clone(),
+                key,
+                revision,
+            })),
+            // Somebody was faster.
+            Err(KeyError::Exists | KeyError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn value(&self, life: Duration) -> Bytes {
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let held = Held {
+            holder: self.holder.clone(),
+            until_ms: self.clock.now_ms().saturating_add(life),
+        };
+        serde_json::to_vec(&held).unwrap_or_default().into()
+    }
+
+    /// Whether what is written holds nobody else up. What cannot be read holds nobody.
+    fn is_free(&self, value: &[u8]) -> bool {
+        serde_json::from_slice::<Held>(value).map_or(true, |held| {
+            held.holder == self.holder || held.until_ms <= self.clock.now_ms()
+        })
+    }
+}
+
+impl Lease {
+    /// Keeps it for `life` from now; `false` when another process took it meanwhile.
+    ///
+    /// # Errors
+    /// The bus: it may be ours or not.
+    pub async fn renew(&mut self, life: Duration) -> Result<bool, KeyError> {
+        let value = self.leases.value(life);
+        match self
+            .leases
+            .keys
+            .update(&self.key, value, self.revision)
+            .await
+        {
+            Ok(revision) => {
+                self.revision = revision;
+                Ok(true)
+            }
+            Err(KeyError::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does this with the lease in hand, renewed again and again, and gives it back. Work goes on without it when it is
+    /// lost.
+    pub async fn during<T>(mut self, life: Duration, work: impl Future<Output = T>) -> T {
+        let done = {
+            let renewing = async {
+                loop {
+                    tokio::time::sleep(life / 3).await;
+                    match self.renew(life).await {
+                        Ok(true) => {}
+                        Ok(false) => return std::future::pending::<Infallible>().await,
+                        Err(error) => tracing::debug!(
+                            error = &error as &dyn std::error::Error,
+                            "a lease was not renewed"
+                        ),
+                    }
+                }
+            };
+            tokio::select! {
+                done = work => done,
+                never = renewing => match never {},
+            }
+        };
+        self.release().await;
+        done
+    }
+
+    /// Gives it back. What cannot be given back ends with its time.
+    pub async fn release(self) {
+        match self.leases.keys.delete(&self.key, self.revision).await {
+            Ok(()) | Err(KeyError::Stale) => {}
+            Err(error) => {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "a lease ends by itself"
+                );
+            }
+        }
+    }
+}
+
+fn key(name: &str) -> String {
+    let hex = Sha256Digest::of(name.as_bytes()).to_hex();
+    let token: String = hex.chars().take(32).collect();
+    format!("lease.{token}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::BUCKET;
+    use crate::tests::world::in_process;
+
+    const LIFE: Duration = Duration::from_secs(10);
+
+    async fn two() -> (Leases, Leases, Clock) {
+        let (bus, clock) = in_process().await;
+        let of =
+            |holder: &str| Leases::new(bus.key_value(BUCKET), clock.clone(), holder.to_owned());
+        (of("one"), of("two"), clock)
+    }
+
+    #[tokio::test]
+    async fn one_process_at_a_time_has_it() {
+        let (one, two, _) = two().await;
+        let held = one.take("a", LIFE).await.unwrap().unwrap();
+        assert!(two.take("a", LIFE).await.unwrap().is_none());
+        assert!(two.take("b", LIFE).await.unwrap().is_some(), "another one");
+        held.release().await;
+        assert!(two.take("a", LIFE).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn one_that_nobody_renews_ends() {
+        let (one, two, clock) = two().await;
+        let mut lost = one.take("a", LIFE).await.unwrap().unwrap();
+        clock.advance(LIFE / 2);
+        assert!(lost.renew(LIFE).await.unwrap());
+        clock.advance(LIFE / 2);
+        assert!(two.take("a", LIFE).await.unwrap().is_none(), "renewed");
+        clock.advance(LIFE / 2);
+        let taken = two.take("a", LIFE).await.unwrap().unwrap();
+        assert!(!lost.renew(LIFE).await.unwrap(), "somebody has it");
+        lost.release().await;
+        assert!(
+            one.take("a", LIFE).await.unwrap().is_none(),
+            "what is not ours is not given back"
+        );
+        taken.release().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_held_as_long_as_the_work_takes_and_then_given_back() {
+        let (one, two, clock) = two().await;
+        let held = one.take("a", LIFE).await.unwrap().unwrap();
+        let work = async {
+            for _ in 0..20 {
+                // paused clock
+                tokio::time::sleep(LIFE / 4).await;
+                clock.advance(LIFE / 4);
+                assert!(two.take("a", LIFE).await.unwrap().is_none());
+            }
+        };
+        held.during(LIFE, work).await;
+        assert!(two.take("a", LIFE).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn of_two_that_come_at_once_one_gets_it() {
+        let (one, two, _) = two().await;
+        let (first, second) = tokio::join!(one.take("a", LIFE), two.take("a", LIFE));
+        let taken = [first.unwrap(), second.unwrap()];
+        assert_eq!(taken.iter().flatten().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_holds_nobody_up() {
+        let (one, _, _) = two().await;
+        one.keys.create(&key("a"), "?".into()).await.unwrap();
+        assert!(one.take("a", LIFE).await.unwrap().is_some());
+    }
+}

@@ -1,0 +1,100 @@
+//! Two replicas and one chat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_service::Context;
+use tokio_util::sync::CancellationToken;
+
+use super::fake::Act;
+use super::world::{World, accounts, states, tenant};
+use crate::deliver::{Desk, Ended, chat_of, new_record};
+use crate::report::state;
+
+/// Another replica on the same bus, store and platform.
+fn other(world: &World) -> Arc<Desk> {
+    let cx = Context::new(world.bus.clone(), world.store.clone(), world.clock.clone());
+    let config = world.desk.config.clone();
+    Arc::new(Desk::new(config, accounts(&world.fake), &cx))
+}
+
+/// What the lease of the chat `42` is called.
+fn lease_name(world: &World) -> String {
+    let account = world.desk.accounts.named("bot").unwrap();
+    let chat = chat_of(&account.id(), &super::world::chat("42"));
+    format!("chat\0{chat}")
+}
+
+#[tokio::test]
+async fn a_chat_that_another_replica_sends_to_is_waited_for() {
+    let world = World::new().await;
+    let other = other(&world);
+    let life = Duration::from_hours(1);
+    let name = lease_name(&world);
+    let held = other.leases.take(&name, life).await.unwrap().unwrap();
+    let work = world.files("d", &[("a.txt", b"a")]).await;
+    let releasing = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(world.fake.requests(), 0);
+        held.release().await;
+    };
+    let (report, ()) = tokio::join!(world.delivered(&work), releasing);
+    assert_eq!(states(&report), [state::DELIVERED]);
+    let again = other.leases.take(&name, life).await.unwrap();
+    assert!(again.is_some(), "it was given back");
+}
+
+#[tokio::test]
+async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
+    let world = World::new().await;
+    let other = other(&world);
+    world.fake.script([Act::DieBefore]);
+    let dying = world.files("d1", &[("a.txt", b"a")]).await;
+    {
+        let dead = world.deliver(&dying);
+        tokio::pin!(dead);
+        tokio::select! {
+            ended = &mut dead => panic!("it did not die: {ended:?}"),
+            () = world.fake.died() => {}
+        }
+        let name = lease_name(&world);
+        let taken = other.leases.take(&name, Duration::from_secs(1));
+        assert!(taken.await.unwrap().is_none(), "it sends");
+    }
+    world.clock.advance(Duration::from_secs(15));
+    let work = world.files("d2", &[("b.txt", b"b")]).await;
+    let cancel = CancellationToken::new();
+    let ended = other.deliver(&world.meta("d2"), &work, &cancel).await;
+    let Ended::Finished(report) = ended.unwrap() else {
+        panic!("it waits");
+    };
+    assert_eq!(states(&report), [state::DELIVERED]);
+}
+
+#[tokio::test]
+async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
+    let world = World::new().await;
+    let other = other(&world);
+    let first = world.files("d1", &[("first.txt", b"1")]).await;
+    let meta = world.meta("d1");
+    let record = new_record(&meta, &first, world.clock.now_ms(), 86_400_000);
+    let key = crate::records::key(&tenant(), &meta.operation);
+    world.desk.records.write(&key, record, 0).await.unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    let second = world.files("d2", &[("second.txt", b"2")]).await;
+    world.desk.index.refresh().await.unwrap();
+    let cancel = CancellationToken::new();
+    // The later one is in hand before the earlier one.
+    let (late, early) = tokio::join!(
+        world.delivered(&second),
+        other.deliver(&meta, &first, &cancel)
+    );
+    assert_eq!(states(&late), [state::DELIVERED]);
+    assert!(matches!(early.unwrap(), Ended::Finished(_)));
+    assert_eq!(
+        world.fake.shown(),
+        ["document:first.txt|", "document:second.txt|"]
+    );
+}

@@ -1,0 +1,216 @@
+//! The cache: where things stand in it, for how long claims are good, and what may be removed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_types::{Claim, Clock, Deadline, OperationId, TenantId};
+
+use super::{World, noise, tenant};
+use crate::{CachedObject, Label, PART, PresignError, ReadError, Store, cache_key};
+
+const MINUTE: u64 = 60_000;
+/// The beginning of a slot.
+const START: u64 = 1_795_132_800_000;
+
+async fn cache(store: &Store, tenant: &TenantId, bytes: impl Into<Bytes>, name: &str) -> Claim {
+    let mut writer = store.writer(tenant, &OperationId::mint(), 1).cached();
+    writer.write(bytes.into()).await.unwrap();
+    let label = Label::new("text/plain", name);
+    writer.finish(label).await.unwrap()
+}
+
+async fn read(store: &Store, clock: &Clock, claim: &Claim) -> Result<Bytes, ReadError> {
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
+    let reader = store.read(&claim.artifact.tenant, claim, deadline).await?;
+    reader.read_all(dray_types::ByteSize::mib(64)).await
+}
+
+fn deadline(clock: &Clock) -> Deadline {
+    Deadline::after(clock.now_ms(), Duration::from_secs(30))
+}
+
+fn keys(objects: &[CachedObject]) -> Vec<&str> {
+    objects.iter().map(|object| object.key.as_str()).collect()
+}
+
+#[tokio::test]
+async fn r_16_cached_content_is_named_by_tenant_and_digest_under_its_five_minutes() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START + MINUTE).await;
+    let acme = tenant("acme");
+    let claim = cache(&store, &acme, "abc", "../../etc/passwd").await;
+    let hex = claim.artifact.sha256.to_hex();
+    let key = format!("cache/5983776/acme/ba/{hex}");
+    let objects = store.cached().await.unwrap();
+    assert_eq!(
+        objects,
+        [CachedObject {
+            key: key.clone(),
+            bytes: 3,
+            closed_at_ms: START + 5 * MINUTE
+        }]
+    );
+    assert_eq!(cache_key(&claim), Some(key));
+    assert_eq!(claim.expires_at_ms, START + 65 * MINUTE);
+    assert_eq!(read(&store, &clock, &claim).await.unwrap(), "abc");
+
+    // Finished content does not see it, and nobody else does.
+    assert_eq!(
+        store.find(&acme, claim.artifact.sha256).await.unwrap(),
+        None
+    );
+    let other = tenant("other");
+    let refused = store.read(&other, &claim, deadline(&clock)).await;
+    assert!(matches!(refused, Err(ReadError::ForeignTenant)));
+    cache(&store, &other, "abc", "").await;
+    assert_eq!(store.cached().await.unwrap().len(), 2, "no tenant shares");
+}
+
+#[tokio::test]
+async fn the_same_content_is_one_object_for_five_minutes_and_never_made_young_again() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START).await;
+    let acme = tenant("acme");
+    let first = cache(&store, &acme, "abc", "a").await;
+    clock.advance(Duration::from_millis(5 * MINUTE - 1));
+    let again = cache(&store, &acme, "abc", "b").await;
+    assert_eq!(cache_key(&first), cache_key(&again));
+    assert_eq!(first.expires_at_ms, again.expires_at_ms);
+    clock.advance(Duration::from_millis(1));
+    let later = cache(&store, &acme, "abc", "c").await;
+    assert_eq!(later.expires_at_ms, first.expires_at_ms + 5 * MINUTE);
+    let objects = store.cached().await.unwrap();
+    assert_eq!(objects.len(), 2);
+
+    store.evict(&objects[0]).await.unwrap();
+    store.evict(&objects[0]).await.unwrap();
+    let gone = read(&store, &clock, &first).await;
+    assert!(matches!(gone, Err(ReadError::Missing)), "{gone:?}");
+    assert_eq!(read(&store, &clock, &later).await.unwrap(), "abc");
+}
+
+#[tokio::test]
+async fn content_of_several_parts_is_cached_too() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START).await;
+    let bytes = noise(2 * PART + 7, 3);
+    let claim = cache(&store, &tenant("acme"), bytes.clone(), "big").await;
+    assert_eq!(read(&store, &clock, &claim).await.unwrap(), bytes);
+    let staged = world
+        .files()
+        .into_iter()
+        .filter(|file| !file.contains("cache/"));
+    assert_eq!(staged.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn only_what_is_in_the_cache_can_be_evicted() {
+    let world = World::new().await;
+    let kept = world.put(&tenant("acme"), "kept").await;
+    let object = CachedObject {
+        key: kept.artifact.key(),
+        bytes: 4,
+        closed_at_ms: 0,
+    };
+    world.store.evict(&object).await.unwrap();
+    assert_eq!(world.read(&tenant("acme"), &kept).await.unwrap(), "kept");
+    // What somebody else put there is not ours.
+    world.overwrite("cache/notes.txt", "x").await;
+    world.overwrite("cache/007/acme/ab/cd", "x").await;
+    assert_eq!(world.store.cached().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_kept_outlives_its_eviction() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START).await;
+    let acme = tenant("acme");
+    let claim = cache(&store, &acme, "abc", "a.txt").await;
+    let kept = store.keep(&acme, &claim, deadline(&clock)).await.unwrap();
+    assert_eq!(kept.artifact, claim.artifact);
+    assert_eq!(kept.store, "main");
+    assert!(kept.expires_at_ms >= START + 14 * 24 * 60 * MINUTE);
+    let again = store.keep(&acme, &kept, deadline(&clock)).await.unwrap();
+    assert_eq!(again, kept, "kept already");
+
+    let objects = store.cached().await.unwrap();
+    store.evict(&objects[0]).await.unwrap();
+    assert_eq!(read(&store, &clock, &kept).await.unwrap(), "abc");
+    let gone = store.keep(&acme, &claim, deadline(&clock)).await;
+    assert!(matches!(gone, Err(ReadError::Missing)), "{gone:?}");
+    let foreign = store.keep(&tenant("other"), &claim, deadline(&clock)).await;
+    assert!(matches!(foreign, Err(ReadError::ForeignTenant)));
+}
+
+#[tokio::test]
+async fn a_claim_that_lies_about_its_size_is_not_kept() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START).await;
+    let acme = tenant("acme");
+    let mut claim = cache(&store, &acme, "abc", "a.txt").await;
+    claim.artifact.size = 4;
+    let refused = store.keep(&acme, &claim, deadline(&clock)).await;
+    assert!(
+        matches!(refused, Err(ReadError::Mismatch(_))),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn claims_of_no_slot_are_of_no_store() {
+    let world = World::new().await;
+    let (store, clock) = world.at(START).await;
+    let claim = cache(&store, &tenant("acme"), "abc", "").await;
+    assert_eq!(claim.store, "main.cache-5983776");
+    for name in [
+        "main.cache-",
+        "main.cache-05983776",
+        "main.cache-+5983776",
+        "main.cache-../cas",
+        "main.cache-5983776/x",
+        "main.cache",
+        "mai.cache-5983776",
+        "",
+    ] {
+        let mut other = claim.clone();
+        other.store = name.to_owned();
+        let refused = read(&store, &clock, &other).await;
+        assert!(matches!(refused, Err(ReadError::UnknownStore(_))), "{name}");
+        if !name.contains("mai.") {
+            assert_eq!(cache_key(&other), None, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_link_to_cached_content_ends_when_the_claim_says() {
+    let world = World::new().await;
+    let (store, _) = world.at(START).await;
+    let acme = tenant("acme");
+    let mut claim = cache(&store, &acme, "abc", "a.txt").await;
+    let day = Duration::from_hours(24);
+    let link = store.presign_get(&acme, &claim, day).await.unwrap();
+    assert_eq!(link.expires_at_ms, claim.expires_at_ms);
+    // Whoever makes sure that the object stays may promise more.
+    claim.expires_at_ms = u64::MAX;
+    let link = store.presign_get(&acme, &claim, day).await.unwrap();
+    assert_eq!(link.expires_at_ms, START + 24 * 60 * MINUTE);
+    assert!(link.url.expose().contains("/cache/5983776/acme/ba/"));
+    claim.store = "main.cache-x".to_owned();
+    let refused = store.presign_get(&acme, &claim, day).await;
+    assert!(matches!(refused, Err(PresignError::UnknownStore(_))));
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_tells_nothing_about_the_cache() {
+    let world = World::new().await;
+    cache(&world.store, &tenant("acme"), "abc", "").await;
+    let (store, proxy) = world.behind().await;
+    proxy.add(dray_testkit::s3::Rule::new(
+        dray_testkit::s3::Trouble::Status(503),
+        |parts| parts.method == "GET",
+    ));
+    assert!(store.cached().await.is_err());
+    proxy.heal();
+    assert_eq!(keys(&store.cached().await.unwrap()).len(), 1);
+}
