@@ -142,10 +142,12 @@ impl ChatItem {
             .collect()
     }
 
-    /// The same message with other parts.
+    /// The same message with other parts, and without what was persisted of its files: a model has no use for links of
+    /// then.
     pub(crate) fn with_parts(&self, parts: Vec<Part>) -> Self {
         Self {
             value: Value::Array(parts.into_iter().map(Part::into_json).collect()),
+            attachments: Vec::new(),
             ..self.clone()
         }
     }

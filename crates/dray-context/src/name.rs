@@ -8,15 +8,11 @@ use crate::limits;
 /// characters, at most [`limits::NAME_BYTES`] long. Nothing useful left becomes `file-{index}`.
 pub fn clean(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let plain: String = last.trim().chars().filter(|&c| !is_unwanted(c)).collect();
+    let plain: String = last.trim().chars().filter(|c| !c.is_control()).collect();
     match plain.trim() {
         "" | "." | ".." => format!("file-{index}"),
         plain => shorten(plain),
     }
-}
-
-fn is_unwanted(character: char) -> bool {
-    character <= '\u{1f}' || character == '\u{7f}'
 }
 
 /// Cuts the stem, never the last extension, unless that alone is too long.
@@ -33,12 +29,15 @@ fn shorten(name: &str) -> String {
     format!("{}{extension}", stem.trim_end())
 }
 
-/// `-{count}` before the first dot that is not the first character.
+/// `-{count}` before the first dot, or at the end when the name begins with a dot or most of it comes after one.
 fn numbered(name: &str, count: usize) -> String {
     let dot = name
         .char_indices()
         .find(|&(at, character)| at > 0 && character == '.' && !name.starts_with('.'));
-    let (stem, extension) = dot.map_or((name, ""), |(at, _)| name.split_at(at));
+    let (stem, extension) = dot
+        .map(|(at, _)| name.split_at(at))
+        .filter(|(_, extension)| extension.len() <= limits::NAME_BYTES / 2)
+        .unwrap_or((name, ""));
     let suffix = format!("-{count}");
     let room = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
     let (stem, _) = stem.split_at(stem.floor_char_boundary(room));
@@ -112,7 +111,7 @@ mod tests {
     fn a_name_becomes_one_safe_path_segment() {
         assert_eq!(clean("/api/file/raw", 0), "raw");
         assert_eq!(clean("C:\\docs\\a.pdf", 0), "a.pdf");
-        assert_eq!(clean(" a\u{0}\u{1f}b\u{7f}.txt ", 0), "ab.txt");
+        assert_eq!(clean(" a\u{0}\u{1f}b\u{7f}\u{85}.txt ", 0), "ab.txt");
         for nothing in ["", "/", "..", "a/.", " \n ", "\u{1}"] {
             assert_eq!(clean(nothing, 3), "file-3", "{nothing:?}");
         }
@@ -163,6 +162,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn long_names_stay_within_a_segment_and_never_collide(stem in "[a报]{80,260}", rest in "(\\.[b文]{0,260}){0,2}") {
+            let name = format!("{stem}{rest}");
+            let given = give_all(&[name.as_str(); 12]);
+            let distinct: std::collections::BTreeSet<_> = given.iter().collect();
+            prop_assert_eq!(distinct.len(), given.len());
+            prop_assert!(given.iter().all(|name| name.len() <= limits::NAME_BYTES));
+        }
+
         #[test]
         fn r_4_names_never_collide_and_are_safe(wanted in prop::collection::vec("(a|b|\\.env|a-1|a-2|[ab./\\\\ ]{0,4}|.{0,6})(\\.pdf|\\.tar\\.gz|)", 0..24)) {
             let wanted: Vec<_> = wanted.iter().map(String::as_str).collect();

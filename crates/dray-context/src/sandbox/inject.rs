@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::path;
 use crate::context::SANDBOX_FOLDER;
 use crate::limits;
 use crate::model::AgentInputFile;
@@ -72,12 +71,13 @@ impl InjectionPlan {
         for (index, file) in files.iter().enumerate() {
             let name = names.give(&file.name, index, &file.id);
             let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
-            planned.extend(path::resolve(root, &sandbox_path).map(|path| Injection {
+            // A given name is a plain segment, so this is the path that resolving would find.
+            planned.push(Injection {
                 file: file.clone(),
-                path,
+                path: format!("{root}/{sandbox_path}"),
                 sandbox_path,
                 max_bytes: max_bytes.unwrap_or(limits::FILE_BYTES),
-            }));
+            });
         }
         Self {
             files: planned,

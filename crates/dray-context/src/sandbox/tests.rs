@@ -196,6 +196,19 @@ fn the_injection_plan_survives_json() {
 
 proptest! {
     #[test]
+    fn r_13_every_file_of_a_turn_gets_a_path_below_the_folder(names in prop::collection::vec(".{0,40}|(\\.\\./){1,3}.{0,4}", 0..6)) {
+        let files: Vec<_> = names.iter().enumerate().map(|(at, name)| {
+            entry(&at.to_string(), name, FileType::File, Turn::Current).file
+        }).collect();
+        let plan = InjectionPlan::new(&files, "/w", [], None);
+        prop_assert_eq!(plan.files.len(), files.len());
+        for one in &plan.files {
+            prop_assert_eq!(resolve("/w", &one.sandbox_path), Some(one.path.clone()));
+            prop_assert!(confirm("/w/user_files", &one.path));
+        }
+    }
+
+    #[test]
     fn r_13_no_target_leaves_the_directory(target in "[a./\\\\ ]{0,12}") {
         if let Some(path) = resolve("/w", &target) {
             prop_assert!(confirm("/w", &path), "{} {}", target, path);

@@ -9,6 +9,7 @@ mod documentation;
 mod ids;
 mod messages;
 mod renewal;
+mod story;
 
 /// Builds from JSON.
 pub(crate) fn build(request: Value) -> Built {

@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn a_cut_text_never_exceeds_its_budget(text in ".{0,300}", budget in 0_usize..200) {
-        prop_assert!(truncate_middle(&text, budget).chars().count() <= budget.max(text.chars().count().min(budget)));
+        prop_assert!(truncate_middle(&text, budget).chars().count() <= budget);
     }
 
     #[test]

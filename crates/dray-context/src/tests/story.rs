@@ -1,0 +1,121 @@
+//! A conversation of ten turns: the id of the first still opens its file when every link of then is dead.
+
+use serde_json::{Value, json};
+
+use super::{message, text};
+use crate::read::{Arguments, Plan, TOOL, Text};
+use crate::{Built, Context, Request, is_absolute_http, substitute};
+
+/// A conversation as its host keeps it.
+#[derive(Default)]
+struct Host {
+    histories: Vec<Value>,
+    turn: usize,
+}
+
+impl Host {
+    fn link(&self, key: &str) -> String {
+        format!("https://s3.example/{key}?X-Amz-Signature=turn{}", self.turn)
+    }
+
+    /// One turn: sign, build, answer, store.
+    fn say(&mut self, question: &str, names: &[&str], window: u32) -> Built {
+        self.turn += 1;
+        let files = names.iter().enumerate().map(|(at, name)| {
+            let key = format!("chat/x/{}-{at}/{name}", self.turn);
+            json!({"file": {"type": "file", "name": name, "key": key, "url": self.link(&key)}})
+        });
+        let mut parts: Vec<_> = files.collect();
+        parts.push(text(question));
+        let mut asked = message("Human", &format!("q{}", self.turn), &parts);
+        let answer = format!("r{}", self.turn);
+        let mut request: Request =
+            serde_json::from_value(json!({"histories": self.histories, "history": window,
+            "userMessage": asked, "question": question, "responseChatItemId": answer,
+            "workingDirectory": "/workspace"}))
+            .unwrap();
+        let scope = crate::renew::Scope::of(["chat/x".to_owned()]);
+        let signed = request.keys_to_sign(Some(&scope)).into_iter();
+        let signed = signed
+            .map(|key| (key.clone(), Some(self.link(&key))))
+            .collect();
+        request.renewals = Some(crate::renew::Renewals {
+            scope: Some(scope),
+            signed,
+            allowed_hosts: None,
+        });
+        let built = Context::build(&request).unwrap();
+        asked["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();
+        self.histories.push(asked);
+        self.histories.push(message("AI", &answer, &[text("fine")]));
+        built
+    }
+}
+
+#[test]
+fn names_of_files_do_not_depend_on_how_much_is_seen() {
+    let names = |window: u32| -> Vec<String> {
+        let mut host = Host::default();
+        let mut names = Vec::new();
+        for _ in 0..4 {
+            let built = host.say("look", &["plan.pdf"], window);
+            names.extend(built.current_files.into_iter().map(|file| file.name));
+        }
+        names
+    };
+    assert_eq!(names(0), names(20));
+    assert_eq!(
+        names(1),
+        ["plan.pdf", "plan-1.pdf", "plan-2.pdf", "plan-3.pdf"]
+    );
+}
+
+#[test]
+fn an_id_learned_in_the_first_turn_opens_its_file_in_the_tenth() {
+    let mut host = Host::default();
+    let first = host.say("look", &["plan.pdf", "plan.pdf"], 20);
+    let ids: Vec<_> = first
+        .current_files
+        .iter()
+        .map(|file| file.id.clone())
+        .collect();
+    assert_eq!(ids, ["r1-0", "r1-1"]);
+    for turn in 2..=9 {
+        let files: &[&str] = if turn % 3 == 0 { &["plan.pdf"] } else { &[] };
+        host.say("more", files, 20);
+    }
+    let last = host.say("and now?", &["plan.pdf"], 20);
+    let told =
+        serde_json::to_string(&(&last.rewritten_histories, &last.current_user_message)).unwrap();
+    assert!(
+        told.contains("Signature=turn10")
+            && !told.contains("Signature=turn9")
+            && !told.contains("Signature=turn1<")
+    );
+
+    let call = json!({"ids": ids}).to_string();
+    let plan = Plan::new(&Arguments::parse(TOOL, &call).unwrap(), &last.catalog, 1000);
+    let answer = plan.run(|task| Ok(Text::of(task.file.key.clone().unwrap())));
+    let read: Vec<_> = answer
+        .files
+        .iter()
+        .map(|file| (file.file_name.as_str(), file.content.as_str()))
+        .collect();
+    let expected = [
+        ("plan.pdf", "chat/x/1-0/plan.pdf"),
+        ("plan-1.pdf", "chat/x/1-1/plan.pdf"),
+    ];
+    assert_eq!(read, expected);
+    assert_eq!(last.current_files[0].name, "plan-5.pdf");
+
+    let arguments = json!({"file": ids[0], "also": "https://s3.example/chat/x/1-0/plan.pdf?X-Amz-Signature=turn1"});
+    let done = substitute::substitute(&arguments, &last.catalog, |entry| entry.public_url.clone());
+    assert_eq!(done.value["file"], done.value["also"]);
+    assert!(
+        done.value["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("Signature=turn10")
+    );
+    assert!(last.file_url_map.values().all(|url| is_absolute_http(url)));
+}
