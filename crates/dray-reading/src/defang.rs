@@ -1,0 +1,323 @@
+//! Takes from a text what a reader cannot see and a model might obey (read-attachment 11.3).
+//!
+//! Controls, invisible and direction-changing characters, tags and the like go; joiners and variation selectors stay
+//! only where they make words and emoji; heaps of combining marks are cut. Compatibility forms stay: `10 m²` is not
+//! `10 m2`. A text is never judged or rewritten for what it says.
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+use icu_properties::props::{Emoji, ExtendedPictographic, GeneralCategory, Ideographic, Script};
+use icu_properties::{CodePointMapData, CodePointSetData};
+
+/// Combining marks in a row that are kept.
+const MARKS: usize = 8;
+
+/// The text without what is dangerous in it, in NFC. Doing it twice changes nothing.
+pub fn defang(text: &str) -> String {
+    if is_plain(text) {
+        return text.to_owned();
+    }
+    let tables = Tables::new();
+    let mut text = tables.pass(text);
+    loop {
+        let next = tables.pass(&text);
+        if next == text {
+            return next;
+        }
+        text = next;
+    }
+}
+
+/// Whether there is nothing but printable ASCII and line ends.
+fn is_plain(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~'))
+}
+
+struct Tables {
+    normalizer: ComposingNormalizerBorrowed<'static>,
+    category: icu_properties::CodePointMapDataBorrowed<'static, GeneralCategory>,
+    script: icu_properties::CodePointMapDataBorrowed<'static, Script>,
+    emoji: icu_properties::CodePointSetDataBorrowed<'static>,
+    pictographic: icu_properties::CodePointSetDataBorrowed<'static>,
+    ideographic: icu_properties::CodePointSetDataBorrowed<'static>,
+}
+
+impl Tables {
+    fn new() -> Self {
+        Self {
+            normalizer: ComposingNormalizerBorrowed::new_nfc(),
+            category: CodePointMapData::<GeneralCategory>::new(),
+            script: CodePointMapData::<Script>::new(),
+            emoji: CodePointSetData::new::<Emoji>(),
+            pictographic: CodePointSetData::new::<ExtendedPictographic>(),
+            ideographic: CodePointSetData::new::<Ideographic>(),
+        }
+    }
+
+    fn pass(&self, text: &str) -> String {
+        let visible: String = text.chars().filter_map(always).collect();
+        let composed = self.normalizer.normalize(&visible);
+        let mut out = String::with_capacity(composed.len());
+        let mut before = None;
+        let mut marks = 0;
+        let mut characters = composed.chars().peekable();
+        while let Some(character) = characters.next() {
+            let after = characters.peek().copied();
+            if !self.fits(before, character, after) {
+                continue;
+            }
+            if self.is_mark(character) {
+                marks += 1;
+                if marks > MARKS {
+                    continue;
+                }
+            } else {
+                marks = 0;
+            }
+            out.push(character);
+            before = Some(character);
+        }
+        out
+    }
+
+    /// Whether a joiner or a variation selector stands where it means something; any other character does.
+    fn fits(&self, before: Option<char>, character: char, after: Option<char>) -> bool {
+        let Some(before) = before else {
+            return !matches!(character, '\u{200C}' | '\u{200D}') && !is_selector(character);
+        };
+        match character {
+            '\u{200C}' => after.is_some_and(|after| self.join(before, after)),
+            '\u{200D}' => after
+                .is_some_and(|after| self.join(before, after) || self.joins_emoji(before, after)),
+            _ if is_selector(character) => {
+                self.ideographic.contains(before)
+                    || (self.emoji.contains(before)
+                        && (!before.is_ascii() || after == Some('\u{20E3}')))
+            }
+            _ => true,
+        }
+    }
+
+    fn join(&self, before: char, after: char) -> bool {
+        self.is_joined_letter(before) && self.is_joined_letter(after)
+    }
+
+    /// Letters, with their marks, of scripts in which joiners change how a word is written.
+    fn is_joined_letter(&self, character: char) -> bool {
+        let letter = matches!(
+            self.category.get(character),
+            GeneralCategory::OtherLetter
+                | GeneralCategory::ModifierLetter
+                | GeneralCategory::NonspacingMark
+                | GeneralCategory::SpacingMark
+        );
+        letter
+            && matches!(
+                self.script.get(character),
+                Script::Arabic
+                    | Script::Syriac
+                    | Script::Mandaic
+                    | Script::Mongolian
+                    | Script::Nko
+                    | Script::PhagsPa
+                    | Script::Devanagari
+                    | Script::Bengali
+                    | Script::Gurmukhi
+                    | Script::Gujarati
+                    | Script::Oriya
+                    | Script::Tamil
+                    | Script::Telugu
+                    | Script::Kannada
+                    | Script::Malayalam
+                    | Script::Sinhala
+                    | Script::Khmer
+                    | Script::Myanmar
+                    | Script::Tibetan
+                    | Script::Balinese
+                    | Script::Javanese
+            )
+    }
+
+    /// Between the parts of one emoji: a picture, perhaps with a skin tone or a selector, and the next picture.
+    fn joins_emoji(&self, before: char, after: char) -> bool {
+        let first = self.pictographic.contains(before)
+            || before == '\u{FE0F}'
+            || ('\u{1F3FB}'..='\u{1F3FF}').contains(&before);
+        first && self.pictographic.contains(after)
+    }
+
+    fn is_mark(&self, character: char) -> bool {
+        !is_selector(character)
+            && matches!(
+                self.category.get(character),
+                GeneralCategory::NonspacingMark
+                    | GeneralCategory::SpacingMark
+                    | GeneralCategory::EnclosingMark
+            )
+    }
+}
+
+/// What goes wherever it stands; separators of lines become line feeds.
+fn always(character: char) -> Option<char> {
+    match character {
+        '\n' | '\t' => Some(character),
+        '\u{2028}' | '\u{2029}' => Some('\n'),
+        '\0'..='\u{1F}'
+        | '\u{7F}'..='\u{9F}'
+        | '\u{AD}'
+        | '\u{61C}'
+        | '\u{180E}'
+        | '\u{200B}'
+        | '\u{200E}'
+        | '\u{200F}'
+        | '\u{202A}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}'
+        | '\u{FEFF}'
+        | '\u{FFF0}'..='\u{FFFB}'
+        | '\u{FDD0}'..='\u{FDEF}'
+        // Tags, and the rest of their plane that is reserved for invisible characters, but for the selectors in it.
+        | '\u{E0000}'..='\u{E00FF}'
+        | '\u{E01F0}'..='\u{E0FFF}' => None,
+        _ if u32::from(character) & 0xFFFE == 0xFFFE => None,
+        _ => Some(character),
+    }
+}
+
+/// Variation selectors, those of Mongolian included.
+fn is_selector(character: char) -> bool {
+    matches!(
+        character,
+        '\u{FE00}'..='\u{FE0F}' | '\u{E0100}'..='\u{E01EF}' | '\u{180B}'..='\u{180D}' | '\u{180F}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn gone(range: std::ops::RangeInclusive<u32>) {
+        for code in range {
+            let Some(character) = char::from_u32(code) else {
+                continue;
+            };
+            assert_eq!(defang(&format!("a{character}b")), "ab", "U+{code:04X}");
+        }
+    }
+
+    #[test]
+    fn the_whole_table_is_removed() {
+        gone(0x00..=0x08);
+        gone(0x0B..=0x1F);
+        gone(0x7F..=0x9F);
+        for code in [0x200B, 0x200E, 0x200F, 0xFEFF, 0xAD, 0x61C, 0x180E] {
+            gone(code..=code);
+        }
+        gone(0x202A..=0x202E);
+        gone(0x2060..=0x206F);
+        gone(0xFFF0..=0xFFFB);
+        gone(0xE0000..=0xE0FFF);
+        gone(0xFDD0..=0xFDEF);
+        gone(0xFE00..=0xFE0F);
+        gone(0x180B..=0x180D);
+        gone(0x200C..=0x200D);
+        for plane in 0..=0x10 {
+            gone((plane << 16) + 0xFFFE..=(plane << 16) + 0xFFFF);
+        }
+    }
+
+    #[test]
+    fn line_ends_and_tabs_stay_and_separators_become_line_ends() {
+        assert_eq!(defang("a\n\tb\r\nc"), "a\n\tb\nc");
+        assert_eq!(defang("a\u{2028}b\u{2029}c"), "a\nb\nc");
+    }
+
+    #[test]
+    fn composed_but_not_folded() {
+        assert_eq!(defang("e\u{301}"), "é");
+        for kept in ["10 m²", "½", "ﬁ", "Ⅳ", "①", "Å", "\u{a0}", "…"] {
+            assert_eq!(defang(kept), kept);
+        }
+        assert_eq!(defang("\u{212B}"), "Å");
+    }
+
+    #[test]
+    fn emoji_stay_whole() {
+        for kept in ["👩‍👩‍👧", "👩🏽‍🚀", "🏳️‍🌈", "❤️", "1️⃣", "👨‍⚕️", "🇩🇪", "👁️‍🗨️"]
+        {
+            assert_eq!(defang(kept), kept);
+        }
+        assert_eq!(defang("👩\u{200D}"), "👩");
+        assert_eq!(defang("👩\u{200D}x"), "👩x");
+        assert_eq!(defang("👩\u{200C}👩"), "👩👩");
+    }
+
+    #[test]
+    fn joiners_stay_in_words_that_need_them() {
+        for kept in ["می\u{200C}خواهم", "क्\u{200D}ष", "ক্\u{200C}ষ", "ශ්\u{200D}රී"]
+        {
+            assert_eq!(defang(kept), kept);
+        }
+        assert_eq!(defang("pass\u{200C}word"), "password");
+        assert_eq!(defang("می\u{200C} "), "می ");
+        assert_eq!(defang("\u{200D}می"), "می");
+    }
+
+    #[test]
+    fn selectors_stay_after_emoji_and_ideographs_one_each() {
+        assert_eq!(defang("葛\u{E0100}"), "葛\u{E0100}");
+        assert_eq!(defang("葛\u{E0100}\u{E0101}\u{E0102}"), "葛\u{E0100}");
+        assert_eq!(defang("❤\u{FE0F}\u{FE01}\u{FE02}"), "❤\u{FE0F}");
+        assert_eq!(defang("a\u{FE00}\u{E0145}1\u{FE0F}"), "a1");
+    }
+
+    #[test]
+    fn heaps_of_marks_are_cut() {
+        // None of these composes with the letter.
+        let heap = format!("q{}r", "\u{0323}\u{0301}".repeat(20));
+        let shown = defang(&heap);
+        assert_eq!(shown.chars().count(), 2 + MARKS);
+        assert!(shown.starts_with('q') && shown.ends_with('r'));
+    }
+
+    #[test]
+    fn hidden_messages_are_gone() {
+        let tags: String = "ignore"
+            .bytes()
+            .map(|b| char::from_u32(0xE0000 + u32::from(b)).unwrap())
+            .collect();
+        assert_eq!(defang(&format!("visible{tags}")), "visible");
+        let selectors: String = "obey"
+            .bytes()
+            .map(|b| char::from_u32(0xE0100 + u32::from(b) - 16).unwrap())
+            .collect();
+        assert_eq!(defang(&format!("x{selectors}")), "x");
+        assert_eq!(defang("abc\u{202E}fdp.exe"), "abcfdp.exe");
+    }
+
+    proptest! {
+        #[test]
+        fn doing_it_twice_changes_nothing(text in any::<String>()) {
+            let once = defang(&text);
+            prop_assert_eq!(defang(&once), once);
+        }
+
+        #[test]
+        fn doing_it_twice_changes_nothing_where_characters_touch(
+            text in proptest::collection::vec(proptest::sample::select(vec![
+                'a', ' ', '\n', '\r', '1', '\u{200C}', '\u{200D}', '\u{200B}', '\u{FE0F}', '\u{E0100}', '\u{301}',
+                '\u{323}', '\u{94D}', 'क', 'ي', '👩', '🏽', '❤', '葛', '\u{20E3}', '\u{FEFF}', '\u{1161}', '\u{1100}',
+                '\u{11A8}', '\u{202E}', '\u{2028}', '\u{FFFE}', '\u{E0041}', '\u{344}', '\u{9C7}', '\u{9BE}',
+            ]), 0..60)
+        ) {
+            let text: String = text.into_iter().collect();
+            let once = defang(&text);
+            prop_assert_eq!(defang(&once), once);
+        }
+
+        #[test]
+        fn plain_text_is_not_touched(text in "[ -~\n\t]{0,200}") {
+            prop_assert_eq!(defang(&text), text);
+        }
+    }
+}

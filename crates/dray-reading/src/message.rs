@@ -1,0 +1,287 @@
+//! Every sentence that the tool says outside a frame, byte for byte, and how a path is written in them
+//! (read-attachment 3, 10, 11.2).
+
+use icu_properties::CodePointMapData;
+use icu_properties::props::GeneralCategory;
+
+use dray_documents::classify::Kind;
+use dray_documents::limits::{Damage, Limit};
+
+/// Longest path in a sentence, in characters.
+const LONGEST_PATH: usize = 300;
+
+/// Step 1: there is no path.
+pub const FILE_PATH_REQUIRED: &str = "Error: file_path is required";
+/// Step 1: the path holds NUL or is too long.
+pub const FILE_PATH_INVALID: &str = "Error: file_path is not valid";
+/// Body of the note on a file without anything in it.
+pub const EMPTY: &str = "_(The file is empty.)_";
+/// Body of the note on a PDF without text.
+pub const NO_TEXT_PDF: &str = "_(No extractable text found in this PDF -- it may be scanned or image-only. No OCR is performed in-process.)_";
+/// Body of the note on any other document without text.
+pub const NO_TEXT: &str = "_(No text found in this document.)_";
+
+/// A path as it may stand outside a frame: what could imitate structure, turn text around or hide is written as
+/// `\u{…}`, and what is too long loses its middle.
+pub fn escape_path(path: &str) -> String {
+    let shown: Vec<String> = path.chars().map(escape).collect();
+    let length = |parts: &[String]| parts.iter().map(|part| part.chars().count()).sum::<usize>();
+    if length(&shown) <= LONGEST_PATH {
+        return shown.concat();
+    }
+    let half = (LONGEST_PATH - 1) / 2;
+    let mut head = String::new();
+    let mut left = half;
+    for part in &shown {
+        let chars = part.chars().count();
+        if chars > left {
+            break;
+        }
+        left -= chars;
+        head.push_str(part);
+    }
+    let mut tail = Vec::new();
+    let mut left = half;
+    for part in shown.iter().rev() {
+        let chars = part.chars().count();
+        if chars > left {
+            break;
+        }
+        left -= chars;
+        tail.push(part.as_str());
+    }
+    tail.reverse();
+    format!("{head}…{}", tail.concat())
+}
+
+fn escape(character: char) -> String {
+    let category = CodePointMapData::<GeneralCategory>::new().get(character);
+    let hidden = matches!(
+        category,
+        GeneralCategory::Control
+            | GeneralCategory::Format
+            | GeneralCategory::LineSeparator
+            | GeneralCategory::ParagraphSeparator
+    );
+    if hidden || is_tag(character) || matches!(character, '`' | '[' | ']') {
+        format!("\\u{{{:x}}}", u32::from(character))
+    } else {
+        character.to_string()
+    }
+}
+
+/// The plane of tags, unassigned ones included.
+fn is_tag(character: char) -> bool {
+    ('\u{E0000}'..='\u{E007F}').contains(&character)
+}
+
+/// A path as a word for a POSIX shell.
+pub fn quote_for_shell(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+@:,".contains(c);
+    if !path.is_empty() && path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
+}
+
+/// Steps 3 to 7.
+pub fn cannot_read(path: &str, reason: &str) -> String {
+    format!(
+        "Error: cannot read {}: {reason}. Attachments must be regular files inside the workspace, under the size cap.",
+        escape_path(path)
+    )
+}
+
+/// Step 2.
+pub fn outside_workspace(path: &str, place: &str) -> String {
+    format!(
+        "Error: refusing to access '{}' — outside {place}. Set tools.workspace_strict=false in config.yml to disable this check.",
+        escape_path(path)
+    )
+}
+
+/// Step 6, the reason.
+pub fn too_large(size: u64, cap: u64) -> String {
+    format!("exceeds max_file_bytes ({size} > {cap})")
+}
+
+/// Step 8.
+pub fn kind_not_allowed(path: &str, kind: Kind, mime: &str) -> String {
+    format!(
+        "Error: {} is a {} ({mime}); read_attachment only reads documents and text. Inspect other kinds via the shell.",
+        escape_path(path),
+        kind.word()
+    )
+}
+
+/// The last resort.
+pub fn internal(path: &str) -> String {
+    format!(
+        "Error: could not read {}: internal error.",
+        escape_path(path)
+    )
+}
+
+/// What a call that was cancelled leaves.
+pub fn cancelled(path: &str) -> String {
+    format!("Reading {} was cancelled.", escape_path(path))
+}
+
+/// Why no text could be produced, for the line before a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A password is needed.
+    Encrypted,
+    /// Damaged, and how.
+    Corrupt(Damage),
+    /// A limit.
+    Limit(Limit),
+    /// No converter.
+    Unsupported,
+    /// The converter failed.
+    Internal,
+}
+
+impl Cause {
+    fn line(self, mime: &str) -> String {
+        match self {
+            Self::Encrypted => {
+                "This file is encrypted; a password is needed to read it.".to_owned()
+            }
+            Self::Corrupt(damage) => {
+                format!("This file is damaged or incomplete ({}).", damage.words())
+            }
+            Self::Limit(limit) => format!("Conversion stopped: {} limit reached.", limit.word()),
+            Self::Unsupported => format!("No in-process converter for {mime}."),
+            Self::Internal => "The converter failed on this file.".to_owned(),
+        }
+    }
+}
+
+/// How else a file may be read, after a line that names the cause.
+pub fn hint(path: &str, mime: &str, cause: Cause) -> String {
+    let line = cause.line(mime);
+    if cause == Cause::Encrypted {
+        return format!(
+            "{line}\n[Attached document: {} ({mime})]\nNot inlined. Do not assume contents you have not extracted.",
+            escape_path(path)
+        );
+    }
+    format!("{line}\n{}", shell_hint(path, mime))
+}
+
+/// How else a document without a converter may be read.
+pub fn shell_hint(path: &str, mime: &str) -> String {
+    let shown = escape_path(path);
+    let word = quote_for_shell(&shown);
+    format!(
+        "[Attached document: {shown} ({mime})]\n\
+         Not inlined. Extract its text with a shell tool, e.g. `markitdown {word}` (fallback `pdftotext {word} -`, or `textutil -convert txt {word}` on macOS), then read\n\
+         the output. Do not assume contents you have not extracted."
+    )
+}
+
+/// The line after a text that a limit cut short.
+pub fn stopped(limit: Limit) -> String {
+    format!(
+        "_(Stopped: {} limit reached; the text above is incomplete.)_",
+        limit.word()
+    )
+}
+
+/// The line after a text that damage cut short.
+pub fn damaged(damage: Damage) -> String {
+    format!(
+        "_(This file is damaged or incomplete ({}); the text above is incomplete.)_",
+        damage.words()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_exactly_these() {
+        assert_eq!(
+            cannot_read("a b", "cannot stat: ENOENT"),
+            "Error: cannot read a b: cannot stat: ENOENT. Attachments must be regular files inside the workspace, under the size cap."
+        );
+        assert_eq!(
+            outside_workspace("/etc/passwd", "/w"),
+            "Error: refusing to access '/etc/passwd' — outside /w. Set tools.workspace_strict=false in config.yml to disable this check."
+        );
+        assert_eq!(
+            kind_not_allowed("a.png", Kind::Image, "image/png"),
+            "Error: a.png is a image (image/png); read_attachment only reads documents and text. Inspect other kinds via the shell."
+        );
+        assert_eq!(internal("x"), "Error: could not read x: internal error.");
+        assert_eq!(too_large(5, 4), "exceeds max_file_bytes (5 > 4)");
+    }
+
+    #[test]
+    fn hints_name_the_cause_first() {
+        assert_eq!(
+            hint("a.doc", "application/msword", Cause::Unsupported),
+            "No in-process converter for application/msword.\n\
+             [Attached document: a.doc (application/msword)]\n\
+             Not inlined. Extract its text with a shell tool, e.g. `markitdown a.doc` (fallback `pdftotext a.doc -`, or `textutil -convert txt a.doc` on macOS), then read\n\
+             the output. Do not assume contents you have not extracted."
+        );
+        assert_eq!(
+            hint("a.pdf", "application/pdf", Cause::Encrypted),
+            "This file is encrypted; a password is needed to read it.\n\
+             [Attached document: a.pdf (application/pdf)]\n\
+             Not inlined. Do not assume contents you have not extracted."
+        );
+        let first = |cause| hint("a", "m", cause).lines().next().map(str::to_owned);
+        assert_eq!(
+            first(Cause::Corrupt(Damage::Truncated)).unwrap(),
+            "This file is damaged or incomplete (it ends too early)."
+        );
+        assert_eq!(
+            first(Cause::Limit(Limit::Time)).unwrap(),
+            "Conversion stopped: time limit reached."
+        );
+        assert_eq!(
+            first(Cause::Internal).unwrap(),
+            "The converter failed on this file."
+        );
+    }
+
+    #[test]
+    fn shells_get_a_quoted_word() {
+        assert_eq!(quote_for_shell("a/b-c_d"), "a/b-c_d");
+        assert_eq!(quote_for_shell("/a.b/c-d+e@f:g,1"), "/a.b/c-d+e@f:g,1");
+        assert_eq!(quote_for_shell("a b's.pdf"), r"'a b'\''s.pdf'");
+        assert_eq!(quote_for_shell("$(rm -rf)"), "'$(rm -rf)'");
+        assert_eq!(quote_for_shell(""), "''");
+        assert!(hint("a;b", "m", Cause::Internal).contains("`markitdown 'a;b'`"));
+    }
+
+    #[test]
+    fn hostile_names_cannot_imitate_structure() {
+        assert_eq!(escape_path("a\nb"), "a\\u{a}b");
+        assert_eq!(escape_path("x] -- [y`"), "x\\u{5d} -- \\u{5b}y\\u{60}");
+        for hidden in "\u{202e}\u{2066}\u{200b}\u{200d}\u{feff}\u{ad}\u{2028}\u{2029}\u{85}\u{7f}\u{1b}\u{e0041}\u{e0002}\u{180e}\u{61c}".chars() {
+            let shown = escape_path(&hidden.to_string());
+            assert_eq!(shown, format!("\\u{{{:x}}}", u32::from(hidden)));
+        }
+        assert_eq!(escape_path("Größe 报告 é'\".pdf"), "Größe 报告 é'\".pdf");
+    }
+
+    #[test]
+    fn long_paths_lose_their_middle() {
+        assert_eq!(escape_path(&"a".repeat(300)).chars().count(), 300);
+        let shown = escape_path(&format!("start{}end", "x".repeat(400)));
+        assert_eq!(shown.chars().count(), 299);
+        assert!(shown.starts_with("startx") && shown.ends_with("xend") && shown.contains('…'));
+        let shown = escape_path(&"\u{202e}".repeat(400));
+        assert!(shown.chars().count() <= 300);
+        assert!(
+            !shown.replace("\\u{202e}", "").contains('\\'),
+            "no escape is cut"
+        );
+    }
+}

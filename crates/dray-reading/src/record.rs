@@ -1,0 +1,249 @@
+//! The result record of one call (read-attachment 2).
+
+use dray_documents::classify::Kind;
+use serde::Serialize;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The text, in its frame.
+    Inline,
+    /// A summary, in its frame.
+    Summary,
+    /// A sentence about the text instead of it, in its frame.
+    Note,
+    /// How else the file may be read.
+    Hint,
+    /// The file is not read.
+    Refuse,
+    /// The caller no longer wanted it.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Its word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Summary => "summary",
+            Self::Note => "note",
+            Self::Hint => "hint",
+            Self::Refuse => "refuse",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Why there is not simply the text (read-attachment 3), in the order of the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// No path was given.
+    FilePathRequired,
+    /// The path holds NUL or is too long.
+    FilePathInvalid,
+    /// The range cannot be understood; an extension, as ranges are.
+    RangeInvalid,
+    /// The path lies in no root.
+    OutsideWorkspace,
+    /// There is no such file.
+    NotFound,
+    /// The file cannot be looked at, opened or read, or changed meanwhile.
+    Unreadable,
+    /// The path is a symbolic link.
+    Symlink,
+    /// A directory, a pipe, a device or a socket.
+    NotRegularFile,
+    /// Over the size cap.
+    TooLarge,
+    /// An image, an archive, a binary, or a kind that is not allowed here.
+    KindNotAllowed,
+    /// Nothing but white space.
+    Empty,
+    /// A password is needed.
+    Encrypted,
+    /// Damaged or incomplete.
+    Corrupt,
+    /// A limit ended the conversion before there was any text.
+    LimitExceeded,
+    /// A document without text, such as a scan.
+    NoText,
+    /// No converter for the type.
+    UnsupportedFormat,
+    /// Something went wrong on our side.
+    Internal,
+    /// Too large, and no summary could be had: an excerpt instead.
+    SummaryFailed,
+}
+
+impl Code {
+    /// Its word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::FilePathRequired => "file_path_required",
+            Self::FilePathInvalid => "file_path_invalid",
+            Self::RangeInvalid => "range_invalid",
+            Self::OutsideWorkspace => "outside_workspace",
+            Self::NotFound => "not_found",
+            Self::Unreadable => "unreadable",
+            Self::Symlink => "symlink",
+            Self::NotRegularFile => "not_regular_file",
+            Self::TooLarge => "too_large",
+            Self::KindNotAllowed => "kind_not_allowed",
+            Self::Empty => "empty",
+            Self::Encrypted => "encrypted",
+            Self::Corrupt => "corrupt",
+            Self::LimitExceeded => "limit_exceeded",
+            Self::NoText => "no_text",
+            Self::UnsupportedFormat => "unsupported_format",
+            Self::Internal => "internal",
+            Self::SummaryFailed => "summary_failed",
+        }
+    }
+}
+
+/// The result of one call. Serialises to the object that callers see.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// What the model sees. Never empty, no NUL.
+    pub output: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why there is not simply the text.
+    pub error_code: Option<Code>,
+    /// How much was converted, for people.
+    pub metrics: String,
+    /// Kind, when it was found out.
+    pub kind: Option<Kind>,
+    /// Media type, when it was found out.
+    pub mime: Option<String>,
+    /// The path as the caller wrote it, escaped; when the file was classified.
+    pub path: Option<String>,
+    /// Size of the file in bytes; when it was classified.
+    pub size_bytes: Option<u64>,
+    /// Name of the converter that ran.
+    pub converter: Option<String>,
+    /// How long it took.
+    pub elapsed_ms: u64,
+    /// Whether text is missing at the end.
+    pub truncated: bool,
+    /// Remarks. Words of ours, never of the file.
+    pub warnings: Vec<String>,
+    /// What became of the worker. For the log.
+    #[serde(skip)]
+    pub(crate) worker: Option<&'static str>,
+}
+
+impl Record {
+    /// A record that says this and knows nothing of the file yet.
+    pub(crate) fn new(outcome: Outcome, code: Option<Code>, output: String) -> Self {
+        Self {
+            output,
+            outcome,
+            error_code: code,
+            metrics: converted(0),
+            kind: None,
+            mime: None,
+            path: None,
+            size_bytes: None,
+            converter: None,
+            elapsed_ms: 0,
+            truncated: false,
+            warnings: Vec::new(),
+            worker: None,
+        }
+    }
+}
+
+/// Metrics of a text that was handed over.
+pub(crate) fn converted(bytes: usize) -> String {
+    format!("{bytes} bytes converted")
+}
+
+/// Metrics of a text that was summarised.
+pub(crate) fn summarized(bytes: usize) -> String {
+    format!("{bytes} bytes -> summary")
+}
+
+/// The file is not read: why, and what the model is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub code: Code,
+    /// The sentence for the model.
+    pub output: String,
+}
+
+impl From<Refusal> for Record {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(Outcome::Refuse, Some(refusal.code), refusal.output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_wire() {
+        for outcome in [
+            Outcome::Inline,
+            Outcome::Summary,
+            Outcome::Note,
+            Outcome::Hint,
+            Outcome::Refuse,
+            Outcome::Cancelled,
+        ] {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.word());
+        }
+        for code in [
+            Code::FilePathRequired,
+            Code::FilePathInvalid,
+            Code::RangeInvalid,
+            Code::OutsideWorkspace,
+            Code::NotFound,
+            Code::Unreadable,
+            Code::Symlink,
+            Code::NotRegularFile,
+            Code::TooLarge,
+            Code::KindNotAllowed,
+            Code::Empty,
+            Code::Encrypted,
+            Code::Corrupt,
+            Code::LimitExceeded,
+            Code::NoText,
+            Code::UnsupportedFormat,
+            Code::Internal,
+            Code::SummaryFailed,
+        ] {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.word());
+        }
+    }
+
+    #[test]
+    fn the_record_has_exactly_the_fields_of_the_tool() {
+        let record = Record::new(Outcome::Cancelled, None, "x".to_owned());
+        let value = serde_json::to_value(&record).unwrap();
+        let names: Vec<&String> = value.as_object().unwrap().keys().collect();
+        assert_eq!(
+            names,
+            [
+                "output",
+                "outcome",
+                "error_code",
+                "metrics",
+                "kind",
+                "mime",
+                "path",
+                "size_bytes",
+                "converter",
+                "elapsed_ms",
+                "truncated",
+                "warnings"
+            ]
+        );
+        assert_eq!(value["metrics"], "0 bytes converted");
+        assert!(value["kind"].is_null() && value["error_code"].is_null());
+    }
+}

@@ -1,0 +1,115 @@
+//! The parameters of a call, as a model writes them (read-attachment 2).
+
+use serde_json::Value;
+
+/// Longest focus, in characters.
+const FOCUS: usize = 500;
+
+/// The parameters of one call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The path as the caller wrote it; nothing when it is missing.
+    pub file_path: Option<String>,
+    /// Summarise even what would fit.
+    pub summarize: bool,
+    /// What a summary must preserve.
+    pub focus: Option<String>,
+    /// Which part is wanted; read by [`crate::range::Range::parse`].
+    pub range: Option<String>,
+    /// A text to search for.
+    pub find: Option<String>,
+}
+
+impl Request {
+    /// A request for a whole file.
+    pub fn of_path(path: impl Into<String>) -> Self {
+        Self {
+            file_path: Some(path.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Reads the parameters. Unknown ones are ignored; a number counts as its text; any other wrong type, as absent.
+    pub fn from_value(parameters: &Value) -> Self {
+        let text = |name: &str| text(parameters.get(name)?);
+        Self {
+            file_path: text("file_path"),
+            summarize: parameters.get("summarize").is_some_and(is_true),
+            focus: text("focus").as_deref().and_then(focus),
+            range: text("range").filter(|range| !range.trim().is_empty()),
+            find: text("find").filter(|find| !find.trim().is_empty()),
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// `true`, or the text `true` in any case.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Bool(it) => *it,
+        Value::String(text) => text.trim().eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+/// A focus without controls and of bounded length; nothing when it is blank.
+pub fn focus(text: &str) -> Option<String> {
+    let kept: String = text.chars().filter(|c| !c.is_control()).collect();
+    let cut: String = kept.trim().chars().take(FOCUS).collect();
+    let cut = cut.trim_end();
+    (!cut.is_empty()).then(|| cut.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn parameters_are_coerced_where_it_is_obvious() {
+        let request = Request::from_value(&json!({
+            "file_path": 2024, "summarize": " TRUE ", "focus": " a\u{7}b\n", "range": "pages 3", "other": 1
+        }));
+        assert_eq!(request.file_path.as_deref(), Some("2024"));
+        assert!(request.summarize);
+        assert_eq!(request.focus.as_deref(), Some("ab"));
+        assert_eq!(request.range.as_deref(), Some("pages 3"));
+        assert_eq!(request.find, None);
+    }
+
+    #[test]
+    fn wrong_types_count_as_absent() {
+        for wrong in [json!(null), json!([]), json!({}), json!(true)] {
+            let request =
+                Request::from_value(&json!({"file_path": wrong, "focus": wrong, "range": wrong}));
+            assert_eq!(
+                (request.file_path, request.focus, request.range),
+                (None, None, None)
+            );
+        }
+        for other in [
+            json!("yes"),
+            json!(1),
+            json!("1"),
+            json!(null),
+            json!(["true"]),
+        ] {
+            assert!(!Request::from_value(&json!({"summarize": other})).summarize);
+        }
+        assert!(Request::from_value(&json!({"summarize": true})).summarize);
+        assert_eq!(Request::from_value(&json!("a.pdf")), Request::default());
+    }
+
+    #[test]
+    fn a_focus_is_bounded_and_never_blank() {
+        assert_eq!(focus(" \u{0} \n"), None);
+        assert_eq!(focus(&"ü".repeat(600)).unwrap().chars().count(), 500);
+    }
+}

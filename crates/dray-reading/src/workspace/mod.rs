@@ -1,0 +1,204 @@
+//! Which files may be read: roots, containment before anything is looked at, links (read-attachment 3, 4).
+//!
+//! A path is resolved lexically, then where its directory really is; only when that lies in a root is anything below
+//! looked at. What is outside is never touched, so the answer is the same whatever is there. The directory is then
+//! held open beneath its root, and looking and opening happen in that directory, so nothing can be swapped in between.
+
+pub(crate) mod errno;
+mod open;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use crate::message;
+use crate::record::{Code, Refusal};
+
+pub use open::Opened;
+use resolve::Place;
+
+/// Longest path, bytes.
+const LONGEST: usize = 4096;
+
+/// The directories in which files may be read.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// Against which relative paths are resolved.
+    primary: PathBuf,
+    /// Real paths, the primary one first; without those that do not exist.
+    real: Vec<PathBuf>,
+    home: Option<PathBuf>,
+    strict: bool,
+}
+
+impl Roots {
+    /// One root: the working directory of the agent. It need not exist; then nothing lies in it.
+    pub fn new(primary: &Path) -> Self {
+        let absolute = std::path::absolute(primary).unwrap_or_else(|_| primary.to_owned());
+        let real = std::fs::canonicalize(&absolute).ok();
+        Self {
+            primary: real.clone().unwrap_or(absolute),
+            real: real.into_iter().collect(),
+            home: None,
+            strict: true,
+        }
+    }
+
+    /// Adds a root.
+    ///
+    /// # Errors
+    ///
+    /// When it is no existing directory that can be read.
+    pub fn add(&mut self, root: &Path) -> io::Result<()> {
+        let real = std::fs::canonicalize(root)?;
+        // Fails for what is no directory and for what cannot be read.
+        std::fs::read_dir(&real)?;
+        if !self.real.contains(&real) {
+            self.real.push(real);
+        }
+        Ok(())
+    }
+
+    /// Adds roots; those that do not exist or cannot be read are skipped.
+    #[must_use]
+    pub fn with(mut self, roots: impl IntoIterator<Item = PathBuf>) -> Self {
+        for root in roots {
+            if let Err(error) = self.add(&root) {
+                tracing::warn!(error = %error, "root is skipped");
+            }
+        }
+        self
+    }
+
+    /// The user's home, which a leading `~` means. Without it such a path is refused.
+    #[must_use]
+    pub fn with_home(mut self, home: impl Into<PathBuf>) -> Self {
+        self.home = Some(home.into());
+        self
+    }
+
+    /// Switches containment on or off (`tools.workspace_strict`), nothing else.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// The real paths of all roots.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.real
+    }
+
+    /// The root in which a real path lies.
+    fn of(&self, real: &Path) -> Option<&Path> {
+        // Compares whole components, so `…/proj2` does not lie in `…/proj`.
+        let holds = |root: &&PathBuf| real.starts_with(root);
+        self.real.iter().find(holds).map(PathBuf::as_path)
+    }
+
+    /// The message of step 2.
+    fn outside(&self, shown: &str) -> Refusal {
+        let name = |root: &PathBuf| message::escape_path(&root.to_string_lossy());
+        let place = match self.real.as_slice() {
+            [] => name(&self.primary),
+            [one] => name(one),
+            all => {
+                let all: Vec<String> = all.iter().map(name).collect();
+                format!("any allowed root ({})", all.join(", "))
+            }
+        };
+        Refusal {
+            code: Code::OutsideWorkspace,
+            output: message::outside_workspace(shown, &place),
+        }
+    }
+
+    /// Steps 1 to 5: from what the caller wrote to an open file.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the first step that fails.
+    pub fn open(&self, file_path: Option<&str>) -> Result<Opened, Refusal> {
+        self.open_with(file_path, &mut |_| {})
+    }
+
+    /// [`Roots::open`] with something that happens between its steps.
+    fn open_with(
+        &self,
+        file_path: Option<&str>,
+        between: &mut dyn FnMut(Moment),
+    ) -> Result<Opened, Refusal> {
+        let shown = check(file_path)?;
+        let place = self.place(shown)?;
+        between(Moment::Resolved);
+        open::open(self, shown, &place, between)
+    }
+
+    /// Step 2: where a path leads, and that it lies inside.
+    fn place(&self, shown: &str) -> Result<Place, Refusal> {
+        let lexical = self.lexical(shown).ok_or_else(|| self.outside(shown))?;
+        let found = resolve::parent(&lexical).and_then(|path| {
+            let root = self.of(&path).map(Path::to_owned);
+            (root.is_some() || !self.strict).then_some(Place { path, root })
+        });
+        match found {
+            Some(place) => Ok(place),
+            // What cannot be resolved says so itself when it is looked at.
+            None if !self.strict => Ok(Place {
+                path: lexical,
+                root: None,
+            }),
+            None => Err(self.outside(shown)),
+        }
+    }
+
+    /// The absolute path without `.` and `..`.
+    fn lexical(&self, shown: &str) -> Option<PathBuf> {
+        let path = match shown.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                self.home.as_ref()?.join(rest.trim_start_matches('/'))
+            }
+            _ => self.primary.join(shown),
+        };
+        let mut clean = PathBuf::from("/");
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => clean.push(name),
+                Component::ParentDir => {
+                    clean.pop();
+                }
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        Some(clean)
+    }
+}
+
+/// Points between the steps at which the world may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// Containment is known.
+    Resolved,
+    /// The file was looked at.
+    Looked,
+    /// The file is open.
+    Opened,
+}
+
+/// Step 1.
+pub(crate) fn check(file_path: Option<&str>) -> Result<&str, Refusal> {
+    let path = file_path.filter(|path| !path.trim().is_empty());
+    let path = path.ok_or_else(|| Refusal {
+        code: Code::FilePathRequired,
+        output: message::FILE_PATH_REQUIRED.to_owned(),
+    })?;
+    if path.contains('\0') || path.len() > LONGEST {
+        return Err(Refusal {
+            code: Code::FilePathInvalid,
+            output: message::FILE_PATH_INVALID.to_owned(),
+        });
+    }
+    Ok(path)
+}

@@ -1,0 +1,79 @@
+//! Where a path really leads, also when the end of it does not exist.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+/// Links followed before it must be a loop, as in the kernel.
+const MOST_LINKS: u32 = 40;
+
+/// A place that may be looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The real directory and the last name, which is not followed.
+    pub(super) path: PathBuf,
+    /// The root it lies in; nothing when containment is off and it lies in none.
+    pub(super) root: Option<PathBuf>,
+}
+
+/// The path with its directory made real: links on the way are followed, what does not exist is kept as it is
+/// written. Nothing for loops and for what may not be looked at.
+///
+/// A link whose target does not exist is followed all the same: whether it leads out must not depend on what is there.
+pub(super) fn parent(lexical: &Path) -> Option<PathBuf> {
+    let Some(name) = lexical.file_name() else {
+        return Some(lexical.to_owned());
+    };
+    let mut real = real(lexical.parent()?)?;
+    real.push(name);
+    Some(real)
+}
+
+fn real(path: &Path) -> Option<PathBuf> {
+    let mut done = PathBuf::from("/");
+    let mut pending: VecDeque<OsString> = names(path).collect();
+    let mut links = 0;
+    // Once something is missing there is nothing below it to look at.
+    let mut missing = false;
+    while let Some(name) = pending.pop_front() {
+        if name == ".." {
+            done.pop();
+            missing = false;
+            continue;
+        }
+        done.push(&name);
+        if missing {
+            continue;
+        }
+        match std::fs::symlink_metadata(&done) {
+            Ok(seen) if seen.file_type().is_symlink() => {
+                links += 1;
+                if links > MOST_LINKS {
+                    return None;
+                }
+                let target = std::fs::read_link(&done).ok()?;
+                done.pop();
+                if target.is_absolute() {
+                    done = PathBuf::from("/");
+                }
+                for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
+                    pending.push_front(name);
+                }
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+            Err(_) => missing = true,
+        }
+    }
+    Some(done)
+}
+
+/// The names of a path, `..` among them.
+fn names(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
