@@ -1,8 +1,54 @@
-//! RTF (read-attachment 7.10).
+//! RTF (read-attachment 7.10), of our own: groups, code pages, tables, lists, links.
 
+mod blocks;
+mod codepage;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod token;
+mod words;
+
+pub(crate) use codepage::CodePage;
+
+use super::text::source;
 use super::{Converter, Hint};
+use crate::container::Input;
+use crate::limits::{Damage, Failure};
+use crate::markdown::Markdown;
 
 /// The converter of this family for a media type.
-pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
-    None
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    matches!(
+        hint.mime.as_str(),
+        "application/rtf" | "text/rtf" | "text/richtext"
+    )
+    .then_some(Converter {
+        name: "rtf",
+        convert,
+    })
+}
+
+/// A file.
+fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let bytes = source::bytes(input, out.budget())?;
+    rtf(&bytes, out)
+}
+
+/// Writes an RTF text, also the body of a mail.
+///
+/// # Errors
+///
+/// Damage when it is no RTF; the limit that was reached, and what was read before stands.
+pub(crate) fn rtf(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
+    let bytes = bytes
+        .strip_prefix(b"\xEF\xBB\xBF")
+        .unwrap_or(bytes)
+        .trim_ascii_start();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if !bytes.starts_with(b"{\\rtf") {
+        return Err(Failure::Corrupt(Damage::Malformed));
+    }
+    reader::Reader::new(out).read(bytes)
 }

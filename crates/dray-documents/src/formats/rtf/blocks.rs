@@ -1,0 +1,299 @@
+//! Paragraphs, rows and notes while they are collected.
+
+use crate::limits::Limit;
+use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
+
+/// Cells of one row that are kept.
+const WIDTH: usize = 4096;
+/// Notes that are kept.
+const NOTES: usize = 10_000;
+
+/// What is known of the paragraph that is collected; `\pard` forgets it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Paragraph {
+    /// From 1; nothing for text.
+    pub(super) heading: Option<u8>,
+    /// Stands in a cell.
+    pub(super) in_table: bool,
+    /// Stands in a table within a cell.
+    pub(super) nested: bool,
+    /// Level of a list, from 0.
+    pub(super) level: usize,
+}
+
+/// Blocks on their way to the writer.
+pub(super) struct Blocks<'o> {
+    out: &'o mut Markdown,
+    line: Inline,
+    /// Target of the link that is open, and whether this line has begun it.
+    link: Option<(String, bool)>,
+    /// The marker that the list's own text named.
+    pub(super) marker: Option<Marker>,
+    /// Lines of the cell that is collected, and the cells before it.
+    cell: Vec<Inline>,
+    row: Vec<Vec<Inline>>,
+    /// The same of a table within the cell.
+    inner_cell: Vec<Inline>,
+    inner: Vec<Vec<Inline>>,
+    table: Option<Table>,
+    rows: u64,
+    notes: Vec<Inline>,
+    /// The line in which the note stands that is collected.
+    aside: Option<Inline>,
+    pending: u64,
+}
+
+impl<'o> Blocks<'o> {
+    pub(super) fn new(out: &'o mut Markdown) -> Self {
+        Self {
+            out,
+            line: Inline::new(),
+            link: None,
+            marker: None,
+            cell: Vec::new(),
+            row: Vec::new(),
+            inner_cell: Vec::new(),
+            inner: Vec::new(),
+            table: None,
+            rows: 0,
+            notes: Vec::new(),
+            aside: None,
+            pending: 0,
+        }
+    }
+
+    /// Where it is written.
+    pub(super) fn out(&mut self) -> &mut Markdown {
+        self.out
+    }
+
+    /// Appends text.
+    pub(super) fn text(&mut self, text: &str, style: Style) -> Result<(), Limit> {
+        if let Some((url, begun)) = &mut self.link
+            && !*begun
+            && !text.trim().is_empty()
+        {
+            *begun = true;
+            self.line.begin_link(url);
+        }
+        self.line.text(text, style);
+        self.count(text.len())
+    }
+
+    /// Breaks the line.
+    pub(super) fn line_break(&mut self) -> Result<(), Limit> {
+        self.line.line_break();
+        self.count("<br>".len())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), Limit> {
+        self.pending += bytes as u64;
+        if self.pending > self.out.budget().text_left() {
+            return Err(Limit::Size);
+        }
+        Ok(())
+    }
+
+    /// Opens a link.
+    pub(super) fn begin_link(&mut self, url: String) {
+        if self.link.is_none() {
+            self.link = Some((url, false));
+        }
+    }
+
+    /// Closes the link.
+    pub(super) fn end_link(&mut self) {
+        if let Some((_, true)) = self.link.take() {
+            self.line.end_link();
+        }
+    }
+
+    /// What was collected of the line. A link goes on in the next.
+    fn taken(&mut self) -> Inline {
+        if let Some((_, begun)) = &mut self.link
+            && *begun
+        {
+            *begun = false;
+            self.line.end_link();
+        }
+        std::mem::take(&mut self.line)
+    }
+
+    /// Ends the paragraph.
+    pub(super) fn end_paragraph(&mut self, paragraph: Paragraph) -> Result<(), Limit> {
+        if self.aside.is_some() {
+            return self.line_break();
+        }
+        let line = self.taken();
+        let marker = self.marker.take();
+        if paragraph.in_table {
+            let lines = if paragraph.nested {
+                &mut self.inner_cell
+            } else {
+                &mut self.cell
+            };
+            if !line.is_blank() {
+                lines.push(line);
+            }
+            return self.count("<br>".len());
+        }
+        self.end_table()?;
+        self.pending = 0;
+        match (paragraph.heading, marker) {
+            (Some(level), _) => self.out.heading(level, &line),
+            (None, Some(marker)) => self.out.item(paragraph.level, marker, &line),
+            (None, None) => self.out.paragraph(&line),
+        }
+    }
+
+    /// Ends a cell.
+    pub(super) fn end_cell(&mut self) -> Result<(), Limit> {
+        let line = self.taken();
+        self.marker = None;
+        let mut lines = std::mem::take(&mut self.cell);
+        if !line.is_blank() {
+            lines.push(line);
+        }
+        if self.row.len() < WIDTH {
+            self.row.push(lines);
+        }
+        self.count("| ".len())
+    }
+
+    /// Ends a row.
+    pub(super) fn end_row(&mut self) -> Result<(), Limit> {
+        let row = std::mem::take(&mut self.row);
+        if row.is_empty() {
+            return Ok(());
+        }
+        self.rows += 1;
+        let mut table = self.table.take().unwrap_or_else(|| self.out.new_table());
+        let mut counted = Ok(());
+        if table.wants(self.rows) {
+            counted = self.out.budget().element();
+            if counted.is_ok() {
+                table.row(self.rows, row.iter().map(Cell::lines).collect());
+            }
+        } else {
+            table.skip(self.rows);
+        }
+        self.table = Some(table);
+        counted
+    }
+
+    /// Ends a cell of a table within a cell.
+    pub(super) fn end_inner_cell(&mut self) -> Result<(), Limit> {
+        let mut lines = std::mem::take(&mut self.inner_cell);
+        lines.push(self.taken());
+        if self.inner.len() < WIDTH {
+            self.inner.push(lines);
+        }
+        self.count("; ".len())
+    }
+
+    /// Ends a row of a table within a cell: it is one line of that cell.
+    pub(super) fn end_inner_row(&mut self) {
+        let mut line = Inline::new();
+        for (index, cell) in std::mem::take(&mut self.inner).into_iter().enumerate() {
+            if index > 0 {
+                line.raw(" ; ");
+            }
+            for (index, piece) in cell.into_iter().enumerate() {
+                if index > 0 {
+                    line.text(" ", Style::default());
+                }
+                line.append(piece);
+            }
+        }
+        if !line.is_blank() {
+            self.cell.push(line);
+        }
+    }
+
+    /// Writes the table that is collected.
+    fn end_table(&mut self) -> Result<(), Limit> {
+        if !self.inner_cell.is_empty() || !self.inner.is_empty() {
+            self.end_inner_row();
+            self.cell.append(&mut self.inner_cell);
+        }
+        // A row that was never ended is one all the same.
+        if !self.cell.is_empty() || !self.row.is_empty() {
+            let line = std::mem::take(&mut self.line);
+            self.end_cell()?;
+            self.end_row()?;
+            self.line = line;
+        }
+        self.rows = 0;
+        match self.table.take() {
+            Some(table) => self.out.table(table),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins a note; answers whether it did, for within a note there is none.
+    pub(super) fn begin_note(&mut self) -> bool {
+        if self.aside.is_some() || self.notes.len() >= NOTES {
+            return false;
+        }
+        self.aside = Some(std::mem::take(&mut self.line));
+        true
+    }
+
+    /// Ends the note: its number stays in the text.
+    pub(super) fn end_note(&mut self) {
+        let note = std::mem::take(&mut self.line);
+        self.line = self.aside.take().unwrap_or_default();
+        if !note.is_blank() {
+            self.notes.push(note);
+            let number = self.notes.len();
+            self.line.raw(&format!("[^{number}]"));
+        }
+    }
+
+    /// The end of the document: what is open closes, and the notes follow.
+    pub(super) fn end(&mut self, paragraph: Paragraph) -> Result<(), Limit> {
+        if self.aside.is_some() {
+            self.end_note();
+        }
+        self.end_link();
+        if paragraph.in_table {
+            self.end_paragraph(paragraph)?;
+        }
+        self.end_paragraph(Paragraph {
+            in_table: false,
+            ..paragraph
+        })?;
+        let notes = std::mem::take(&mut self.notes);
+        if !notes.is_empty() {
+            self.out.heading(3, &Inline::plain("Footnotes"))?;
+        }
+        for (index, note) in notes.into_iter().enumerate() {
+            let mut line = Inline::new();
+            line.raw(&format!("[^{}]:", index + 1));
+            if !note.to_plain().starts_with(char::is_whitespace) {
+                line.text(" ", Style::default());
+            }
+            line.append(note);
+            self.out.paragraph(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was collected when a limit was reached.
+    pub(super) fn rescue(&mut self) {
+        if let Some(mut table) = self.table.take() {
+            let row = std::mem::take(&mut self.row);
+            if !row.is_empty() {
+                table.row(self.rows + 1, row.iter().map(Cell::lines).collect());
+            }
+            // The limit that was reached before is the one that is told.
+            let _limit = self.out.table_so_far(table);
+        } else {
+            for line in std::mem::take(&mut self.cell) {
+                let _limit = self.out.paragraph(&line);
+            }
+            let line = self.taken();
+            let _limit = self.out.paragraph(&line);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The walk over the groups of an RTF text.
+
+use std::collections::HashMap;
+
+use super::blocks::{Blocks, Paragraph};
+use super::codepage::CodePage;
+use super::token::{Token, Tokens};
+use super::words::{Destination, character, destination, heading, marker, target};
+use crate::limits::{Failure, Limit};
+use crate::markdown::{Markdown, Style};
+
+/// Tokens between two looks at the clock.
+const TOKENS_PER_LOOK: u32 = 1024;
+/// Fonts and styles that are remembered.
+const NAMES: usize = 4096;
+/// Bytes of a field's instruction, a marker or a style's name that are kept.
+const SHORT: usize = 8 * 1024;
+
+/// What a group inherits and its end restores.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    destination: Destination,
+    style: Style,
+    /// Hidden or deleted text.
+    unseen: bool,
+    /// Characters after `\u` that only readers without Unicode show.
+    fallback: usize,
+    page: CodePage,
+    /// Opened its destination itself, and ends it.
+    owner: bool,
+}
+
+/// The walk.
+pub(super) struct Reader<'o> {
+    blocks: Blocks<'o>,
+    groups: Vec<Group>,
+    now: Group,
+    depth: usize,
+    /// Groups that were not opened because they lie too deep.
+    beyond: u32,
+    /// Among those, the one that is dropped.
+    dropped_beyond: Option<u32>,
+    /// Code page of the document.
+    page: CodePage,
+    fonts: HashMap<i32, CodePage>,
+    font: i32,
+    headings: HashMap<i32, u8>,
+    style: i32,
+    paragraph: Paragraph,
+    /// Bytes in the current code page that are not yet decoded.
+    bytes: Vec<u8>,
+    /// The first half of a pair of surrogates.
+    half: Option<u16>,
+    /// Characters that are still to be skipped after `\u`.
+    skip: usize,
+    /// A group has just begun, or `\*` stands at its start.
+    fresh: bool,
+    starred: bool,
+    /// Text of an instruction, a marker or a style's name.
+    short: String,
+}
+
+impl<'o> Reader<'o> {
+    pub(super) fn new(out: &'o mut Markdown) -> Self {
+        let depth = usize::try_from(out.budget().limits().max_depth).unwrap_or(usize::MAX);
+        let page = CodePage::of_number(1252);
+        Self {
+            blocks: Blocks::new(out),
+            groups: Vec::new(),
+            now: Group {
+                destination: Destination::Text,
+                style: Style::default(),
+                unseen: false,
+                fallback: 1,
+                page,
+                owner: false,
+            },
+            depth,
+            beyond: 0,
+            dropped_beyond: None,
+            page,
+            fonts: HashMap::new(),
+            font: 0,
+            headings: HashMap::new(),
+            style: 0,
+            paragraph: Paragraph::default(),
+            bytes: Vec::new(),
+            half: None,
+            skip: 0,
+            fresh: false,
+            starred: false,
+            short: String::new(),
+        }
+    }
+
+    /// Reads to the end of the outermost group.
+    pub(super) fn read(mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let result = self
+            .walk(bytes)
+            .and_then(|()| self.blocks.end(self.paragraph));
+        result.map_err(|limit| {
+            self.blocks.rescue();
+            Failure::Stopped(limit)
+        })
+    }
+
+    fn walk(&mut self, bytes: &[u8]) -> Result<(), Limit> {
+        let mut tokens = Tokens::new(bytes);
+        let mut looked = 0;
+        while let Some(token) = tokens.next() {
+            looked += 1;
+            if looked >= TOKENS_PER_LOOK {
+                looked = 0;
+                self.blocks.out().budget().clock()?;
+            }
+            let fresh = std::mem::take(&mut self.fresh);
+            let starred = std::mem::take(&mut self.starred);
+            match token {
+                Token::Open => self.open()?,
+                Token::Close => {
+                    self.close()?;
+                    if self.groups.is_empty() {
+                        return Ok(());
+                    }
+                }
+                Token::Word("bin", number) => {
+                    tokens.pass(usize::try_from(number.unwrap_or(0)).unwrap_or(0));
+                }
+                Token::Word(word, number) => self.word(word, number, fresh, starred)?,
+                Token::Symbol(b'*') if fresh => {
+                    self.fresh = true;
+                    self.starred = true;
+                }
+                Token::Symbol(symbol) => self.symbol(symbol)?,
+                Token::Byte(byte) => {
+                    if self.skip > 0 {
+                        self.skip -= 1;
+                    } else {
+                        self.bytes.push(byte);
+                    }
+                }
+                Token::Text(text) => {
+                    let skipped = self.skip.min(text.len());
+                    self.skip -= skipped;
+                    self.bytes
+                        .extend_from_slice(text.get(skipped..).unwrap_or_default());
+                }
+            }
+        }
+        self.flush()?;
+        self.blocks.out().warn("the file ends too early");
+        Ok(())
+    }
+
+    fn open(&mut self) -> Result<(), Limit> {
+        self.flush()?;
+        self.skip = 0;
+        self.fresh = true;
+        if self.groups.len() >= self.depth {
+            self.beyond = self.beyond.saturating_add(1);
+            self.blocks
+                .out()
+                .warn("groups nested too deeply are shown flat");
+        } else {
+            self.groups.push(self.now);
+            self.now.owner = false;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Limit> {
+        self.flush()?;
+        self.skip = 0;
+        self.half = None;
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            self.dropped_beyond = self.dropped_beyond.filter(|at| *at <= self.beyond);
+            return Ok(());
+        }
+        if self.now.destination == Destination::Styles {
+            self.end_style();
+        }
+        if self.now.owner {
+            match self.now.destination {
+                Destination::Result => self.blocks.end_link(),
+                Destination::Note => self.blocks.end_note(),
+                Destination::Marker => self.end_marker(),
+                _ => {}
+            }
+        }
+        if let Some(before) = self.groups.pop() {
+            self.now = before;
+        }
+        Ok(())
+    }
+
+    /// Begins a destination in the group that has just begun.
+    fn enter(&mut self, wanted: Destination) {
+        if self.beyond > 0 {
+            if wanted == Destination::Dropped && self.dropped_beyond.is_none() {
+                self.dropped_beyond = Some(self.beyond);
+            }
+            return;
+        }
+        let unicode = wanted == Destination::Text;
+        if self.now.destination == Destination::Dropped && !unicode {
+            return;
+        }
+        self.now.owner = true;
+        match wanted {
+            Destination::Instruction | Destination::Marker => self.short.clear(),
+            Destination::Result => {
+                if let Some(url) = target(&self.short) {
+                    self.blocks.begin_link(url);
+                }
+                self.short.clear();
+            }
+            Destination::Note if !self.blocks.begin_note() => {
+                self.now.owner = false;
+                return;
+            }
+            _ => {}
+        }
+        self.now.destination = wanted;
+    }
+
+    fn word(
+        &mut self,
+        word: &str,
+        number: Option<i32>,
+        fresh: bool,
+        starred: bool,
+    ) -> Result<(), Limit> {
+        if word == "u" {
+            return self.unicode(number.unwrap_or(0));
+        }
+        self.flush()?;
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Ok(());
+        }
+        if fresh && let Some(wanted) = destination(word, starred) {
+            if word == "pict" {
+                self.blocks.out().warn("images are left out");
+            }
+            self.enter(wanted);
+            return Ok(());
+        }
+        if self.is_dropped() {
+            return Ok(());
+        }
+        if let Some(text) = character(word) {
+            return self.show(text);
+        }
+        if self.format(word, number) {
+            return Ok(());
+        }
+        self.block(word, number)
+    }
+
+    /// Words about characters. Answers whether it was one.
+    fn format(&mut self, word: &str, number: Option<i32>) -> bool {
+        let on = number != Some(0);
+        let value = number.unwrap_or(0);
+        match word {
+            "b" => self.now.style.bold = on,
+            "i" => self.now.style.italic = on,
+            "strike" | "striked" => self.now.style.strike = on,
+            "v" | "deleted" => {
+                self.now.unseen = on;
+                if on {
+                    self.blocks.out().warn("hidden content dropped");
+                }
+            }
+            "plain" => {
+                self.now.style = Style::default();
+                self.now.unseen = false;
+            }
+            "uc" => self.now.fallback = usize::try_from(value).unwrap_or(0).min(16),
+            "ansicpg" => self.set_page(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
+            "mac" => self.set_page(CodePage::of_number(10000)),
+            "pc" => self.set_page(CodePage::of_number(437)),
+            "pca" => self.set_page(CodePage::of_number(850)),
+            "f" => {
+                self.font = value;
+                self.now.page = self.fonts.get(&value).copied().unwrap_or(self.page);
+            }
+            "fcharset" | "cpg" if self.now.destination == Destination::Fonts => {
+                let page = match word {
+                    "cpg" => Some(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
+                    _ => CodePage::of_charset(value),
+                };
+                if let Some(page) = page
+                    && self.fonts.len() < NAMES
+                {
+                    self.fonts.insert(self.font, page);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_page(&mut self, page: CodePage) {
+        self.page = page;
+        self.now.page = page;
+    }
+
+    /// Words about paragraphs and tables.
+    fn block(&mut self, word: &str, number: Option<i32>) -> Result<(), Limit> {
+        let value = number.unwrap_or(0);
+        let level = u8::try_from(value.clamp(0, 8)).unwrap_or(0) + 1;
+        match word {
+            "s" if self.now.destination == Destination::Styles => self.style = value,
+            "outlinelevel" if self.now.destination == Destination::Styles => {
+                let known = value < 9 && self.headings.len() < NAMES;
+                self.headings.extend(known.then_some((self.style, level)));
+            }
+            _ if self.now.destination == Destination::Styles => {}
+            "s" => self.paragraph.heading = self.headings.get(&value).copied(),
+            "outlinelevel" => self.paragraph.heading = (value < 9).then_some(level),
+            "pard" => self.paragraph = Paragraph::default(),
+            "intbl" => self.paragraph.in_table = value != 0 || number.is_none(),
+            "itap" => {
+                self.paragraph.in_table = value > 0;
+                self.paragraph.nested = value > 1;
+            }
+            "ilvl" => self.paragraph.level = usize::from(level - 1),
+            "par" | "page" | "sect" | "column" => self.blocks.end_paragraph(self.paragraph)?,
+            "line" | "softline" | "lbr" => self.line_break()?,
+            "cell" => self.blocks.end_cell()?,
+            "nestcell" => self.blocks.end_inner_cell()?,
+            "nestrow" => self.blocks.end_inner_row(),
+            "row" => self.blocks.end_row()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn symbol(&mut self, symbol: u8) -> Result<(), Limit> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Ok(());
+        }
+        match symbol {
+            b'\\' | b'{' | b'}' => self.bytes.push(symbol),
+            b'~' | b'_' => {
+                self.flush()?;
+                self.show(if symbol == b'~' { "\u{A0}" } else { "-" })?;
+            }
+            b'\r' | b'\n' => {
+                self.flush()?;
+                if !self.is_dropped() {
+                    self.blocks.end_paragraph(self.paragraph)?;
+                }
+            }
+            b'\t' => self.bytes.push(b' '),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A code unit of UTF-16; what follows for older readers is skipped.
+    fn unicode(&mut self, number: i32) -> Result<(), Limit> {
+        self.flush()?;
+        self.skip = self.now.fallback;
+        // Negative numbers are the upper half of the range.
+        let code = u32::try_from(if number < 0 {
+            number.saturating_add(0x1_0000)
+        } else {
+            number
+        });
+        let code = code.unwrap_or(0xFFFD);
+        let half = self.half.take();
+        let character = match (u16::try_from(code), half) {
+            (Ok(unit @ 0xD800..=0xDBFF), _) => {
+                self.half = Some(unit);
+                return Ok(());
+            }
+            (Ok(unit @ 0xDC00..=0xDFFF), Some(first)) => char::decode_utf16([first, unit])
+                .next()
+                .and_then(Result::ok),
+            _ => char::from_u32(code),
+        };
+        let character = character.unwrap_or(char::REPLACEMENT_CHARACTER);
+        self.show(character.encode_utf8(&mut [0; 4]))
+    }
+
+    /// Decodes the bytes that were collected.
+    fn flush(&mut self) -> Result<(), Limit> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        self.half = None;
+        let text = self.now.page.decode(&bytes).into_owned();
+        self.show(&text)
+    }
+
+    /// Text, to where it belongs.
+    fn show(&mut self, text: &str) -> Result<(), Limit> {
+        if self.is_dropped() {
+            return Ok(());
+        }
+        match self.now.destination {
+            Destination::Text | Destination::Result | Destination::Note => {
+                if self.now.unseen {
+                    return Ok(());
+                }
+                self.blocks.text(text, self.now.style)
+            }
+            Destination::Instruction | Destination::Marker | Destination::Styles => {
+                if self.short.len() < SHORT {
+                    let end = text.floor_char_boundary(SHORT);
+                    self.short.push_str(text.get(..end).unwrap_or_default());
+                }
+                Ok(())
+            }
+            Destination::Fonts | Destination::Dropped => Ok(()),
+        }
+    }
+
+    fn line_break(&mut self) -> Result<(), Limit> {
+        if self.now.unseen {
+            return Ok(());
+        }
+        self.blocks.line_break()
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.now.destination == Destination::Dropped || self.dropped_beyond.is_some()
+    }
+
+    /// The end of a style: a heading is known by its name, where it has no level.
+    fn end_style(&mut self) {
+        let name = std::mem::take(&mut self.short);
+        if let Some(level) = heading(&name)
+            && self.headings.len() < NAMES
+        {
+            self.headings.entry(self.style).or_insert(level);
+        }
+        self.style = 0;
+    }
+
+    /// The end of a list item's marker: a number, or any sign.
+    fn end_marker(&mut self) {
+        let text = std::mem::take(&mut self.short);
+        if let Some(marker) = marker(&text) {
+            self.blocks.marker = Some(marker);
+        }
+    }
+}

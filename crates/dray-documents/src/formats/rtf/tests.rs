@@ -1,0 +1,223 @@
+use super::rtf;
+use crate::formats::text::testing::{converted, hint, markdown, stopped};
+use crate::limits::{Damage, Failure, Limit, Limits};
+
+fn shown(source: &[u8]) -> String {
+    markdown("application/rtf", "rtf", source)
+}
+
+/// A document with that content.
+fn body(content: &str) -> String {
+    shown(format!("{{\\rtf1\\ansi\\ansicpg1252\\deff0 {content}}}").as_bytes())
+}
+
+#[test]
+fn paragraphs_and_formats() {
+    assert_eq!(
+        body(
+            "Plain {\\b bold} \\i it\\i0\\b al\\plain ic\\par second\\line line\\par\\pard {\\strike gone} \\{x\\}\\\\"
+        ),
+        "Plain **bold** *it***al**ic\n\nsecond\nline\n\n~~gone~~ {x}\\\n"
+    );
+}
+
+#[test]
+fn characters_by_code_page_name_and_number() {
+    assert_eq!(
+        body(
+            "\\'e9\\'80 \\ldblquote a\\rdblquote\\emdash b\\~c\\_d\\-e \\u8364?\\u-10179?\\u-8704? \\uc2\\u233\\'3f\\'3f.\\uc0\\u233 x"
+        ),
+        "é€ “a”—b\u{A0}c-de €😀 é.éx\n"
+    );
+    assert_eq!(
+        shown(b"{\\rtf1\\ansi\\ansicpg1251 \\'cf\\'f0\\'e8\\'e2\\'e5\\'f2}"),
+        "Привет\n"
+    );
+    assert_eq!(
+        shown(b"{\\rtf1\\ansi{\\fonttbl{\\f0\\fcharset0 A;}{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'96{\\'7b}\\f0\\'e9}"),
+        "日\u{FFFD}{é\n"
+    );
+    assert_eq!(
+        shown(b"{\\rtf1\\ansi{\\fonttbl{\\f1\\fcharset128 B;}}\\f1 \\'93\\'fa\\'83A\\f0 x}"),
+        "日アx\n"
+    );
+    assert_eq!(shown(b"{\\rtf1\\pc \\'81}"), "ü\n");
+}
+
+#[test]
+fn groups_that_are_no_text_are_dropped() {
+    assert_eq!(
+        body(
+            "{\\info{\\title T}}{\\*\\generator G;}{\\colortbl;\\red0;}{\\header H}{\\footerf F}{\\*\\themedata 00}\
+             {\\object{\\*\\objdata 00ff}{\\result shown}}{\\*\\unknown u}{\\pict\\pngblip 89504e}{\\*\\bkmkstart b}\
+             {\\upr{ansi}{\\*\\ud{uni}}}{\\shp{\\*\\shpinst{\\sp{\\sn n}{\\sv v}}{\\shptxt box}}{\\shprslt old}}\
+             a{\\v hidden}{\\deleted gone}b"
+        ),
+        "uniboxab\n"
+    );
+}
+
+#[test]
+fn what_is_left_out_is_told() {
+    let got = converted(
+        &hint("application/rtf", "rtf"),
+        b"{\\rtf1 a{\\pict 00}{\\v x}",
+        Limits::default(),
+    );
+    assert_eq!(got.markdown, "a\n");
+    assert_eq!(
+        got.warnings,
+        [
+            "images are left out",
+            "hidden content dropped",
+            "the file ends too early"
+        ]
+    );
+}
+
+#[test]
+fn binary_data_is_passed_over() {
+    assert_eq!(shown(b"{\\rtf1 a{\\pict\\bin4 }{}}}b\\bin2 \\}c}"), "abc\n");
+    assert_eq!(shown(b"{\\rtf1 a\\bin-5 b\\bin2147483647 c}"), "ab\n");
+}
+
+#[test]
+fn tables_are_tables() {
+    assert_eq!(
+        body(
+            "before\\par\\trowd\\cellx1\\cellx2\\pard\\intbl a\\cell b|c\\cell\\row\
+             \\trowd\\pard\\intbl {\\b d}\\par e\\cell\\cell\\row\\pard after\\par"
+        ),
+        "before\n\n| a | b\\|c |\n|---|---|\n| **d**<br>e |  |\n\nafter\n"
+    );
+}
+
+#[test]
+fn tables_within_cells_are_lines_and_tables_apart_stay_apart() {
+    assert_eq!(
+        body(
+            "\\trowd\\pard\\intbl x\\par\\pard\\intbl\\itap2 a\\nestcell b\\nestcell{\\*\\nesttableprops\\trowd\\nestrow}\
+             {\\nonesttables\\par}\\pard\\intbl y\\cell z\\cell\\row\\pard\\par\\trowd\\pard\\intbl 1\\cell\\row"
+        ),
+        "| x<br>a ; b<br>y | z |\n|---|---|\n\n| 1 |\n|---|\n"
+    );
+}
+
+#[test]
+fn headings_by_level_and_by_style() {
+    assert_eq!(
+        body(
+            "{\\stylesheet{\\s0 Normal;}{\\s1\\b heading 1;}{\\s7\\outlinelevel2 Own;}}\
+             {\\pard\\s1\\b One\\par}\\pard\\s0 text\\par\\pard\\s7 Three\\par\\pard\\outlinelevel1 Two\\par\\pard\\outlinelevel9 no\\par"
+        ),
+        "# One\n\ntext\n\n### Three\n\n## Two\n\nno\n"
+    );
+}
+
+#[test]
+fn lists_by_their_markers() {
+    assert_eq!(
+        body(
+            "\\pard{\\listtext\\'b7\\tab}\\ls1\\ilvl0 a\\par\\pard{\\listtext 2.\\tab}\\ls1\\ilvl1 b\\par\
+             \\pard{\\pntext 1.3)\\tab}c\\par\\pard d"
+        ),
+        "- a\n  2. b\n3. c\n\nd\n"
+    );
+}
+
+#[test]
+fn links_and_notes() {
+    assert_eq!(
+        body(
+            "{\\field{\\*\\fldinst{HYPERLINK \"https://a.example/x\"}}{\\fldrslt{\\ul here}}} \
+             {\\field{\\*\\fldinst HYPERLINK \\\\l \"mark\"}{\\fldrslt there}} \
+             {\\field{\\*\\fldinst HYPERLINK \"javascript:x\"}{\\fldrslt no}} \
+             {\\field{\\*\\fldinst PAGE}{\\fldrslt 7}}{\\super\\chftn{\\footnote {\\chftn} A note}}."
+        ),
+        "[here](https://a.example/x) [there](#mark) no 7[^1].\n\n### Footnotes\n\n[^1]: A note\n"
+    );
+}
+
+#[test]
+fn nesting_of_any_depth_keeps_the_text_and_drops_what_is_none() {
+    let source = format!(
+        "{{\\rtf1 {}deep{{\\*\\objdata 00{{11}}22}}{{\\pict 33}}down{}end}}rest",
+        "{".repeat(100_000),
+        "}".repeat(100_000)
+    );
+    let got = converted(
+        &hint("application/rtf", "rtf"),
+        source.as_bytes(),
+        Limits::default(),
+    );
+    assert_eq!(got.markdown, "deepdownend\n");
+    assert!(
+        got.warnings
+            .contains(&"groups nested too deeply are shown flat".to_owned())
+    );
+}
+
+#[test]
+fn limits_keep_what_was_read() {
+    let source = format!("{{\\rtf1 a\\par {}}}", "word ".repeat(1_200_000));
+    let (text, limit) = stopped("application/rtf", "rtf", source.as_bytes());
+    assert_eq!(limit, Limit::Size);
+    assert!(text.starts_with("a\n\nword word") && text.len() > 4_900_000);
+    let rows = "\\trowd\\pard\\intbl x\\cell\\row".repeat(10);
+    let limits = Limits {
+        max_elements: 3,
+        ..Limits::default()
+    };
+    let got = converted(
+        &hint("application/rtf", "rtf"),
+        format!("{{\\rtf1 {rows}}}").as_bytes(),
+        limits,
+    );
+    assert_eq!(got.stopped, Some(Limit::Element));
+    assert!(got.markdown.starts_with("| x |\n|---|\n| x |\n| x |\n"));
+}
+
+#[test]
+fn an_endless_table_shows_a_thousand_rows_and_counts_the_rest() {
+    let text = body(&"\\trowd\\pard\\intbl x\\cell\\row".repeat(3001));
+    assert!(text.ends_with("| x |\n\n_(2000 more rows truncated)_\n"));
+}
+
+#[test]
+fn damaged_files() {
+    let got = converted(
+        &hint("application/rtf", "rtf"),
+        b"{\\pwd}",
+        Limits::default(),
+    );
+    assert_eq!(got.failure, Some(Failure::Corrupt(Damage::Malformed)));
+    for (source, text) in [
+        (&b"{\\rtf1 a"[..], "a\n"),
+        (b"{\\rtf1 a\\", "a\n"),
+        (b"{\\rtf1 a}}}}b", "a\n"),
+        (
+            b"{\\rtf1 \\trowd\\intbl a\\cell b",
+            "| a | b |\n|---|---|\n",
+        ),
+        (
+            b"{\\rtf1 {\\footnote a",
+            "[^1]\n\n### Footnotes\n\n[^1]: a\n",
+        ),
+        (b"{\\rtf1 {\\field{\\fldrslt", ""),
+        (b"", ""),
+    ] {
+        assert_eq!(shown(source), text, "{}", String::from_utf8_lossy(source));
+    }
+}
+
+#[test]
+fn the_body_of_a_mail_goes_the_same_way() {
+    use std::rc::Rc;
+
+    use crate::limits::Budget;
+    use crate::markdown::{Markdown, Selection};
+
+    let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
+    rtf(b"{\\rtf1\\fromhtml1 {\\*\\htmltag <p>}a\\par}", &mut out).unwrap();
+    assert_eq!(out.finish().markdown, "a\n");
+}

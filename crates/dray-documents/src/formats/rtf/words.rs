@@ -1,0 +1,113 @@
+//! Control words: destinations that hold no text of the document, and characters by name.
+
+use crate::markdown::Marker;
+
+/// What a group is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Text of the document.
+    #[default]
+    Text,
+    /// Dropped with all that is in it.
+    Dropped,
+    /// The table of fonts, which names code pages.
+    Fonts,
+    /// The style sheet, which names headings.
+    Styles,
+    /// What a field does.
+    Instruction,
+    /// What a field shows.
+    Result,
+    /// The marker of a list item.
+    Marker,
+    /// A note.
+    Note,
+}
+
+/// The destination that a control word begins; nothing when it begins none. `starred` ones that are not known are
+/// dropped, as the format asks for.
+pub(super) fn destination(word: &str, starred: bool) -> Option<Destination> {
+    Some(match word {
+        "fonttbl" => Destination::Fonts,
+        "stylesheet" => Destination::Styles,
+        "fldinst" => Destination::Instruction,
+        "fldrslt" => Destination::Result,
+        "listtext" | "pntext" => Destination::Marker,
+        "footnote" => Destination::Note,
+        // The Unicode half of `\upr`, the text of shapes and formulas, and the properties of tables within cells.
+        "ud" | "shpinst" | "shptxt" | "moMath" | "moMathPara" | "nesttableprops" => {
+            Destination::Text
+        }
+        "colortbl" | "info" | "pict" | "object" | "objdata" | "objclass" | "header" | "headerl"
+        | "headerr" | "headerf" | "footer" | "footerl" | "footerr" | "footerf" | "ftnsep"
+        | "ftnsepc" | "ftncn" | "aftnsep" | "aftnsepc" | "aftncn" | "generator" | "themedata"
+        | "colorschememapping" | "latentstyles" | "datastore" | "listtable"
+        | "listoverridetable" | "rsidtbl" | "revtbl" | "filetbl" | "xmlnstbl" | "mmathPr"
+        | "bkmkstart" | "bkmkend" | "nonshppict" | "nonesttables" | "shprslt" | "sp" | "upr"
+        | "xe" | "tc" | "rxe" | "template" | "private" | "pn" | "pnseclvl" | "atnid"
+        | "atnauthor" | "annotation" | "atntime" | "atrfstart" | "atrfend" | "datafield"
+        | "docvar" | "formfield" | "fontemb" | "falt" | "panose" | "picprop" | "blipuid"
+        | "background" | "mctrlPr" | "mrPr" | "mfPr" | "mnaryPr" | "mradPr" | "msSupPr"
+        | "msSubPr" | "mdPr" => Destination::Dropped,
+        _ if starred => Destination::Dropped,
+        _ => return None,
+    })
+}
+
+/// The character that a control word stands for.
+pub(super) fn character(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "emdash" => "—",
+        "endash" => "–",
+        "bullet" => "•",
+        "lquote" => "‘",
+        "rquote" => "’",
+        "ldblquote" => "“",
+        "rdblquote" => "”",
+        "tab" | "emspace" | "enspace" | "qmspace" => " ",
+        "zwj" => "\u{200D}",
+        "zwnj" => "\u{200C}",
+        _ => return None,
+    })
+}
+
+/// The level of a style that is a heading by its name.
+pub(super) fn heading(style: &str) -> Option<u8> {
+    style
+        .trim()
+        .trim_end_matches(';')
+        .to_ascii_lowercase()
+        .strip_prefix("heading ")
+        .and_then(|level| level.trim().parse::<u8>().ok())
+        .filter(|level| (1..=9).contains(level))
+}
+
+/// The marker of a list item by its text: a number, or any sign.
+pub(super) fn marker(text: &str) -> Option<Marker> {
+    let text = text.trim();
+    if text.is_empty() {
+        return None;
+    }
+    let number = text
+        .trim_start_matches('(')
+        .trim_end_matches(['.', ')', ':'])
+        .rsplit('.')
+        .next()
+        .and_then(|last| last.parse().ok());
+    Some(number.map_or(Marker::Bullet, Marker::Number))
+}
+
+/// Where a field links to.
+pub(super) fn target(instruction: &str) -> Option<String> {
+    let rest = instruction.trim().strip_prefix("HYPERLINK")?.trim_start();
+    let (local, rest) = match rest.strip_prefix("\\l") {
+        Some(rest) => ("#", rest.trim_start()),
+        None => ("", rest),
+    };
+    let url = match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => rest.split_whitespace().next(),
+    };
+    let url = url?.trim();
+    (!url.is_empty()).then(|| format!("{local}{url}"))
+}
