@@ -1,0 +1,319 @@
+//! Conversions that were made before, by content and by everything else that changes what comes out
+//! (read-attachment 13.7).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use dray_documents::formats::{Converted, Hint, VERSION};
+use dray_documents::limits::{Failure, Limit, Limits};
+use dray_documents::markdown::Selection;
+use dray_types::Sha256Digest;
+use serde::Serialize;
+
+/// What a conversion is found by: content, version of the converters, type, selection, and the limits that change what
+/// comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey(Sha256Digest);
+
+#[derive(Serialize)]
+struct Parts<'a> {
+    version: &'a str,
+    content: String,
+    hint: &'a Hint,
+    selection: &'a Selection,
+    limits: Limits,
+}
+
+impl CacheKey {
+    /// The key of one conversion.
+    pub fn of(content: Sha256Digest, hint: &Hint, selection: &Selection, limits: &Limits) -> Self {
+        let parts = Parts {
+            version: VERSION,
+            content: content.to_hex(),
+            hint,
+            selection,
+            // Time and memory end a conversion or do not; what they ended is not kept.
+            limits: Limits {
+                wall_ms: 0,
+                memory_bytes: 0,
+                ..limits.clone()
+            },
+        };
+        // Plain data always serialises; and if it did not, keys that are equal for equal content would still be.
+        let bytes = serde_json::to_vec(&parts).unwrap_or_else(|_| content.as_bytes().to_vec());
+        Self(Sha256Digest::of(&bytes))
+    }
+
+    /// 64 lower-case hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        self.0.to_hex()
+    }
+}
+
+/// Whether a conversion would come out the same again.
+pub(crate) fn is_lasting(converted: &Converted) -> bool {
+    let passing = |limit: Limit| matches!(limit, Limit::Time | Limit::Memory);
+    let failed = match converted.failure {
+        Some(Failure::Stopped(limit)) => passing(limit),
+        Some(Failure::Internal) => true,
+        _ => false,
+    };
+    !failed && !converted.stopped.is_some_and(passing)
+}
+
+/// Where conversions are kept. A cache that fails has nothing and keeps nothing; it never fails a call.
+#[async_trait]
+pub trait Cache: Send + Sync {
+    /// A conversion that was kept.
+    async fn get(&self, key: &CacheKey) -> Option<Converted>;
+
+    /// Keeps a conversion.
+    async fn put(&self, key: &CacheKey, value: &Converted);
+}
+
+/// Conversions in memory, up to a size; the ones that were not used for longest go first.
+#[derive(Debug)]
+pub struct MemoryCache {
+    max_bytes: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    entries: HashMap<CacheKey, Entry>,
+    bytes: usize,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Arc<Converted>,
+    bytes: usize,
+    used: u64,
+}
+
+impl MemoryCache {
+    /// A cache of at most so many bytes of Markdown.
+    pub fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Bytes that are kept now.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryCache {
+    /// 64 MiB.
+    fn default() -> Self {
+        Self::new(64 << 20)
+    }
+}
+
+/// About what a conversion takes in memory.
+fn size(converted: &Converted) -> usize {
+    let parts: usize = converted
+        .parts
+        .iter()
+        .map(|part| size_of_val(part) + part.title.as_ref().map_or(0, String::len))
+        .sum();
+    let warnings: usize = converted.warnings.iter().map(|w| w.len() + 24).sum();
+    size_of::<Converted>() + converted.markdown.len() + parts + warnings
+}
+
+#[async_trait]
+impl Cache for MemoryCache {
+    async fn get(&self, key: &CacheKey) -> Option<Converted> {
+        let value = {
+            let mut kept = self.lock();
+            kept.uses += 1;
+            let now = kept.uses;
+            let entry = kept.entries.get_mut(key)?;
+            entry.used = now;
+            Arc::clone(&entry.value)
+        };
+        Some(value.as_ref().clone())
+    }
+
+    async fn put(&self, key: &CacheKey, value: &Converted) {
+        let bytes = size(value);
+        if bytes > self.max_bytes {
+            return;
+        }
+        let value = Arc::new(value.clone());
+        let mut kept = self.lock();
+        kept.uses += 1;
+        let used = kept.uses;
+        if let Some(old) = kept.entries.insert(*key, Entry { value, bytes, used }) {
+            kept.bytes -= old.bytes;
+        }
+        kept.bytes += bytes;
+        while kept.bytes > self.max_bytes {
+            let oldest = kept.entries.iter().min_by_key(|(_, entry)| entry.used);
+            let Some(key) = oldest.map(|(key, _)| *key) else {
+                break;
+            };
+            if let Some(gone) = kept.entries.remove(&key) {
+                kept.bytes -= gone.bytes;
+            }
+        }
+    }
+}
+
+/// Conversions that run now, so that of several callers who want the same one, one works and the others wait.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    running: Mutex<HashMap<CacheKey, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Flights {
+    /// Waits until nobody else converts this.
+    pub(crate) async fn enter(&self, key: CacheKey) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            running.retain(|_, turn| turn.strong_count() > 0);
+            if let Some(turn) = running.get(&key).and_then(Weak::upgrade) {
+                turn
+            } else {
+                let turn = Arc::new(tokio::sync::Mutex::new(()));
+                running.insert(key, Arc::downgrade(&turn));
+                turn
+            }
+        };
+        turn.lock_owned().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_documents::markdown::{Span, Unit};
+
+    fn converted(text: &str) -> Converted {
+        Converted {
+            converter: "x".to_owned(),
+            markdown: text.to_owned(),
+            parts: Vec::new(),
+            parts_seen: 0,
+            stopped: None,
+            failure: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn key(content: &str) -> CacheKey {
+        let digest = Sha256Digest::of(content.as_bytes());
+        CacheKey::of(
+            digest,
+            &Hint::default(),
+            &Selection::All,
+            &Limits::default(),
+        )
+    }
+
+    #[test]
+    fn keys_differ_by_everything_that_changes_what_comes_out() {
+        let content = Sha256Digest::of(b"a");
+        let of = |hint: &Hint, selection: &Selection, limits: &Limits| {
+            CacheKey::of(content, hint, selection, limits)
+        };
+        let (hint, all, limits) = (Hint::default(), Selection::All, Limits::default());
+        let plain = of(&hint, &all, &limits);
+        let csv = Hint {
+            mime: "text/csv".to_owned(),
+            ..Hint::default()
+        };
+        let page = Selection::Parts {
+            unit: Unit::Page,
+            span: Span { first: 1, last: 2 },
+        };
+        let fewer = Limits {
+            max_elements: 5,
+            ..Limits::default()
+        };
+        let slower = Limits {
+            wall_ms: 5,
+            memory_bytes: 5,
+            ..Limits::default()
+        };
+        assert_ne!(plain, key("b"));
+        assert_ne!(plain, of(&csv, &all, &limits));
+        assert_ne!(plain, of(&hint, &page, &limits));
+        assert_ne!(plain, of(&hint, &all, &fewer));
+        assert_eq!(plain, of(&hint, &all, &slower));
+        assert_eq!(plain.to_hex().len(), 64);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_used_for_longest_goes_first() {
+        let cache = MemoryCache::new(3500);
+        for name in ["a", "b", "c"] {
+            cache.put(&key(name), &converted(&"x".repeat(1000))).await;
+        }
+        assert!(cache.bytes() <= 3500);
+        assert!(cache.get(&key("a")).await.is_some());
+        cache.put(&key("d"), &converted(&"x".repeat(1000))).await;
+        assert!(cache.get(&key("a")).await.is_some());
+        assert!(cache.get(&key("b")).await.is_none());
+        assert!(cache.bytes() <= 3500);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_not_kept_and_what_is_kept_twice_counts_once() {
+        let cache = MemoryCache::new(2000);
+        cache.put(&key("a"), &converted(&"x".repeat(3000))).await;
+        assert_eq!((cache.get(&key("a")).await, cache.bytes()), (None, 0));
+        cache.put(&key("b"), &converted("one")).await;
+        let bytes = cache.bytes();
+        cache.put(&key("b"), &converted("two")).await;
+        assert_eq!(cache.bytes(), bytes);
+        assert_eq!(cache.get(&key("b")).await.unwrap().markdown, "two");
+    }
+
+    #[test]
+    fn what_time_or_memory_ended_is_not_kept() {
+        for (stopped, failure, lasting) in [
+            (None, None, true),
+            (Some(Limit::Element), None, true),
+            (Some(Limit::Time), None, false),
+            (None, Some(Failure::Stopped(Limit::Memory)), false),
+            (None, Some(Failure::Stopped(Limit::Size)), true),
+            (None, Some(Failure::Internal), false),
+            (None, Some(Failure::Encrypted), true),
+        ] {
+            let converted = Converted {
+                stopped,
+                failure,
+                ..converted("")
+            };
+            assert_eq!(is_lasting(&converted), lasting);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_works_while_others_wait() {
+        let flights = Flights::default();
+        let first = flights.enter(key("a")).await;
+        let other = flights.enter(key("b")).await;
+        let second = flights.enter(key("a"));
+        tokio::pin!(second);
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        drop((first, other));
+        second.await;
+        drop(flights.enter(key("c")).await);
+        assert_eq!(
+            flights.running.lock().unwrap().len(),
+            1,
+            "what ended is forgotten"
+        );
+    }
+}

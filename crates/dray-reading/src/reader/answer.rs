@@ -1,0 +1,356 @@
+//! Steps 9 to 12: from what was prepared to the record: notes, hints, inline text, summaries, excerpts.
+
+use dray_documents::classify::{Kind, mime};
+use dray_documents::formats::Converted;
+use dray_documents::limits::{Failure, Limit};
+use dray_documents::markdown::{Part, Selection};
+use tokio_util::sync::CancellationToken;
+
+use super::prepare::{Prepared, describe};
+use super::{Listener, Progress, Reader, cancelled, internal};
+use crate::defang::defang;
+use crate::find::find;
+use crate::frame::{self, Made, header};
+use crate::message::{self, Cause};
+use crate::range::Range;
+use crate::record::{self, Code, Outcome, Record};
+use crate::request::Request;
+use crate::summary::{SummaryFailure, excerpt, summarize};
+use crate::worker::Worked;
+
+/// The text of a document, and what is to be said below it.
+struct Text {
+    /// Defanged.
+    markdown: String,
+    /// Pages, slides, sheets, chapters, and where they begin in it.
+    parts: Vec<Part>,
+    /// Why it is incomplete, when it is.
+    below: Option<String>,
+}
+
+/// What conversion came to: a text, or the answer.
+type Read = Result<Text, Box<Record>>;
+
+/// One answer in the making.
+struct Answer<'a> {
+    shown: &'a str,
+    mime: &'static str,
+    kind: Kind,
+    record: Record,
+}
+
+impl Reader {
+    /// Converts and answers.
+    pub(super) async fn answer(
+        &self,
+        shown: &str,
+        prepared: Prepared,
+        request: &Request,
+        range: Option<Range>,
+        cancel: &CancellationToken,
+        progress: Listener<'_>,
+    ) -> Record {
+        let mut answer = Answer::new(shown, &prepared);
+        if prepared.blank {
+            return answer.note(Code::Empty, message::EMPTY);
+        }
+        progress(Progress::Converting);
+        let read = self
+            .text(&mut answer, prepared, range.as_ref(), cancel)
+            .await;
+        let text = match read {
+            Ok(text) => text,
+            Err(record) => return *record,
+        };
+        if let Some(sought) = &request.find {
+            return answer.framed(Made::Found, &text.found(sought), Outcome::Inline);
+        }
+        let bytes = text.markdown.len();
+        let fits = bytes <= self.policy.inline_text_budget_bytes;
+        if fits && !request.summarize {
+            let named = range.as_ref().map(ToString::to_string);
+            let made = named.as_deref().map_or(Made::Converted, Made::Range);
+            answer.record.metrics = record::converted(bytes);
+            return answer.framed(made, &text.whole(), Outcome::Inline);
+        }
+        self.shorten(answer, &text, request, fits, cancel, progress)
+            .await
+    }
+
+    /// The bare Markdown, or the record that says why there is none.
+    pub(super) async fn bare(
+        &self,
+        shown: &str,
+        prepared: Prepared,
+        request: &Request,
+        range: Option<Range>,
+        cancel: &CancellationToken,
+    ) -> Result<String, Box<Record>> {
+        let mut answer = Answer::new(shown, &prepared);
+        if prepared.blank {
+            return Err(Box::new(answer.note(Code::Empty, message::EMPTY)));
+        }
+        let text = self
+            .text(&mut answer, prepared, range.as_ref(), cancel)
+            .await?;
+        Ok(match &request.find {
+            Some(sought) => text.found(sought),
+            None => text.whole(),
+        })
+    }
+
+    /// Step 10: a text, or the note or hint instead of it.
+    async fn text(
+        &self,
+        answer: &mut Answer<'_>,
+        prepared: Prepared,
+        range: Option<&Range>,
+        cancel: &CancellationToken,
+    ) -> Read {
+        let selection = range.map_or(Selection::All, Range::selection);
+        let work = self.convert(prepared, selection, cancel).await;
+        answer.record.worker = Some(work.worker);
+        match work.worked {
+            Worked::Done(converted) => answer.converted(&converted, range),
+            Worked::Stopped(limit) => Err(answer.hint(Cause::Limit(limit))),
+            Worked::Failed => Err(answer.hint(Cause::Internal)),
+            Worked::Cancelled => Err(Box::new(answer.cancelled())),
+        }
+    }
+
+    /// Step 11 for a text that is too large, or of which a summary was asked for.
+    async fn shorten(
+        &self,
+        mut answer: Answer<'_>,
+        text: &Text,
+        request: &Request,
+        fits: bool,
+        cancel: &CancellationToken,
+        progress: Listener<'_>,
+    ) -> Record {
+        let bytes = text.markdown.len();
+        let summary = match &self.summarizer {
+            Some(model) => {
+                summarize(
+                    &text.markdown,
+                    request.focus.as_deref(),
+                    &self.summary_limits,
+                    model.as_ref(),
+                    &frame::piece,
+                    cancel,
+                    &|said| progress(Progress::Summarizing(said.to_owned())),
+                )
+                .await
+            }
+            None => Err(SummaryFailure::Model),
+        };
+        match summary.map(|summary| defang(&summary)) {
+            Ok(summary) if !summary.trim().is_empty() => {
+                answer.record.metrics = record::summarized(bytes);
+                let body = with_line(&summary, text.below.as_deref());
+                answer.framed(Made::Summary(bytes, fits), &body, Outcome::Summary)
+            }
+            Err(SummaryFailure::Cancelled) => answer.cancelled(),
+            Err(SummaryFailure::NoRandom) => internal(answer.shown),
+            Ok(_) | Err(SummaryFailure::Model | SummaryFailure::TooLarge) => {
+                answer.record.metrics = record::converted(bytes);
+                answer.record.truncated = true;
+                answer.record.error_code = Some(Code::SummaryFailed);
+                let part = if fits {
+                    text.markdown.clone()
+                } else {
+                    excerpt(&text.markdown, self.policy.inline_text_budget_bytes)
+                };
+                let body = with_line(&part, text.below.as_deref());
+                answer.framed(Made::Excerpt(bytes, fits), &body, Outcome::Inline)
+            }
+        }
+    }
+}
+
+impl Text {
+    fn whole(&self) -> String {
+        with_line(&self.markdown, self.below.as_deref())
+    }
+
+    fn found(&self, sought: &str) -> String {
+        with_line(
+            &defang(&find(&self.markdown, &self.parts, sought)),
+            self.below.as_deref(),
+        )
+    }
+}
+
+/// The parts of a conversion, counted from the start of a piece of its text.
+fn shifted(converted: &Converted, piece: &str) -> Vec<Part> {
+    let start = (piece.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
+    let end = start + piece.len();
+    let within = converted.parts.iter().filter(|part| part.start < end);
+    let mut parts: Vec<Part> = Vec::new();
+    for part in within {
+        if part.start <= start {
+            parts.clear();
+        }
+        let start = part.start.saturating_sub(start);
+        parts.push(Part {
+            start,
+            ..part.clone()
+        });
+    }
+    parts
+}
+
+/// A text and its parts, defanged; parts stay where their text is.
+fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
+    let mut out = String::with_capacity(text.len());
+    let ends: Vec<usize> = parts.iter().skip(1).map(|part| part.start).collect();
+    let first = parts.first().map_or(text.len(), |part| part.start);
+    out.push_str(&defang(text.get(..first).unwrap_or_default()));
+    let mut start = first;
+    for (part, end) in parts.iter_mut().zip(ends.into_iter().chain([text.len()])) {
+        part.start = out.len();
+        out.push_str(&defang(text.get(start..end).unwrap_or_default()));
+        start = end;
+    }
+    (out, parts)
+}
+
+fn with_line(body: &str, line: Option<&str>) -> String {
+    match line {
+        Some(line) => format!("{}\n\n{line}\n", body.trim_end_matches('\n')),
+        None => body.to_owned(),
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn new(shown: &'a str, prepared: &Prepared) -> Self {
+        let mut record = Record::new(Outcome::Inline, None, String::new());
+        describe(&mut record, shown, &prepared.class, prepared.size);
+        Self {
+            shown,
+            mime: prepared.class.mime,
+            kind: prepared.class.kind,
+            record,
+        }
+    }
+
+    fn converted(&mut self, converted: &Converted, range: Option<&Range>) -> Read {
+        self.record
+            .warnings
+            .extend(converted.warnings.iter().cloned());
+        if !converted.converter.is_empty() {
+            self.record.converter = Some(converted.converter.clone());
+        }
+        if matches!(converted.failure, None | Some(Failure::NoText))
+            && let Some(sentence) = range.and_then(|range| range.miss(converted))
+        {
+            let body = format!("_({})_", defang(&sentence));
+            return Err(Box::new(self.noted(None, &body)));
+        }
+        let wanted = match range {
+            Some(range) => range.cut(&converted.markdown),
+            None => &converted.markdown,
+        };
+        let (markdown, parts) = defanged(wanted, shifted(converted, wanted));
+        let blank = markdown.trim().is_empty();
+        let below = match converted.failure {
+            Some(failure) if blank => return Err(self.failed(failure)),
+            None if blank => return Err(self.without_text(converted.stopped)),
+            Some(Failure::Corrupt(damage)) => {
+                self.record.error_code = Some(Code::Corrupt);
+                Some(message::damaged(damage))
+            }
+            Some(Failure::Stopped(limit)) => Some(message::stopped(limit)),
+            Some(failure) => return Err(self.failed(failure)),
+            None => converted.stopped.map(message::stopped),
+        };
+        self.record.truncated = below.is_some();
+        Ok(Text {
+            markdown,
+            parts,
+            below,
+        })
+    }
+
+    /// Nothing came out.
+    fn failed(&mut self, failure: Failure) -> Box<Record> {
+        match failure {
+            Failure::Stopped(limit) => self.hint(Cause::Limit(limit)),
+            Failure::Encrypted => self.hint(Cause::Encrypted),
+            Failure::Corrupt(damage) => self.hint(Cause::Corrupt(damage)),
+            Failure::Unsupported => self.hint(Cause::Unsupported),
+            Failure::Internal => self.hint(Cause::Internal),
+            Failure::NoText => self.without_text(None),
+        }
+    }
+
+    fn without_text(&mut self, stopped: Option<Limit>) -> Box<Record> {
+        if let Some(limit) = stopped {
+            return self.hint(Cause::Limit(limit));
+        }
+        let markup = [
+            mime::HTML,
+            mime::XHTML,
+            mime::XML,
+            mime::SVG,
+            mime::RSS,
+            mime::ATOM,
+            mime::NOTEBOOK,
+        ];
+        Box::new(if self.mime == mime::PDF {
+            self.noted(Some(Code::NoText), message::NO_TEXT_PDF)
+        } else if self.kind == Kind::Text && !markup.contains(&self.mime) {
+            self.noted(Some(Code::Empty), message::EMPTY)
+        } else {
+            self.noted(Some(Code::NoText), message::NO_TEXT)
+        })
+    }
+
+    fn hint(&mut self, cause: Cause) -> Box<Record> {
+        let mut record = self.record.clone();
+        record.outcome = Outcome::Hint;
+        record.error_code = Some(match cause {
+            Cause::Encrypted => Code::Encrypted,
+            Cause::Corrupt(_) => Code::Corrupt,
+            Cause::Limit(_) => Code::LimitExceeded,
+            Cause::Unsupported => Code::UnsupportedFormat,
+            Cause::Internal => Code::Internal,
+        });
+        record.output = message::hint(self.shown, self.mime, cause);
+        Box::new(record)
+    }
+
+    fn note(mut self, code: Code, body: &str) -> Record {
+        self.noted(Some(code), body)
+    }
+
+    fn noted(&mut self, code: Option<Code>, body: &str) -> Record {
+        let mut record = self.record.clone();
+        record.error_code = code;
+        self.put(record, Made::Converted, body, Outcome::Note)
+    }
+
+    fn framed(self, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
+        let record = self.record.clone();
+        self.put(record, made, body, outcome)
+    }
+
+    /// Step 12.
+    fn put(&self, mut record: Record, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
+        if let Ok(framed) = frame::frame(&header(self.shown, self.mime, made), body) {
+            (record.output, record.outcome) = (framed, outcome);
+        } else {
+            record.output = message::internal(self.shown);
+            record.outcome = Outcome::Refuse;
+            record.error_code = Some(Code::Internal);
+        }
+        record
+    }
+
+    fn cancelled(&self) -> Record {
+        let mut record = self.record.clone();
+        let said = cancelled(self.shown);
+        (record.output, record.outcome) = (said.output, said.outcome);
+        record
+    }
+}

@@ -1,0 +1,42 @@
+//! One structured record in the log for each call (read-attachment 15). Never content, nonces or panic payloads.
+
+use crate::message::escape_path;
+use crate::record::{Code, Record};
+
+/// Writes the log of one call.
+pub(super) fn record(shown: &str, record: &Record) {
+    // Of what lies outside, only that it does.
+    let path = if record.error_code == Some(Code::OutsideWorkspace) {
+        "(outside)".to_owned()
+    } else {
+        escape_path(shown)
+    };
+    let failed = matches!(
+        record.error_code,
+        Some(Code::Internal | Code::LimitExceeded | Code::Corrupt)
+    );
+    macro_rules! write_with {
+        ($level:ident, $name:literal) => {
+            tracing::$level!(
+                tool = "read_attachment",
+                path,
+                kind = record.kind.map(dray_documents::classify::Kind::word),
+                mime = record.mime.as_deref(),
+                size = record.size_bytes,
+                outcome = record.outcome.word(),
+                error_code = record.error_code.map(Code::word),
+                converter = record.converter.as_deref(),
+                elapsed_ms = record.elapsed_ms,
+                bytes_out = record.output.len(),
+                truncated = record.truncated,
+                worker = record.worker,
+                $name
+            )
+        };
+    }
+    if failed {
+        write_with!(warn, "read_attachment.failed");
+    } else {
+        write_with!(info, "read_attachment");
+    }
+}

@@ -1,0 +1,337 @@
+//! The tool itself: the fixed order of read-attachment 3, from a path to a framed text.
+//!
+//! Nothing here fails: every way it can go is a record, and a last guard turns what nobody thought of into one too.
+
+mod announce;
+mod answer;
+mod log;
+mod prepare;
+mod work;
+
+use std::fs::File;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dray_documents::classify::{Class, Kind};
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Flights};
+use crate::message;
+use crate::policy::Policy;
+use crate::range::Range;
+use crate::record::{Code, Outcome, Record, Refusal};
+use crate::request::Request;
+use crate::summary::{Summarizer, SummaryLimits};
+use crate::worker::Worker;
+use crate::workspace::{Roots, check};
+pub use announce::Vision;
+use prepare::{Prepared, Preparing};
+
+/// What a caller hears while it waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The file was accepted and is being converted.
+    Converting,
+    /// A summary is being made; the text says how far it is.
+    Summarizing(String),
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Converting => f.write_str("converting…"),
+            Self::Summarizing(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Where progress goes.
+pub type Listener<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+
+/// A file and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classified {
+    /// The path as the caller wrote it.
+    pub path: String,
+    /// What it is.
+    pub class: Class,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+/// Reads attachments. Cheap to clone.
+#[derive(Clone)]
+pub struct Reader {
+    policy: Policy,
+    roots: Arc<Roots>,
+    worker: Worker,
+    summarizer: Option<Arc<dyn Summarizer>>,
+    summary_limits: SummaryLimits,
+    cache: Option<Arc<dyn Cache>>,
+    flights: Arc<Flights>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("policy", &self.policy)
+            .field("roots", &self.roots)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What looking at a file may take beyond the time of a conversion, before it is given up.
+const GRACE: Duration = Duration::from_secs(2);
+
+impl Reader {
+    /// A reader without a model and without a cache.
+    pub fn new(policy: Policy, roots: Roots, worker: Worker) -> Self {
+        Self {
+            policy,
+            roots: Arc::new(roots),
+            worker,
+            summarizer: None,
+            summary_limits: SummaryLimits::default(),
+            cache: None,
+            flights: Arc::default(),
+        }
+    }
+
+    /// Summarises what is too large with this model.
+    #[must_use]
+    pub fn with_summarizer(mut self, summarizer: Arc<dyn Summarizer>) -> Self {
+        self.summarizer = Some(summarizer);
+        self
+    }
+
+    /// Bounds of a summary.
+    #[must_use]
+    pub fn with_summary_limits(mut self, limits: SummaryLimits) -> Self {
+        self.summary_limits = limits;
+        self
+    }
+
+    /// Keeps conversions here.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Arc<dyn Cache>) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// What may be read, and how much of it.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Where files may be read.
+    pub fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
+    /// Reads a file of the workspace. Never fails and never panics; the record says what came of it.
+    pub async fn read(
+        &self,
+        request: &Request,
+        cancel: &CancellationToken,
+        progress: Listener<'_>,
+    ) -> Record {
+        let shown = request.file_path.as_deref().unwrap_or_default();
+        let work = async {
+            match self.prepare_path(request, cancel).await {
+                Ok((prepared, range)) => {
+                    self.answer(shown, prepared, request, range, cancel, progress)
+                        .await
+                }
+                Err(record) => *record,
+            }
+        };
+        self.guarded(shown, work).await
+    }
+
+    /// Reads bytes that came from elsewhere than the workspace: steps 6 to 12. `shown` is what the model knows the
+    /// file by, `file` a regular file of which nobody else writes.
+    pub async fn read_file(
+        &self,
+        shown: &str,
+        file: File,
+        request: &Request,
+        cancel: &CancellationToken,
+        progress: Listener<'_>,
+    ) -> Record {
+        let work = async {
+            match self.prepare_file(shown, file, request, cancel).await {
+                Ok((prepared, range)) => {
+                    self.answer(shown, prepared, request, range, cancel, progress)
+                        .await
+                }
+                Err(record) => *record,
+            }
+        };
+        self.guarded(shown, work).await
+    }
+
+    /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
+    /// model. Range and search apply; there is no summary and no budget.
+    ///
+    /// # Errors
+    ///
+    /// The record that [`Reader::read`] would have given, when there is no text.
+    pub async fn markdown(
+        &self,
+        request: &Request,
+        cancel: &CancellationToken,
+    ) -> Result<String, Box<Record>> {
+        let shown = request.file_path.as_deref().unwrap_or_default();
+        let (prepared, range) = self.prepare_path(request, cancel).await?;
+        self.bare(shown, prepared, request, range, cancel).await
+    }
+
+    /// What a file of the workspace is: steps 1 to 7. Blocks while it reads.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the step that fails.
+    pub fn classify(&self, path: &str) -> Result<Classified, Refusal> {
+        let opened = self.roots.open(Some(path))?;
+        let policy = Policy {
+            allow_kinds: Kind::ALL.to_vec(),
+            ..self.policy.clone()
+        };
+        let preparing = self.preparing(policy, false, &CancellationToken::new());
+        let prepared = preparing
+            .prepare(path, opened.file, opened.size)
+            .map_err(|record| Refusal {
+                code: record.error_code.unwrap_or(Code::Internal),
+                output: record.output,
+            })?;
+        Ok(Classified {
+            path: path.to_owned(),
+            class: prepared.class,
+            size_bytes: prepared.size,
+        })
+    }
+
+    fn preparing(
+        &self,
+        policy: Policy,
+        only_readable: bool,
+        cancel: &CancellationToken,
+    ) -> Preparing {
+        Preparing {
+            policy,
+            only_readable,
+            digest: only_readable && self.cache.is_some(),
+            cancel: cancel.clone(),
+        }
+    }
+
+    /// Steps 1 to 9 for a path, on a thread that may block.
+    async fn prepare_path(
+        &self,
+        request: &Request,
+        cancel: &CancellationToken,
+    ) -> Result<(Prepared, Option<Range>), Box<Record>> {
+        let shown = check(request.file_path.as_deref()).map_err(refused)?;
+        let range = range(request)?;
+        let preparing = self.preparing(self.policy.clone(), true, cancel);
+        let roots = Arc::clone(&self.roots);
+        let path = shown.to_owned();
+        let work = move || {
+            let opened = roots.open(Some(&path)).map_err(refused)?;
+            preparing.prepare(&path, opened.file, opened.size)
+        };
+        Ok((self.blocking(shown, cancel, work).await?, range))
+    }
+
+    /// Steps 6 to 9 for an open file.
+    async fn prepare_file(
+        &self,
+        shown: &str,
+        file: File,
+        request: &Request,
+        cancel: &CancellationToken,
+    ) -> Result<(Prepared, Option<Range>), Box<Record>> {
+        let range = range(request)?;
+        let preparing = self.preparing(self.policy.clone(), true, cancel);
+        let path = shown.to_owned();
+        let work = move || {
+            let size = match file.metadata() {
+                Ok(metadata) => metadata.len(),
+                Err(error) => return Err(prepare::unreadable(&path, &error)),
+            };
+            preparing.prepare(&path, file, size)
+        };
+        Ok((self.blocking(shown, cancel, work).await?, range))
+    }
+
+    /// Blocking work, until it is done, nobody wants it any more, or it takes longer than a conversion may.
+    async fn blocking(
+        &self,
+        shown: &str,
+        cancel: &CancellationToken,
+        work: impl FnOnce() -> Result<Prepared, Box<Record>> + Send + 'static,
+    ) -> Result<Prepared, Box<Record>> {
+        if cancel.is_cancelled() {
+            return Err(Box::new(cancelled(shown)));
+        }
+        let wait = Duration::from_millis(self.policy.limits().wall_ms) + GRACE;
+        let work = tokio::task::spawn_blocking(work);
+        tokio::select! {
+            done = tokio::time::timeout(wait, work) => match done {
+                Ok(Ok(prepared)) => prepared,
+                Ok(Err(_)) => Err(Box::new(internal(shown))),
+                Err(_) => {
+                    let late = std::io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error());
+                    Err(prepare::unreadable(shown, &late))
+                }
+            },
+            () = cancel.cancelled() => Err(Box::new(cancelled(shown))),
+        }
+    }
+
+    /// Turns even a panic into a record, and writes the log.
+    async fn guarded(&self, shown: &str, work: impl Future<Output = Record>) -> Record {
+        let started = Instant::now();
+        let done = AssertUnwindSafe(work).catch_unwind().await;
+        let mut record = done.unwrap_or_else(|_| internal(shown));
+        record.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if record.output.contains('\0') {
+            record.output = record.output.replace('\0', "");
+        }
+        log::record(shown, &record);
+        record
+    }
+}
+
+fn refused(refusal: Refusal) -> Box<Record> {
+    Box::new(refusal.into())
+}
+
+/// The last resort.
+fn internal(shown: &str) -> Record {
+    Record::new(
+        Outcome::Refuse,
+        Some(Code::Internal),
+        message::internal(shown),
+    )
+}
+
+fn cancelled(shown: &str) -> Record {
+    Record::new(Outcome::Cancelled, None, message::cancelled(shown))
+}
+
+/// The range of a request. One that cannot be understood is refused before anything is looked at.
+fn range(request: &Request) -> Result<Option<Range>, Box<Record>> {
+    let parsed = request.range.as_deref().map(Range::parse).transpose();
+    parsed.map_err(|error| {
+        let output = format!("Error: {error}");
+        Box::new(Record::new(
+            Outcome::Refuse,
+            Some(Code::RangeInvalid),
+            output,
+        ))
+    })
+}

@@ -1,0 +1,174 @@
+//! Steps 6 to 9: size, classification, kind, emptiness. Blocking work, done on a thread of its own.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::time::{Duration, Instant};
+
+use dray_documents::classify::{self, Class};
+use dray_types::Sha256Digest;
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use crate::message;
+use crate::policy::Policy;
+use crate::record::{Code, Outcome, Record, Refusal};
+use crate::workspace::errno;
+
+/// A file that will be converted, or that has nothing in it.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Where to read it.
+    pub(super) file: File,
+    /// What it is.
+    pub(super) class: Class,
+    /// Its size in bytes.
+    pub(super) size: u64,
+    /// Nothing but white space.
+    pub(super) blank: bool,
+    /// Digest of the content, when it was asked for.
+    pub(super) digest: Option<Sha256Digest>,
+}
+
+/// How to prepare.
+#[derive(Clone, Debug)]
+pub(super) struct Preparing {
+    /// What may be read.
+    pub(super) policy: Policy,
+    /// Whether kinds without a text are refused; an announcement takes all.
+    pub(super) only_readable: bool,
+    /// Whether the content is to be hashed.
+    pub(super) digest: bool,
+    /// Set when nobody wants it any more.
+    pub(super) cancel: CancellationToken,
+}
+
+/// How much is read at once.
+const STEP: usize = 64 * 1024;
+
+fn refuse(shown: &str, code: Code, reason: &str) -> Box<Record> {
+    let output = message::cannot_read(shown, reason);
+    Box::new(Refusal { code, output }.into())
+}
+
+pub(super) fn unreadable(shown: &str, error: &io::Error) -> Box<Record> {
+    let reason = format!("io error: {}", errno::of_io(error));
+    refuse(shown, Code::Unreadable, &reason)
+}
+
+/// Fills in what classification found.
+pub(super) fn describe(record: &mut Record, shown: &str, class: &Class, size: u64) {
+    record.kind = Some(class.kind);
+    record.mime = Some(class.mime.to_owned());
+    record.path = Some(message::escape_path(shown));
+    record.size_bytes = Some(size);
+    record.warnings.clone_from(&class.warnings);
+}
+
+impl Preparing {
+    /// Looks at an open file of that size.
+    pub(super) fn prepare(
+        &self,
+        shown: &str,
+        mut file: File,
+        mut size: u64,
+    ) -> Result<Prepared, Box<Record>> {
+        let cap = self.policy.max_file_bytes;
+        if size > cap {
+            return Err(refuse(
+                shown,
+                Code::TooLarge,
+                &message::too_large(size, cap),
+            ));
+        }
+        let failed = |error: io::Error| unreadable(shown, &error);
+        if size == 0
+            && let Some((spooled, length)) = self.spool(&mut file).map_err(failed)?
+        {
+            (file, size) = (spooled, length);
+        }
+        let class = classify::classify(&mut file, shown).map_err(failed)?;
+        let allowed = if self.only_readable {
+            self.policy.reads(class.kind)
+        } else {
+            self.policy.allows(class.kind)
+        };
+        if !allowed {
+            let output = message::kind_not_allowed(shown, class.kind, class.mime);
+            let mut record = Record::new(Outcome::Refuse, Some(Code::KindNotAllowed), output);
+            describe(&mut record, shown, &class, size);
+            return Err(Box::new(record));
+        }
+        let blank = classify::is_blank(&mut file, &class, cap).map_err(failed)?;
+        let digest = if self.digest && !blank {
+            Some(self.hash(&mut file).map_err(failed)?)
+        } else {
+            None
+        };
+        file.rewind().map_err(failed)?;
+        Ok(Prepared {
+            file,
+            class,
+            size,
+            blank,
+            digest,
+        })
+    }
+
+    /// Copies what a file of no size gives, as those of pseudo file systems do, up to the cap. Nothing when it is
+    /// really empty.
+    fn spool(&self, file: &mut File) -> io::Result<Option<(File, u64)>> {
+        let until = Instant::now() + Duration::from_millis(self.policy.limits().wall_ms);
+        let mut buffer = vec![0; STEP];
+        let mut copy: Option<(File, u64)> = None;
+        loop {
+            let read = match file.read(&mut buffer) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && copy.is_some() => 0,
+                Err(error) => return Err(error),
+            };
+            if read == 0 {
+                return Ok(copy);
+            }
+            let (to, length) = match &mut copy {
+                Some(copy) => copy,
+                none => none.insert((memory_file()?, 0)),
+            };
+            let left = self.policy.max_file_bytes - *length;
+            let wanted = usize::try_from(left).unwrap_or(STEP).min(read);
+            to.write_all(buffer.get(..wanted).unwrap_or_default())?;
+            *length += wanted as u64;
+            if *length == self.policy.max_file_bytes
+                || self.cancel.is_cancelled()
+                || Instant::now() >= until
+            {
+                return Ok(copy);
+            }
+        }
+    }
+
+    fn hash(&self, file: &mut File) -> io::Result<Sha256Digest> {
+        file.rewind()?;
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; STEP];
+        let mut left = self.policy.max_file_bytes.saturating_add(1);
+        while left > 0 && !self.cancel.is_cancelled() {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => {
+                    hasher.update(buffer.get(..read).unwrap_or_default());
+                    left = left.saturating_sub(read as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
+    }
+}
+
+/// A file that exists in memory only.
+fn memory_file() -> io::Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::memfd_create("attachment", flags)?))
+}

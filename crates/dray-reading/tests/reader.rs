@@ -1,0 +1,16 @@
+//! The tool from path to record, with real workers: every step and every way it can end.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "all of it is a test")]
+
+#[path = "reader/announce.rs"]
+mod announce;
+#[path = "reader/cache.rs"]
+mod cache;
+#[path = "reader/hostile.rs"]
+mod hostile;
+#[path = "reader/order.rs"]
+mod order;
+#[path = "reader/routing.rs"]
+mod routing;
+#[path = "reader/world.rs"]
+mod world;

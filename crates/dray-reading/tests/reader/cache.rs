@@ -1,0 +1,94 @@
+//! Conversions that were made before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use dray_documents::formats::Converted;
+use dray_reading::cache::{Cache, CacheKey, MemoryCache};
+use dray_reading::policy::Policy;
+use dray_reading::record::Outcome;
+use dray_reading::request::Request;
+
+use crate::world::{World, read, unframe};
+
+/// Counts what is kept and found.
+#[derive(Default)]
+struct Counting {
+    inner: MemoryCache,
+    kept: AtomicUsize,
+    found: AtomicUsize,
+}
+
+#[async_trait]
+impl Cache for Counting {
+    async fn get(&self, key: &CacheKey) -> Option<Converted> {
+        let found = self.inner.get(key).await;
+        self.found
+            .fetch_add(usize::from(found.is_some()), Ordering::SeqCst);
+        found
+    }
+
+    async fn put(&self, key: &CacheKey, value: &Converted) {
+        self.kept.fetch_add(1, Ordering::SeqCst);
+        self.inner.put(key, value).await;
+    }
+}
+
+impl Counting {
+    fn counts(&self) -> (usize, usize) {
+        (
+            self.kept.load(Ordering::SeqCst),
+            self.found.load(Ordering::SeqCst),
+        )
+    }
+}
+
+#[tokio::test]
+async fn equal_content_is_converted_once_whatever_its_name() {
+    let world = World::with(&[
+        ("a.txt", b"same"),
+        ("b.txt", b"same"),
+        ("c.txt", b"other"),
+        ("d.csv", b"same"),
+    ]);
+    let cache = Arc::new(Counting::default());
+    let reader = world.reader(Policy::default()).with_cache(cache.clone());
+    for (path, counts) in [
+        ("a.txt", (1, 0)),
+        ("a.txt", (1, 1)),
+        ("b.txt", (1, 2)),
+        ("c.txt", (2, 2)),
+        ("d.csv", (3, 2)),
+    ] {
+        let record = read(&reader, &Request::of_path(path)).await;
+        assert_eq!(record.outcome, Outcome::Inline);
+        assert!(unframe(&record.output).0.contains(path));
+        assert_eq!(cache.counts(), counts, "{path}");
+    }
+    let mut request = Request::of_path("a.txt");
+    request.range = Some("lines 1".to_owned());
+    read(&reader, &request).await;
+    assert_eq!(
+        cache.counts(),
+        (3, 3),
+        "lines are cut from the same conversion"
+    );
+}
+
+#[tokio::test]
+async fn callers_at_once_share_one_conversion() {
+    let world = World::with(&[("a.txt", b"shared")]);
+    let cache = Arc::new(Counting::default());
+    let reader = world.reader(Policy::default()).with_cache(cache.clone());
+    let request = Request::of_path("a.txt");
+    let (a, b, c) = tokio::join!(
+        read(&reader, &request),
+        read(&reader, &request),
+        read(&reader, &request)
+    );
+    for record in [a, b, c] {
+        assert_eq!(unframe(&record.output).1, "shared");
+    }
+    assert_eq!(cache.counts(), (1, 2));
+}
