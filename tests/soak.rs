@@ -1,9 +1,13 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
-//! `cargo xtask soak -- deliveries`.
+//! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of a
+//! run that failed; it stands in what the run prints.
 
 #[cfg(test)]
 #[path = "transfer/kills.rs"]
 mod kills;
+#[cfg(test)]
+#[path = "transfer/platforms.rs"]
+mod platforms;
 #[cfg(test)]
 #[expect(dead_code, reason = "single faults use more of the machine")]
 #[path = "transfer/rig.rs"]
@@ -12,7 +16,28 @@ mod rig;
 #[expect(dead_code, reason = "other stories use more of it")]
 mod support;
 
+/// How often each service is killed unless told otherwise.
+#[cfg(test)]
+const ROUNDS: u64 = 200;
+
 #[tokio::test(flavor = "multi_thread")]
-async fn deliveries_end_truthfully_while_each_service_is_killed_two_hundred_times() {
-    kills::kills(200, false).await;
+async fn deliveries_end_truthfully_while_each_service_is_killed_hundreds_of_times() {
+    let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(ROUNDS);
+    kills::kills(kills::Run {
+        rounds: usize::try_from(rounds).unwrap(),
+        seed: number("DRAY_SOAK_SEED").unwrap_or_else(rand::random),
+        hurry: false,
+    })
+    .await;
+}
+
+/// A number that the runner set.
+#[cfg(test)]
+fn number(name: &str) -> Option<u64> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runner says here how long a run is to be"
+    )]
+    let told = std::env::var(name).ok()?;
+    Some(told.parse().expect("a number"))
 }

@@ -3,10 +3,17 @@
 
 mod faults;
 mod kills;
+mod platforms;
 mod rig;
 mod story;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whichever_service_dies_every_delivery_ends_truthfully() {
-    kills::kills(1, true).await;
+    let seed = rand::random();
+    kills::kills(kills::Run {
+        rounds: 1,
+        seed,
+        hurry: true,
+    })
+    .await;
 }

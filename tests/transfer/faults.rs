@@ -18,18 +18,18 @@ async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_a
     let rig = Rig::start().await;
     let _transfer = rig.up("sandbox-transfer").await;
     let delivery = rig.up("platform-delivery").await;
-    let stalled = rig.telegram.chat();
-    let unseen = rig.telegram.chat();
+    let stalled = rig.platforms.telegram.chat();
+    let unseen = rig.platforms.telegram.chat();
     let digest = rig.write("a.txt", b"shown, and the answer never comes");
     let other = rig.write("b.txt", b"stalled before it is shown");
-    rig.telegram.script(Fault::NeverAnswer);
+    rig.platforms.telegram.script(Fault::NeverAnswer);
     rig.submit("k-1", "a.txt", target("telegram", &stalled))
         .await;
     eventually("the message", async || {
         (rig.shown_in(stalled, digest) == 1).then_some(())
     })
     .await;
-    rig.telegram.script(Fault::StallDuringBody);
+    rig.platforms.telegram.script(Fault::StallDuringBody);
     rig.submit("k-2", "b.txt", target("telegram", &unseen))
         .await;
     eventually("the second request", async || {
@@ -55,11 +55,11 @@ async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_a
 async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
     let mut rig = Rig::start().await;
     let _services = rig.all_up().await;
-    let chats = [rig.telegram.chat(), rig.telegram.chat()];
-    let channel = rig.discord.channel(0);
+    let chats = [rig.platforms.telegram.chat(), rig.platforms.telegram.chat()];
+    let channel = rig.platforms.discord.channel(0);
     let digest = rig.write("a.txt", b"a file that travels while the bus is away");
-    rig.telegram.script(Fault::StallDuringBody);
-    rig.discord.script(DiscordFault::LoseAnswer);
+    rig.platforms.telegram.script(Fault::StallDuringBody);
+    rig.platforms.discord.script(DiscordFault::LoseAnswer);
     rig.submit("n-1", "a.txt", target("telegram", &chats[0]))
         .await;
     eventually("a request under way", async || {
@@ -74,7 +74,11 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
     rig.nats.restart();
     let file = rig.ended("n-2", PATIENCE).await;
     assert_eq!(file.state, "delivered", "{file:?}");
-    assert_eq!(rig.discord.seen(&channel).len(), 1, "the nonce was kept");
+    assert_eq!(
+        rig.platforms.discord.seen(&channel).len(),
+        1,
+        "the nonce was kept"
+    );
     for (id, chat) in [("n-1", chats[0]), ("n-3", chats[1])] {
         let file = rig.ended(id, PATIENCE).await;
         let shown = rig.shown_in(chat, digest);
@@ -92,7 +96,7 @@ async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
     let rig = Rig::start().await;
     let transfer = rig.up("sandbox-transfer").await;
     let _delivery = rig.up("platform-delivery").await;
-    let chat = rig.telegram.chat();
+    let chat = rig.platforms.telegram.chat();
     let digest = rig.write("a.bin", &vec![0x5a; 300_000]);
     let seen = rig.store.seen().len();
     rig.store

@@ -1,17 +1,12 @@
-//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, doubles of four platforms, a
+//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, doubles of all platforms, a
 //! folder that is a sandbox, and services as processes that can be killed.
 
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
-use dray_platform_discord::double::Double as Discord;
-use dray_platform_slack::double::{Double as Slack, SIGNING_SECRET};
-use dray_platform_telegram::double::Double as Telegram;
-use dray_platform_webhook::double::{Double as Webhook, SECRET};
 use dray_proto::v1;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::eventually;
@@ -21,22 +16,20 @@ use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 use prost::Message as _;
 use serde_json::Value;
 
+use super::platforms::Platforms;
 use crate::support;
 
-/// Where the webhook double takes events.
-pub(crate) const HOOK: &str = "/hooks/box";
 /// The three services of this story.
 pub(crate) const SERVICES: [&str; 3] = ["sandbox-transfer", "platform-delivery", "sweeper"];
 /// Bucket of the records of work.
 const LEDGER: &str = "dray_ledger";
+/// Bucket of the records of deliveries.
+const DELIVERIES: &str = "dray_deliveries";
 
 pub(crate) struct Rig {
     pub(crate) nats: NatsServer,
     pub(crate) store: FaultyS3,
-    pub(crate) telegram: Telegram,
-    pub(crate) discord: Discord,
-    pub(crate) slack: Slack,
-    pub(crate) webhook: Webhook,
+    pub(crate) platforms: Platforms,
     pub(crate) bus: Bus,
     options: dray_store::Options,
     _s3: EmbeddedS3,
@@ -78,10 +71,7 @@ impl Rig {
         let rig = Self {
             nats,
             store,
-            telegram: Telegram::start().await.unwrap(),
-            discord: Discord::start().await.unwrap(),
-            slack: Slack::start().await.unwrap(),
-            webhook: Webhook::start().await.unwrap(),
+            platforms: Platforms::start().await,
             bus,
             options,
             _s3: s3,
@@ -118,63 +108,13 @@ impl Rig {
     }
 
     fn configuration(&self) -> String {
-        let mut text = String::from(
+        format!(
             "[platform-delivery]\nallow_targets = true\n\
-             [sandbox-transfer]\nkinds = [\"local\"]\n",
-        );
-        let mut section = |name: &str, lines: &[(&str, &str)]| {
-            writeln!(text, "[{name}]").unwrap();
-            for (key, value) in lines {
-                writeln!(text, "{key} = {value}").unwrap();
-            }
-        };
-        let quoted = |text: &str| format!("'{text}'");
-        let roots = format!("['{}']", self.sandbox().display());
-        section("sandbox-transfer.local", &[("roots", &roots)]);
-        // Longer than a kill and a start, so that killed services find requests under way.
-        let patience = ("answer_timeout", "'6s'");
-        section(
-            "platform-delivery.accounts.tg.telegram",
-            &[
-                ("token", &quoted(self.telegram.token().expose())),
-                ("base_url", &quoted(&self.telegram.url())),
-                ("poll_wait", "'2s'"),
-                ("idle_timeout", "'6s'"),
-                patience,
-            ],
-        );
-        section(
-            "platform-delivery.accounts.dc.discord",
-            &[
-                ("token", &quoted(self.discord.token().expose())),
-                ("base_url", &quoted(&self.discord.url())),
-                patience,
-            ],
-        );
-        section(
-            "platform-delivery.accounts.sl.slack",
-            &[
-                ("token", &quoted(self.slack.token().expose())),
-                ("signing_secret", &quoted(SIGNING_SECRET)),
-                ("base_url", &quoted(&self.slack.url())),
-                ("share_wait", "'3s'"),
-                patience,
-            ],
-        );
-        section(
-            "platform-delivery.accounts.wh.webhook",
-            &[("inbound_secret", &quoted(SECRET)), patience],
-        );
-        let hook = self.webhook.hook(HOOK);
-        section(
-            "platform-delivery.accounts.wh.webhook.hooks.box",
-            &[
-                ("url", &quoted(hook.url.expose())),
-                ("secret", &quoted(hook.secret.expose())),
-                ("allow_http", "true"),
-            ],
-        );
-        text
+             [sandbox-transfer]\nkinds = [\"local\"]\n\
+             [sandbox-transfer.local]\nroots = ['{}']\n{}",
+            self.sandbox().display(),
+            self.platforms.configuration()
+        )
     }
 
     /// Applies the standard topology, with another time until unacknowledged work is handed out again when told so.
@@ -212,6 +152,29 @@ impl Rig {
             .map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap())
             .filter(|record| record.epoch > 1)
             .count()
+    }
+
+    /// Most attempts that any piece of work of a delivery took.
+    pub(crate) async fn attempts(&self, id: &str) -> u32 {
+        let keys = self.bus.key_value(LEDGER);
+        let token = OperationId::new(id).unwrap().ledger_token();
+        let entries = keys.list("", usize::MAX).await.unwrap().entries;
+        let own = entries.into_iter().filter(|(key, _)| {
+            let last = key.rsplit('.').next().unwrap_or_default();
+            last == token || last.ends_with(&format!("-{token}"))
+        });
+        own.map(|(_, entry)| v1::LedgerRecord::decode(entry.value).unwrap().attempts)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The record of a delivery; `None` before there is one.
+    pub(crate) async fn record(&self, id: &str) -> Option<v1::DeliveryReport> {
+        let keys = self.bus.key_value(DELIVERIES);
+        let token = OperationId::new(id).unwrap().ledger_token();
+        let key = format!("{}.{token}", TenantId::default().token());
+        let entry = keys.get(&key).await.ok()??;
+        v1::DeliveryReport::decode(entry.value).ok()
     }
 
     /// The second half of [`Rig::leases_run_out`]: services have looked at the topology and are ready.
@@ -365,13 +328,13 @@ impl Rig {
 
     /// How many documents were begun to be sent to Telegram.
     pub(crate) fn begun(&self) -> usize {
-        let requests = self.telegram.requests().into_iter();
+        let requests = self.platforms.telegram.requests().into_iter();
         requests.filter(|request| request == "sendDocument").count()
     }
 
     /// How often a Telegram chat shows a file.
     pub(crate) fn shown_in(&self, chat: i64, digest: Sha256Digest) -> usize {
-        let files = self.telegram.seen(chat).into_iter();
+        let files = self.platforms.telegram.seen(chat).into_iter();
         let files = files.filter_map(|message| message.file);
         files.filter(|file| file.sha256 == digest).count()
     }

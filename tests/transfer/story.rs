@@ -14,7 +14,7 @@ const CSV: &[u8] = b"crane,hours\n4,12\n7,31\n";
 async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back() {
     let rig = Rig::start().await;
     let _services = rig.all_up().await;
-    let chat = rig.telegram.chat();
+    let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
     let bound = rig.ask(&[
         "session",
@@ -49,7 +49,7 @@ async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back()
         (&"delivered".into(), &"document".into())
     );
     assert_eq!(file["sha256"], digest.to_hex().as_str());
-    let seen = rig.telegram.seen(chat);
+    let seen = rig.platforms.telegram.seen(chat);
     assert_eq!(seen.len(), 1, "{seen:?}");
     assert_eq!(seen[0].text, "The report");
     assert_eq!(seen[0].message_id.to_string(), file["platform_message_id"]);
@@ -85,7 +85,8 @@ fn one_line_tells_it(rig: &Rig, id: &str) {
 
 async fn attachment_comes_back(rig: &Rig, chat: i64) {
     let attached = Attached::new("document", "figures.csv", CSV);
-    rig.telegram
+    rig.platforms
+        .telegram
         .user_writes(chat, "For the report", Some(attached));
     let upload = eventually("the upload", async || {
         let mut told = rig.lines(&["session", "uploads", "crane"]);
@@ -146,7 +147,7 @@ async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
 async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
     let rig = Rig::start().await;
     let _services = rig.all_up().await;
-    let chat = rig.telegram.chat();
+    let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
     std::fs::write(rig.here().join("report.pdf"), PDF).unwrap();
     let arguments = [
@@ -175,17 +176,17 @@ async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
     }
     told.push(rig.run(&arguments).stdout);
     assert!(told.iter().all(|result| *result == told[0]), "{told:?}");
-    assert_eq!(rig.telegram.seen(chat).len(), 1);
+    assert_eq!(rig.platforms.telegram.seen(chat).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_told_as_unknown_and_sent_again_only_by_command() {
     let rig = Rig::start().await;
     let _services = rig.all_up().await;
-    let chat = rig.telegram.chat();
+    let chat = rig.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
     let digest = rig.write("report.pdf", PDF);
-    rig.telegram.script(Fault::LoseAnswer);
+    rig.platforms.telegram.script(Fault::LoseAnswer);
     let arguments = ["send", "report.pdf", "--from", &rig.address(), "--to", &to];
     let told = rig.fails(&arguments);
     assert_eq!(told["files"][0]["state"], "unknown", "{told}");

@@ -63,6 +63,12 @@ enum Command {
     },
     /// Fault tests that need minutes: restarts, clocks, hundreds of kills.
     Soak {
+        /// How often each service is killed in the round of deliveries; 200 without it.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        rounds: Option<u64>,
+        /// Repeats the choices of a run that printed this.
+        #[arg(long)]
+        seed: Option<u64>,
         /// Only tests whose name contains this.
         #[arg(last = true)]
         filter: Vec<String>,
@@ -117,7 +123,11 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test { prepare: true, .. } => suite::prepare(&root).map(drop),
         Command::Test { filter, .. } => suite::test(&root, &filter),
         Command::Bench { names } => bench(&root, &names),
-        Command::Soak { filter } => suite::soak(&root, &filter),
+        Command::Soak {
+            rounds,
+            seed,
+            filter,
+        } => suite::soak(&root, rounds, seed, &filter),
         Command::Blackbox { filter } => suite::blackbox(&root, &filter),
         Command::Fuzz { minutes, target } => fuzz::run(&root, minutes, target.as_deref()),
         Command::Generate { check } => generate::run(&root, check),

@@ -78,8 +78,16 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
 }
 
 /// The fault tests that need minutes.
-pub(crate) fn soak(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    let variables = prepare(root)?;
+pub(crate) fn soak(
+    root: &Path,
+    rounds: Option<u64>,
+    seed: Option<u64>,
+    filter: &[String],
+) -> anyhow::Result<()> {
+    let mut variables = prepare(root)?;
+    for (name, number) in [("DRAY_SOAK_ROUNDS", rounds), ("DRAY_SOAK_SEED", seed)] {
+        variables.extend(number.map(|number| (name.to_owned(), number.to_string())));
+    }
     step::cargo(root)
         .args(["build", "--package", "dray"])
         .run()?;

@@ -1,0 +1,263 @@
+//! The doubles of the platforms: what a configuration says of them, what their users see, and the trouble they make.
+
+use std::fmt::Write as _;
+
+use dray_http::double::Content;
+use dray_platform_discord::double::{Double as Discord, Fault as DiscordFault};
+use dray_platform_email::double::{Double as Email, Fault as EmailFault};
+use dray_platform_matrix::double::{Double as Matrix, Fault as MatrixFault};
+use dray_platform_slack::double::{Double as Slack, Fault as SlackFault, SIGNING_SECRET};
+use dray_platform_telegram::double::{Double as Telegram, Fault as TelegramFault};
+use dray_platform_webhook::double::{Double as Webhook, Fault as WebhookFault, SECRET};
+use dray_platform_whatsapp::double::{CloudDouble as WhatsApp, Fault as WhatsAppFault, NUMBER};
+use dray_proto::v1;
+use dray_types::Sha256Digest;
+use rand::{Rng as _, RngCore};
+
+/// Where the webhook double takes events.
+pub(crate) const HOOK: &str = "/hooks/box";
+
+/// Those of a double.
+pub(crate) const ALL: [&str; 7] = [
+    "telegram", "discord", "slack", "webhook", "whatsapp", "matrix", "email",
+];
+
+/// Those where a repeat is harmless, so that every file arrives.
+pub(crate) const SAFE: [&str; 2] = ["webhook", "matrix"];
+
+/// Largest file of the homeserver and the mail server, in bytes.
+const LARGEST: u64 = 20 << 20;
+
+/// Part of a configuration: its name after that of the accounts, keys and values.
+type Section = (&'static str, Vec<(&'static str, String)>);
+
+fn quoted(text: &str) -> String {
+    format!("'{text}'")
+}
+
+/// Longer than a kill and a start, so that killed services find requests under way.
+fn patience() -> (&'static str, String) {
+    ("answer_timeout", quoted("6s"))
+}
+
+pub(crate) struct Platforms {
+    pub(crate) telegram: Telegram,
+    pub(crate) discord: Discord,
+    pub(crate) slack: Slack,
+    pub(crate) webhook: Webhook,
+    whatsapp: WhatsApp,
+    matrix: Matrix,
+    email: Email,
+}
+
+impl Platforms {
+    pub(crate) async fn start() -> Self {
+        Self {
+            telegram: Telegram::start().await.unwrap(),
+            discord: Discord::start().await.unwrap(),
+            slack: Slack::start().await.unwrap(),
+            webhook: Webhook::start().await.unwrap(),
+            whatsapp: WhatsApp::start().await.unwrap(),
+            matrix: Matrix::start(LARGEST).await.unwrap(),
+            email: Email::start(LARGEST, None).await.unwrap(),
+        }
+    }
+
+    /// The accounts, as a configuration has them.
+    pub(crate) fn configuration(&self) -> String {
+        let mut text = String::new();
+        let bots = self.bots().into_iter().chain(self.others());
+        for (name, lines) in bots {
+            writeln!(text, "[platform-delivery.accounts.{name}]").unwrap();
+            for (key, value) in lines {
+                writeln!(text, "{key} = {value}").unwrap();
+            }
+        }
+        text
+    }
+
+    fn bots(&self) -> Vec<Section> {
+        vec![
+            (
+                "tg.telegram",
+                vec![
+                    ("token", quoted(self.telegram.token().expose())),
+                    ("base_url", quoted(&self.telegram.url())),
+                    ("poll_wait", quoted("2s")),
+                    ("idle_timeout", quoted("6s")),
+                    patience(),
+                ],
+            ),
+            (
+                "dc.discord",
+                vec![
+                    ("token", quoted(self.discord.token().expose())),
+                    ("base_url", quoted(&self.discord.url())),
+                    patience(),
+                ],
+            ),
+            (
+                "sl.slack",
+                vec![
+                    ("token", quoted(self.slack.token().expose())),
+                    ("signing_secret", quoted(SIGNING_SECRET)),
+                    ("base_url", quoted(&self.slack.url())),
+                    ("share_wait", quoted("3s")),
+                    patience(),
+                ],
+            ),
+            (
+                "wa.whatsapp",
+                vec![
+                    ("token", quoted(self.whatsapp.token().expose())),
+                    ("phone_number_id", quoted(NUMBER)),
+                    ("base_url", quoted(&self.whatsapp.url())),
+                    patience(),
+                ],
+            ),
+        ]
+    }
+
+    fn others(&self) -> Vec<Section> {
+        let hook = self.webhook.hook(HOOK);
+        let email = self.email.options();
+        vec![
+            (
+                "wh.webhook",
+                vec![("inbound_secret", quoted(SECRET)), patience()],
+            ),
+            (
+                "wh.webhook.hooks.box",
+                vec![
+                    ("url", quoted(hook.url.expose())),
+                    ("secret", quoted(hook.secret.expose())),
+                    ("allow_http", "true".to_owned()),
+                ],
+            ),
+            (
+                "mx.matrix",
+                vec![
+                    ("token", quoted(self.matrix.token().expose())),
+                    ("homeserver", quoted(&self.matrix.url())),
+                    ("poll_wait", quoted("2s")),
+                    patience(),
+                ],
+            ),
+            (
+                "em.email",
+                vec![
+                    ("host", quoted(&email.host)),
+                    ("port", email.port.to_string()),
+                    ("security", quoted("none")),
+                    ("username", quoted(&email.username)),
+                    ("password", quoted(email.password.expose())),
+                    ("from", quoted(&email.from)),
+                    patience(),
+                ],
+            ),
+        ]
+    }
+
+    /// A chat of its own on this platform, so that no limit of a chat holds a file up. `name` is new each time.
+    pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
+        let chat = match platform {
+            "telegram" => self.telegram.chat().to_string(),
+            "discord" => self.discord.channel(0),
+            "slack" => self.slack.channel(),
+            "whatsapp" => self.whatsapp.chat(),
+            "matrix" => self.matrix.room(),
+            "email" => format!("{name}@example.org"),
+            _ => "box".to_owned(),
+        };
+        v1::ChatTarget {
+            platform: platform.to_owned(),
+            chat,
+            ..v1::ChatTarget::default()
+        }
+    }
+
+    /// How often a chat shows a file.
+    pub(crate) fn shown(&self, target: &v1::ChatTarget, digest: Sha256Digest) -> usize {
+        let chat = target.chat.as_str();
+        let same = |files: &[(String, Content)]| {
+            let same = files.iter().filter(|(_, file)| file.sha256 == digest);
+            same.count()
+        };
+        match target.platform.as_str() {
+            "telegram" => {
+                let seen = self.telegram.seen(chat.parse().unwrap()).into_iter();
+                let files = seen.filter_map(|message| message.file);
+                files.filter(|file| file.sha256 == digest).count()
+            }
+            "discord" => {
+                let seen = self.discord.seen(chat);
+                seen.iter().map(|message| same(&message.files)).sum()
+            }
+            "slack" => {
+                let seen = self.slack.seen(chat);
+                seen.iter().map(|message| same(&message.files)).sum()
+            }
+            "whatsapp" => {
+                let seen = self.whatsapp.seen(chat).into_iter();
+                let files = seen.filter_map(|message| message.file);
+                files.filter(|(_, file)| file.sha256 == digest).count()
+            }
+            "matrix" => {
+                let seen = self.matrix.seen(chat).into_iter();
+                let files = seen.filter_map(|message| message.file);
+                files.filter(|file| file.sha256 == digest).count()
+            }
+            "email" => {
+                let mails = self.email.mails(chat).into_iter();
+                let files = mails.flat_map(|mail| mail.files);
+                files.filter(|file| file.sha256 == digest).count()
+            }
+            _ => {
+                let taken = self.webhook.taken(HOOK);
+                taken.iter().map(|event| same(&event.files)).sum()
+            }
+        }
+    }
+
+    /// Every platform loses an answer or a request, sometimes.
+    pub(crate) fn trouble(&self, random: &mut impl RngCore) {
+        match random.random_range(0..4) {
+            0 => self.telegram.script(TelegramFault::NeverAnswer),
+            1 => self.telegram.script(TelegramFault::LoseAnswer),
+            2 => self.telegram.script(TelegramFault::CloseDuringBody),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.discord.script(DiscordFault::LoseAnswer),
+            1 => self.discord.script(DiscordFault::CloseDuringBody),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.slack.script(SlackFault::LoseAnswer),
+            1 => self.slack.script(SlackFault::LoseRequest),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.webhook.script(WebhookFault::LoseAnswer),
+            1 => self.webhook.script(WebhookFault::CloseDuringBody),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.whatsapp.script(WhatsAppFault::LoseAnswer),
+            1 => self.whatsapp.script(WhatsAppFault::CloseDuringBody),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.matrix.script(MatrixFault::LoseAnswer),
+            1 => self.matrix.script(MatrixFault::CloseDuringUpload),
+            2 => self.matrix.script(MatrixFault::Fail),
+            _ => {}
+        }
+        match random.random_range(0..4) {
+            0 => self.email.script(EmailFault::LoseAnswer),
+            1 => self.email.script(EmailFault::CloseDuringBody),
+            2 => self.email.script(EmailFault::Stall),
+            _ => {}
+        }
+    }
+}
