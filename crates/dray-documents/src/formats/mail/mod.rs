@@ -1,8 +1,20 @@
 //! Mail: EML and MSG (read-attachment 7.10).
 
-use super::{Converter, Hint};
+mod decode;
+mod eml;
+mod letter;
+mod lzfu;
+mod msg;
+mod properties;
+
+use super::{Convert, Converter, Hint};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
-    None
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    let (name, convert): (_, Convert) = match hint.mime.as_str() {
+        "message/rfc822" | "message/global" => ("eml", eml::convert),
+        "application/vnd.ms-outlook" => ("msg", msg::convert),
+        _ => return None,
+    };
+    Some(Converter { name, convert })
 }

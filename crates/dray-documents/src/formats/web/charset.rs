@@ -9,7 +9,7 @@ const WITHIN: usize = 1024;
 
 /// Decodes: byte-order mark, `meta charset` or `http-equiv` or the XML declaration, then `label`, then what the bytes
 /// look like. A name of UTF-8 that the bytes belie does not count.
-pub(super) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
+pub(crate) fn decode<'a>(bytes: &'a [u8], label: Option<&str>) -> Cow<'a, str> {
     let named = named(bytes.get(..WITHIN).unwrap_or(bytes))
         .filter(|name| name != "UTF-8" || std::str::from_utf8(bytes).is_ok());
     encoding::decode(bytes, named.as_deref().or(label))

@@ -5,6 +5,7 @@ mod feed;
 mod html;
 mod xml;
 
+pub(crate) use charset::decode as page_text;
 pub(crate) use html::html;
 
 use super::text::{payload, source};

@@ -1,0 +1,104 @@
+//! Transfer encodings of MIME, read with tolerance (RFC 2045, 6).
+
+/// Bytes of base64; what is none of its signs is passed over.
+pub(super) fn base64(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let mut held: u32 = 0;
+    let mut bits = 0;
+    for byte in text {
+        let Some(six) = six(*byte) else {
+            if *byte == b'=' {
+                // Padding ends a group; another text may follow.
+                bits = 0;
+                held = 0;
+            }
+            continue;
+        };
+        held = (held << 6 | u32::from(six)) & 0x00FF_FFFF;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push(u8::try_from(held >> bits & 0xFF).unwrap_or_default());
+        }
+    }
+    out
+}
+
+/// How many bytes a base64 text stands for.
+pub(super) fn base64_size(text: &[u8]) -> u64 {
+    let signs = text.iter().filter(|byte| six(**byte).is_some()).count() as u64;
+    signs * 6 / 8
+}
+
+fn six(byte: u8) -> Option<u8> {
+    Some(match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => return None,
+    })
+}
+
+/// Bytes of quoted-printable; a broken escape stays as it is.
+pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'=') {
+        let (before, escape) = rest.split_at(at);
+        out.extend_from_slice(before);
+        let length = match escape {
+            [_, b'\r', b'\n', ..] => 3,
+            [_, b'\n', ..] => 2,
+            [_, high, low, ..] => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(high << 4 | low);
+                    3
+                }
+                _ => 0,
+            },
+            _ => 0,
+        };
+        if length == 0 {
+            out.push(b'=');
+        }
+        rest = escape.get(length.max(1)..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base64, base64_size, quoted_printable};
+
+    #[test]
+    fn base64_is_read_over_line_ends_and_noise() {
+        for (text, bytes) in [
+            ("SGVsbG8=", "Hello"),
+            ("SGVs\r\nbG8 h", "Hello!"),
+            ("SGk=SGk=", "HiHi"),
+            ("", ""),
+            ("S", ""),
+        ] {
+            assert_eq!(base64(text.as_bytes()), bytes.as_bytes());
+        }
+        assert_eq!(base64_size(b"SGVs\r\nbG8="), 5);
+    }
+
+    #[test]
+    fn quoted_printable_joins_lines_and_keeps_broken_escapes() {
+        assert_eq!(
+            quoted_printable(b"a=C3=A9b=\r\nc=\nd=zz=4"),
+            "aébcd=zz=4".as_bytes()
+        );
+        assert_eq!(quoted_printable(b"="), b"=");
+    }
+}

@@ -1,0 +1,314 @@
+//! Messages of the internet (RFC 5322, MIME).
+//!
+//! The library reads headers, with their encoded words and addresses. The parts are walked here: of what is attached
+//! nothing is decoded, and how deep parts lie within parts is bounded.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use mail_parser::{Address as Addresses, Message, MessageParser, MimeHeaders};
+
+use super::decode;
+use super::letter::{Address, Attachment, Body, Letter};
+use crate::container::Input;
+use crate::encoding::{self, Found};
+use crate::formats::text::source;
+use crate::formats::{Hint, web};
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::Markdown;
+
+/// Bytes of headers that are read.
+const HEADERS: usize = 256 * 1024;
+/// Parts within parts.
+const DEPTH: usize = 32;
+
+/// A message.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let bytes = source::bytes(input, out.budget())?;
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    if bytes.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    // A mailbox begins each message with a line that is no header.
+    let bytes = match bytes.strip_prefix(b"From ") {
+        Some(rest) => after_line(rest),
+        None => bytes,
+    };
+    let part = Part::of(bytes);
+    let mut letter = part.letter();
+    let mut parts = Parts {
+        budget: &Rc::clone(out.budget()),
+        attachments: Vec::new(),
+        deep: false,
+    };
+    let walked = parts.walk(&part, 0);
+    let deep = parts.deep;
+    letter.attachments = parts.attachments;
+    let stopped = match walked {
+        Ok(bodies) => {
+            letter.bodies = bodies;
+            None
+        }
+        Err(limit) => Some(limit),
+    };
+    if deep {
+        out.warn("parts nested too deeply are not shown");
+    }
+    letter.write(out)?;
+    stopped.map_or(Ok(()), |limit| Err(limit.into()))
+}
+
+/// What follows the first line.
+fn after_line(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    end.and_then(|end| bytes.get(end + 1..)).unwrap_or_default()
+}
+
+/// A message or a part of one: its headers and what they are about.
+struct Part<'a> {
+    headers: Option<Message<'static>>,
+    body: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        let (head, body) = cut(bytes);
+        // The parser wants a line end behind the last header.
+        let head: Cow<'_, [u8]> = if head.ends_with(b"\n") {
+            head.into()
+        } else {
+            [head, b"\n"].concat().into()
+        };
+        let headers = MessageParser::default().parse_headers(&*head);
+        Self {
+            headers: headers.map(Message::into_owned),
+            body,
+        }
+    }
+
+    /// The list of headers.
+    fn letter(&self) -> Letter {
+        let Some(headers) = &self.headers else {
+            return Letter::default();
+        };
+        let date = match headers.date() {
+            Some(date) if date.is_valid() => date.to_rfc3339(),
+            _ => headers.header_raw("Date").unwrap_or_default().to_owned(),
+        };
+        Letter {
+            from: addresses(headers.from()),
+            to: addresses(headers.to()),
+            cc: addresses(headers.cc()),
+            date,
+            subject: headers.subject().unwrap_or_default().to_owned(),
+            ..Letter::default()
+        }
+    }
+
+    /// Type and subtype, lower case; plain text when it does not say.
+    fn mime(&self) -> String {
+        let named = self
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.content_type());
+        match named {
+            Some(its) => format!("{}/{}", its.ctype(), its.subtype().unwrap_or_default())
+                .to_ascii_lowercase(),
+            None => "text/plain".to_owned(),
+        }
+    }
+
+    fn attribute(&self, name: &str) -> Option<&str> {
+        self.headers.as_ref()?.content_type()?.attribute(name)
+    }
+
+    fn file_name(&self) -> Option<&str> {
+        self.headers.as_ref()?.attachment_name()
+    }
+
+    fn is_attached(&self) -> bool {
+        self.headers
+            .as_ref()
+            .and_then(|headers| headers.content_disposition())
+            .is_some_and(|its| its.ctype().eq_ignore_ascii_case("attachment"))
+    }
+
+    fn transfer(&self) -> String {
+        self.headers
+            .as_ref()
+            .and_then(|headers| headers.content_transfer_encoding())
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
+    }
+
+    /// The content as text.
+    fn text(&self, html: bool) -> String {
+        let decoded = match self.transfer().as_str() {
+            "base64" => decode::base64(self.body),
+            "quoted-printable" => decode::quoted_printable(self.body),
+            _ => self.body.to_vec(),
+        };
+        let label = self
+            .attribute("charset")
+            .filter(|label| Found::of_label(label).is_some());
+        let text = match label {
+            // What says that it is ASCII and is not, may be anything.
+            Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
+                encoding::decode(&decoded, Some(label))
+            }
+            _ if html => web::page_text(&decoded, None),
+            _ => encoding::decode(&decoded, None),
+        };
+        source::line_feeds(text.into_owned())
+    }
+
+    /// Its entry among the attachments.
+    fn attachment(&self, mime: String) -> Attachment {
+        let inner = (mime == "message/rfc822").then(|| Part::of(self.body).letter().subject);
+        let name = match self.file_name() {
+            Some(name) => name.to_owned(),
+            None => inner.unwrap_or_default(),
+        };
+        let size = match self.transfer().as_str() {
+            "base64" => decode::base64_size(self.body),
+            "quoted-printable" => decode::quoted_printable(self.body).len() as u64,
+            _ => self.body.len() as u64,
+        };
+        Attachment {
+            name,
+            mime,
+            size: Some(size),
+        }
+    }
+}
+
+/// The walk over parts.
+struct Parts<'b> {
+    budget: &'b Budget,
+    attachments: Vec<Attachment>,
+    deep: bool,
+}
+
+impl Parts<'_> {
+    /// The bodies in a part; what is attached is noted.
+    fn walk(&mut self, part: &Part<'_>, depth: usize) -> Result<Vec<Body>, Limit> {
+        self.budget.element()?;
+        self.budget.clock()?;
+        let mime = part.mime();
+        let boundary = part.attribute("boundary").filter(|its| !its.is_empty());
+        if let (Some(kind), Some(boundary)) = (mime.strip_prefix("multipart/"), boundary) {
+            if depth >= DEPTH {
+                self.deep = true;
+                return Ok(Vec::new());
+            }
+            let inner = split(part.body, boundary.as_bytes());
+            return self.several(kind, &inner, depth);
+        }
+        let shown = !part.is_attached() && (part.file_name().is_none() || depth == 0);
+        match mime.as_str() {
+            "text/html" if shown => Ok(vec![Body::Html(part.text(true))]),
+            "text/plain" | "text/" if shown => Ok(vec![Body::Plain(part.text(false))]),
+            // A multipart without a boundary has nothing but text.
+            mime if shown && mime.starts_with("multipart/") => {
+                Ok(vec![Body::Plain(part.text(false))])
+            }
+            _ => {
+                self.attachments.push(part.attachment(mime));
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Of alternatives the first that has plain text, else the last that has any; of other parts all.
+    fn several(&mut self, kind: &str, inner: &[&[u8]], depth: usize) -> Result<Vec<Body>, Limit> {
+        let mut all = Vec::new();
+        for bytes in inner {
+            let bodies: Vec<Body> = self
+                .walk(&Part::of(bytes), depth + 1)?
+                .into_iter()
+                .filter(|body| !body.is_blank())
+                .collect();
+            if kind != "alternative" {
+                all.extend(bodies);
+            } else if !bodies.is_empty() && !has_plain(&all) {
+                all = bodies;
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn has_plain(bodies: &[Body]) -> bool {
+    bodies.iter().any(|body| matches!(body, Body::Plain(_)))
+}
+
+/// Headers and body: what stands before and after the first blank line.
+fn cut(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let mut at = 0;
+    while let Some(length) = bytes
+        .get(at..)
+        .and_then(|rest| rest.iter().position(|byte| *byte == b'\n'))
+    {
+        let line = bytes.get(at..at + length).unwrap_or_default();
+        if line.is_empty() || line == b"\r" {
+            let (head, body) = bytes.split_at(at + length + 1);
+            return (head.get(..HEADERS).unwrap_or(head), body);
+        }
+        at += length + 1;
+    }
+    (bytes.get(..HEADERS).unwrap_or(bytes), &[])
+}
+
+/// The parts between boundaries; what stands before the first is a note for old readers.
+fn split<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<&'a [u8]> {
+    let mut parts = Vec::new();
+    let mut start = None;
+    let mut at = 0;
+    while at < body.len() {
+        let rest = body.get(at..).unwrap_or_default();
+        let length = rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(rest.len(), |end| end + 1);
+        let line = rest.get(..length).unwrap_or_default();
+        let tail = line
+            .strip_prefix(b"--")
+            .and_then(|line| line.strip_prefix(boundary))
+            .map(<[u8]>::trim_ascii_end);
+        let ends = tail == Some(b"--");
+        if ends || tail == Some(b"") {
+            if let Some(start) = start {
+                // The line end before a boundary belongs to the boundary.
+                let part = body.get(start..at).unwrap_or_default();
+                let part = part.strip_suffix(b"\n").unwrap_or(part);
+                parts.push(part.strip_suffix(b"\r").unwrap_or(part));
+            }
+            start = (!ends).then_some(at + length);
+        }
+        at += length;
+    }
+    if let Some(start) = start {
+        parts.push(body.get(start..).unwrap_or_default());
+    }
+    parts
+}
+
+/// Names and addresses; groups are opened.
+fn addresses(header: Option<&Addresses<'_>>) -> Vec<Address> {
+    header
+        .into_iter()
+        .flat_map(Addresses::iter)
+        .map(|its| Address {
+            name: its.name().unwrap_or_default().to_owned(),
+            address: its.address().unwrap_or_default().to_owned(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What every mail has, and how it is written: a list of headers, the body, a list of attachments.
+
+use crate::formats::{rtf, web};
+use crate::limits::Failure;
+use crate::markdown::{Inline, Markdown, Marker, Style};
+
+/// Quotes within quotes that are told apart.
+const QUOTES: usize = 8;
+
+/// A person or a list of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) name: String,
+    pub(super) address: String,
+}
+
+/// A file that came with the mail; it is never opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attachment {
+    pub(super) name: String,
+    pub(super) mime: String,
+    /// Bytes, decoded; nothing when it is not a file.
+    pub(super) size: Option<u64>,
+}
+
+/// A body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Plain(String),
+    Html(String),
+    Rtf(Vec<u8>),
+}
+
+impl Body {
+    /// Whether nothing would be seen.
+    pub(super) fn is_blank(&self) -> bool {
+        match self {
+            Self::Plain(text) | Self::Html(text) => text.trim().is_empty(),
+            Self::Rtf(bytes) => bytes.is_empty(),
+        }
+    }
+}
+
+/// A mail.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Letter {
+    pub(super) from: Vec<Address>,
+    pub(super) to: Vec<Address>,
+    pub(super) cc: Vec<Address>,
+    pub(super) date: String,
+    pub(super) subject: String,
+    pub(super) bodies: Vec<Body>,
+    pub(super) attachments: Vec<Attachment>,
+}
+
+impl Letter {
+    /// Writes it.
+    pub(super) fn write(&self, out: &mut Markdown) -> Result<(), Failure> {
+        for (label, addresses) in [("From", &self.from), ("To", &self.to), ("Cc", &self.cc)] {
+            if !addresses.is_empty() {
+                let mut line = labelled(label);
+                for (index, address) in addresses.iter().enumerate() {
+                    if index > 0 {
+                        line.text(", ", Style::default());
+                    }
+                    address.write(&mut line);
+                }
+                out.item(0, Marker::Bullet, &line)?;
+            }
+        }
+        for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
+            let text = one_line(text);
+            if !text.is_empty() {
+                let mut line = labelled(label);
+                line.text(&text, Style::default());
+                out.item(0, Marker::Bullet, &line)?;
+            }
+        }
+        for body in &self.bodies {
+            match body {
+                Body::Plain(text) => plain(text, out)?,
+                Body::Html(source) => web::html(source, out)?,
+                Body::Rtf(bytes) => rtf::rtf(bytes, out)?,
+            }
+        }
+        if !self.attachments.is_empty() {
+            out.heading(3, &Inline::plain("Attachments"))?;
+        }
+        for attachment in &self.attachments {
+            out.item(0, Marker::Bullet, &attachment.line())?;
+        }
+        Ok(())
+    }
+}
+
+impl Address {
+    /// `Name <address>`; what is no address stays text.
+    fn write(&self, line: &mut Inline) {
+        let name = one_line(&self.name);
+        let address = self.address.trim();
+        let good = address.contains('@')
+            && address
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"@._+-=/!#$%&'^{}~?".contains(&byte));
+        line.text(&name, Style::default());
+        if address.is_empty() || address == name {
+            return;
+        }
+        match (name.is_empty(), good) {
+            (true, _) => line.text(address, Style::default()),
+            (false, true) => line.raw(&format!(" <{address}>")),
+            (false, false) => line.text(&format!(" <{address}>"), Style::default()),
+        }
+    }
+}
+
+impl Attachment {
+    fn line(&self) -> Inline {
+        let name = one_line(&self.name);
+        let name = if name.is_empty() { "(no name)" } else { &name };
+        let mut facts = vec![one_line(&self.mime)];
+        if let Some(size) = self.size {
+            facts.push(format!("{size} bytes"));
+        }
+        facts.retain(|fact| !fact.is_empty());
+        Inline::plain(&if facts.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{name} ({})", facts.join(", "))
+        })
+    }
+}
+
+fn labelled(label: &str) -> Inline {
+    Inline::plain(&format!("{label}: "))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A plain body: paragraphs with their lines, and what others said as quotes.
+fn plain(text: &str, out: &mut Markdown) -> Result<(), Failure> {
+    let mut open = 0;
+    let mut lines: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let (level, rest) = quoted(line);
+        if level != open || rest.trim().is_empty() {
+            end_paragraph(&mut lines, out)?;
+        }
+        // A blank line within a quote goes on with it, one without a sign ends it.
+        while open > level {
+            out.close();
+            open -= 1;
+        }
+        while open < level {
+            out.open_quote();
+            open += 1;
+        }
+        if !rest.trim().is_empty() {
+            lines.push(rest);
+        }
+    }
+    end_paragraph(&mut lines, out)?;
+    for _ in 0..open {
+        out.close();
+    }
+    Ok(())
+}
+
+fn end_paragraph(lines: &mut Vec<&str>, out: &mut Markdown) -> Result<(), Failure> {
+    if !lines.is_empty() {
+        let text = std::mem::take(lines).join("\n");
+        out.paragraph(&Inline::plain(&text))?;
+    }
+    Ok(())
+}
+
+/// How deep a line is quoted, and what it says.
+fn quoted(line: &str) -> (usize, &str) {
+    let mut level = 0;
+    let mut rest = line;
+    while level < QUOTES
+        && let Some(behind) = rest.strip_prefix('>')
+    {
+        level += 1;
+        rest = behind.strip_prefix(' ').unwrap_or(behind);
+    }
+    (level, rest)
+}

@@ -1,0 +1,184 @@
+//! Outlook messages (MS-OXMSG): a compound file with a stream for each property.
+
+use std::path::Path;
+
+use super::letter::{Address, Attachment, Body, Letter};
+use super::lzfu;
+use super::properties::File;
+use crate::container::Input;
+use crate::formats::rtf::CodePage;
+use crate::formats::text::source;
+use crate::formats::{Hint, web};
+use crate::limits::{Budget, Failure};
+use crate::markdown::Markdown;
+
+/// Bytes before the fixed properties of the message, and of a recipient or attachment.
+const MESSAGE_HEADER: usize = 32;
+const PART_HEADER: usize = 8;
+
+// Properties (MS-OXPROPS).
+const SUBJECT: u16 = 0x0037;
+const SUBMIT_TIME: u16 = 0x0039;
+const RECIPIENT_TYPE: u16 = 0x0C15;
+const SENDER_NAME: u16 = 0x0C1A;
+const SENDER_ADDRESS: u16 = 0x0C1F;
+const DISPLAY_CC: u16 = 0x0E03;
+const DISPLAY_TO: u16 = 0x0E04;
+const DELIVERY_TIME: u16 = 0x0E06;
+const BODY: u16 = 0x1000;
+const RTF_COMPRESSED: u16 = 0x1009;
+const HTML: u16 = 0x1013;
+const DISPLAY_NAME: u16 = 0x3001;
+const EMAIL_ADDRESS: u16 = 0x3003;
+const CREATION_TIME: u16 = 0x3007;
+const DATA: u16 = 0x3701;
+const FILE_NAME: u16 = 0x3704;
+const LONG_FILE_NAME: u16 = 0x3707;
+const MIME_TAG: u16 = 0x370E;
+const SMTP_ADDRESS: u16 = 0x39FE;
+const INTERNET_CODE_PAGE: u16 = 0x3FDE;
+const MESSAGE_CODE_PAGE: u16 = 0x3FFD;
+const SENDER_SMTP: u16 = 0x5D01;
+
+/// A message.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = std::rc::Rc::clone(out.budget());
+    let mut file = File::open(input)?;
+    let letter = letter(&mut file, &budget)?;
+    letter.write(out)
+}
+
+fn letter(file: &mut File<'_>, budget: &Budget) -> Result<Letter, Failure> {
+    let root = Path::new("/");
+    let fixed = file.fixed(root, MESSAGE_HEADER, budget)?;
+    if let Some(page) = fixed
+        .number(MESSAGE_CODE_PAGE)
+        .or_else(|| fixed.number(INTERNET_CODE_PAGE))
+    {
+        file.page = CodePage::of_number(page);
+    }
+    let (to, cc) = recipients(file, budget)?;
+    let mut sender = file.text(root, SENDER_SMTP, budget)?;
+    if sender.is_empty() {
+        sender = file.text(root, SENDER_ADDRESS, budget)?;
+    }
+    let from = Address {
+        name: file.text(root, SENDER_NAME, budget)?,
+        address: smtp(sender),
+    };
+    let date = [SUBMIT_TIME, DELIVERY_TIME, CREATION_TIME]
+        .into_iter()
+        .find_map(|id| fixed.time(id));
+    Ok(Letter {
+        from: if from == Address::default() {
+            Vec::new()
+        } else {
+            vec![from]
+        },
+        to: or_shown(to, file.text(root, DISPLAY_TO, budget)?),
+        cc: or_shown(cc, file.text(root, DISPLAY_CC, budget)?),
+        date: date.unwrap_or_default(),
+        subject: file.text(root, SUBJECT, budget)?,
+        bodies: body(file, budget)?.into_iter().collect(),
+        attachments: attachments(file, budget)?,
+    })
+}
+
+/// The plain body, else the HTML, else the compressed RTF.
+fn body(file: &mut File<'_>, budget: &Budget) -> Result<Option<Body>, Failure> {
+    let root = Path::new("/");
+    let plain = Body::Plain(source::line_feeds(file.text(root, BODY, budget)?));
+    if !plain.is_blank() {
+        return Ok(Some(plain));
+    }
+    let html = match file.binary(root, HTML, budget)? {
+        Some(bytes) => web::page_text(&bytes, None).into_owned(),
+        None => file.text(root, HTML, budget)?,
+    };
+    let html = Body::Html(source::line_feeds(html));
+    if !html.is_blank() {
+        return Ok(Some(html));
+    }
+    let Some(packed) = file.binary(root, RTF_COMPRESSED, budget)? else {
+        return Ok(None);
+    };
+    Ok(Some(Body::Rtf(lzfu::unpack(&packed, budget)?)))
+}
+
+/// Those the message goes to, and those who get a copy.
+fn recipients(
+    file: &mut File<'_>,
+    budget: &Budget,
+) -> Result<(Vec<Address>, Vec<Address>), Failure> {
+    let (mut to, mut cc) = (Vec::new(), Vec::new());
+    for storage in file.storages("__recip_version1.0_", budget) {
+        budget.element()?;
+        let mut address = file.text(&storage, SMTP_ADDRESS, budget)?;
+        if address.is_empty() {
+            address = file.text(&storage, EMAIL_ADDRESS, budget)?;
+        }
+        let recipient = Address {
+            name: file.text(&storage, DISPLAY_NAME, budget)?,
+            address: smtp(address),
+        };
+        match file
+            .fixed(&storage, PART_HEADER, budget)?
+            .number(RECIPIENT_TYPE)
+        {
+            Some(2) => cc.push(recipient),
+            // Blind copies are nobody's to see.
+            Some(3) => {}
+            _ => to.push(recipient),
+        }
+    }
+    Ok((to, cc))
+}
+
+/// Where no recipients are listed, the line that the program showed.
+fn or_shown(listed: Vec<Address>, shown: String) -> Vec<Address> {
+    let shown = Address {
+        name: shown,
+        address: String::new(),
+    };
+    if listed.is_empty() && !shown.name.trim().is_empty() {
+        vec![shown]
+    } else {
+        listed
+    }
+}
+
+/// Addresses within one organisation's directory say nothing outside of it.
+fn smtp(address: String) -> String {
+    if address.contains('@') {
+        address
+    } else {
+        String::new()
+    }
+}
+
+/// Names, types and sizes. A message that is attached is a storage and has no size of its own.
+fn attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, Failure> {
+    let mut all = Vec::new();
+    for storage in file.storages("__attach_version1.0_", budget) {
+        budget.element()?;
+        let mut name = String::new();
+        for id in [LONG_FILE_NAME, FILE_NAME, DISPLAY_NAME] {
+            if name.is_empty() {
+                name = file.text(&storage, id, budget)?;
+            }
+        }
+        all.push(Attachment {
+            name,
+            mime: file.text(&storage, MIME_TAG, budget)?,
+            size: file.size(&storage, DATA),
+        });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Properties of a storage in an Outlook file: one stream each, or one entry of the fixed table (MS-OXMSG 2.4).
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use cfb::CompoundFile;
+
+use crate::container::Input;
+use crate::formats::rtf::CodePage;
+use crate::limits::{Budget, Damage, Failure, Limit};
+
+/// How much is read between two looks at the budget.
+const STEP: u64 = 256 * 1024;
+/// Seconds between 1601 and 1970.
+const EPOCH: i64 = 11_644_473_600;
+
+/// An open file.
+pub(super) struct File<'i> {
+    cfb: CompoundFile<&'i mut dyn Input>,
+    /// What 8-bit strings are in.
+    pub(super) page: CodePage,
+}
+
+impl<'i> File<'i> {
+    pub(super) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
+        let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+        Ok(Self {
+            cfb,
+            page: CodePage::of_number(1252),
+        })
+    }
+
+    /// Storages in the root whose names begin so, at most as many as a file may have entries.
+    pub(super) fn storages(&self, prefix: &str, budget: &Budget) -> Vec<PathBuf> {
+        let most = usize::try_from(budget.limits().max_entries).unwrap_or(usize::MAX);
+        self.cfb
+            .read_root_storage()
+            .take(most)
+            .filter(|entry| entry.is_storage() && entry.name().starts_with(prefix))
+            .map(|entry| entry.path().to_owned())
+            .collect()
+    }
+
+    /// A stream, whole; nothing when there is none that can be read.
+    fn stream(&mut self, path: &Path, budget: &Budget) -> Result<Option<Vec<u8>>, Failure> {
+        let Ok(mut stream) = self.cfb.open_stream(path) else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        loop {
+            let Ok(read) = stream.by_ref().take(STEP).read_to_end(&mut bytes) else {
+                return Ok(None);
+            };
+            budget.inflated(read)?;
+            if bytes.len() as u64 > budget.limits().max_part_bytes {
+                return Err(Failure::Stopped(Limit::Size));
+            }
+            if read == 0 {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    /// A property of bytes.
+    pub(super) fn binary(
+        &mut self,
+        storage: &Path,
+        id: u16,
+        budget: &Budget,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        self.stream(&storage.join(format!("__substg1.0_{id:04X}0102")), budget)
+    }
+
+    /// The size of a property of bytes, without reading it.
+    pub(super) fn size(&self, storage: &Path, id: u16) -> Option<u64> {
+        let path = storage.join(format!("__substg1.0_{id:04X}0102"));
+        self.cfb
+            .entry(path)
+            .ok()
+            .filter(cfb::Entry::is_stream)
+            .map(|entry| entry.len())
+    }
+
+    /// A property of text; empty when there is none.
+    pub(super) fn text(
+        &mut self,
+        storage: &Path,
+        id: u16,
+        budget: &Budget,
+    ) -> Result<String, Failure> {
+        if let Some(bytes) =
+            self.stream(&storage.join(format!("__substg1.0_{id:04X}001F")), budget)?
+        {
+            let text = encoding_rs::UTF_16LE.decode_without_bom_handling(&bytes).0;
+            return Ok(text.trim_end_matches('\0').to_owned());
+        }
+        let bytes = self.stream(&storage.join(format!("__substg1.0_{id:04X}001E")), budget)?;
+        let text = self
+            .page
+            .decode(bytes.as_deref().unwrap_or_default())
+            .into_owned();
+        Ok(text.trim_end_matches('\0').to_owned())
+    }
+
+    /// The table of fixed properties of a storage, which begins after a header of so many bytes.
+    pub(super) fn fixed(
+        &mut self,
+        storage: &Path,
+        header: usize,
+        budget: &Budget,
+    ) -> Result<Fixed, Failure> {
+        let bytes = self.stream(&storage.join("__properties_version1.0"), budget)?;
+        let entries = bytes
+            .as_deref()
+            .and_then(|bytes| bytes.get(header..))
+            .unwrap_or_default();
+        Ok(Fixed(entries.to_vec()))
+    }
+}
+
+/// A table of fixed properties: sixteen bytes each, tag, flags, value.
+pub(super) struct Fixed(Vec<u8>);
+
+impl Fixed {
+    fn value(&self, tag: u32) -> Option<[u8; 8]> {
+        let entry = self
+            .0
+            .chunks_exact(16)
+            .find(|entry| entry.starts_with(&tag.to_le_bytes()))?;
+        entry.get(8..16)?.try_into().ok()
+    }
+
+    /// A number.
+    pub(super) fn number(&self, id: u16) -> Option<u32> {
+        let value = self.value(u32::from(id) << 16 | 0x0003)?;
+        Some(u32::from_le_bytes(value.first_chunk().copied()?))
+    }
+
+    /// A point in time, as RFC 3339 in UTC.
+    pub(super) fn time(&self, id: u16) -> Option<String> {
+        let ticks = u64::from_le_bytes(self.value(u32::from(id) << 16 | 0x0040)?);
+        let seconds = i64::try_from(ticks / 10_000_000).ok()? - EPOCH;
+        let date = mail_parser::DateTime::from_timestamp(seconds);
+        date.is_valid().then(|| date.to_rfc3339())
+    }
+}
