@@ -2,17 +2,20 @@
 
 use dray_documents::classify::Kind;
 use dray_documents::limits::Limits;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// The policy. A value that makes no sense falls back to the default, with a warning in the log.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(default)]
 pub struct Policy {
     /// Largest file in bytes; checked before any content is read.
     pub max_file_bytes: u64,
     /// Largest Markdown that is returned inline, in bytes.
     pub inline_text_budget_bytes: usize,
     /// A kind that is missing here is refused everywhere.
+    #[schemars(with = "Vec<String>")]
     pub allow_kinds: Vec<Kind>,
     /// Paragraphs, rows, pages, slides and chapters together.
     pub convert_max_elements: u64,

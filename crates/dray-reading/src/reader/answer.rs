@@ -28,6 +28,33 @@ struct Text {
     below: Option<String>,
 }
 
+/// A conversion, the wanted part of it defanged.
+struct Clean {
+    converted: Converted,
+    /// What to say when nothing is there.
+    miss: Option<String>,
+    markdown: String,
+    parts: Vec<Part>,
+}
+
+impl Clean {
+    fn of(mut converted: Converted, range: Option<&Range>) -> Self {
+        let miss = range.and_then(|range| range.miss(&converted));
+        let wanted = match range {
+            Some(range) => range.cut(&converted.markdown),
+            None => &converted.markdown,
+        };
+        let (markdown, parts) = defanged(wanted, shifted(&converted, wanted));
+        converted.markdown = String::new();
+        Self {
+            converted,
+            miss,
+            markdown,
+            parts,
+        }
+    }
+}
+
 /// What conversion came to: a text, or the answer.
 type Read = Result<Text, Box<Record>>;
 
@@ -63,6 +90,7 @@ impl Reader {
             Err(record) => return *record,
         };
         if let Some(sought) = &request.find {
+            answer.record.metrics = record::converted(text.markdown.len());
             return answer.framed(Made::Found, &text.found(sought), Outcome::Inline);
         }
         let bytes = text.markdown.len();
@@ -111,7 +139,16 @@ impl Reader {
         let work = self.convert(prepared, selection, cancel).await;
         answer.record.worker = Some(work.worker);
         match work.worked {
-            Worked::Done(converted) => answer.converted(&converted, range),
+            Worked::Done(converted) => {
+                let range = range.cloned();
+                // Megabytes of text take a while.
+                let clean =
+                    tokio::task::spawn_blocking(move || Clean::of(converted, range.as_ref()));
+                match clean.await {
+                    Ok(clean) => answer.converted(clean),
+                    Err(_) => Err(answer.hint(Cause::Internal)),
+                }
+            }
             Worked::Stopped(limit) => Err(answer.hint(Cause::Limit(limit))),
             Worked::Failed => Err(answer.hint(Cause::Internal)),
             Worked::Cancelled => Err(Box::new(answer.cancelled())),
@@ -234,24 +271,23 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn converted(&mut self, converted: &Converted, range: Option<&Range>) -> Read {
-        self.record
-            .warnings
-            .extend(converted.warnings.iter().cloned());
+    fn converted(&mut self, clean: Clean) -> Read {
+        let Clean {
+            converted,
+            miss,
+            markdown,
+            parts,
+        } = clean;
+        self.record.warnings.extend(converted.warnings);
         if !converted.converter.is_empty() {
-            self.record.converter = Some(converted.converter.clone());
+            self.record.converter = Some(converted.converter);
         }
         if matches!(converted.failure, None | Some(Failure::NoText))
-            && let Some(sentence) = range.and_then(|range| range.miss(converted))
+            && let Some(sentence) = miss
         {
             let body = format!("_({})_", defang(&sentence));
             return Err(Box::new(self.noted(None, &body)));
         }
-        let wanted = match range {
-            Some(range) => range.cut(&converted.markdown),
-            None => &converted.markdown,
-        };
-        let (markdown, parts) = defanged(wanted, shifted(converted, wanted));
         let blank = markdown.trim().is_empty();
         let below = match converted.failure {
             Some(failure) if blank => return Err(self.failed(failure)),

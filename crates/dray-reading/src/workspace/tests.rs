@@ -1,3 +1,5 @@
+//! Steps 1 to 5 with real files, links, pipes and swaps in between.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! ZIP and OLE2 containers, row by row.
+
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{mime, office};
 use super::made::{STRICT, TRANSITIONAL, compound, package, rels, types, zip};

@@ -1,3 +1,5 @@
+//! Files made to mislead: lies about sizes, circles, bombs, damage.
+
 use std::cell::Cell;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::rc::Rc;

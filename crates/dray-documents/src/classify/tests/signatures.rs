@@ -1,3 +1,5 @@
+//! Signatures, row by row.
+
 use super::super::Kind::{Archive, Binary, Document, Image};
 use super::super::mime;
 use super::named;

@@ -1,3 +1,5 @@
+//! Files without a signature: text, structure, encodings.
+
 use std::io::Cursor;
 
 use super::super::Kind::{Binary, Document, Text};
