@@ -1,8 +1,48 @@
 //! Word processing and presentations: DOCX, PPTX, ODT, ODP (read-attachment 7.6, 7.8, 7.10).
 
+pub(super) mod blocks;
+mod deck;
+mod docx;
+mod figure;
+pub(super) mod odf;
+pub(super) mod package;
+mod pptx;
+pub(super) mod xml;
+
+#[cfg(test)]
+pub(super) mod tests;
+
 use super::{Converter, Hint};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
-    None
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    let mime = hint.mime.as_str();
+    let (name, convert): (_, super::Convert) = match mime {
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+        | "application/vnd.openxmlformats-officedocument.wordprocessingml.template"
+        | "application/vnd.ms-word.document.macroEnabled.12"
+        | "application/vnd.ms-word.document.macroenabled.12"
+        | "application/vnd.ms-word.template.macroEnabled.12"
+        | "application/vnd.ms-word.template.macroenabled.12" => ("docx", docx::convert),
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+        | "application/vnd.openxmlformats-officedocument.presentationml.template"
+        | "application/vnd.openxmlformats-officedocument.presentationml.slideshow"
+        | "application/vnd.ms-powerpoint.presentation.macroEnabled.12"
+        | "application/vnd.ms-powerpoint.presentation.macroenabled.12"
+        | "application/vnd.ms-powerpoint.template.macroEnabled.12"
+        | "application/vnd.ms-powerpoint.template.macroenabled.12"
+        | "application/vnd.ms-powerpoint.slideshow.macroEnabled.12"
+        | "application/vnd.ms-powerpoint.slideshow.macroenabled.12" => ("pptx", pptx::convert),
+        "application/vnd.oasis.opendocument.text"
+        | "application/vnd.oasis.opendocument.text-template"
+        | "application/vnd.oasis.opendocument.text-master"
+        | "application/vnd.oasis.opendocument.text-flat-xml" => ("odt", odf::text),
+        "application/vnd.oasis.opendocument.presentation"
+        | "application/vnd.oasis.opendocument.presentation-template"
+        | "application/vnd.oasis.opendocument.presentation-flat-xml" => ("odp", odf::slides),
+        // An OLE2 file that holds an encrypted package: opening it says so, whatever the package would have been.
+        "application/x-ole-storage" => ("ole", docx::convert),
+        _ => return None,
+    };
+    Some(Converter { name, convert })
 }

@@ -1,8 +1,42 @@
-//! Workbooks: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
+//! Worksheets: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
+
+mod biff;
+mod cells;
+mod format;
+mod ods;
+mod strings;
+mod used;
+mod value;
+mod workbook;
+mod xls;
+mod xlsb;
+mod xlsx;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use value::number;
 
 use super::{Converter, Hint};
 
 /// The converter of this family for a media type.
-pub(super) fn converter(_hint: &Hint) -> Option<Converter> {
-    None
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    let (name, convert): (_, super::Convert) = match hint.mime.as_str() {
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+        | "application/vnd.openxmlformats-officedocument.spreadsheetml.template"
+        | "application/vnd.ms-excel.sheet.macroEnabled.12"
+        | "application/vnd.ms-excel.sheet.macroenabled.12"
+        | "application/vnd.ms-excel.template.macroEnabled.12"
+        | "application/vnd.ms-excel.template.macroenabled.12"
+        | "application/vnd.ms-excel.addin.macroEnabled.12"
+        | "application/vnd.ms-excel.addin.macroenabled.12" => ("xlsx", xlsx::convert),
+        "application/vnd.ms-excel.sheet.binary.macroEnabled.12"
+        | "application/vnd.ms-excel.sheet.binary.macroenabled.12" => ("xlsb", xlsb::convert),
+        "application/vnd.ms-excel" => ("xls", xls::convert),
+        "application/vnd.oasis.opendocument.spreadsheet"
+        | "application/vnd.oasis.opendocument.spreadsheet-template"
+        | "application/vnd.oasis.opendocument.spreadsheet-flat-xml" => ("ods", ods::convert),
+        _ => return None,
+    };
+    Some(Converter { name, convert })
 }

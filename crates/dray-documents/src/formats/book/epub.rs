@@ -1,0 +1,237 @@
+//! EPUB: chapters in the order of the spine, each through the rules of HTML.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::container::{Container, Input};
+use crate::formats::office::package::resolve;
+use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::formats::{Hint, web};
+use crate::limits::{Budget, Damage, Failure};
+use crate::markdown::{Markdown, Unit};
+
+/// One entry of the manifest.
+#[derive(Debug, Default)]
+struct Item {
+    part: String,
+    mime: String,
+    nav: bool,
+}
+
+/// The package document.
+#[derive(Debug, Default)]
+struct Book {
+    items: HashMap<String, Item>,
+    spine: Vec<String>,
+    /// Id of the older kind of table of contents.
+    toc: Option<String>,
+}
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut container = Container::open(input, &budget)?;
+    if let Some(bytes) = container.part("META-INF/encryption.xml")?
+        && encrypted(&bytes, &budget)?
+    {
+        return Err(Failure::Encrypted);
+    }
+    let opf = package(&mut container, &budget)?;
+    let folder = opf.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let book = Book::read(&container.needed(&opf)?, folder, &budget)?;
+    let titles = book.titles(&mut container, &budget)?;
+    let mut missing = false;
+    let mut found = false;
+    let mut number = 0;
+    for item in book.spine.iter().filter_map(|id| book.items.get(id)) {
+        if !matches!(
+            item.mime.as_str(),
+            "application/xhtml+xml" | "text/html" | "image/svg+xml" | "text/x-oeb1-document" | ""
+        ) {
+            continue;
+        }
+        number += 1;
+        let title = titles.get(&item.part).map(String::as_str);
+        if !out.part(Unit::Chapter, number, title)? {
+            found = true;
+            continue;
+        }
+        match container.part(&item.part) {
+            Ok(Some(bytes)) => {
+                found = true;
+                web::html(&decoded(&bytes), out)?;
+            }
+            Ok(None) | Err(Failure::Corrupt(_)) => {
+                missing = true;
+                out.warn(format!("chapter {number} is missing or damaged"));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if missing && !found {
+        return Err(Failure::Corrupt(Damage::MissingPart));
+    }
+    Ok(())
+}
+
+/// Whether anything but fonts is encrypted.
+fn encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut obfuscated = false;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "EncryptedData" => obfuscated = false,
+            Event::Open(e) if e.name() == "EncryptionMethod" => {
+                obfuscated = matches!(
+                    e.attr("Algorithm").unwrap_or_default().as_str(),
+                    "http://www.idpf.org/2008/embedding" | "http://ns.adobe.com/pdf/enc#RC"
+                );
+            }
+            Event::Open(e) if e.name() == "CipherReference" => {
+                let name = e.attr("URI").unwrap_or_default().to_ascii_lowercase();
+                let font = [".ttf", ".otf", ".woff", ".woff2", ".ttc", ".eot"]
+                    .iter()
+                    .any(|end| name.ends_with(end));
+                if !obfuscated && !font {
+                    return Ok(true);
+                }
+            }
+            Event::End => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// The name of the package document: what the container says, else the only one there is.
+fn package(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<String, Failure> {
+    if let Some(bytes) = container.part("META-INF/container.xml")? {
+        let text = decoded(&bytes);
+        let mut xml = Xml::new(&text, budget);
+        loop {
+            match xml.next() {
+                Ok(Event::Open(e)) if e.name() == "rootfile" => {
+                    let path = resolve("", &e.attr("full-path").unwrap_or_default());
+                    if container.has(&path) {
+                        return Ok(path);
+                    }
+                }
+                Ok(Event::End) | Err(Failure::Corrupt(_)) => break,
+                Ok(_) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    container
+        .names()
+        .iter()
+        .find(|name| name.to_ascii_lowercase().ends_with(".opf"))
+        .cloned()
+        .ok_or(Failure::Corrupt(Damage::MissingPart))
+}
+
+impl Book {
+    fn read(bytes: &[u8], folder: &str, budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut book = Self::default();
+        loop {
+            match xml.next()? {
+                Event::Open(e) => match e.name() {
+                    "item" => {
+                        let (Some(id), Some(href)) = (e.attr("id"), e.attr("href")) else {
+                            continue;
+                        };
+                        let nav = e
+                            .attr("properties")
+                            .is_some_and(|p| p.split_whitespace().any(|p| p == "nav"));
+                        book.items.entry(id).or_insert(Item {
+                            part: resolve(folder, &href),
+                            mime: e.attr("media-type").unwrap_or_default(),
+                            nav,
+                        });
+                    }
+                    "spine" => book.toc = e.attr("toc"),
+                    "itemref" => {
+                        budget.element()?;
+                        book.spine.extend(e.attr("idref"));
+                    }
+                    _ => {}
+                },
+                Event::End => return Ok(book),
+                _ => {}
+            }
+        }
+    }
+
+    /// Titles of chapters by part, from the table of contents of either kind. A damaged one costs nothing else.
+    fn titles(
+        &self,
+        container: &mut Container<'_>,
+        budget: &Rc<Budget>,
+    ) -> Result<HashMap<String, String>, Failure> {
+        let nav = self.items.values().find(|item| item.nav);
+        let ncx = self.toc.as_ref().and_then(|id| self.items.get(id));
+        let mut titles = HashMap::new();
+        for item in [nav, ncx].into_iter().flatten() {
+            let bytes = match container.part(&item.part) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) | Err(Failure::Corrupt(_)) => continue,
+                Err(failure) => return Err(failure),
+            };
+            match read_titles(&bytes, &item.part, budget, &mut titles) {
+                Ok(()) | Err(Failure::Corrupt(_)) => {}
+                Err(failure) => return Err(failure),
+            }
+            if !titles.is_empty() {
+                break;
+            }
+        }
+        Ok(titles)
+    }
+}
+
+fn read_titles(
+    bytes: &[u8],
+    part: &str,
+    budget: &Rc<Budget>,
+    titles: &mut HashMap<String, String>,
+) -> Result<(), Failure> {
+    let folder = part.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut label = String::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) => match e.name() {
+                "a" => {
+                    if let Some(href) = e.attr("href") {
+                        let title = xml.text()?;
+                        note(titles, resolve(folder, &href), &title);
+                    }
+                }
+                "navLabel" => label = xml.text()?,
+                "content" => {
+                    if let Some(href) = e.attr("src") {
+                        note(titles, resolve(folder, &href), &label);
+                    }
+                }
+                _ => {}
+            },
+            Event::End => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// The first title of a part is the chapter's.
+fn note(titles: &mut HashMap<String, String>, part: String, title: &str) {
+    let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    if !title.is_empty() {
+        titles.entry(part).or_insert(title);
+    }
+}

@@ -1,0 +1,207 @@
+//! Blocks that cannot be written at once: what a cell, a text box or a note holds.
+
+use crate::limits::Limit;
+use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
+
+/// Lines that one cell or note keeps.
+const LINES: usize = 10_000;
+
+/// A block, ready to be written.
+#[derive(Debug)]
+pub(in crate::formats) enum Block {
+    Heading(u8, Inline),
+    Paragraph(Inline),
+    Item(usize, Marker, Inline),
+    Table(Grid),
+}
+
+impl Block {
+    /// A bullet of plain text.
+    pub(in crate::formats) fn bullet(text: &str) -> Self {
+        Self::Item(0, Marker::Bullet, Inline::plain(text))
+    }
+
+    fn is_blank(&self) -> bool {
+        match self {
+            Self::Heading(_, text) | Self::Paragraph(text) | Self::Item(_, _, text) => {
+                text.is_blank()
+            }
+            Self::Table(_) => false,
+        }
+    }
+
+    fn write(self, out: &mut Markdown) -> Result<(), Limit> {
+        match self {
+            Self::Heading(level, text) => out.heading(level, &text),
+            Self::Paragraph(text) => out.paragraph(&text),
+            Self::Item(depth, marker, text) => out.item(depth, marker, &text),
+            Self::Table(grid) => out.table(grid.table),
+        }
+    }
+
+    /// Appends its lines, for where blocks have no place.
+    fn flatten(self, lines: &mut Vec<Inline>) {
+        match self {
+            Self::Heading(_, text) | Self::Paragraph(text) => lines.push(text),
+            Self::Item(_, marker, text) => {
+                let mut line = Inline::new();
+                match marker {
+                    Marker::Bullet => line.raw("- "),
+                    Marker::Number(number) => line.raw(&format!("{number}. ")),
+                    Marker::Definition => {}
+                }
+                line.append(text);
+                lines.push(line);
+            }
+            Self::Table(grid) => lines.extend(grid.lines),
+        }
+    }
+}
+
+/// The lines of blocks where only lines have a place, such as a cell.
+pub(in crate::formats) fn lines(blocks: Vec<Block>) -> Vec<Inline> {
+    let mut lines = Vec::new();
+    for block in blocks {
+        block.flatten(&mut lines);
+    }
+    lines.retain(|line| !line.is_blank());
+    lines
+}
+
+/// Blocks as one line, such as a note.
+pub(in crate::formats) fn line(blocks: Vec<Block>) -> Inline {
+    let mut all = Inline::new();
+    for (index, next) in lines(blocks).into_iter().enumerate() {
+        if index > 0 {
+            all.text(" ", Style::default());
+        }
+        all.append(next);
+    }
+    all
+}
+
+/// Where blocks go: to the document, or to whatever is open inside it.
+#[derive(Debug, Default)]
+pub(in crate::formats) struct Sink {
+    open: Vec<Vec<Block>>,
+}
+
+impl Sink {
+    /// Keeps the blocks that follow until [`Sink::end`].
+    pub(in crate::formats) fn begin(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    /// The blocks since [`Sink::begin`].
+    pub(in crate::formats) fn end(&mut self) -> Vec<Block> {
+        self.open.pop().unwrap_or_default()
+    }
+
+    /// Keeps a block of what is open; where nothing is, it is lost.
+    pub(in crate::formats) fn keep(&mut self, block: Block) {
+        if let Some(kept) = self.open.last_mut()
+            && !block.is_blank()
+            && kept.len() < LINES
+        {
+            kept.push(block);
+        }
+    }
+
+    /// Writes or keeps a block; blank ones are neither.
+    pub(in crate::formats) fn put(
+        &mut self,
+        block: Block,
+        out: &mut Markdown,
+    ) -> Result<(), Limit> {
+        match self.open.last() {
+            _ if block.is_blank() => Ok(()),
+            Some(_) => {
+                self.keep(block);
+                Ok(())
+            }
+            None => block.write(out),
+        }
+    }
+}
+
+/// One cell of a [`Grid`].
+#[derive(Debug, Default)]
+pub(in crate::formats) struct GridCell {
+    pub(in crate::formats) lines: Vec<Inline>,
+    pub(in crate::formats) columns: usize,
+    pub(in crate::formats) rows: usize,
+}
+
+/// A table while its rows arrive; one inside another is kept as lines, `a ; b` for each row.
+#[derive(Debug)]
+pub(in crate::formats) struct Grid {
+    table: Table,
+    nested: bool,
+    lines: Vec<Inline>,
+    row: u64,
+}
+
+impl Grid {
+    /// An empty one.
+    pub(in crate::formats) fn new(out: &Markdown, nested: bool) -> Self {
+        Self {
+            table: out.new_table(),
+            nested,
+            lines: Vec::new(),
+            row: 0,
+        }
+    }
+
+    /// Appends a row, which counts as an element.
+    pub(in crate::formats) fn row(
+        &mut self,
+        cells: Vec<GridCell>,
+        out: &Markdown,
+    ) -> Result<(), Limit> {
+        out.budget().element()?;
+        self.row += 1;
+        if self.nested {
+            if self.lines.len() < LINES {
+                self.lines.push(flat_row(cells));
+            }
+        } else if self.table.full() {
+            self.table.skip(self.row);
+        } else {
+            let cells = cells.into_iter().map(|cell| {
+                Cell::lines(&cell.lines)
+                    .columns(cell.columns)
+                    .rows(cell.rows)
+            });
+            self.table.row(self.row, cells.collect());
+        }
+        Ok(())
+    }
+
+    /// Writes what came before a limit was reached.
+    pub(in crate::formats) fn write_so_far(self, out: &mut Markdown) -> Result<(), Limit> {
+        out.table_so_far(self.table)
+    }
+}
+
+/// `a ; b`.
+fn flat_row(cells: Vec<GridCell>) -> Inline {
+    let mut line = Inline::new();
+    let mut first = true;
+    for cell in cells {
+        let mut text = Inline::new();
+        for (index, part) in cell.lines.into_iter().enumerate() {
+            if index > 0 {
+                text.text(" ", Style::default());
+            }
+            text.append(part);
+        }
+        if text.is_blank() {
+            continue;
+        }
+        if !std::mem::take(&mut first) {
+            line.text(" ; ", Style::default());
+        }
+        line.append(text);
+    }
+    line
+}

@@ -1,0 +1,111 @@
+//! A slide, whichever program made it.
+
+use super::blocks::{Block, Sink, lines};
+use crate::limits::Failure;
+use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
+
+/// A text frame, table, chart or picture of a slide.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) title: bool,
+    /// Distance from the top and from the left, when it is known.
+    pub(super) place: Option<(i64, i64)>,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// One slide.
+#[derive(Debug, Default)]
+pub(super) struct Slide {
+    /// From 1.
+    pub(super) number: u32,
+    pub(super) hidden: bool,
+    pub(super) shapes: Vec<Shape>,
+    pub(super) notes: Vec<Block>,
+    /// Author and text.
+    pub(super) comments: Vec<(String, String)>,
+}
+
+impl Slide {
+    /// Writes it, when it is wanted: title, then everything else from top to bottom and left to right.
+    pub(super) fn write(mut self, out: &mut Markdown) -> Result<(), Failure> {
+        let title = self
+            .shapes
+            .iter()
+            .position(|shape| shape.title && !shape.blocks.is_empty())
+            .map(|at| heading(self.shapes.remove(at).blocks))
+            .filter(|title| !title.is_blank());
+        let plain = title.as_ref().map(Inline::to_plain);
+        if !out.part(Unit::Slide, self.number, plain.as_deref())? {
+            return Ok(());
+        }
+        let mut name = format!("Slide {}", self.number);
+        if self.hidden {
+            name.push_str(" (hidden)");
+        }
+        out.heading(2, &Inline::plain(&name))?;
+        if let Some(title) = &title {
+            out.heading(3, title)?;
+        }
+        self.shapes
+            .sort_by_key(|shape| shape.place.unwrap_or((i64::MAX, i64::MAX)));
+        let mut sink = Sink::default();
+        for block in self.shapes.into_iter().flat_map(|shape| shape.blocks) {
+            sink.put(block, out)?;
+        }
+        write_notes(self.notes, out)?;
+        write_comments(&self.comments, out)
+    }
+}
+
+fn heading(blocks: Vec<Block>) -> Inline {
+    let mut title = Inline::new();
+    for line in lines(blocks) {
+        if !title.is_blank() {
+            title.text(" ", Style::default());
+        }
+        title.append(line);
+    }
+    title
+}
+
+/// `> Notes: …`.
+fn write_notes(notes: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
+    let lines = lines(notes);
+    if lines.is_empty() {
+        return Ok(());
+    }
+    out.open_quote();
+    let mut prefix = Some("Notes: ");
+    let mut written = Ok(());
+    for line in lines {
+        let mut text = Inline::plain(prefix.take().unwrap_or_default());
+        text.append(line);
+        written = out.paragraph(&text);
+        if written.is_err() {
+            break;
+        }
+    }
+    out.close();
+    Ok(written?)
+}
+
+/// `- {author}: {text}` under their own heading.
+pub(super) fn write_comments(
+    comments: &[(String, String)],
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    if comments.iter().all(|(_, text)| text.trim().is_empty()) {
+        return Ok(());
+    }
+    out.heading(3, &Inline::plain("Comments"))?;
+    for (author, text) in comments.iter().filter(|(_, text)| !text.trim().is_empty()) {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = if author.trim().is_empty() {
+            text
+        } else {
+            format!("{}: {text}", author.trim())
+        };
+        out.item(0, Marker::Bullet, &Inline::plain(&line))?;
+    }
+    Ok(())
+}

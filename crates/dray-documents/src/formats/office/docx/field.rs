@@ -1,0 +1,107 @@
+//! Fields: their instructions are never shown, their results are, and `HYPERLINK` makes a link.
+
+/// Where a complex field is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    /// Between its begin and its separator: the instruction so far.
+    Instruction(String),
+    /// Between its separator and its end, with the link that it makes.
+    Result(Option<String>),
+}
+
+/// Bytes of an instruction that are looked at.
+const INSTRUCTION: usize = 16 * 1024;
+
+impl Field {
+    /// Appends to the instruction.
+    pub(super) fn instruct(&mut self, text: &str) {
+        if let Self::Instruction(so_far) = self
+            && so_far.len() < INSTRUCTION
+        {
+            so_far.push_str(text);
+        }
+    }
+}
+
+/// The target of a `HYPERLINK` instruction; nothing for other fields and for places within the document.
+pub(super) fn link(instruction: &str) -> Option<String> {
+    let mut words = Words(instruction);
+    if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
+        return None;
+    }
+    let mut target = None;
+    let mut place = None;
+    while let Some((word, quoted)) = words.next() {
+        match word.as_str() {
+            "\\l" if !quoted => place = words.next().map(|(word, _)| word),
+            "\\o" | "\\t" if !quoted => {
+                words.next();
+            }
+            _ if !quoted && word.starts_with('\\') => {}
+            _ => {
+                target.get_or_insert(word);
+            }
+        }
+    }
+    let target = target.filter(|t| !t.is_empty())?;
+    Some(match place {
+        Some(place) => format!("{target}#{place}"),
+        None => target,
+    })
+}
+
+/// Words of an instruction: quoted or up to white space. Within quotes a backslash marks the next character.
+struct Words<'a>(&'a str);
+
+impl Words<'_> {
+    fn next(&mut self) -> Option<(String, bool)> {
+        let rest = self.0.trim_start();
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let mut word = String::new();
+            let mut chars = quoted.char_indices();
+            while let Some((at, c)) = chars.next() {
+                match c {
+                    '"' => {
+                        self.0 = quoted.get(at + 1..).unwrap_or_default();
+                        return Some((word, true));
+                    }
+                    '\\' => word.extend(chars.next().map(|(_, c)| c)),
+                    _ => word.push(c),
+                }
+            }
+            self.0 = "";
+            return Some((word, true));
+        }
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        self.0 = after;
+        (!word.is_empty()).then(|| (word.to_owned(), false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hyperlink_instruction_names_its_target() {
+        for (instruction, target) in [
+            (
+                " HYPERLINK \"https://a.example/x\" ",
+                Some("https://a.example/x"),
+            ),
+            ("hyperlink https://a.example/", Some("https://a.example/")),
+            (
+                "HYPERLINK \"https://a.example/\" \\l \"top\" \\o \"a tip\"",
+                Some("https://a.example/#top"),
+            ),
+            ("HYPERLINK \\l \"_Toc1\"", None),
+            ("PAGEREF _Toc1 \\h", None),
+            ("HYPERLINK", None),
+            ("", None),
+            ("HYPERLINK \"never closed", Some("never closed")),
+        ] {
+            assert_eq!(link(instruction).as_deref(), target, "{instruction}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! DOCX: the body in document order, then footnotes, endnotes and comments (read-attachment 7.6).
+
+mod close;
+mod field;
+mod numbering;
+mod open;
+mod state;
+mod styles;
+
+use numbering::Numbering;
+use state::{Note, Notes, Walker};
+use styles::Styles;
+
+use super::package::{Package, Relations};
+use super::xml::{Event, Xml, decoded};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Damage, Failure};
+use crate::markdown::{Inline, Markdown, Marker, Style};
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = std::rc::Rc::clone(out.budget());
+    let mut package = Package::open(input, &budget)?;
+    let main = package.main(&["word/document.xml"])?;
+    let relations = package.relations(&main)?;
+    let styles = match optional(&mut package, &relations, "styles")? {
+        Some(bytes) => Styles::read(&bytes, &budget)?,
+        None => Styles::default(),
+    };
+    let numbering = match optional(&mut package, &relations, "numbering")? {
+        Some(bytes) => Numbering::read(&bytes, &budget)?,
+        None => Numbering::default(),
+    };
+    let body = package
+        .part(&main)?
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let mut walker = Walker::new(styles, numbering, relations.clone());
+    walk(&mut walker, &body, &mut package, out)?;
+    drop(body);
+    let notes = std::mem::take(&mut walker.notes);
+    for (kind, title, mark, wanted) in [
+        ("footnotes", "Footnotes", "", &notes.footnotes),
+        ("endnotes", "Endnotes", "e", &notes.endnotes),
+    ] {
+        if wanted.is_empty() {
+            continue;
+        }
+        let found = collect(&mut walker, &mut package, &relations, kind, out)?;
+        write_notes(title, mark, wanted, &found, out)?;
+    }
+    let comments = collect(&mut walker, &mut package, &relations, "comments", out)?;
+    write_comments(&comments, out)?;
+    Ok(())
+}
+
+/// A part that need not be there.
+fn optional(
+    package: &mut Package<'_>,
+    relations: &Relations,
+    kind: &str,
+) -> Result<Option<Vec<u8>>, Failure> {
+    match relations.part(kind) {
+        Some(name) => {
+            let name = name.to_owned();
+            package.part(&name)
+        }
+        None => Ok(None),
+    }
+}
+
+/// Walks one part. Of a table that runs into a limit the rows before are written.
+fn walk(
+    walker: &mut Walker,
+    bytes: &[u8],
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, package.budget());
+    let result = events(walker, &mut xml, package, out);
+    if let Err(Failure::Stopped(_)) = result {
+        walker.rescue(out)?;
+    }
+    result
+}
+
+fn events(
+    walker: &mut Walker,
+    xml: &mut Xml<'_>,
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    loop {
+        match xml.next()? {
+            Event::Open(element) => {
+                if !walker.open(&element, xml, package, out)? {
+                    xml.skip()?;
+                }
+            }
+            Event::Close => walker.close(out)?,
+            Event::Text(text) => walker.characters(&text),
+            Event::End => return Ok(()),
+        }
+    }
+}
+
+/// The notes of one part, each as one line.
+fn collect(
+    walker: &mut Walker,
+    package: &mut Package<'_>,
+    relations: &Relations,
+    kind: &str,
+    out: &mut Markdown,
+) -> Result<Vec<Note>, Failure> {
+    let Some(name) = relations.part(kind).map(str::to_owned) else {
+        return Ok(Vec::new());
+    };
+    let Some(bytes) = package.part(&name)? else {
+        return Ok(Vec::new());
+    };
+    walker.begin_story(package.relations(&name)?);
+    walk(walker, &bytes, package, out)?;
+    Ok(std::mem::take(&mut walker.collected))
+}
+
+/// `[^1]: text`, in the order in which the text refers to them.
+fn write_notes(
+    title: &str,
+    mark: &str,
+    wanted: &Notes,
+    found: &[Note],
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let by_id: std::collections::HashMap<&str, &Note> =
+        found.iter().map(|note| (note.id.as_str(), note)).collect();
+    let mut begun = false;
+    for (number, id) in wanted.in_order() {
+        let Some(note) = by_id.get(id) else {
+            continue;
+        };
+        if !std::mem::replace(&mut begun, true) {
+            out.heading(3, &Inline::plain(title))?;
+        }
+        let mut line = Inline::new();
+        line.raw(&format!("[^{mark}{number}]: "));
+        line.append(note.text.clone());
+        out.paragraph(&line)?;
+    }
+    Ok(())
+}
+
+/// `- {author}: {text}`.
+fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> {
+    if comments.iter().all(|c| c.text.is_blank()) {
+        return Ok(());
+    }
+    out.heading(3, &Inline::plain("Comments"))?;
+    for comment in comments.iter().filter(|c| !c.text.is_blank()) {
+        let mut line = Inline::new();
+        let author = comment.author.trim();
+        if !author.is_empty() {
+            line.text(&format!("{author}: "), Style::default());
+        }
+        line.append(comment.text.clone());
+        out.item(0, Marker::Bullet, &line)?;
+    }
+    Ok(())
+}
+
+impl Walker {
+    /// Writes what is left of an open table after a limit.
+    fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        if !self.in_note() && !self.tables.is_empty() {
+            let outer = self.tables.swap_remove(0);
+            outer.grid.write_so_far(out)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! Numbered and bulleted lists: which marker a paragraph has, with the number that a person sees.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::styles::Listed;
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::limits::{Budget, Failure};
+use crate::markdown::Marker;
+
+/// Levels that a list has.
+const LEVELS: usize = 9;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bullet,
+    Number,
+    /// The level has no marker.
+    None,
+}
+
+#[derive(Clone, Debug)]
+struct Level {
+    kind: Kind,
+    start: u64,
+    /// Goes back to its start only after a level up to this one (from 1); 0 means never.
+    restart: Option<usize>,
+    /// The style of paragraphs that stands for this level.
+    style: Option<String>,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Number,
+            start: 1,
+            restart: None,
+            style: None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Abstract {
+    levels: Vec<Level>,
+    /// A style of lists whose definition stands for this one.
+    link: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Definition {
+    of: String,
+    starts: HashMap<usize, u64>,
+    levels: HashMap<usize, Level>,
+    begun: bool,
+}
+
+/// All lists, and how far each was counted.
+#[derive(Debug, Default)]
+pub(super) struct Numbering {
+    abstracts: HashMap<String, Abstract>,
+    definitions: HashMap<String, Definition>,
+    /// Definition of each style of lists, by the abstract one that declares the style.
+    styles: HashMap<String, String>,
+    /// The last number of each level, by abstract definition.
+    counts: HashMap<String, [Option<u64>; LEVELS]>,
+}
+
+impl Numbering {
+    /// Reads `numbering.xml`.
+    pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut numbering = Self::default();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::Word && e.name() == "abstractNum" => {
+                    let id = e.attr("abstractNumId").unwrap_or_default();
+                    numbering.read_abstract(id, &mut xml)?;
+                }
+                Event::Open(e) if e.ns == Ns::Word && e.name() == "num" => {
+                    let id = e.attr("numId").unwrap_or_default();
+                    let definition = read_definition(&mut xml)?;
+                    numbering.definitions.insert(id, definition);
+                }
+                Event::End => return Ok(numbering),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_abstract(&mut self, id: String, xml: &mut Xml<'_>) -> Result<(), Failure> {
+        let depth = xml.depth();
+        let mut found = Abstract::default();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::Word => match e.name() {
+                    "lvl" => {
+                        let at = e.number::<usize>("ilvl").unwrap_or(found.levels.len());
+                        let level = read_level(xml)?;
+                        if at < LEVELS {
+                            if found.levels.len() <= at {
+                                found.levels.resize_with(at + 1, Level::default);
+                            }
+                            if let Some(place) = found.levels.get_mut(at) {
+                                *place = level;
+                            }
+                        }
+                    }
+                    "styleLink" => {
+                        if let Some(style) = e.attr("val") {
+                            self.styles.insert(style, id.clone());
+                        }
+                    }
+                    "numStyleLink" => found.link = e.attr("val"),
+                    _ => {}
+                },
+                Event::Close if xml.depth() < depth => break,
+                Event::End => break,
+                _ => {}
+            }
+        }
+        self.abstracts.insert(id, found);
+        Ok(())
+    }
+
+    /// The abstract definition behind a list; one link by style is followed.
+    fn resolved(&self, of: &str) -> String {
+        match self.abstracts.get(of).and_then(|a| a.link.as_ref()) {
+            Some(style) => self
+                .styles
+                .get(style)
+                .cloned()
+                .unwrap_or_else(|| of.to_owned()),
+            None => of.to_owned(),
+        }
+    }
+
+    /// Depth and marker of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
+    /// the paragraph's, which may stand for a level.
+    pub(super) fn next(&mut self, listed: &Listed, style: Option<&str>) -> Option<(usize, Marker)> {
+        let id = listed.definition.as_deref().filter(|id| *id != "0")?;
+        let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
+            // A list that is defined nowhere is still one.
+            return Some((listed.level.unwrap_or(0).min(LEVELS - 1), Marker::Bullet));
+        };
+        let levels = self.abstracts.get(&of).map(|a| a.levels.as_slice());
+        let levels = levels.unwrap_or_default();
+        let at = listed
+            .level
+            .or_else(|| {
+                levels
+                    .iter()
+                    .position(|l| l.style.is_some() && l.style.as_deref() == style)
+            })
+            .unwrap_or(0)
+            .min(LEVELS - 1);
+        let definition = self.definitions.get_mut(id)?;
+        let level = definition
+            .levels
+            .get(&at)
+            .or_else(|| levels.get(at))
+            .cloned()
+            .unwrap_or_default();
+        let counts = self.counts.entry(of).or_default();
+        if !definition.begun {
+            definition.begun = true;
+            for (at, start) in &definition.starts {
+                if let Some(count) = counts.get_mut(*at) {
+                    *count = start.checked_sub(1);
+                }
+            }
+        }
+        let start = definition.starts.get(&at).copied().unwrap_or(level.start);
+        let count = counts.get_mut(at)?;
+        let number = match *count {
+            Some(last) => last.saturating_add(1),
+            None => start,
+        };
+        *count = Some(number);
+        for (deeper, count) in counts.iter_mut().enumerate().skip(at + 1) {
+            let restart = levels.get(deeper).and_then(|l| l.restart);
+            if restart.is_none_or(|after| at < after) {
+                *count = None;
+            }
+        }
+        match level.kind {
+            Kind::Bullet => Some((at, Marker::Bullet)),
+            Kind::Number => Some((at, Marker::Number(number))),
+            Kind::None => None,
+        }
+    }
+}
+
+fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
+    let depth = xml.depth();
+    let mut level = Level::default();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::Word => match e.name() {
+                "start" => level.start = number(&e).unwrap_or(1),
+                "numFmt" => {
+                    level.kind = match e.attr("val").as_deref() {
+                        Some("bullet") => Kind::Bullet,
+                        Some("none") => Kind::None,
+                        _ => Kind::Number,
+                    };
+                }
+                "lvlRestart" => level.restart = e.number("val"),
+                "pStyle" => level.style = e.attr("val"),
+                _ => {}
+            },
+            Event::Close if xml.depth() < depth => return Ok(level),
+            Event::End => return Ok(level),
+            _ => {}
+        }
+    }
+}
+
+fn read_definition(xml: &mut Xml<'_>) -> Result<Definition, Failure> {
+    let depth = xml.depth();
+    let mut definition = Definition::default();
+    let mut level = 0;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::Word => match e.name() {
+                "abstractNumId" => definition.of = e.attr("val").unwrap_or_default(),
+                "lvlOverride" => level = e.number("ilvl").unwrap_or(0),
+                "startOverride" => {
+                    definition.starts.insert(level, number(&e).unwrap_or(1));
+                }
+                "lvl" => {
+                    let read = read_level(xml)?;
+                    definition.levels.insert(level, read);
+                }
+                _ => {}
+            },
+            Event::Close if xml.depth() < depth => return Ok(definition),
+            Event::End => return Ok(definition),
+            _ => {}
+        }
+    }
+}
+
+fn number(element: &Element<'_>) -> Option<u64> {
+    element.number("val")
+}

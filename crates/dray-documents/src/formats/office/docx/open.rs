@@ -1,0 +1,417 @@
+//! What opening elements mean.
+
+use super::field::{self, Field};
+use super::state::{OpenTable, Para, Tag, Walker};
+use crate::formats::office::blocks::{Block, Grid, GridCell};
+use crate::formats::office::figure;
+use crate::formats::office::package::Package;
+use crate::formats::office::xml::{Element, Ns, Xml};
+use crate::limits::Failure;
+use crate::markdown::Markdown;
+
+impl Walker {
+    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    pub(super) fn open(
+        &mut self,
+        e: &Element<'_>,
+        xml: &Xml<'_>,
+        package: &mut Package<'_>,
+        out: &mut Markdown,
+    ) -> Result<bool, Failure> {
+        let tag = match e.ns {
+            Ns::Word => match self.structure(e, xml, out) {
+                Some(tag) => Some(tag),
+                None => return Ok(false),
+            },
+            Ns::Drawing => self.drawing(e, xml, package, out)?,
+            Ns::Vml => {
+                self.vml(e, xml);
+                Some(Tag::Plain)
+            }
+            Ns::Math if e.name() == "t" => Some(Tag::Text),
+            _ => Some(Tag::Plain),
+        };
+        match tag {
+            Some(tag) => {
+                self.tags.push(tag);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Paragraphs, tables, notes; else what may stand in a paragraph.
+    fn structure(&mut self, e: &Element<'_>, xml: &Xml<'_>, out: &Markdown) -> Option<Tag> {
+        Some(match e.name() {
+            "p" => {
+                let text = self.carried.take().unwrap_or_default();
+                self.paras.push(Para {
+                    text,
+                    ..Para::default()
+                });
+                self.resume_links();
+                Tag::Para
+            }
+            "pPr" => Tag::ParaProps,
+            "tbl" => {
+                let nested = !self.tables.is_empty() || self.in_note();
+                self.tables.push(OpenTable {
+                    grid: Grid::new(out, nested),
+                    cells: Vec::new(),
+                    span: 1,
+                    continues: false,
+                    row_deleted: false,
+                    after_row: 0,
+                });
+                Tag::Table
+            }
+            "tr" => {
+                if let Some(table) = self.tables.last_mut() {
+                    table.cells.clear();
+                    table.row_deleted = false;
+                    table.after_row = 0;
+                }
+                Tag::Row
+            }
+            "trPr" => Tag::RowProps,
+            "tc" => {
+                self.sink.begin();
+                if let Some(table) = self.tables.last_mut() {
+                    table.span = 1;
+                    table.continues = false;
+                }
+                Tag::Cell
+            }
+            "txbxContent" => {
+                self.sink.begin();
+                // What the anchor hides is not what the box hides, and tables in it are no nested ones.
+                Tag::Box(std::mem::take(&mut self.fields))
+            }
+            "footnote" | "endnote" | "comment" => {
+                if e.attr("type").is_some_and(|t| t != "normal") {
+                    return None;
+                }
+                self.sink.begin();
+                Tag::Note {
+                    id: e.attr("id").unwrap_or_default(),
+                    author: e.attr("author").unwrap_or_default(),
+                }
+            }
+            "sdtPr" | "sdtEndPr" | "tblPr" | "tblGrid" | "sectPr" | "pPrChange" | "rPrChange"
+            | "tblPrChange" | "trPrChange" | "tcPrChange" | "tblPrEx" | "moveFrom" | "delText"
+            | "delInstrText" | "rt" | "altChunk" | "smartTagPr" | "customXmlPr" | "docDefaults"
+            | "binData" => return None,
+            _ => return self.properties(e, xml),
+        })
+    }
+
+    /// Properties, which mean something only within their own parents.
+    fn properties(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+        let parent = self.tags.last();
+        match (parent, e.name()) {
+            (Some(Tag::ParaProps), "rPr") => return Some(Tag::MarkProps),
+            (Some(Tag::MarkProps), name) => {
+                if matches!(name, "del" | "moveFrom")
+                    && let Some(para) = self.paras.last_mut()
+                {
+                    para.merges = true;
+                }
+                return None;
+            }
+            (Some(Tag::Run(_)), "rPr") => return Some(Tag::RunProps),
+            (_, "rPr") => return None,
+            (Some(Tag::RunProps), _) => {
+                self.run_property(e);
+                return None;
+            }
+            (Some(Tag::RowProps), "del") => {
+                if let Some(table) = self.tables.last_mut() {
+                    table.row_deleted = true;
+                }
+                return None;
+            }
+            (_, "del") => return None,
+            (_, "gridBefore" | "gridAfter" | "gridSpan" | "vMerge") => {
+                self.cell_property(e);
+                return None;
+            }
+            (_, "pStyle" | "ilvl" | "numId" | "outlineLvl") => {
+                self.para_property(e);
+                return None;
+            }
+            _ => {}
+        }
+        Some(self.content(e, xml))
+    }
+
+    fn para_property(&mut self, e: &Element<'_>) {
+        let Some(para) = self.paras.last_mut() else {
+            return;
+        };
+        match e.name() {
+            "pStyle" => para.style = e.attr("val"),
+            "ilvl" => para.listed.level = e.number("val"),
+            "numId" => para.listed.definition = e.attr("val"),
+            _ => para.outline = e.number("val"),
+        }
+    }
+
+    fn run_property(&mut self, e: &Element<'_>) {
+        match e.name() {
+            "rStyle" => {
+                let looks = self.styles.looks(&e.attr("val").unwrap_or_default());
+                let style = &mut self.run.style;
+                style.bold = looks.bold.unwrap_or(style.bold);
+                style.italic = looks.italic.unwrap_or(style.italic);
+                style.strike = looks.strike.unwrap_or(style.strike);
+                self.run.hidden = looks.hidden.unwrap_or(self.run.hidden);
+            }
+            "b" => self.run.style.bold = e.on("val"),
+            "i" => self.run.style.italic = e.on("val"),
+            "strike" | "dstrike" => self.run.style.strike = e.on("val"),
+            "vanish" => self.run.hidden = e.on("val"),
+            _ => {}
+        }
+    }
+
+    fn cell_property(&mut self, e: &Element<'_>) {
+        let Some(table) = self.tables.last_mut() else {
+            return;
+        };
+        let number = e.number("val").unwrap_or(1);
+        match e.name() {
+            "gridSpan" => table.span = number,
+            "vMerge" => table.continues = e.attr("val").is_none_or(|v| v != "restart"),
+            "gridBefore" if number > 0 => table.cells.push(GridCell {
+                columns: number,
+                ..GridCell::default()
+            }),
+            "gridAfter" => table.after_row = number,
+            _ => {}
+        }
+    }
+
+    /// What stands in a paragraph.
+    fn content(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Tag {
+        let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
+        match e.name() {
+            "r" => {
+                let around = std::mem::take(&mut self.run);
+                Tag::Run(around)
+            }
+            "t" => Tag::Text,
+            "instrText" => Tag::Instruction,
+            "tab" | "ptab" if in_run => {
+                self.show(" ");
+                Tag::Plain
+            }
+            "br" | "cr" if in_run => {
+                self.line_break();
+                Tag::Plain
+            }
+            "noBreakHyphen" if in_run => {
+                self.show("-");
+                Tag::Plain
+            }
+            "sym" if in_run => {
+                self.symbol(e);
+                Tag::Plain
+            }
+            "fldChar" => {
+                self.field_mark(&e.attr("fldCharType").unwrap_or_default());
+                Tag::Plain
+            }
+            "fldSimple" => {
+                let link = field::link(&e.attr("instr").unwrap_or_default());
+                Tag::Link(self.begin_link(link))
+            }
+            "hyperlink" => {
+                let link = xml
+                    .relation(e, "id")
+                    .and_then(|id| self.relations.get(&id))
+                    .filter(|r| r.external)
+                    .map(|r| match e.attr("anchor") {
+                        Some(place) if !r.target.contains('#') => {
+                            format!("{}#{place}", r.target)
+                        }
+                        _ => r.target.clone(),
+                    });
+                Tag::Link(self.begin_link(link))
+            }
+            "footnoteReference" | "endnoteReference" => {
+                self.reference(e);
+                Tag::Plain
+            }
+            "object" => Tag::Object,
+            _ => Tag::Plain,
+        }
+    }
+
+    /// `[^1]`, `[^e1]`.
+    fn reference(&mut self, e: &Element<'_>) {
+        let Some(id) = e.attr("id") else {
+            return;
+        };
+        if self.mute() || self.in_note() {
+            return;
+        }
+        let mark = if e.name() == "footnoteReference" {
+            format!("[^{}]", self.notes.footnotes.number(&id))
+        } else {
+            format!("[^e{}]", self.notes.endnotes.number(&id))
+        };
+        if let Some(para) = self.paras.last_mut() {
+            para.text.raw(&mark);
+        }
+    }
+
+    fn symbol(&mut self, e: &Element<'_>) {
+        let code = e
+            .attr("char")
+            .and_then(|c| u32::from_str_radix(c.trim(), 16).ok())
+            .unwrap_or_default();
+        let font = e.attr("font").unwrap_or_default().to_lowercase();
+        let symbol = match code & 0xFF {
+            0xFC if font.contains("wingdings") => Some('✓'),
+            0xFB if font.contains("wingdings") => Some('✗'),
+            0xFE if font.contains("wingdings") => Some('☑'),
+            0xFD if font.contains("wingdings") => Some('☒'),
+            0xA8 | 0x6F if font.contains("wingdings") => Some('☐'),
+            0xE0 if font.contains("wingdings") => Some('→'),
+            0xDF if font.contains("wingdings") => Some('←'),
+            0xB7 if code >= 0xF000 => Some('•'),
+            _ if (0xF000..0xF100).contains(&code) => None,
+            _ => char::from_u32(code).filter(|c| !c.is_control()),
+        };
+        if let Some(symbol) = symbol {
+            self.show(symbol.encode_utf8(&mut [0; 4]));
+        }
+    }
+
+    fn field_mark(&mut self, kind: &str) {
+        match kind {
+            "begin" => self.fields.push(Field::Instruction(String::new())),
+            "separate" => {
+                if let Some(Field::Instruction(text)) = self.fields.pop() {
+                    let link = field::link(&text);
+                    self.fields.push(Field::Result(link.clone()));
+                    self.begin_link(link);
+                }
+            }
+            "end" => {
+                if let Some(Field::Result(Some(_))) = self.fields.pop()
+                    && let Some(para) = self.paras.last_mut()
+                {
+                    para.text.end_link();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A new paragraph within the result of a field that links.
+    fn resume_links(&mut self) {
+        let link = self.fields.iter().find_map(|field| match field {
+            Field::Result(Some(link)) => Some(link.clone()),
+            _ => None,
+        });
+        self.begin_link(link);
+    }
+
+    fn begin_link(&mut self, link: Option<String>) -> bool {
+        let Some(link) = link else {
+            return false;
+        };
+        if self.mute() {
+            return false;
+        }
+        if let Some(para) = self.paras.last_mut() {
+            para.text.begin_link(&link);
+        }
+        true
+    }
+
+    /// Pictures, charts, diagrams.
+    fn drawing(
+        &mut self,
+        e: &Element<'_>,
+        xml: &Xml<'_>,
+        package: &mut Package<'_>,
+        out: &mut Markdown,
+    ) -> Result<Option<Tag>, Failure> {
+        match e.name() {
+            "docPr" | "cNvPr" => {
+                let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
+                let alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
+                if e.name() == "docPr" || !alt.is_empty() {
+                    self.alt = alt;
+                }
+            }
+            "blip" => {
+                let id = xml.relation(e, "embed").or_else(|| xml.relation(e, "link"));
+                self.picture(id.as_deref());
+            }
+            "chart" | "relIds" => {
+                let id = xml.relation(e, if e.name() == "chart" { "id" } else { "dm" });
+                let part = id
+                    .and_then(|id| self.relations.get(&id))
+                    .filter(|r| !r.external)
+                    .map(|r| r.target.clone());
+                if let Some(part) = part
+                    && let Some(bytes) = package.part(&part)?
+                {
+                    let lines = if e.name() == "chart" {
+                        figure::chart(&bytes, package.budget())?.lines()
+                    } else {
+                        figure::diagram(&bytes, package.budget())?
+                    };
+                    let blocks = lines.iter().map(|l| Block::bullet(l)).collect();
+                    self.anchor(blocks, out)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(Some(Tag::Plain))
+    }
+
+    fn picture(&mut self, id: Option<&str>) {
+        let name = id
+            .and_then(|id| self.relations.get(id))
+            .map(|r| figure::part_name(&r.target).to_owned())
+            .unwrap_or_default();
+        let alt = std::mem::take(&mut self.alt);
+        let object = self.tags.iter().any(|tag| matches!(tag, Tag::Object));
+        if self.mute() || object {
+            return;
+        }
+        if let Some(para) = self.paras.last_mut() {
+            para.text.image(&alt.replace(['\r', '\n'], " "), &name);
+        }
+    }
+
+    fn vml(&mut self, e: &Element<'_>, xml: &Xml<'_>) {
+        match e.name() {
+            "imagedata" => {
+                self.alt = e.attr("title").unwrap_or_default();
+                let id = xml.relation(e, "id");
+                self.picture(id.as_deref());
+            }
+            "OLEObject" => {
+                let name = xml
+                    .relation(e, "id")
+                    .and_then(|id| self.relations.get(&id).cloned())
+                    .map(|r| figure::part_name(&r.target).to_owned())
+                    .filter(|name| !name.is_empty())
+                    .or_else(|| e.attr("ProgID"))
+                    .unwrap_or_default();
+                let note = figure::embedded(&name);
+                if !self.mute()
+                    && let Some(para) = self.paras.last_mut()
+                {
+                    para.after.push(Block::Paragraph(note));
+                }
+            }
+            _ => {}
+        }
+    }
+}

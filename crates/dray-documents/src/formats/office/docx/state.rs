@@ -1,0 +1,246 @@
+//! What the walk through a DOCX part remembers.
+
+use std::collections::HashMap;
+
+use super::field::Field;
+use super::numbering::Numbering;
+use super::styles::{Listed, Styles};
+use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
+use crate::formats::office::package::Relations;
+use crate::limits::Limit;
+use crate::markdown::{Inline, Markdown, Style};
+
+/// What an open element means.
+#[derive(Debug)]
+pub(super) enum Tag {
+    /// Its children count, itself not.
+    Plain,
+    /// Properties of a paragraph.
+    ParaProps,
+    /// Properties of a paragraph's mark.
+    MarkProps,
+    Para,
+    /// A run, and the format of the one around it.
+    Run(Run),
+    RunProps,
+    /// Characters that are shown.
+    Text,
+    /// Characters of a field's instruction.
+    Instruction,
+    /// A link, when it opened one.
+    Link(bool),
+    Table,
+    Row,
+    RowProps,
+    Cell,
+    /// A text box, with the fields around it.
+    Box(Vec<Field>),
+    /// An embedded object, whose preview picture is not shown.
+    Object,
+    /// A footnote, endnote or comment.
+    Note {
+        id: String,
+        author: String,
+    },
+}
+
+/// Format of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    pub(super) style: Style,
+    pub(super) hidden: bool,
+}
+
+/// An open paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Para {
+    pub(super) text: Inline,
+    pub(super) style: Option<String>,
+    pub(super) listed: Listed,
+    pub(super) outline: Option<u8>,
+    /// Its mark is deleted: what follows continues it.
+    pub(super) merges: bool,
+    /// What is anchored in it and comes after it.
+    pub(super) after: Vec<Block>,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(super) struct OpenTable {
+    pub(super) grid: Grid,
+    pub(super) cells: Vec<GridCell>,
+    /// Span of the open cell, and whether it continues the one above.
+    pub(super) span: usize,
+    pub(super) continues: bool,
+    pub(super) row_deleted: bool,
+    pub(super) after_row: usize,
+}
+
+/// A footnote, endnote or comment.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) id: String,
+    pub(super) author: String,
+    pub(super) text: Inline,
+}
+
+/// Notes in the order in which the text refers to them.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    numbers: HashMap<String, usize>,
+    order: Vec<String>,
+}
+
+impl Notes {
+    /// The number of a note, from 1.
+    pub(super) fn number(&mut self, id: &str) -> usize {
+        if let Some(number) = self.numbers.get(id) {
+            return *number;
+        }
+        self.order.push(id.to_owned());
+        self.numbers.insert(id.to_owned(), self.order.len());
+        self.order.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.order
+            .iter()
+            .enumerate()
+            .map(|(index, id)| (index + 1, id.as_str()))
+    }
+}
+
+/// References to notes.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    pub(super) footnotes: Notes,
+    pub(super) endnotes: Notes,
+}
+
+/// The walk.
+#[derive(Debug)]
+pub(super) struct Walker {
+    pub(super) styles: Styles,
+    pub(super) numbering: Numbering,
+    pub(super) relations: Relations,
+    pub(super) sink: Sink,
+    pub(super) tags: Vec<Tag>,
+    pub(super) paras: Vec<Para>,
+    pub(super) tables: Vec<OpenTable>,
+    pub(super) fields: Vec<Field>,
+    pub(super) run: Run,
+    /// Alternative text of the drawing that is open.
+    pub(super) alt: String,
+    /// Text of a paragraph whose mark is deleted.
+    pub(super) carried: Option<Inline>,
+    pub(super) notes: References,
+    pub(super) collected: Vec<Note>,
+    /// Something hidden was left out.
+    pub(super) hid: bool,
+}
+
+impl Walker {
+    pub(super) fn new(styles: Styles, numbering: Numbering, relations: Relations) -> Self {
+        Self {
+            styles,
+            numbering,
+            relations,
+            sink: Sink::default(),
+            tags: Vec::new(),
+            paras: Vec::new(),
+            tables: Vec::new(),
+            fields: Vec::new(),
+            run: Run::default(),
+            alt: String::new(),
+            carried: None,
+            notes: References::default(),
+            collected: Vec::new(),
+            hid: false,
+        }
+    }
+
+    /// Another part begins.
+    pub(super) fn begin_story(&mut self, relations: Relations) {
+        self.relations = relations;
+        self.tags.clear();
+        self.paras.clear();
+        self.tables.clear();
+        self.fields.clear();
+        self.run = Run::default();
+        self.carried = None;
+    }
+
+    /// Whether a note is open.
+    pub(super) fn in_note(&self) -> bool {
+        self.tags.iter().any(|tag| matches!(tag, Tag::Note { .. }))
+    }
+
+    /// Text within a tag that shows it.
+    pub(super) fn characters(&mut self, text: &str) {
+        match self.tags.last() {
+            Some(Tag::Text) => {
+                let plain: String;
+                let text = if text.contains(['\n', '\t', '\u{AD}']) {
+                    plain = text.replace(['\n', '\t'], " ").replace('\u{AD}', "");
+                    &plain
+                } else {
+                    text
+                };
+                self.show(text);
+            }
+            Some(Tag::Instruction) => {
+                if let Some(field) = self.fields.last_mut() {
+                    field.instruct(text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether text is left out here: hidden, or in the instruction of a field.
+    pub(super) fn mute(&mut self) -> bool {
+        if self.run.hidden {
+            self.hid = true;
+            return true;
+        }
+        self.fields
+            .iter()
+            .any(|field| matches!(field, Field::Instruction(_)))
+    }
+
+    /// Appends text to the open paragraph.
+    pub(super) fn show(&mut self, text: &str) {
+        if self.mute() {
+            return;
+        }
+        let style = self.run.style;
+        if let Some(para) = self.paras.last_mut() {
+            para.text.text(text, style);
+        }
+    }
+
+    /// Appends a line break.
+    pub(super) fn line_break(&mut self) {
+        if !self.mute()
+            && let Some(para) = self.paras.last_mut()
+        {
+            para.text.line_break();
+        }
+    }
+
+    /// Writes blocks after the open paragraph, or at once when none is open.
+    pub(super) fn anchor(&mut self, blocks: Vec<Block>, out: &mut Markdown) -> Result<(), Limit> {
+        if let Some(para) = self.paras.last_mut() {
+            para.after.extend(blocks);
+            return Ok(());
+        }
+        for block in blocks {
+            self.sink.put(block, out)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! Styles of a document: which are headings, which are lists, which make text bold.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::formats::office::xml::{Event, Ns, Xml, decoded};
+use crate::limits::{Budget, Failure};
+
+/// Styles in one chain of `basedOn`; a longer one, or a circle, is cut.
+const CHAIN: usize = 32;
+
+/// Membership of a list: definition and level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) definition: Option<String>,
+    pub(super) level: Option<usize>,
+}
+
+/// What a style of characters switches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Looks {
+    pub(super) bold: Option<bool>,
+    pub(super) italic: Option<bool>,
+    pub(super) strike: Option<bool>,
+    pub(super) hidden: Option<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Style {
+    name: String,
+    based_on: Option<String>,
+    /// From 0; 9 is body text.
+    outline: Option<u8>,
+    listed: Listed,
+    looks: Looks,
+}
+
+/// All styles, by id.
+#[derive(Debug, Default)]
+pub(super) struct Styles {
+    by_id: HashMap<String, Style>,
+}
+
+impl Styles {
+    /// Reads `styles.xml`.
+    pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut styles = Self::default();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::Word && e.name() == "style" => {
+                    let id = e.attr("styleId").unwrap_or_default();
+                    let style = read_style(&mut xml)?;
+                    styles.by_id.insert(id, style);
+                }
+                Event::Open(e) if e.ns == Ns::Word && e.name() == "docDefaults" => xml.skip()?,
+                Event::End => return Ok(styles),
+                _ => {}
+            }
+        }
+    }
+
+    fn chain<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a Style> {
+        let mut next = self.by_id.get(id);
+        std::iter::from_fn(move || {
+            let now = next?;
+            next = now.based_on.as_deref().and_then(|id| self.by_id.get(id));
+            Some(now)
+        })
+        .take(CHAIN)
+    }
+
+    /// The level of the heading that a style of paragraphs makes.
+    pub(super) fn heading(&self, id: &str) -> Option<u8> {
+        if let Some(level) = named_heading(id) {
+            return Some(level);
+        }
+        for style in self.chain(id) {
+            if let Some(level) = named_heading(&style.name) {
+                return Some(level);
+            }
+            match style.outline {
+                Some(level @ 0..=8) => return Some(level + 1),
+                Some(_) => return None,
+                None => {}
+            }
+            // A style without a name of its own meaning may still be based on one that is known by its id.
+            if let Some(base) = style.based_on.as_deref().and_then(named_heading) {
+                return Some(base);
+            }
+        }
+        None
+    }
+
+    /// The list that a style of paragraphs belongs to.
+    pub(super) fn listed(&self, id: &str) -> Listed {
+        let mut listed = Listed::default();
+        for style in self.chain(id) {
+            if listed.level.is_none() {
+                listed.level = style.listed.level;
+            }
+            if style.listed.definition.is_some() {
+                listed.definition.clone_from(&style.listed.definition);
+                break;
+            }
+        }
+        listed
+    }
+
+    /// How a style of characters looks.
+    pub(super) fn looks(&self, id: &str) -> Looks {
+        let mut looks = Looks::default();
+        for style in self.chain(id) {
+            looks.bold = looks.bold.or(style.looks.bold);
+            looks.italic = looks.italic.or(style.looks.italic);
+            looks.strike = looks.strike.or(style.looks.strike);
+            looks.hidden = looks.hidden.or(style.looks.hidden);
+        }
+        looks
+    }
+}
+
+/// Reads one style, after its start.
+fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
+    let mut style = Style::default();
+    let depth = xml.depth();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::Word => match e.name() {
+                "name" => style.name = e.attr("val").unwrap_or_default(),
+                "basedOn" => style.based_on = e.attr("val"),
+                "outlineLvl" => style.outline = e.number("val"),
+                "numId" => style.listed.definition = e.attr("val"),
+                "ilvl" => style.listed.level = e.number("val"),
+                "b" => style.looks.bold = Some(e.on("val")),
+                "i" => style.looks.italic = Some(e.on("val")),
+                "strike" | "dstrike" => style.looks.strike = Some(e.on("val")),
+                "vanish" => style.looks.hidden = Some(e.on("val")),
+                "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
+                    xml.skip()?;
+                }
+                _ => {}
+            },
+            Event::Close if xml.depth() < depth => return Ok(style),
+            Event::End => return Ok(style),
+            _ => {}
+        }
+    }
+}
+
+/// The level that the name or id of a style says.
+fn named_heading(name: &str) -> Option<u8> {
+    let name = name.trim().to_ascii_lowercase();
+    match name.as_str() {
+        "title" => return Some(1),
+        "subtitle" => return Some(2),
+        _ => {}
+    }
+    let level: u8 = name.strip_prefix("heading")?.trim().parse().ok()?;
+    (1..=9).contains(&level).then_some(level)
+}

@@ -1,0 +1,242 @@
+//! Charts, diagrams and embedded objects: their text.
+
+use std::rc::Rc;
+
+use super::blocks::GridCell;
+use super::xml::{Event, Xml, decoded};
+use crate::limits::{Budget, Failure};
+use crate::markdown::{Inline, Style};
+
+/// Series of a chart, and points of one, that are kept.
+const POINTS: usize = 10_000;
+
+/// The text of a chart.
+#[derive(Debug, Default)]
+pub(in crate::formats) struct Chart {
+    title: String,
+    series: Vec<Series>,
+}
+
+#[derive(Debug, Default)]
+struct Series {
+    name: String,
+    categories: Vec<String>,
+    values: Vec<String>,
+}
+
+impl Chart {
+    /// Title, then one line for each series.
+    pub(in crate::formats) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.title.is_empty() {
+            lines.push(self.title.clone());
+        }
+        for series in &self.series {
+            let points: Vec<String> = series
+                .values
+                .iter()
+                .enumerate()
+                .filter(|(_, value)| !value.is_empty())
+                .map(|(at, value)| match series.categories.get(at) {
+                    Some(category) if !category.is_empty() => format!("{category} {value}"),
+                    _ => value.clone(),
+                })
+                .collect();
+            let points = points.join(", ");
+            lines.push(match (series.name.is_empty(), points.is_empty()) {
+                (true, _) => points,
+                (false, true) => series.name.clone(),
+                (false, false) => format!("{}: {points}", series.name),
+            });
+        }
+        lines
+    }
+
+    /// Its title.
+    pub(in crate::formats) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Rows of categories and series, the first one with the names of the series; empty without points.
+    pub(in crate::formats) fn rows(&self) -> Vec<Vec<GridCell>> {
+        let height = self
+            .series
+            .iter()
+            .map(|s| s.values.len().max(s.categories.len()));
+        let Some(height) = height.max().filter(|h| *h > 0) else {
+            return Vec::new();
+        };
+        let cell = |text: &str| GridCell {
+            lines: vec![Inline::plain(text)],
+            columns: 1,
+            rows: 1,
+        };
+        let mut rows = vec![
+            std::iter::once(cell(""))
+                .chain(self.series.iter().map(|s| cell(&s.name)))
+                .collect::<Vec<_>>(),
+        ];
+        for at in 0..height {
+            let category = self
+                .series
+                .iter()
+                .find_map(|s| s.categories.get(at).filter(|c| !c.is_empty()));
+            let mut row = vec![cell(category.map_or("", String::as_str))];
+            for series in &self.series {
+                row.push(cell(series.values.get(at).map_or("", String::as_str)));
+            }
+            rows.push(row);
+        }
+        rows
+    }
+}
+
+/// Where the reading of a chart is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    Title,
+    Name,
+    Category,
+    Value,
+    Point,
+    Other,
+}
+
+/// Reads a chart part.
+pub(in crate::formats) fn chart(bytes: &[u8], budget: &Rc<Budget>) -> Result<Chart, Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut chart = Chart::default();
+    let mut within: Vec<Within> = Vec::new();
+    let mut at = 0;
+    let mut plot = false;
+    loop {
+        match xml.next()? {
+            Event::Open(e) => {
+                let next = match e.name() {
+                    // Axes have titles too; the chart's own comes before what is plotted.
+                    "title" if !plot => Within::Title,
+                    "plotArea" => {
+                        plot = true;
+                        Within::Other
+                    }
+                    "ser" if chart.series.len() < POINTS => {
+                        chart.series.push(Series::default());
+                        Within::Other
+                    }
+                    "tx" if !within.contains(&Within::Title) => Within::Name,
+                    "cat" | "xVal" => Within::Category,
+                    "val" | "yVal" => Within::Value,
+                    "pt" => {
+                        at = e.number("idx").unwrap_or(0);
+                        Within::Point
+                    }
+                    "f" | "formatCode" | "extLst" | "dLbls" | "trendline" => {
+                        xml.skip()?;
+                        continue;
+                    }
+                    _ => Within::Other,
+                };
+                within.push(next);
+            }
+            Event::Close => {
+                within.pop();
+            }
+            Event::Text(text) if !text.trim().is_empty() => {
+                let role = within
+                    .iter()
+                    .rev()
+                    .find(|w| !matches!(w, Within::Other | Within::Point));
+                chart.put(role.copied(), at, text.trim());
+            }
+            Event::Text(_) => {}
+            Event::End => return Ok(chart),
+        }
+    }
+}
+
+impl Chart {
+    fn put(&mut self, role: Option<Within>, at: usize, text: &str) {
+        let series = self.series.last_mut();
+        match (role, series) {
+            (Some(Within::Title), _) => {
+                if !self.title.is_empty() {
+                    self.title.push(' ');
+                }
+                self.title.push_str(text);
+            }
+            (Some(Within::Name), Some(series)) => series.name.push_str(text),
+            (Some(Within::Category), Some(series)) => place(&mut series.categories, at, text),
+            (Some(Within::Value), Some(series)) => {
+                place(&mut series.values, at, &number(text));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A cached value as a person would see it: without the noise of binary fractions.
+fn number(text: &str) -> String {
+    match text.parse::<f64>() {
+        Ok(value) => crate::formats::sheet::number(value),
+        Err(_) => text.to_owned(),
+    }
+}
+
+fn place(list: &mut Vec<String>, at: usize, text: &str) {
+    if at >= POINTS {
+        return;
+    }
+    if list.len() <= at {
+        list.resize(at + 1, String::new());
+    }
+    if let Some(place) = list.get_mut(at) {
+        place.push_str(text);
+    }
+}
+
+/// The texts of a diagram, from its data part.
+pub(in crate::formats) fn diagram(
+    bytes: &[u8],
+    budget: &Rc<Budget>,
+) -> Result<Vec<String>, Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    let mut stack: Vec<bool> = Vec::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) => {
+                if e.name() == "p" && !line.is_empty() && !line.ends_with(' ') {
+                    line.push(' ');
+                }
+                stack.push(e.name() == "pt");
+            }
+            Event::Close => {
+                if stack.pop() == Some(true) && !line.trim().is_empty() {
+                    budget.element()?;
+                    lines.push(line.trim().to_owned());
+                    line.clear();
+                }
+            }
+            Event::Text(text) if !text.trim().is_empty() => line.push_str(&text),
+            Event::Text(_) => {}
+            Event::End => return Ok(lines),
+        }
+    }
+}
+
+/// The last step of a part's name.
+pub(in crate::formats) fn part_name(target: &str) -> &str {
+    target.rsplit('/').next().unwrap_or(target)
+}
+
+/// `_(embedded object: {name})_`.
+pub(in crate::formats) fn embedded(name: &str) -> Inline {
+    let mut note = Inline::new();
+    note.raw("_(embedded object: ");
+    note.text(&name.replace(['\r', '\n'], " "), Style::default());
+    note.raw(")_");
+    note
+}

@@ -1,0 +1,212 @@
+//! What closing elements mean.
+
+use super::state::{Para, Tag, Walker};
+use super::styles::Level;
+use crate::formats::office::blocks::{self, Block, GridCell};
+use crate::formats::office::deck::Shape;
+use crate::formats::office::figure;
+use crate::limits::Failure;
+use crate::markdown::{Markdown, Marker};
+
+impl Walker {
+    /// The innermost element closes.
+    pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        match self.tags.pop() {
+            Some(Tag::Para) => self.end_para(out)?,
+            Some(Tag::Span(look, hide)) => (self.look, self.hide) = (look, hide),
+            Some(Tag::Link) => {
+                if let Some(para) = self.paras.last_mut() {
+                    para.text.end_link();
+                }
+            }
+            Some(Tag::List) => {
+                self.lists.pop();
+            }
+            Some(Tag::Note(end)) => {
+                let blocks = self.sink.end();
+                out.budget().element()?;
+                if end {
+                    self.notes.endnotes.push(blocks);
+                } else {
+                    self.notes.footnotes.push(blocks);
+                }
+            }
+            Some(Tag::Annotation) => self.end_annotation(out)?,
+            Some(Tag::Row(times)) => self.end_row(times, out)?,
+            Some(Tag::Cell(times)) => self.end_cell(times),
+            Some(Tag::Table) => {
+                if let Some(table) = self.tables.pop() {
+                    self.lists = table.lists;
+                    self.put_after(vec![Block::Table(table.grid)], out)?;
+                }
+            }
+            Some(Tag::TextBox) => {
+                let blocks = self.sink.end();
+                self.put_after(blocks, out)?;
+            }
+            Some(Tag::Frame) => self.end_frame(out)?,
+            Some(Tag::Speaker) => {
+                let blocks = self.sink.end();
+                if let Some(slide) = &mut self.slide {
+                    slide.notes = blocks;
+                }
+            }
+            Some(Tag::Page) => {
+                if let Some(slide) = self.slide.take() {
+                    slide.write(out)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Blocks that are anchored in a paragraph come after it.
+    fn put_after(&mut self, blocks: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
+        if let Some(para) = self.paras.last_mut() {
+            para.after.extend(blocks);
+            return Ok(());
+        }
+        for block in blocks {
+            self.sink.put(block, out)?;
+        }
+        Ok(())
+    }
+
+    fn end_para(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        let Some(mut para) = self.paras.pop() else {
+            return Ok(());
+        };
+        if std::mem::take(&mut self.hid) {
+            out.warn("hidden text dropped");
+        }
+        para.text.end_link();
+        let after = std::mem::take(&mut para.after);
+        let block = self.block(para);
+        self.sink.put(block, out)?;
+        for block in after {
+            self.sink.put(block, out)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, para: Para) -> Block {
+        let style = para.style.as_deref().unwrap_or_default();
+        let marker = self.marker(style);
+        if let Some(level) = para.level.or_else(|| self.styles.title(style)) {
+            return Block::Heading(level, para.text);
+        }
+        match marker {
+            Some((depth, marker)) => Block::Item(depth, marker, para.text),
+            None => Block::Paragraph(para.text),
+        }
+    }
+
+    /// The marker of the next paragraph, when it is the first of a list's item.
+    fn marker(&mut self, style: &str) -> Option<(usize, Marker)> {
+        let depth = self.lists.len().checked_sub(1)?;
+        let list = self.lists.last_mut()?;
+        if list.header || std::mem::replace(&mut list.marked, true) {
+            return None;
+        }
+        let name = list
+            .style
+            .clone()
+            .or_else(|| self.styles.list_of(style).map(str::to_owned))
+            .unwrap_or_default();
+        match self.styles.level(&name, depth) {
+            Level::None => None,
+            Level::Bullet => Some((depth, Marker::Bullet)),
+            Level::Number(first) => {
+                let next = list.last.map_or(first, |last| last.saturating_add(1));
+                let number = list.start.take().unwrap_or(next);
+                list.last = Some(number);
+                self.counts.insert((name, depth), number);
+                Some((depth, Marker::Number(number)))
+            }
+        }
+    }
+
+    fn end_annotation(&mut self, out: &Markdown) -> Result<(), Failure> {
+        out.budget().element()?;
+        let text = blocks::line(self.sink.end()).to_plain();
+        let comment = (std::mem::take(&mut self.author), text);
+        match &mut self.slide {
+            Some(slide) => slide.comments.push(comment),
+            None => self.comments.push(comment),
+        }
+        Ok(())
+    }
+
+    fn end_cell(&mut self, times: usize) {
+        let lines = blocks::lines(self.sink.end());
+        let Some(table) = self.tables.last_mut() else {
+            return;
+        };
+        for _ in 0..times {
+            table.cells.push(GridCell {
+                lines: lines.clone(),
+                columns: 1,
+                rows: 1,
+            });
+        }
+    }
+
+    fn end_row(&mut self, times: u64, out: &Markdown) -> Result<(), Failure> {
+        let Some(table) = self.tables.last_mut() else {
+            return Ok(());
+        };
+        let cells = std::mem::take(&mut table.cells);
+        if cells.is_empty() {
+            return Ok(());
+        }
+        let blank = cells.iter().all(|cell| cell.lines.is_empty());
+        let again = if blank { 0 } else { times - 1 };
+        for _ in 0..again {
+            let copy = cells.iter().map(|cell| GridCell {
+                lines: cell.lines.clone(),
+                columns: cell.columns,
+                rows: cell.rows,
+            });
+            table.grid.row(copy.collect(), out)?;
+        }
+        table.grid.row(cells, out)?;
+        Ok(())
+    }
+
+    fn end_frame(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        let Some(frame) = self.frames.pop() else {
+            return Ok(());
+        };
+        let mut blocks = if frame.shape {
+            self.sink.end()
+        } else {
+            Vec::new()
+        };
+        let alt = frame.alt.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(object) = &frame.object {
+            let name = figure::part_name(object.trim_end_matches('/'));
+            let name = if name.is_empty() { alt.as_str() } else { name };
+            blocks.push(Block::Paragraph(figure::embedded(name)));
+        } else if let Some(image) = &frame.image {
+            let name = figure::part_name(image);
+            let mut text = crate::markdown::Inline::new();
+            text.image(&alt, name);
+            match self.paras.last_mut() {
+                Some(para) if !frame.shape => para.text.append(text),
+                _ => blocks.push(Block::Paragraph(text)),
+            }
+        }
+        match &mut self.slide {
+            Some(slide) if frame.shape => {
+                slide.shapes.push(Shape {
+                    title: frame.title,
+                    place: frame.place,
+                    blocks,
+                });
+                Ok(())
+            }
+            _ => self.put_after(blocks, out),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! ODF: texts and presentations (read-attachment 7.8, 7.10), and what spreadsheets share with them.
+
+mod close;
+mod open;
+mod source;
+mod state;
+mod styles;
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+pub(in crate::formats) use source::Source;
+use state::Walker;
+use styles::Styles;
+
+use super::blocks::line;
+use super::deck::write_comments;
+use super::xml::{Event, Ns, Xml, decoded};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Budget, Failure};
+use crate::markdown::{Inline, Markdown};
+
+/// The converter of texts.
+pub(in crate::formats) fn text(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let mut walker = walk(input, out)?;
+    let notes = std::mem::take(&mut walker.notes);
+    for (title, mark, notes) in [
+        ("Footnotes", "", notes.footnotes),
+        ("Endnotes", "e", notes.endnotes),
+    ] {
+        if notes.is_empty() {
+            continue;
+        }
+        out.heading(3, &Inline::plain(title))?;
+        for (index, blocks) in notes.into_iter().enumerate() {
+            let mut text = Inline::new();
+            text.raw(&format!("[^{mark}{}]: ", index + 1));
+            text.append(line(blocks));
+            out.paragraph(&text)?;
+        }
+    }
+    write_comments(&walker.comments, out)
+}
+
+/// The converter of presentations; slides are written as they end.
+pub(in crate::formats) fn slides(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    walk(input, out)?;
+    Ok(())
+}
+
+fn walk(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut source = Source::open(input, &budget)?;
+    let mut styles = Styles::default();
+    if let Some(bytes) = source.styles()? {
+        styles.read(&decoded(&bytes), &budget)?;
+    }
+    let content = source.content()?;
+    let text = decoded(&content);
+    styles.read(&text, &budget)?;
+    let mut walker = Walker::new(styles);
+    let mut xml = Xml::new(&text, &budget);
+    let result = events(&mut walker, &mut xml, out);
+    if let Err(Failure::Stopped(_)) = result {
+        walker.rescue(out)?;
+    }
+    result?;
+    Ok(walker)
+}
+
+fn events(walker: &mut Walker, xml: &mut Xml<'_>, out: &mut Markdown) -> Result<(), Failure> {
+    loop {
+        match xml.next()? {
+            Event::Open(element) => {
+                if !walker.open(&element, out) {
+                    xml.skip()?;
+                }
+            }
+            Event::Close => walker.close(out)?,
+            Event::Text(text) => walker.characters(&text),
+            Event::End => return Ok(()),
+        }
+    }
+}
+
+/// A comment.
+#[derive(Debug, Default)]
+pub(in crate::formats) struct Annotation {
+    pub(in crate::formats) author: String,
+    pub(in crate::formats) text: String,
+}
+
+/// Reads a comment, after its start.
+pub(in crate::formats) fn annotation(xml: &mut Xml<'_>) -> Result<Annotation, Failure> {
+    let depth = xml.depth();
+    let mut found = Annotation::default();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "creator" => found.author = xml.text()?,
+            Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
+                let text = plain(xml)?;
+                if !found.text.is_empty() {
+                    found.text.push('\n');
+                }
+                found.text.push_str(&text);
+            }
+            Event::Open(e) if matches!(e.name(), "date" | "date-string" | "creator-initials") => {
+                xml.skip()?;
+            }
+            Event::Close if xml.depth() < depth => return Ok(found),
+            Event::End => return Ok(found),
+            _ => {}
+        }
+    }
+}
+
+/// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs as they are meant.
+pub(in crate::formats) fn plain(xml: &mut Xml<'_>) -> Result<String, Failure> {
+    let depth = xml.depth();
+    let mut out = String::new();
+    loop {
+        match xml.next()? {
+            Event::Text(text) => collapse(&text, &mut out),
+            Event::Open(e) if e.ns == Ns::OdfText => match e.name() {
+                "s" => {
+                    let count = e.number::<usize>("c").unwrap_or(1).min(64);
+                    out.push_str(&" ".repeat(count));
+                }
+                "tab" => out.push(' '),
+                "line-break" => out.push('\n'),
+                "note" | "ruby-text" => xml.skip()?,
+                _ => {}
+            },
+            Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => xml.skip()?,
+            Event::Close if xml.depth() < depth => return Ok(out),
+            Event::End => return Ok(out),
+            _ => {}
+        }
+    }
+}
+
+/// Appends text with each run of white space as one space, and none at the beginning of a line.
+pub(super) fn collapse(text: &str, out: &mut String) {
+    for c in text.chars() {
+        if matches!(c, ' ' | '\t' | '\n' | '\r') {
+            if !out.is_empty() && !out.ends_with([' ', '\n']) {
+                out.push(' ');
+            }
+        } else if c != '\u{AD}' {
+            out.push(c);
+        }
+    }
+}
+
+/// Styles of tables that are not displayed, in a spreadsheet's own styles.
+pub(in crate::formats) fn hidden_tables(
+    text: &str,
+    budget: &Rc<Budget>,
+) -> Result<HashSet<String>, Failure> {
+    let mut xml = Xml::new(text, budget);
+    let mut hidden = HashSet::new();
+    let mut style = String::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
+                style = e.attr("name").unwrap_or_default();
+            }
+            Event::Open(e)
+                if e.ns == Ns::OdfStyle
+                    && e.name() == "table-properties"
+                    && e.attr("display").as_deref() == Some("false") =>
+            {
+                hidden.insert(style.clone());
+            }
+            Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(hidden),
+            Event::End => return Ok(hidden),
+            _ => {}
+        }
+    }
+}

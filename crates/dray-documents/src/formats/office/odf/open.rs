@@ -1,0 +1,314 @@
+//! What opening elements mean.
+
+use super::state::{Frame, List, OpenTable, Para, Tag, Walker};
+use crate::formats::office::blocks::{Grid, GridCell};
+use crate::formats::office::deck::Slide;
+use crate::formats::office::xml::{Element, Ns};
+use crate::markdown::Markdown;
+
+/// Cells that one repeat may add.
+const REPEAT: usize = 64;
+/// Rows that one repeat may add.
+const ROWS: u64 = 1024;
+
+impl Walker {
+    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    pub(super) fn open(&mut self, e: &Element<'_>, out: &Markdown) -> bool {
+        let tag = match e.ns {
+            Ns::OdfText => self.text(e),
+            Ns::OdfTable => self.table(e, out),
+            Ns::OdfDraw => self.draw(e),
+            Ns::OdfOffice => self.office(e),
+            Ns::OdfPresentation => self.presentation(e),
+            Ns::OdfStyle => None,
+            _ => self.other(e),
+        };
+        match tag {
+            Some(tag) => {
+                self.tags.push(tag);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn text(&mut self, e: &Element<'_>) -> Option<Tag> {
+        Some(match e.name() {
+            name @ ("p" | "h") => {
+                self.paras.push(Para {
+                    style: e.attr("style-name"),
+                    level: (name == "h")
+                        .then(|| e.number::<u8>("outline-level").unwrap_or(1).max(1)),
+                    blank: true,
+                    ..Para::default()
+                });
+                Tag::Para
+            }
+            "span" => {
+                let around = Tag::Span(self.look, self.hide);
+                if let Some(style) = e.attr("style-name") {
+                    self.look = self.styles.look(&style, self.look);
+                    self.hide |= self.styles.hidden("text", &style);
+                }
+                around
+            }
+            "a" => {
+                if let (Some(para), Some(target)) = (self.paras.last_mut(), e.attr("href"))
+                    && !target.starts_with('#')
+                {
+                    para.text.begin_link(&target);
+                }
+                Tag::Link
+            }
+            "s" => {
+                let count = e.number::<usize>("c").unwrap_or(1).min(REPEAT);
+                self.space(&" ".repeat(count));
+                Tag::Plain
+            }
+            "tab" => {
+                self.space(" ");
+                Tag::Plain
+            }
+            "line-break" => {
+                self.space("\n");
+                Tag::Plain
+            }
+            _ => return self.structure(e),
+        })
+    }
+
+    /// Lists and notes, and what is never shown.
+    fn structure(&mut self, e: &Element<'_>) -> Option<Tag> {
+        Some(match e.name() {
+            "list" => self.list(e),
+            name @ ("list-item" | "list-header") => {
+                if let Some(list) = self.lists.last_mut() {
+                    list.marked = false;
+                    list.header = name == "list-header";
+                    list.start = e.number("start-value");
+                }
+                Tag::Item
+            }
+            "note" => {
+                let end = e.attr("note-class").is_some_and(|c| c == "endnote");
+                let (mark, count) = if end {
+                    ("e", self.notes.endnotes.len())
+                } else {
+                    ("", self.notes.footnotes.len())
+                };
+                if self.in_note() || self.hide {
+                    return None;
+                }
+                if let Some(para) = self.paras.last_mut() {
+                    para.text.raw(&format!("[^{mark}{}]", count + 1));
+                }
+                self.sink.begin();
+                Tag::Note(end)
+            }
+            "note-citation"
+            | "tracked-changes"
+            | "ruby-text"
+            | "sequence-decls"
+            | "variable-decls"
+            | "user-field-decls"
+            | "dde-connection-decls"
+            | "hidden-text"
+            | "hidden-paragraph"
+            | "list-style" => return None,
+            name if name.ends_with("-source") => return None,
+            _ => Tag::Plain,
+        })
+    }
+
+    fn list(&mut self, e: &Element<'_>) -> Tag {
+        let level = self.lists.len();
+        let style = e
+            .attr("style-name")
+            .or_else(|| self.lists.last().and_then(|list| list.style.clone()));
+        let continues = e.attr("continue-numbering").as_deref() == Some("true")
+            || e.attr("continue-list").is_some();
+        let last = style
+            .as_ref()
+            .filter(|_| continues)
+            .and_then(|style| self.counts.get(&(style.clone(), level)).copied());
+        self.lists.push(List {
+            style,
+            last,
+            marked: false,
+            header: false,
+            start: None,
+        });
+        Tag::List
+    }
+
+    fn table(&mut self, e: &Element<'_>, out: &Markdown) -> Option<Tag> {
+        Some(match e.name() {
+            "table" => {
+                let nested = !self.tables.is_empty() || self.in_note();
+                let lists = std::mem::take(&mut self.lists);
+                self.tables.push(OpenTable {
+                    grid: Grid::new(out, nested),
+                    cells: Vec::new(),
+                    lists,
+                });
+                Tag::Table
+            }
+            "table-row" => {
+                if let Some(table) = self.tables.last_mut() {
+                    table.cells.clear();
+                }
+                let repeat = e.number("number-rows-repeated").unwrap_or(1);
+                Tag::Row(u64::clamp(repeat, 1, ROWS))
+            }
+            "table-cell" => {
+                self.sink.begin();
+                let repeat = e.number("number-columns-repeated").unwrap_or(1);
+                Tag::Cell(usize::clamp(repeat, 1, REPEAT))
+            }
+            "covered-table-cell" => {
+                let repeat = e.number("number-columns-repeated").unwrap_or(1);
+                if let Some(table) = self.tables.last_mut() {
+                    for _ in 0..usize::clamp(repeat, 1, REPEAT) {
+                        table.cells.push(GridCell::default());
+                    }
+                }
+                return None;
+            }
+            "table-columns" | "table-column" | "table-source" | "shapes" => return None,
+            _ => Tag::Plain,
+        })
+    }
+
+    fn draw(&mut self, e: &Element<'_>) -> Option<Tag> {
+        Some(match e.name() {
+            "page" => {
+                self.slides += 1;
+                let hidden = e
+                    .attr("style-name")
+                    .is_some_and(|s| self.styles.hidden("drawing-page", &s));
+                self.slide = Some(Slide {
+                    number: self.slides,
+                    hidden,
+                    ..Slide::default()
+                });
+                Tag::Page
+            }
+            "text-box" => {
+                self.sink.begin();
+                Tag::TextBox
+            }
+            "image" => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame
+                        .image
+                        .get_or_insert(e.attr("href").unwrap_or_default());
+                }
+                // The text of an image in a flat file is its bytes.
+                return None;
+            }
+            "object" | "object-ole" => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.object = Some(e.attr("href").unwrap_or_default());
+                }
+                return None;
+            }
+            "g" | "a" | "layer-set" => Tag::Plain,
+            "frame" => self.frame(e),
+            _ if self.slide.is_some() || !self.paras.is_empty() => self.frame(e),
+            _ => Tag::Plain,
+        })
+    }
+
+    /// A frame, or on a slide and in a drawing another shape that may hold text.
+    fn frame(&mut self, e: &Element<'_>) -> Tag {
+        let class = e.attr("class").unwrap_or_default();
+        let shape = self.slide.is_some()
+            && self.frames.is_empty()
+            && self.tables.is_empty()
+            && !self.in_note();
+        if shape || e.name() != "frame" {
+            self.sink.begin();
+        }
+        self.frames.push(Frame {
+            title: class == "title",
+            place: e
+                .attr("y")
+                .zip(e.attr("x"))
+                .map(|(y, x)| (length(&y), length(&x))),
+            shape,
+            ..Frame::default()
+        });
+        if shape || e.name() == "frame" {
+            Tag::Frame
+        } else {
+            self.frames.pop();
+            Tag::TextBox
+        }
+    }
+
+    fn office(&mut self, e: &Element<'_>) -> Option<Tag> {
+        Some(match e.name() {
+            "annotation" => {
+                self.sink.begin();
+                self.author.clear();
+                Tag::Annotation
+            }
+            "automatic-styles" | "styles" | "master-styles" | "font-face-decls" | "meta"
+            | "settings" | "scripts" | "forms" | "binary-data" => return None,
+            _ => Tag::Plain,
+        })
+    }
+
+    fn presentation(&mut self, e: &Element<'_>) -> Option<Tag> {
+        match e.name() {
+            "notes" => {
+                self.sink.begin();
+                Some(Tag::Speaker)
+            }
+            _ => None,
+        }
+    }
+
+    fn other(&mut self, e: &Element<'_>) -> Option<Tag> {
+        let in_frame = matches!(self.tags.last(), Some(Tag::Frame));
+        Some(match e.name() {
+            "creator" if matches!(self.tags.last(), Some(Tag::Annotation)) => Tag::Creator,
+            "title" | "desc" if in_frame => {
+                if let Some(frame) = self.frames.last_mut()
+                    && !frame.alt.is_empty()
+                {
+                    frame.alt.push_str(": ");
+                }
+                Tag::Alt
+            }
+            // Dates of comments, animations, formulas' markup.
+            "date" | "date-string" | "creator-initials" | "par" | "title" | "desc" => return None,
+            _ => Tag::Plain,
+        })
+    }
+}
+
+/// A length as files spell it, in thousandths of a millimetre; of an unknown unit as it is.
+fn length(text: &str) -> i64 {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().unwrap_or(0.0);
+    let factor = match unit {
+        "cm" => 10_000.0,
+        "mm" => 1000.0,
+        "in" => 25_400.0,
+        "pt" => 352.778,
+        "pc" => 4233.33,
+        "px" => 264.583,
+        _ => 1.0,
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a conversion that saturates; only the order counts"
+    )]
+    let length = (number * factor) as i64;
+    length
+}

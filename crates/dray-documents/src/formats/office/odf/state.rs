@@ -1,0 +1,200 @@
+//! What the walk through an ODF document remembers.
+
+use std::collections::HashMap;
+
+use super::styles::Styles;
+use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
+use crate::formats::office::deck::Slide;
+use crate::limits::Failure;
+use crate::markdown::{Inline, Markdown, Style};
+
+/// What an open element means.
+#[derive(Debug)]
+pub(super) enum Tag {
+    Plain,
+    /// A paragraph, or a heading of a level.
+    Para,
+    Span(Style, bool),
+    Link,
+    List,
+    Item,
+    Note(bool),
+    Annotation,
+    Creator,
+    Table,
+    Row(u64),
+    Cell(usize),
+    /// A frame of a text; on a slide also any other shape.
+    Frame,
+    TextBox,
+    Page,
+    /// Speaker's notes of a slide.
+    Speaker,
+    /// Title or description of a frame.
+    Alt,
+}
+
+/// An open paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Para {
+    pub(super) text: Inline,
+    pub(super) style: Option<String>,
+    /// Of a heading element.
+    pub(super) level: Option<u8>,
+    pub(super) after: Vec<Block>,
+    /// White space was the last that came, so more of it is nothing.
+    pub(super) blank: bool,
+}
+
+/// An open list.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) style: Option<String>,
+    /// The number of the item before.
+    pub(super) last: Option<u64>,
+    /// Whether the open item has shown its marker.
+    pub(super) marked: bool,
+    /// Items of this list have no marker, such as its header.
+    pub(super) header: bool,
+    pub(super) start: Option<u64>,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(super) struct OpenTable {
+    pub(super) grid: Grid,
+    pub(super) cells: Vec<GridCell>,
+    /// Lists and paragraphs around the table, which do not reach into its cells.
+    pub(super) lists: Vec<List>,
+}
+
+/// An open frame.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    pub(super) title: bool,
+    pub(super) place: Option<(i64, i64)>,
+    pub(super) image: Option<String>,
+    pub(super) object: Option<String>,
+    pub(super) alt: String,
+    /// It is a shape of a slide, with blocks of its own.
+    pub(super) shape: bool,
+}
+
+/// Bodies of notes, in order.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) footnotes: Vec<Vec<Block>>,
+    pub(super) endnotes: Vec<Vec<Block>>,
+}
+
+/// The walk.
+#[derive(Debug)]
+pub(super) struct Walker {
+    pub(super) styles: Styles,
+    pub(super) sink: Sink,
+    pub(super) tags: Vec<Tag>,
+    pub(super) paras: Vec<Para>,
+    pub(super) lists: Vec<List>,
+    /// The last number of each style of lists and level, for lists that continue.
+    pub(super) counts: HashMap<(String, usize), u64>,
+    pub(super) tables: Vec<OpenTable>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) look: Style,
+    pub(super) hide: bool,
+    pub(super) hid: bool,
+    pub(super) notes: Notes,
+    pub(super) comments: Vec<(String, String)>,
+    pub(super) author: String,
+    pub(super) slide: Option<Slide>,
+    pub(super) slides: u32,
+}
+
+impl Walker {
+    pub(super) fn new(styles: Styles) -> Self {
+        Self {
+            styles,
+            sink: Sink::default(),
+            tags: Vec::new(),
+            paras: Vec::new(),
+            lists: Vec::new(),
+            counts: HashMap::new(),
+            tables: Vec::new(),
+            frames: Vec::new(),
+            look: Style::default(),
+            hide: false,
+            hid: false,
+            notes: Notes::default(),
+            comments: Vec::new(),
+            author: String::new(),
+            slide: None,
+            slides: 0,
+        }
+    }
+
+    /// Text between tags: of a paragraph, or of a creator, title or description.
+    pub(super) fn characters(&mut self, text: &str) {
+        match self.tags.last() {
+            Some(Tag::Creator) => self.author.push_str(text),
+            Some(Tag::Alt) => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.alt.push_str(text);
+                }
+            }
+            Some(Tag::Plain | Tag::Para | Tag::Span(..) | Tag::Link) => self.show(text),
+            _ => {}
+        }
+    }
+
+    /// Appends text to the open paragraph, each run of white space as one space.
+    fn show(&mut self, text: &str) {
+        if self.hide {
+            self.hid |= !text.trim().is_empty();
+            return;
+        }
+        let look = self.look;
+        let Some(para) = self.paras.last_mut() else {
+            return;
+        };
+        let mut out = String::new();
+        for c in text.chars() {
+            if matches!(c, ' ' | '\t' | '\n' | '\r') {
+                if !para.blank {
+                    out.push(' ');
+                }
+                para.blank = true;
+            } else if c != '\u{AD}' {
+                out.push(c);
+                para.blank = false;
+            }
+        }
+        para.text.text(&out, look);
+    }
+
+    /// Appends spaces that are meant, or a break.
+    pub(super) fn space(&mut self, text: &str) {
+        let look = self.look;
+        if self.hide {
+            return;
+        }
+        if let Some(para) = self.paras.last_mut() {
+            para.text.text(text, look);
+            para.blank = text.ends_with('\n');
+        }
+    }
+
+    /// Whether a note is open, whose tables are lines.
+    pub(super) fn in_note(&self) -> bool {
+        self.tags
+            .iter()
+            .any(|tag| matches!(tag, Tag::Note(_) | Tag::Annotation | Tag::Speaker))
+    }
+
+    /// Writes what is left of an open table after a limit.
+    pub(super) fn rescue(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        if !self.in_note() && self.slide.is_none() && !self.tables.is_empty() {
+            let outer = self.tables.swap_remove(0);
+            outer.grid.write_so_far(out)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Styles of an ODF document: what is bold, what a paragraph is, which markers a list has.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::formats::office::xml::{Element, Event, Ns, Xml};
+use crate::limits::{Budget, Failure};
+use crate::markdown::Style as Look;
+
+/// Styles in one chain of parents; a longer one, or a circle, is cut.
+const CHAIN: usize = 32;
+/// Levels of a list.
+const LEVELS: usize = 10;
+
+#[derive(Clone, Debug, Default)]
+struct Style {
+    parent: Option<String>,
+    list: Option<String>,
+    bold: Option<bool>,
+    italic: Option<bool>,
+    strike: Option<bool>,
+    hidden: Option<bool>,
+}
+
+/// One level of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Bullet,
+    /// Numbered from here.
+    Number(u64),
+    /// Without a marker.
+    None,
+}
+
+/// All styles.
+#[derive(Debug, Default)]
+pub(super) struct Styles {
+    /// By family and name.
+    styles: HashMap<(String, String), Style>,
+    lists: HashMap<String, Vec<Level>>,
+}
+
+impl Styles {
+    /// Reads the styles of a part, up to its body.
+    pub(super) fn read(&mut self, text: &str, budget: &Rc<Budget>) -> Result<(), Failure> {
+        let mut xml = Xml::new(text, budget);
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
+                    let key = (
+                        e.attr("family").unwrap_or_default(),
+                        e.attr("name").unwrap_or_default(),
+                    );
+                    let mut style = Style {
+                        parent: e.attr("parent-style-name"),
+                        list: e.attr("list-style-name"),
+                        ..Style::default()
+                    };
+                    read_style(&mut style, &mut xml)?;
+                    self.styles.insert(key, style);
+                }
+                Event::Open(e) if e.ns == Ns::OdfText && e.name() == "list-style" => {
+                    let name = e.attr("name").unwrap_or_default();
+                    let levels = read_list(&mut xml)?;
+                    self.lists.insert(name, levels);
+                }
+                Event::Open(e)
+                    if e.ns == Ns::OdfOffice
+                        && matches!(e.name(), "master-styles" | "font-face-decls" | "meta") =>
+                {
+                    xml.skip()?;
+                }
+                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(()),
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn chain<'a>(&'a self, family: &str, name: &str) -> impl Iterator<Item = &'a Style> {
+        let family = family.to_owned();
+        let mut next = self.styles.get(&(family.clone(), name.to_owned()));
+        std::iter::from_fn(move || {
+            let now = next?;
+            next = now
+                .parent
+                .as_ref()
+                .and_then(|parent| self.styles.get(&(family.clone(), parent.clone())));
+            Some(now)
+        })
+        .take(CHAIN)
+    }
+
+    /// The look of a span, over that around it.
+    pub(super) fn look(&self, name: &str, around: Look) -> Look {
+        let mut look = around;
+        let first = |pick: fn(&Style) -> Option<bool>| self.chain("text", name).find_map(pick);
+        look.bold = first(|s| s.bold).unwrap_or(look.bold);
+        look.italic = first(|s| s.italic).unwrap_or(look.italic);
+        look.strike = first(|s| s.strike).unwrap_or(look.strike);
+        look
+    }
+
+    /// Whether a span or a slide is hidden.
+    pub(super) fn hidden(&self, family: &str, name: &str) -> bool {
+        self.chain(family, name)
+            .find_map(|s| s.hidden)
+            .unwrap_or(false)
+    }
+
+    /// The level of heading that a paragraph's style makes: titles only, other headings are elements of their own.
+    pub(super) fn title(&self, name: &str) -> Option<u8> {
+        let of = |name: &str| match name.to_ascii_lowercase().as_str() {
+            "title" => Some(1),
+            "subtitle" => Some(2),
+            _ => None,
+        };
+        of(name).or_else(|| {
+            self.chain("paragraph", name)
+                .find_map(|s| s.parent.as_deref().and_then(of))
+        })
+    }
+
+    /// The style of lists that a paragraph's style brings along.
+    pub(super) fn list_of(&self, name: &str) -> Option<&str> {
+        self.chain("paragraph", name)
+            .find_map(|s| s.list.as_deref())
+    }
+
+    /// A level of a style of lists, from 0; an unknown one has bullets.
+    pub(super) fn level(&self, list: &str, level: usize) -> Level {
+        self.lists
+            .get(list)
+            .and_then(|levels| levels.get(level.min(LEVELS - 1)))
+            .copied()
+            .unwrap_or(Level::Bullet)
+    }
+}
+
+fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
+    let depth = xml.depth();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "text-properties" => {
+                let set = |name: &str, off: &str| e.attr(name).map(|value| value != off);
+                style.bold = e
+                    .attr("font-weight")
+                    .map(|w| w == "bold" || w.parse::<u32>().is_ok_and(|weight| weight >= 600));
+                style.italic = e
+                    .attr("font-style")
+                    .map(|s| s == "italic" || s == "oblique");
+                style.strike = set("text-line-through-style", "none");
+                if e.attr("display").as_deref() == Some("none") {
+                    style.hidden = Some(true);
+                }
+            }
+            Event::Open(e) if e.name() == "drawing-page-properties" => {
+                style.hidden = e.attr("visibility").map(|v| v == "hidden");
+            }
+            Event::Close if xml.depth() < depth => return Ok(()),
+            Event::End => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn read_list(xml: &mut Xml<'_>) -> Result<Vec<Level>, Failure> {
+    let depth = xml.depth();
+    let mut levels = vec![Level::Bullet; LEVELS];
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::OdfText && e.name().starts_with("list-level-style") => {
+                let at = e.number::<usize>("level").unwrap_or(1).saturating_sub(1);
+                if let Some(level) = levels.get_mut(at) {
+                    *level = level_of(&e);
+                }
+            }
+            Event::Close if xml.depth() < depth => return Ok(levels),
+            Event::End => return Ok(levels),
+            _ => {}
+        }
+    }
+}
+
+fn level_of(e: &Element<'_>) -> Level {
+    if e.name() != "list-level-style-number" {
+        return Level::Bullet;
+    }
+    if e.attr("num-format").is_none_or(|f| f.is_empty()) {
+        return Level::None;
+    }
+    Level::Number(e.number("start-value").unwrap_or(1))
+}

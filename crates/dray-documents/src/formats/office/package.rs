@@ -1,0 +1,202 @@
+//! Parts of an OOXML package and the relationships between them.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::xml::{Event, Xml, decoded};
+use crate::container::{Container, Input};
+use crate::limits::{Budget, Damage, Failure};
+
+/// Relationships that are read of one part.
+const RELATIONS: usize = 100_000;
+
+/// Where a relationship leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::formats) struct Relation {
+    /// Last segment of its type, which the strict and the transitional spelling share: `hyperlink`, `styles`.
+    pub(in crate::formats) kind: String,
+    /// Name of a part, or what an external one says.
+    pub(in crate::formats) target: String,
+    /// Whether it leads out of the package.
+    pub(in crate::formats) external: bool,
+}
+
+/// The relationships of one part, by id.
+#[derive(Clone, Debug, Default)]
+pub(in crate::formats) struct Relations {
+    by_id: HashMap<String, Relation>,
+    order: Vec<String>,
+}
+
+impl Relations {
+    /// By id.
+    pub(in crate::formats) fn get(&self, id: &str) -> Option<&Relation> {
+        self.by_id.get(id)
+    }
+
+    /// All of a kind, in the order of the file.
+    pub(in crate::formats) fn of_kind<'a>(
+        &'a self,
+        kind: &'a str,
+    ) -> impl Iterator<Item = &'a Relation> {
+        self.order
+            .iter()
+            .filter_map(|id| self.by_id.get(id))
+            .filter(move |r| r.kind == kind && !r.external)
+    }
+
+    /// The part of the first of a kind.
+    pub(in crate::formats) fn part(&self, kind: &str) -> Option<&str> {
+        self.order
+            .iter()
+            .filter_map(|id| self.by_id.get(id))
+            .find(|r| r.kind == kind && !r.external)
+            .map(|r| r.target.as_str())
+    }
+}
+
+/// An open package.
+#[derive(Debug)]
+pub(in crate::formats) struct Package<'a> {
+    container: Container<'a>,
+    budget: Rc<Budget>,
+}
+
+impl<'a> Package<'a> {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Container::open`].
+    pub(in crate::formats) fn open(
+        input: &'a mut dyn Input,
+        budget: &Rc<Budget>,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            container: Container::open(input, budget)?,
+            budget: Rc::clone(budget),
+        })
+    }
+
+    /// What counts the work.
+    pub(in crate::formats) fn budget(&self) -> &Rc<Budget> {
+        &self.budget
+    }
+
+    /// The main part: the one that the package names, else the first of `guesses` that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage::MissingPart`] when neither is there.
+    pub(in crate::formats) fn main(&mut self, guesses: &[&str]) -> Result<String, Failure> {
+        let named = self
+            .relations("")
+            .ok()
+            .and_then(|r| r.part("officeDocument").map(str::to_owned));
+        if let Some(named) = named
+            && self.container.has(&named)
+        {
+            return Ok(named);
+        }
+        guesses
+            .iter()
+            .find(|g| self.container.has(g))
+            .map(|g| (*g).to_owned())
+            .ok_or(Failure::Corrupt(Damage::MissingPart))
+    }
+
+    /// The bytes of a part; nothing when it is not there.
+    pub(in crate::formats) fn part(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        self.container.part(name)
+    }
+
+    /// The relationships of a part; of the package for an empty name. A part without any has none.
+    pub(in crate::formats) fn relations(&mut self, part: &str) -> Result<Relations, Failure> {
+        let (folder, file) = part.rsplit_once('/').unwrap_or(("", part));
+        let name = if folder.is_empty() {
+            format!("_rels/{file}.rels")
+        } else {
+            format!("{folder}/_rels/{file}.rels")
+        };
+        let Some(bytes) = self.container.part(&name)? else {
+            return Ok(Relations::default());
+        };
+        let text = decoded(&bytes);
+        let mut xml = Xml::new(&text, &self.budget);
+        let mut relations = Relations::default();
+        loop {
+            match xml.next()? {
+                Event::Open(element) if element.name() == "Relationship" => {
+                    let (Some(id), Some(target)) = (element.attr("Id"), element.attr("Target"))
+                    else {
+                        continue;
+                    };
+                    let kind = element.attr("Type").unwrap_or_default();
+                    let external = element
+                        .attr("TargetMode")
+                        .is_some_and(|mode| mode.eq_ignore_ascii_case("external"));
+                    let relation = Relation {
+                        kind: kind.rsplit('/').next().unwrap_or_default().to_owned(),
+                        target: if external {
+                            target
+                        } else {
+                            resolve(folder, &target)
+                        },
+                        external,
+                    };
+                    if relations.by_id.insert(id.clone(), relation).is_none() {
+                        relations.order.push(id);
+                    }
+                    if relations.order.len() >= RELATIONS {
+                        return Ok(relations);
+                    }
+                }
+                Event::End => return Ok(relations),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The name of a part that `target` means in `folder`: never outside the package, without escapes.
+pub(in crate::formats) fn resolve(folder: &str, target: &str) -> String {
+    let target = target.split(['#', '?']).next().unwrap_or_default();
+    let target = unpercent(&target.replace('\\', "/"));
+    let base = if target.starts_with('/') { "" } else { folder };
+    let mut path: Vec<&str> = Vec::new();
+    for step in base.split('/').chain(target.split('/')) {
+        match step {
+            "" | "." => {}
+            ".." => {
+                path.pop();
+            }
+            name => path.push(name),
+        }
+    }
+    path.join("/")
+}
+
+/// Percent escapes decoded; what is no escape or no UTF-8 stays.
+pub(in crate::formats) fn unpercent(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .filter(|_| *byte == b'%')
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        if let Some(decoded) = hex {
+            out.push(decoded);
+            at += 3;
+        } else {
+            out.push(*byte);
+            at += 1;
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}

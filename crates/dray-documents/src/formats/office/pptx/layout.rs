@@ -1,0 +1,200 @@
+//! What slides inherit: where placeholders stand, and which of their levels have bullets.
+
+use std::rc::Rc;
+
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::limits::{Budget, Failure};
+
+/// Levels of text.
+pub(super) const LEVELS: usize = 9;
+/// Placeholders that one layout keeps.
+const PLACEHOLDERS: usize = 1000;
+
+/// Bullets by level, where they are said.
+pub(super) type Bullets = [Option<bool>; LEVELS];
+
+/// Which placeholder a shape is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Role {
+    /// `title`, `body`, …; `obj` when it is not said.
+    pub(super) kind: String,
+    pub(super) index: Option<u32>,
+}
+
+impl Role {
+    /// Of a `ph` element.
+    pub(super) fn of(e: &Element<'_>) -> Self {
+        Self {
+            kind: e.attr("type").unwrap_or_else(|| "obj".to_owned()),
+            index: e.number("idx"),
+        }
+    }
+
+    /// Whether it is a title.
+    pub(super) fn is_title(&self) -> bool {
+        matches!(self.kind.as_str(), "title" | "ctrTitle")
+    }
+
+    /// Whether its text has the bullets of a body.
+    fn is_body(&self) -> bool {
+        matches!(self.kind.as_str(), "obj" | "body")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Placeholder {
+    role: Role,
+    place: Option<(i64, i64)>,
+    bullets: Bullets,
+}
+
+/// A layout; behind it, its master.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    placeholders: Vec<Placeholder>,
+    /// Of the master's style for bodies.
+    body: Bullets,
+}
+
+impl Layout {
+    /// Reads a layout or a master.
+    pub(super) fn read(&mut self, bytes: &[u8], budget: &Rc<Budget>) -> Result<(), Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut now: Option<Placeholder> = None;
+        let mut level = None;
+        let mut in_body = None;
+        loop {
+            match xml.next()? {
+                Event::Open(e) => match (e.ns, e.name()) {
+                    (Ns::Slides, "sp") => {
+                        self.keep(now.take());
+                        level = None;
+                    }
+                    (Ns::Slides, "ph") => {
+                        now = Some(Placeholder {
+                            role: Role::of(&e),
+                            ..Placeholder::default()
+                        });
+                    }
+                    (Ns::Slides, "txStyles") => self.keep(now.take()),
+                    (Ns::Slides, "bodyStyle") => in_body = Some(xml.depth()),
+                    (Ns::Drawing, "off") => {
+                        if let Some(now) = &mut now
+                            && now.place.is_none()
+                        {
+                            now.place = e.number("y").zip(e.number("x"));
+                        }
+                    }
+                    (Ns::Drawing, "p") => level = None,
+                    (Ns::Drawing, name) => {
+                        if let Some(at) = level_of(name) {
+                            level = Some(at);
+                        }
+                        let bullets = match (&mut now, in_body) {
+                            (_, Some(_)) => Some(&mut self.body),
+                            (Some(now), None) => Some(&mut now.bullets),
+                            (None, None) => None,
+                        };
+                        if let (Some(bullet), Some(at), Some(bullets)) =
+                            (bullet_of(name), level, bullets)
+                            && let Some(place) = bullets.get_mut(at)
+                        {
+                            *place = Some(bullet);
+                        }
+                    }
+                    _ => {}
+                },
+                Event::Close if in_body.is_some_and(|depth| xml.depth() < depth) => in_body = None,
+                Event::End => {
+                    self.keep(now.take());
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn keep(&mut self, placeholder: Option<Placeholder>) {
+        if self.placeholders.len() < PLACEHOLDERS {
+            self.placeholders.extend(placeholder);
+        }
+    }
+
+    /// Puts a master behind this layout.
+    pub(super) fn before(&mut self, master: &Self) {
+        for (place, behind) in self.body.iter_mut().zip(master.body) {
+            *place = place.or(behind);
+        }
+        for own in &mut self.placeholders {
+            let behind = master
+                .placeholders
+                .iter()
+                .find(|m| alike(&m.role.kind, &own.role.kind));
+            if let Some(behind) = behind {
+                own.place = own.place.or(behind.place);
+                for (place, bullet) in own.bullets.iter_mut().zip(behind.bullets) {
+                    *place = place.or(bullet);
+                }
+            }
+        }
+    }
+
+    fn find(&self, role: &Role) -> Option<&Placeholder> {
+        let by_index = role.index.and_then(|index| {
+            self.placeholders
+                .iter()
+                .find(|p| p.role.index == Some(index))
+        });
+        by_index.or_else(|| {
+            self.placeholders
+                .iter()
+                .find(|p| alike(&p.role.kind, &role.kind))
+        })
+    }
+
+    /// Where a placeholder stands.
+    pub(super) fn place(&self, role: &Role) -> Option<(i64, i64)> {
+        self.find(role).and_then(|p| p.place)
+    }
+
+    /// Whether text of that level in a placeholder has a bullet.
+    pub(super) fn bullet(&self, role: &Role, level: usize) -> bool {
+        if !role.is_body() {
+            return false;
+        }
+        self.find(role)
+            .and_then(|p| p.bullets.get(level).copied().flatten())
+            .or_else(|| self.body.get(level).copied().flatten())
+            .unwrap_or(true)
+    }
+}
+
+/// Kinds that stand for each other between slide, layout and master.
+fn alike(one: &str, other: &str) -> bool {
+    let base = |kind: &str| match kind {
+        "ctrTitle" => "title".to_owned(),
+        "subTitle" | "obj" => "body".to_owned(),
+        other => other.to_owned(),
+    };
+    base(one) == base(other)
+}
+
+/// `lvl3pPr` is level 2.
+pub(super) fn level_of(name: &str) -> Option<usize> {
+    let level: usize = name
+        .strip_prefix("lvl")?
+        .strip_suffix("pPr")?
+        .parse()
+        .ok()?;
+    level.checked_sub(1).filter(|level| *level < LEVELS)
+}
+
+/// Whether an element sets or takes away a bullet.
+pub(super) fn bullet_of(name: &str) -> Option<bool> {
+    match name {
+        "buNone" => Some(false),
+        "buChar" | "buAutoNum" | "buBlip" => Some(true),
+        _ => None,
+    }
+}

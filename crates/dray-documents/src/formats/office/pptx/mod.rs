@@ -1,0 +1,262 @@
+//! PPTX: slides in the order of the presentation (read-attachment 7.8).
+
+mod layout;
+mod open;
+mod slide;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use layout::Layout;
+use slide::Walker;
+
+use super::blocks::Block;
+use super::deck::{Shape, Slide};
+use super::package::{Package, Relations};
+use super::xml::{Event, Ns, Xml, decoded};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Budget, Damage, Failure};
+use crate::markdown::Markdown;
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut package = Package::open(input, &budget)?;
+    let main = package.main(&["ppt/presentation.xml"])?;
+    let relations = package.relations(&main)?;
+    let bytes = package
+        .part(&main)?
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let order = order(&bytes, &relations, &budget)?;
+    let authors = authors(&relations, &mut package)?;
+    let mut layouts = Layouts::default();
+    let mut damaged = None;
+    let mut whole = false;
+    for (number, part) in (1..).zip(&order) {
+        budget.clock()?;
+        match read(number, part, &mut package, &mut layouts, &authors, out) {
+            Ok(()) => whole = true,
+            Err(failure @ Failure::Corrupt(_)) => {
+                out.warn(format!("slide {number} is damaged"));
+                damaged = Some(failure);
+                let slide = Slide {
+                    number,
+                    ..Slide::default()
+                };
+                slide.write(out)?;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    match damaged {
+        Some(failure) if !whole => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// The parts of the slides, in order; an empty name for one that leads nowhere.
+fn order(bytes: &[u8], relations: &Relations, budget: &Rc<Budget>) -> Result<Vec<String>, Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut order = Vec::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::Slides && e.name() == "sldId" => {
+                let part = xml
+                    .relation(&e, "id")
+                    .and_then(|id| relations.get(&id))
+                    .map(|r| r.target.clone());
+                order.push(part.unwrap_or_default());
+            }
+            Event::End => return Ok(order),
+            _ => {}
+        }
+    }
+}
+
+/// Names of those who commented, by id.
+fn authors(
+    relations: &Relations,
+    package: &mut Package<'_>,
+) -> Result<HashMap<String, String>, Failure> {
+    let mut authors = HashMap::new();
+    for kind in ["commentAuthors", "authors"] {
+        let Some(name) = relations.part(kind) else {
+            continue;
+        };
+        let Some(bytes) = package.part(name)? else {
+            continue;
+        };
+        let text = decoded(&bytes);
+        let mut xml = Xml::new(&text, package.budget());
+        loop {
+            match xml.next()? {
+                Event::Open(e) if matches!(e.name(), "cmAuthor" | "author") => {
+                    let id = e.attr("id").unwrap_or_default();
+                    authors.insert(id, e.attr("name").unwrap_or_default());
+                }
+                Event::End => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(authors)
+}
+
+/// Layouts that were read, by part: many slides share one.
+#[derive(Debug, Default)]
+struct Layouts {
+    by_part: HashMap<String, Rc<Layout>>,
+}
+
+impl Layouts {
+    /// The layout of a slide, with its master behind it.
+    fn of(
+        &mut self,
+        relations: &Relations,
+        package: &mut Package<'_>,
+    ) -> Result<Rc<Layout>, Failure> {
+        let Some(part) = relations.part("slideLayout") else {
+            return Ok(Rc::default());
+        };
+        if let Some(known) = self.by_part.get(part) {
+            return Ok(Rc::clone(known));
+        }
+        let part = part.to_owned();
+        let mut layout = Layout::default();
+        if let Some(bytes) = package.part(&part)? {
+            layout.read(&bytes, package.budget())?;
+            let relations = package.relations(&part)?;
+            if let Some(master) = relations.part("slideMaster").map(str::to_owned)
+                && let Some(bytes) = package.part(&master)?
+            {
+                let mut behind = Layout::default();
+                behind.read(&bytes, package.budget())?;
+                layout.before(&behind);
+            }
+        }
+        let layout = Rc::new(layout);
+        self.by_part.insert(part, Rc::clone(&layout));
+        Ok(layout)
+    }
+}
+
+/// Reads and writes one slide.
+fn read(
+    number: u32,
+    part: &str,
+    package: &mut Package<'_>,
+    layouts: &mut Layouts,
+    authors: &HashMap<String, String>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let bytes = package
+        .part(part)?
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let relations = package.relations(part)?;
+    // Layouts only place what has no place of its own: a damaged one costs nothing else.
+    let layout = match layouts.of(&relations, package) {
+        Err(Failure::Corrupt(_)) => Rc::default(),
+        other => other?,
+    };
+    let mut slide = Slide {
+        number,
+        ..Slide::default()
+    };
+    let mut walker = Walker::new(relations.clone(), layout);
+    let walked = walk(&mut walker, &bytes, package, out);
+    slide.hidden = walker.hidden;
+    slide.shapes = std::mem::take(&mut walker.shapes);
+    if let Err(failure @ Failure::Stopped(_)) = walked {
+        // What was read of the slide is kept; the writer may be past its limit too.
+        let _ = slide.write(out);
+        return Err(failure);
+    }
+    walked?;
+    slide.notes = notes(&relations, package, out)?;
+    slide.comments = comments(&relations, package, authors)?;
+    slide.write(out)
+}
+
+fn walk(
+    walker: &mut Walker,
+    bytes: &[u8],
+    package: &mut Package<'_>,
+    out: &Markdown,
+) -> Result<(), Failure> {
+    let text = decoded(bytes);
+    let budget = Rc::clone(package.budget());
+    let mut xml = Xml::new(&text, &budget);
+    loop {
+        match xml.next()? {
+            Event::Open(element) => {
+                if !walker.open(&element, &xml, package, out)? {
+                    xml.skip()?;
+                }
+            }
+            Event::Close => walker.close(out)?,
+            Event::Text(text) => walker.characters(&text),
+            Event::End => return Ok(()),
+        }
+    }
+}
+
+/// The speaker's notes: the body of the notes page, not its picture, number or header.
+fn notes(
+    relations: &Relations,
+    package: &mut Package<'_>,
+    out: &Markdown,
+) -> Result<Vec<Block>, Failure> {
+    let Some(part) = relations.part("notesSlide").map(str::to_owned) else {
+        return Ok(Vec::new());
+    };
+    let Some(bytes) = package.part(&part)? else {
+        return Ok(Vec::new());
+    };
+    let mut walker = Walker::new(package.relations(&part)?, Rc::default());
+    walker.only_body();
+    walk(&mut walker, &bytes, package, out)?;
+    let shapes: Vec<Shape> = walker.shapes;
+    Ok(shapes.into_iter().flat_map(|shape| shape.blocks).collect())
+}
+
+/// Comments, of both generations.
+fn comments(
+    relations: &Relations,
+    package: &mut Package<'_>,
+    authors: &HashMap<String, String>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut comments = Vec::new();
+    let parts: Vec<String> = relations
+        .of_kind("comments")
+        .map(|r| r.target.clone())
+        .collect();
+    for part in parts {
+        let Some(bytes) = package.part(&part)? else {
+            continue;
+        };
+        let text = decoded(&bytes);
+        let mut xml = Xml::new(&text, package.budget());
+        let mut author = String::new();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if matches!(e.name(), "cm" | "reply") => {
+                    let id = e.attr("authorId").unwrap_or_default();
+                    author = authors.get(&id).cloned().unwrap_or_default();
+                }
+                Event::Open(e) if matches!(e.name(), "text" | "txBody") => {
+                    package.budget().element()?;
+                    comments.push((author.clone(), xml.text()?));
+                }
+                Event::End => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(comments)
+}

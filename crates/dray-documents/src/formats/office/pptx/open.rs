@@ -1,0 +1,264 @@
+//! What opening elements mean.
+
+use super::layout::{Role, bullet_of, level_of};
+use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};
+use crate::formats::office::blocks::{Block, Grid};
+use crate::formats::office::figure;
+use crate::formats::office::package::Package;
+use crate::formats::office::xml::{Element, Ns, Xml};
+use crate::limits::Failure;
+use crate::markdown::{Inline, Markdown};
+
+impl Walker {
+    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    pub(super) fn open(
+        &mut self,
+        e: &Element<'_>,
+        xml: &Xml<'_>,
+        package: &mut Package<'_>,
+        out: &Markdown,
+    ) -> Result<bool, Failure> {
+        let tag = match e.ns {
+            Ns::Slides => self.slides(e, xml),
+            Ns::Drawing => self.drawing(e, xml, package, out)?,
+            Ns::Math if e.name() == "t" => Some(Tag::Text),
+            _ => Some(Tag::Plain),
+        };
+        match tag {
+            Some(tag) => {
+                self.tags.push(tag);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn slides(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+        Some(match e.name() {
+            "sld" => {
+                self.hidden = e.attr("show").is_some() && !e.on("show");
+                Tag::Plain
+            }
+            "sp" | "graphicFrame" | "cxnSp" => {
+                self.begin_shape();
+                Tag::Shape
+            }
+            "pic" => {
+                self.begin_shape();
+                Tag::Picture
+            }
+            "grpSp" => {
+                self.groups.push(Group::new());
+                Tag::Group
+            }
+            "grpSpPr" if !self.groups.is_empty() => Tag::GroupProps,
+            "ph" => {
+                if let Some(shape) = &mut self.shape {
+                    shape.role = Some(Role::of(e));
+                }
+                Tag::Plain
+            }
+            "cNvPr" => {
+                if let Some(shape) = &mut self.shape {
+                    let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
+                    shape.alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
+                }
+                Tag::Plain
+            }
+            "oleObj" => {
+                let part = xml
+                    .relation(e, "id")
+                    .and_then(|id| self.relations.get(&id))
+                    .map(|r| figure::part_name(&r.target).to_owned());
+                let name = part
+                    .filter(|name| !name.is_empty())
+                    .or_else(|| e.attr("progId"))
+                    .unwrap_or_default();
+                self.keep(Block::Paragraph(figure::embedded(&name)));
+                return None;
+            }
+            "bg" | "timing" | "transition" | "extLst" | "style" => return None,
+            _ => Tag::Plain,
+        })
+    }
+
+    fn drawing(
+        &mut self,
+        e: &Element<'_>,
+        xml: &Xml<'_>,
+        package: &mut Package<'_>,
+        out: &Markdown,
+    ) -> Result<Option<Tag>, Failure> {
+        Ok(Some(match e.name() {
+            "off" | "ext" | "chOff" | "chExt" => {
+                self.transform(e);
+                Tag::Plain
+            }
+            "blip" => {
+                if matches!(self.tags.last(), Some(Tag::Plain))
+                    && self.tags.iter().any(|t| matches!(t, Tag::Picture))
+                {
+                    let id = xml.relation(e, "embed").or_else(|| xml.relation(e, "link"));
+                    let name = id
+                        .and_then(|id| self.relations.get(&id))
+                        .map(|r| figure::part_name(&r.target).to_owned());
+                    if let Some(shape) = &mut self.shape {
+                        shape.image = name.unwrap_or_default();
+                    }
+                }
+                Tag::Plain
+            }
+            "chart" | "relIds" => {
+                let id = xml.relation(e, if e.name() == "chart" { "id" } else { "dm" });
+                self.figure(e.name(), id, package, out)?;
+                Tag::Plain
+            }
+            "tbl" => {
+                let nested = !self.tables.is_empty();
+                self.tables.push(OpenTable {
+                    grid: Grid::new(out, nested),
+                    cells: Vec::new(),
+                });
+                Tag::Table
+            }
+            "tr" => Tag::Row,
+            "tc" => {
+                self.sink.begin();
+                let on = |name| e.attr(name).is_some() && e.on(name);
+                Tag::Cell(on("hMerge") || on("vMerge"))
+            }
+            "p" if self.shape.is_some() => {
+                self.para = Some(Para::default());
+                Tag::Para
+            }
+            "tblPr" | "tblGrid" | "tcPr" | "extLst" => return Ok(None),
+            _ => return Ok(self.text(e, xml)),
+        }))
+    }
+
+    /// Paragraphs and what they hold.
+    fn text(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+        let name = e.name();
+        if let Some(level) = level_of(name)
+            && let Some(shape) = &mut self.shape
+        {
+            shape.level = Some(level);
+            return Some(Tag::Plain);
+        }
+        if let Some(bullet) = bullet_of(name) {
+            self.bullet(e, bullet);
+            return Some(Tag::Plain);
+        }
+        Some(match name {
+            "pPr" if self.para.is_some() => {
+                if let Some(para) = &mut self.para {
+                    para.level = e.number("lvl").unwrap_or(0);
+                }
+                Tag::ParaProps
+            }
+            "r" | "fld" => Tag::Run,
+            "rPr" if matches!(self.tags.last(), Some(Tag::Run)) => {
+                self.style.bold = e.attr("b").is_some() && e.on("b");
+                self.style.italic = e.attr("i").is_some() && e.on("i");
+                self.style.strike = e.attr("strike").is_some_and(|s| s != "noStrike");
+                Tag::RunProps
+            }
+            "hlinkClick" if matches!(self.tags.last(), Some(Tag::RunProps)) => {
+                let target = xml
+                    .relation(e, "id")
+                    .and_then(|id| self.relations.get(&id))
+                    .filter(|r| r.external)
+                    .map(|r| r.target.clone());
+                if let (Some(para), Some(target)) = (&mut self.para, target) {
+                    para.text.begin_link(&target);
+                    para.linked = true;
+                }
+                Tag::Plain
+            }
+            "t" => Tag::Text,
+            "br" => {
+                if let Some(para) = &mut self.para {
+                    para.text.line_break();
+                }
+                return None;
+            }
+            "endParaRPr" => return None,
+            _ => Tag::Plain,
+        })
+    }
+
+    /// A bullet of a paragraph, or of a level of the shape's own list style.
+    fn bullet(&mut self, e: &Element<'_>, bullet: bool) {
+        if let Some(para) = &mut self.para {
+            if matches!(self.tags.last(), Some(Tag::ParaProps)) {
+                para.mark = Some(match e.name() {
+                    "buNone" => Mark::None,
+                    "buAutoNum" => Mark::Number(e.number("startAt").unwrap_or(1)),
+                    _ => Mark::Bullet,
+                });
+            }
+        } else if let Some(shape) = &mut self.shape
+            && let Some(level) = shape.level
+            && let Some(place) = shape.bullets.get_mut(level)
+        {
+            *place = Some(bullet);
+        }
+    }
+
+    /// Where a shape or the children of a group stand.
+    fn transform(&mut self, e: &Element<'_>) {
+        let in_group = self.tags.iter().rev().nth(1);
+        if matches!(in_group, Some(Tag::GroupProps)) {
+            let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));
+            let Some(group) = self.groups.last_mut() else {
+                return;
+            };
+            match e.name() {
+                "off" => group.offset = pair("y", "x").unwrap_or_default(),
+                "ext" => group.extent = pair("cy", "cx").unwrap_or((1, 1)),
+                "chOff" => group.child_offset = pair("y", "x").unwrap_or_default(),
+                _ => group.child_extent = pair("cy", "cx").unwrap_or((1, 1)),
+            }
+        } else if e.name() == "off"
+            && let Some(shape) = &mut self.shape
+            && shape.place.is_none()
+        {
+            shape.place = e.number("y").zip(e.number("x"));
+        }
+    }
+
+    fn figure(
+        &mut self,
+        kind: &str,
+        id: Option<String>,
+        package: &mut Package<'_>,
+        out: &Markdown,
+    ) -> Result<(), Failure> {
+        let part = id
+            .and_then(|id| self.relations.get(&id))
+            .filter(|r| !r.external)
+            .map(|r| r.target.clone());
+        let Some(part) = part else {
+            return Ok(());
+        };
+        let Some(bytes) = package.part(&part)? else {
+            return Ok(());
+        };
+        if kind != "chart" {
+            for line in figure::diagram(&bytes, package.budget())? {
+                self.keep(Block::bullet(&line));
+            }
+            return Ok(());
+        }
+        let chart = figure::chart(&bytes, package.budget())?;
+        if !chart.title().is_empty() {
+            self.keep(Block::Paragraph(Inline::plain(chart.title())));
+        }
+        let mut grid = Grid::new(out, !self.tables.is_empty());
+        for row in chart.rows() {
+            grid.row(row, out)?;
+        }
+        self.keep(Block::Table(grid));
+        Ok(())
+    }
+}

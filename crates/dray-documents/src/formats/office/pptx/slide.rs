@@ -1,0 +1,328 @@
+//! What the walk through a slide remembers, and what closing elements mean.
+
+use std::rc::Rc;
+
+use super::layout::{Bullets, LEVELS, Layout, Role};
+use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
+use crate::formats::office::deck::Shape;
+use crate::formats::office::package::Relations;
+use crate::limits::Failure;
+use crate::markdown::{Inline, Markdown, Marker, Style};
+
+/// What an open element means.
+#[derive(Debug)]
+pub(super) enum Tag {
+    Plain,
+    /// A shape, frame or picture.
+    Shape,
+    Group,
+    GroupProps,
+    Picture,
+    Para,
+    ParaProps,
+    Run,
+    RunProps,
+    Text,
+    Table,
+    Row,
+    /// A cell, and whether it is covered by another.
+    Cell(bool),
+}
+
+/// How the children of a group are placed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) offset: (i64, i64),
+    pub(super) extent: (i64, i64),
+    pub(super) child_offset: (i64, i64),
+    pub(super) child_extent: (i64, i64),
+}
+
+impl Group {
+    /// A group that changes nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            offset: (0, 0),
+            extent: (1, 1),
+            child_offset: (0, 0),
+            child_extent: (1, 1),
+        }
+    }
+
+    fn place(&self, (y, x): (i64, i64)) -> (i64, i64) {
+        let along = |at: i64, from: i64, own: i64, of: i64, to: i64| -> i64 {
+            let scaled = i128::from(at.saturating_sub(from)) * i128::from(own)
+                / i128::from(if of == 0 { 1 } else { of });
+            i64::try_from(scaled).unwrap_or(i64::MAX).saturating_add(to)
+        };
+        (
+            along(
+                y,
+                self.child_offset.0,
+                self.extent.0,
+                self.child_extent.0,
+                self.offset.0,
+            ),
+            along(
+                x,
+                self.child_offset.1,
+                self.extent.1,
+                self.child_extent.1,
+                self.offset.1,
+            ),
+        )
+    }
+}
+
+/// An open shape.
+#[derive(Debug, Default)]
+pub(super) struct OpenShape {
+    pub(super) role: Option<Role>,
+    pub(super) place: Option<(i64, i64)>,
+    pub(super) bullets: Bullets,
+    /// Level of its own list style that is being read.
+    pub(super) level: Option<usize>,
+    pub(super) alt: String,
+    pub(super) image: String,
+    /// The last number of each level.
+    pub(super) numbers: [Option<u64>; LEVELS],
+}
+
+/// Marker that a paragraph asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    None,
+    Bullet,
+    Number(u64),
+}
+
+/// An open paragraph.
+#[derive(Debug, Default)]
+pub(super) struct Para {
+    pub(super) text: Inline,
+    pub(super) level: usize,
+    pub(super) mark: Option<Mark>,
+    /// The run is a link.
+    pub(super) linked: bool,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(super) struct OpenTable {
+    pub(super) grid: Grid,
+    pub(super) cells: Vec<GridCell>,
+}
+
+/// The walk.
+#[derive(Debug)]
+pub(super) struct Walker {
+    pub(super) relations: Relations,
+    pub(super) layout: Rc<Layout>,
+    pub(super) tags: Vec<Tag>,
+    pub(super) groups: Vec<Group>,
+    pub(super) shape: Option<OpenShape>,
+    pub(super) para: Option<Para>,
+    pub(super) tables: Vec<OpenTable>,
+    pub(super) style: Style,
+    pub(super) sink: Sink,
+    pub(super) shapes: Vec<Shape>,
+    pub(super) hidden: bool,
+    body_only: bool,
+}
+
+impl Walker {
+    pub(super) fn new(relations: Relations, layout: Rc<Layout>) -> Self {
+        Self {
+            relations,
+            layout,
+            tags: Vec::new(),
+            groups: Vec::new(),
+            shape: None,
+            para: None,
+            tables: Vec::new(),
+            style: Style::default(),
+            sink: Sink::default(),
+            shapes: Vec::new(),
+            hidden: false,
+            body_only: false,
+        }
+    }
+
+    /// Keeps only placeholders of the body, as for notes.
+    pub(super) fn only_body(&mut self) {
+        self.body_only = true;
+    }
+
+    /// Text within a tag that shows it.
+    pub(super) fn characters(&mut self, text: &str) {
+        if !matches!(self.tags.last(), Some(Tag::Text)) {
+            return;
+        }
+        let style = self.style;
+        if let Some(para) = &mut self.para {
+            // A vertical tab is how these programs spell a break within text.
+            let text = text
+                .replace(['\n', '\t'], " ")
+                .replace('\u{B}', "\n")
+                .replace('\u{AD}', "");
+            para.text.text(&text, style);
+        }
+    }
+
+    /// The innermost element closes.
+    pub(super) fn close(&mut self, out: &Markdown) -> Result<(), Failure> {
+        match self.tags.pop() {
+            Some(Tag::Shape) => self.end_shape(),
+            Some(Tag::Picture) => {
+                if let Some(shape) = &mut self.shape {
+                    let mut text = Inline::new();
+                    text.image(&shape.alt.replace(['\r', '\n'], " "), &shape.image);
+                    self.keep(Block::Paragraph(text));
+                }
+                self.end_shape();
+            }
+            Some(Tag::Group) => {
+                self.groups.pop();
+            }
+            Some(Tag::Para) => self.end_para(),
+            Some(Tag::Run) => {
+                self.style = Style::default();
+                if let Some(para) = &mut self.para
+                    && std::mem::take(&mut para.linked)
+                {
+                    para.text.end_link();
+                }
+            }
+            Some(Tag::Cell(covered)) => {
+                let lines = blocks::lines(self.sink.end());
+                if let Some(table) = self.tables.last_mut() {
+                    table.cells.push(GridCell {
+                        lines: if covered { Vec::new() } else { lines },
+                        columns: 1,
+                        rows: 1,
+                    });
+                }
+            }
+            Some(Tag::Row) => {
+                if let Some(table) = self.tables.last_mut() {
+                    let cells = std::mem::take(&mut table.cells);
+                    table.grid.row(cells, out)?;
+                }
+            }
+            Some(Tag::Table) => {
+                if let Some(table) = self.tables.pop() {
+                    self.keep(Block::Table(table.grid));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps a block of the open shape or cell.
+    pub(super) fn keep(&mut self, block: Block) {
+        self.sink.keep(block);
+    }
+
+    /// Begins a shape.
+    pub(super) fn begin_shape(&mut self) {
+        if self.shape.is_none() {
+            self.sink.begin();
+        }
+        self.shape = Some(OpenShape::default());
+    }
+
+    fn end_shape(&mut self) {
+        let Some(shape) = self.shape.take() else {
+            return;
+        };
+        let blocks = self.sink.end();
+        let role = shape.role.as_ref();
+        if role.is_some_and(|r| r.kind == "sldNum")
+            || (self.body_only && role.is_none_or(|r| r.kind != "body"))
+        {
+            return;
+        }
+        let own = shape.place.map(|place| {
+            self.groups
+                .iter()
+                .rev()
+                .fold(place, |place, group| group.place(place))
+        });
+        self.shapes.push(Shape {
+            title: role.is_some_and(Role::is_title),
+            place: own.or_else(|| role.and_then(|role| self.layout.place(role))),
+            blocks,
+        });
+    }
+
+    fn end_para(&mut self) {
+        let Some(para) = self.para.take() else {
+            return;
+        };
+        if para.text.is_blank() {
+            return;
+        }
+        let level = para.level.min(LEVELS - 1);
+        let mark = para.mark.unwrap_or_else(|| self.inherited(level));
+        let block = match mark {
+            Mark::None => Block::Paragraph(para.text),
+            Mark::Bullet => Block::Item(level, Marker::Bullet, para.text),
+            Mark::Number(start) => {
+                let number = self.count(level, start);
+                Block::Item(level, Marker::Number(number), para.text)
+            }
+        };
+        if !matches!(mark, Mark::Number(_)) {
+            self.forget(level);
+        }
+        self.keep(block);
+    }
+
+    /// The marker of a paragraph that asks for none.
+    fn inherited(&self, level: usize) -> Mark {
+        if !self.tables.is_empty() {
+            return Mark::None;
+        }
+        let Some(shape) = &self.shape else {
+            return Mark::None;
+        };
+        let own = shape.bullets.get(level).copied().flatten();
+        let bullet = own.unwrap_or_else(|| match &shape.role {
+            Some(role) if !role.is_title() => self.layout.bullet(role, level) || level > 0,
+            Some(_) => false,
+            None => level > 0,
+        });
+        if bullet && !self.body_only {
+            Mark::Bullet
+        } else {
+            Mark::None
+        }
+    }
+
+    fn count(&mut self, level: usize, start: u64) -> u64 {
+        let Some(shape) = &mut self.shape else {
+            return start;
+        };
+        for deeper in shape.numbers.iter_mut().skip(level + 1) {
+            *deeper = None;
+        }
+        match shape.numbers.get_mut(level) {
+            Some(last) => {
+                let number = last.map_or(start, |last| last.saturating_add(1));
+                *last = Some(number);
+                number
+            }
+            None => start,
+        }
+    }
+
+    /// A paragraph without a number ends the counting of its level and those below.
+    fn forget(&mut self, level: usize) {
+        if let Some(shape) = &mut self.shape {
+            for count in shape.numbers.iter_mut().skip(level) {
+                *count = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Packages made for tests, and what comes of them.
+
+mod docx;
+mod hostile;
+mod odf;
+mod pptx;
+
+use std::io::{Cursor, Write as _};
+
+use crate::formats::{Converted, Hint, convert};
+use crate::limits::Limits;
+use crate::markdown::Selection;
+
+pub(in crate::formats) const DOCX: &str =
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
+pub(in crate::formats) const PPTX: &str =
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation";
+pub(in crate::formats) const ODT: &str = "application/vnd.oasis.opendocument.text";
+pub(in crate::formats) const ODP: &str = "application/vnd.oasis.opendocument.presentation";
+
+/// A ZIP of parts.
+pub(in crate::formats) fn zipped(parts: &[(&str, &str)]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, content) in parts {
+        zip.start_file(*name, zip::write::SimpleFileOptions::default())
+            .unwrap();
+        zip.write_all(content.as_bytes()).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+/// Relationships by id, type and target; a target with a scheme is external.
+pub(in crate::formats) fn relations(of: &[(&str, &str, &str)]) -> String {
+    let mut out = String::from(
+        "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">",
+    );
+    for (id, kind, target) in of {
+        let mode = if target.contains("://") {
+            " TargetMode=\"External\""
+        } else {
+            ""
+        };
+        out.push_str(&format!(
+            "<Relationship Id=\"{id}\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}\" Target=\"{target}\"{mode}/>"
+        ));
+    }
+    out.push_str("</Relationships>");
+    out
+}
+
+/// Converts everything within given limits.
+pub(in crate::formats) fn converted_within(mime: &str, bytes: &[u8], limits: Limits) -> Converted {
+    selected(mime, bytes, limits, Selection::All)
+}
+
+/// Converts what is selected.
+pub(in crate::formats) fn selected(
+    mime: &str,
+    bytes: &[u8],
+    limits: Limits,
+    selection: Selection,
+) -> Converted {
+    let hint = Hint {
+        mime: mime.to_owned(),
+        ..Hint::default()
+    };
+    convert(&mut Cursor::new(bytes), &hint, limits, selection)
+}
+
+/// Converts everything within the usual limits.
+pub(in crate::formats) fn converted(mime: &str, bytes: &[u8]) -> Converted {
+    converted_within(mime, bytes, Limits::default())
+}
+
+/// The Markdown of a document that converts without a complaint.
+pub(in crate::formats) fn markdown(mime: &str, bytes: &[u8]) -> String {
+    let converted = converted(mime, bytes);
+    assert_eq!((converted.failure, converted.stopped), (None, None));
+    converted.markdown
+}

@@ -1,0 +1,1 @@
+//! ODT and ODP, rule by rule (read-attachment 7.8, 7.10).

@@ -1,0 +1,1 @@
+//! PPTX, rule by rule (read-attachment 7.8).

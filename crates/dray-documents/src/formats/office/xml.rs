@@ -1,0 +1,379 @@
+//! A cursor over the XML of office files: namespaces as a short list, alternates resolved, depth and time bounded.
+//!
+//! Document types are passed over, entities other than the five predefined ones are never expanded, and nothing is
+//! fetched. Of `mc:AlternateContent` only the first `Choice` is seen, or the `Fallback` when there is no `Choice`.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use quick_xml::events::{BytesStart, Event as Raw};
+use quick_xml::name::{Namespace, ResolveResult};
+use quick_xml::reader::NsReader;
+
+use crate::encoding;
+use crate::limits::{Budget, Damage, Failure, Limit};
+
+/// Namespaces that converters tell apart; the strict and the transitional spelling are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::formats) enum Ns {
+    /// Of Word.
+    Word,
+    /// Of drawings, with its charts, diagrams and text boxes of Word.
+    Drawing,
+    /// Of `PowerPoint`.
+    Slides,
+    /// Office mathematics.
+    Math,
+    /// Attributes that name a relationship.
+    Rel,
+    /// `mc:AlternateContent` and its like.
+    Alternate,
+    /// VML and its office extension.
+    Vml,
+    /// ODF `text`.
+    OdfText,
+    /// ODF `table`.
+    OdfTable,
+    /// ODF `office`.
+    OdfOffice,
+    /// ODF `draw`.
+    OdfDraw,
+    /// ODF `style`.
+    OdfStyle,
+    /// ODF `presentation`.
+    OdfPresentation,
+    /// Every other, and none.
+    Other,
+}
+
+impl Ns {
+    fn of_uri(uri: &str) -> Self {
+        if let Some(rest) = uri
+            .strip_prefix("http://schemas.openxmlformats.org/")
+            .or_else(|| uri.strip_prefix("http://purl.oclc.org/ooxml/"))
+        {
+            return match rest {
+                "wordprocessingml/2006/main" | "wordprocessingml/main" => Self::Word,
+                "presentationml/2006/main" | "presentationml/main" => Self::Slides,
+                "officeDocument/2006/math" | "officeDocument/math" => Self::Math,
+                "officeDocument/2006/relationships" | "officeDocument/relationships" => Self::Rel,
+                "markup-compatibility/2006" => Self::Alternate,
+                _ if rest.starts_with("drawingml/") => Self::Drawing,
+                _ => Self::Other,
+            };
+        }
+        if let Some(rest) = uri.strip_prefix("urn:oasis:names:tc:opendocument:xmlns:") {
+            return match rest.split(':').next().unwrap_or_default() {
+                "text" => Self::OdfText,
+                "table" => Self::OdfTable,
+                "office" => Self::OdfOffice,
+                "drawing" => Self::OdfDraw,
+                "style" => Self::OdfStyle,
+                "presentation" => Self::OdfPresentation,
+                _ => Self::Other,
+            };
+        }
+        match uri {
+            "urn:schemas-microsoft-com:vml" | "urn:schemas-microsoft-com:office:office" => {
+                Self::Vml
+            }
+            _ if uri
+                .starts_with("http://schemas.microsoft.com/office/word/2010/wordprocessing")
+                || uri.starts_with("http://schemas.microsoft.com/office/drawing/") =>
+            {
+                Self::Drawing
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// Prefixes that careless writers use without declaring them.
+    fn of_prefix(prefix: &str) -> Self {
+        match prefix {
+            "w" => Self::Word,
+            "a" | "c" | "dgm" | "wp" | "pic" | "wps" => Self::Drawing,
+            "p" => Self::Slides,
+            "m" => Self::Math,
+            "r" => Self::Rel,
+            "mc" => Self::Alternate,
+            "v" | "o" => Self::Vml,
+            "text" => Self::OdfText,
+            "table" => Self::OdfTable,
+            "office" => Self::OdfOffice,
+            "draw" => Self::OdfDraw,
+            "style" => Self::OdfStyle,
+            "presentation" => Self::OdfPresentation,
+            _ => Self::Other,
+        }
+    }
+
+    fn of(resolved: &ResolveResult<'_>) -> Self {
+        match resolved {
+            ResolveResult::Bound(Namespace(uri)) => Self::of_uri(uri),
+            ResolveResult::Unbound => Self::Other,
+            ResolveResult::Unknown(prefix) => Self::of_prefix(prefix),
+        }
+    }
+}
+
+/// An element that opens.
+#[derive(Debug)]
+pub(in crate::formats) struct Element<'x> {
+    /// Its namespace.
+    pub(in crate::formats) ns: Ns,
+    start: BytesStart<'x>,
+}
+
+impl Element<'_> {
+    /// Its name without prefix.
+    pub(in crate::formats) fn name(&self) -> &str {
+        self.start.local_name().into_inner()
+    }
+
+    /// The value of an attribute by its name without prefix.
+    pub(in crate::formats) fn attr(&self, name: &str) -> Option<String> {
+        self.start
+            .attributes()
+            .with_checks(false)
+            .flatten()
+            .find(|a| {
+                a.key.local_name().as_ref() == name && a.key.prefix().is_none_or(|p| !p.is_xmlns())
+            })
+            .map(|a| unescaped(&a.value))
+    }
+
+    /// An attribute that holds a number.
+    pub(in crate::formats) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
+        self.attr(name)?.trim().parse().ok()
+    }
+
+    /// An on-off attribute or element: true unless it says otherwise.
+    pub(in crate::formats) fn on(&self, name: &str) -> bool {
+        self.attr(name)
+            .is_none_or(|v| !matches!(v.as_str(), "0" | "false" | "off" | "none"))
+    }
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(in crate::formats) enum Event<'x> {
+    /// An element opens; an empty one closes at once.
+    Open(Element<'x>),
+    /// The innermost element closes.
+    Close,
+    /// Text between tags.
+    Text(Cow<'x, str>),
+    /// The document is over.
+    End,
+}
+
+/// What an open element means to the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frame {
+    Seen,
+    /// `AlternateContent`, and whether one of its branches was taken.
+    Alternates(bool),
+    Branch,
+}
+
+/// The cursor.
+pub(in crate::formats) struct Xml<'x> {
+    reader: NsReader<&'x [u8]>,
+    budget: Rc<Budget>,
+    frames: Vec<Frame>,
+    ticks: u32,
+}
+
+impl std::fmt::Debug for Xml<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Xml")
+            .field("depth", &self.frames.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Events between two looks at the clock.
+const LOOK: u32 = 1024;
+
+impl<'x> Xml<'x> {
+    /// Over a text.
+    pub(in crate::formats) fn new(text: &'x str, budget: &Rc<Budget>) -> Self {
+        let mut reader = NsReader::from_str(text);
+        let config = reader.config_mut();
+        config.expand_empty_elements = true;
+        config.allow_dangling_amp = true;
+        config.trim_markup_names_in_closing_tags = true;
+        Self {
+            reader,
+            budget: Rc::clone(budget),
+            frames: Vec::new(),
+            ticks: 0,
+        }
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    ///
+    /// [`Damage::Malformed`] for broken markup, [`Damage::Truncated`] when elements are still open at the end, the
+    /// depth and time limits.
+    pub(in crate::formats) fn next(&mut self) -> Result<Event<'x>, Failure> {
+        loop {
+            self.tick()?;
+            match self.raw()? {
+                Raw::Start(start) => {
+                    let ns = Ns::of(&self.reader.resolver().resolve_element(start.name()).0);
+                    let element = Element { ns, start };
+                    if let Some(element) = self.open(element)? {
+                        return Ok(Event::Open(element));
+                    }
+                }
+                Raw::End(_) if self.frames.pop() == Some(Frame::Seen) => return Ok(Event::Close),
+                Raw::Text(text) => return Ok(Event::Text(text.xml10_content())),
+                Raw::CData(text) => return Ok(Event::Text(text.xml10_content())),
+                Raw::GeneralRef(name) => return Ok(Event::Text(reference(&name).into())),
+                Raw::Eof if self.frames.is_empty() => return Ok(Event::End),
+                Raw::Eof => return Err(Failure::Corrupt(Damage::Truncated)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Passes over what the element holds that was opened last, and its end.
+    pub(in crate::formats) fn skip(&mut self) -> Result<(), Failure> {
+        let mut depth = 0_u32;
+        loop {
+            self.tick()?;
+            match self.raw()? {
+                Raw::Start(_) => {
+                    depth += 1;
+                    if self.frames.len() as u64 + u64::from(depth)
+                        > u64::from(self.budget.limits().max_depth)
+                    {
+                        return Err(Failure::Stopped(Limit::Depth));
+                    }
+                }
+                Raw::End(_) if depth == 0 => {
+                    self.frames.pop();
+                    return Ok(());
+                }
+                Raw::End(_) => depth -= 1,
+                Raw::Eof => return Err(Failure::Corrupt(Damage::Truncated)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The text of the element that was opened last, with that of all elements in it.
+    pub(in crate::formats) fn text(&mut self) -> Result<String, Failure> {
+        let depth = self.frames.len();
+        let mut out = String::new();
+        loop {
+            match self.next()? {
+                Event::Text(text) => out.push_str(&text),
+                Event::Close if self.frames.len() < depth => return Ok(out),
+                Event::End => return Err(Failure::Corrupt(Damage::Truncated)),
+                Event::Open(_) | Event::Close => {}
+            }
+        }
+    }
+
+    /// An attribute in the namespace of relationships.
+    pub(in crate::formats) fn relation(&self, element: &Element<'_>, name: &str) -> Option<String> {
+        element
+            .start
+            .attributes()
+            .with_checks(false)
+            .flatten()
+            .find(|a| {
+                a.key.local_name().as_ref() == name
+                    && a.key.prefix().is_some()
+                    && Ns::of(&self.reader.resolver().resolve_attribute(a.key).0) == Ns::Rel
+            })
+            .map(|a| unescaped(&a.value))
+    }
+
+    /// How many elements are open.
+    pub(in crate::formats) fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn tick(&mut self) -> Result<(), Limit> {
+        self.ticks += 1;
+        if self.ticks >= LOOK {
+            self.ticks = 0;
+            self.budget.clock()?;
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self) -> Result<Raw<'x>, Failure> {
+        self.reader.read_event().map_err(|error| match error {
+            quick_xml::Error::Syntax(_) => Failure::Corrupt(Damage::Truncated),
+            _ => Failure::Corrupt(Damage::Malformed),
+        })
+    }
+
+    /// Notes an element; answers it when it is for the converter.
+    fn open(&mut self, element: Element<'x>) -> Result<Option<Element<'x>>, Failure> {
+        if self.frames.len() as u64 >= u64::from(self.budget.limits().max_depth) {
+            return Err(Failure::Stopped(Limit::Depth));
+        }
+        let frame = match (element.ns, element.name()) {
+            (Ns::Alternate, "AlternateContent") => Frame::Alternates(false),
+            (Ns::Alternate, "Choice" | "Fallback") => match self.frames.last_mut() {
+                Some(Frame::Alternates(taken)) if !*taken => {
+                    *taken = true;
+                    Frame::Branch
+                }
+                _ => {
+                    self.frames.push(Frame::Branch);
+                    self.skip()?;
+                    return Ok(None);
+                }
+            },
+            _ => Frame::Seen,
+        };
+        self.frames.push(frame);
+        Ok((frame == Frame::Seen).then_some(element))
+    }
+}
+
+/// The characters of a part: its mark, else UTF-16 by its zeros, else UTF-8. Broken bytes become U+FFFD.
+pub(in crate::formats) fn decoded(bytes: &[u8]) -> Cow<'_, str> {
+    let label = if bytes.starts_with(b"<\0") {
+        "utf-16le"
+    } else if bytes.starts_with(b"\0<") {
+        "utf-16be"
+    } else {
+        declared(bytes).unwrap_or("utf-8")
+    };
+    encoding::decode(bytes, Some(label))
+}
+
+/// The encoding that an XML declaration names.
+fn declared(bytes: &[u8]) -> Option<&str> {
+    let head = bytes.get(..bytes.len().min(200))?;
+    let end = head.windows(2).position(|w| w == b"?>")?;
+    let head = std::str::from_utf8(head.get(..end)?).ok()?;
+    let value = head.strip_prefix("<?xml")?.split_once("encoding")?.1;
+    let value = value.trim_start().strip_prefix('=')?.trim_start();
+    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    value.get(1..)?.split(quote).next()
+}
+
+/// The text of a reference; one that is not known stays as it is.
+fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
+    if let Ok(Some(c)) = name.resolve_char_ref() {
+        return c.to_string();
+    }
+    match quick_xml::escape::resolve_xml_entity(name) {
+        Some(text) => text.to_owned(),
+        None => format!("&{};", &**name),
+    }
+}
+
+/// An attribute's value with its references resolved, where they can be.
+fn unescaped(value: &str) -> String {
+    quick_xml::escape::unescape(value).map_or_else(|_| value.to_owned(), Cow::into_owned)
+}

@@ -1,0 +1,234 @@
+//! A look over the records of an XLS stream before a library reads it: how large its sheets are, whether it is
+//! encrypted, and which cells are percentages.
+
+use std::collections::{HashMap, HashSet};
+
+use super::format::Format;
+use crate::limits::{Damage, Failure, Limit};
+
+/// Cells of all rectangles together that may be set aside, at about 32 bytes each.
+const CELLS: u64 = 4 << 20;
+/// Percentages that are remembered.
+const PERCENTAGES: usize = 1 << 20;
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Sheet by its place in the file, row, column.
+    percentages: HashSet<(usize, u32, u32)>,
+}
+
+impl Seen {
+    /// Whether a cell is shown as a percentage.
+    pub(super) fn percentage(&self, sheet: usize, row: u32, column: u32) -> bool {
+        self.percentages.contains(&(sheet, row, column))
+    }
+}
+
+/// One record: its type and its data.
+fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
+    let head = stream.get(at..at.checked_add(4)?)?;
+    let (kind, length) = (short(head, 0)?, usize::from(short(head, 2)?));
+    let data = stream.get(at + 4..at + 4 + length)?;
+    Some((kind, data, at + 4 + length))
+}
+
+fn short(data: &[u8], at: usize) -> Option<u16> {
+    let bytes = data.get(at..at + 2)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Looks over a stream.
+///
+/// # Errors
+///
+/// [`Failure::Encrypted`]; the memory limit when the rectangles around the cells of all sheets would be too large;
+/// damage when a sheet lies outside of the stream.
+pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
+    let mut at = 0;
+    let mut codes: HashMap<u16, Format> = HashMap::new();
+    let mut formats: Vec<Format> = Vec::new();
+    let mut sheets: Vec<usize> = Vec::new();
+    while let Some((kind, data, next)) = record(stream, at) {
+        at = next;
+        match kind {
+            0x2F if short(data, 0) != Some(0) => return Err(Failure::Encrypted),
+            0x41E => {
+                if let Some((id, code)) = format_code(data) {
+                    codes.insert(id, Format::of_code(&code));
+                }
+            }
+            0xE0 => {
+                let id = short(data, 2).unwrap_or(0);
+                let built_in = Format::built_in(u32::from(id));
+                formats.push(codes.get(&id).copied().unwrap_or(built_in));
+            }
+            0x85 => {
+                let place = data
+                    .get(..4)
+                    .and_then(|b| b.try_into().ok())
+                    .map(u32::from_le_bytes)
+                    .and_then(|place| usize::try_from(place).ok())
+                    .filter(|place| *place < stream.len());
+                sheets.push(place.ok_or(Failure::Corrupt(Damage::Truncated))?);
+            }
+            0x0A => break,
+            _ => {}
+        }
+    }
+    let mut seen = Seen::default();
+    let mut all = 0_u64;
+    let distinct: HashSet<usize> = sheets.iter().copied().collect();
+    if distinct.len() != sheets.len() {
+        // Two sheets in one place: each would be read anew.
+        return Err(Failure::Corrupt(Damage::Structure));
+    }
+    for (index, place) in sheets.into_iter().enumerate() {
+        all += look_at_sheet(stream, place, &formats, index, &mut seen);
+        if all > CELLS {
+            return Err(Failure::Stopped(Limit::Memory));
+        }
+    }
+    Ok(seen)
+}
+
+/// The cells of the rectangle around all that a sheet uses.
+fn look_at_sheet(
+    stream: &[u8],
+    place: usize,
+    formats: &[Format],
+    index: usize,
+    seen: &mut Seen,
+) -> u64 {
+    let mut at = place;
+    let mut depth = 0_u32;
+    let mut rows: Option<(u16, u16)> = None;
+    let mut columns: Option<(u16, u16)> = None;
+    while let Some((kind, data, next)) = record(stream, at) {
+        at = next;
+        match kind {
+            0x809 => depth += 1,
+            0x0A if depth <= 1 => break,
+            0x0A => depth -= 1,
+            // Cells by row, column and format; the rectangles of both kinds of rows count.
+            0x06 | 0x203..=0x205 | 0x27E | 0xFD | 0xBD | 0xD6 if depth <= 1 => {
+                let (Some(row), Some(column), Some(style)) =
+                    (short(data, 0), short(data, 2), short(data, 4))
+                else {
+                    continue;
+                };
+                let last = if kind == 0xBD {
+                    data.len()
+                        .checked_sub(2)
+                        .and_then(|at| short(data, at))
+                        .unwrap_or(column)
+                } else {
+                    column
+                };
+                widen(&mut rows, row, row);
+                widen(&mut columns, column, last.max(column));
+                let percent =
+                    |style: u16| formats.get(usize::from(style)) == Some(&Format::Percent);
+                if kind == 0xBD {
+                    for (offset, column) in (column..=last).enumerate() {
+                        if short(data, 4 + offset * 6).is_some_and(percent) {
+                            note(seen, (index, u32::from(row), u32::from(column)));
+                        }
+                    }
+                } else if percent(style) {
+                    note(seen, (index, u32::from(row), u32::from(column)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let size = |range: Option<(u16, u16)>| {
+        range.map_or(0, |(first, last)| u64::from(last) - u64::from(first) + 1)
+    };
+    size(rows) * size(columns)
+}
+
+fn note(seen: &mut Seen, cell: (usize, u32, u32)) {
+    if seen.percentages.len() < PERCENTAGES {
+        seen.percentages.insert(cell);
+    }
+}
+
+fn widen(range: &mut Option<(u16, u16)>, first: u16, last: u16) {
+    *range = Some(match *range {
+        Some((low, high)) => (low.min(first), high.max(last)),
+        None => (first, last),
+    });
+}
+
+/// Id and code of a number format: 16-bit or 8-bit characters after their count.
+fn format_code(data: &[u8]) -> Option<(u16, String)> {
+    let id = short(data, 0)?;
+    let wide = data.get(4)? & 1 == 1;
+    let rest = data.get(5..)?;
+    let code = if wide {
+        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| short(c, 0)).collect();
+        String::from_utf16_lossy(&units)
+    } else {
+        rest.iter().map(|b| char::from(*b)).collect()
+    };
+    Some((id, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(stream: &mut Vec<u8>, kind: u16, data: &[u8]) {
+        stream.extend(kind.to_le_bytes());
+        stream.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
+        stream.extend(data);
+    }
+
+    /// A stream with one sheet that holds two numbers.
+    fn stream(far: (u16, u16)) -> Vec<u8> {
+        let mut out = Vec::new();
+        put(&mut out, 0x809, &[0; 16]);
+        put(&mut out, 0xE0, &[0, 0, 9, 0]);
+        let place = out.len() + 4 + 8 + 4;
+        let mut sheet = u32::try_from(place).unwrap().to_le_bytes().to_vec();
+        sheet.extend([0; 4]);
+        put(&mut out, 0x85, &sheet);
+        put(&mut out, 0x0A, &[]);
+        put(&mut out, 0x809, &[0; 16]);
+        for (row, column) in [(0_u16, 0_u16), far] {
+            let mut cell = row.to_le_bytes().to_vec();
+            cell.extend(column.to_le_bytes());
+            cell.extend([0; 10]);
+            put(&mut out, 0x203, &cell);
+        }
+        put(&mut out, 0x0A, &[]);
+        out
+    }
+
+    #[test]
+    fn a_far_cell_is_seen_before_its_rectangle_is_set_aside() {
+        let seen = look(&stream((3, 2))).unwrap();
+        assert!(seen.percentage(0, 3, 2));
+        assert!(!seen.percentage(0, 1, 1));
+        assert_eq!(
+            look(&stream((65_535, 255))).unwrap_err(),
+            Failure::Stopped(Limit::Memory)
+        );
+    }
+
+    #[test]
+    fn an_encrypted_stream_says_so() {
+        let mut encrypted = Vec::new();
+        put(&mut encrypted, 0x809, &[0; 16]);
+        put(&mut encrypted, 0x2F, &[1, 0]);
+        assert_eq!(look(&encrypted).unwrap_err(), Failure::Encrypted);
+    }
+
+    #[test]
+    fn a_sheet_outside_of_the_stream_is_damage() {
+        let mut out = Vec::new();
+        put(&mut out, 0x85, &[0xFF, 0xFF, 0xFF, 0x7F, 0, 0]);
+        assert_eq!(look(&out).unwrap_err(), Failure::Corrupt(Damage::Truncated));
+    }
+}

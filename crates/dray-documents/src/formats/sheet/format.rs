@@ -1,0 +1,188 @@
+//! Number formats: what kind of value a code makes of a number.
+
+/// What a number is shown as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A number, whatever its decimals and currency.
+    #[default]
+    General,
+    Percent,
+    Date,
+    /// With thousandths, when the code asks for fractions of a second.
+    Time {
+        fraction: bool,
+    },
+    DateTime {
+        fraction: bool,
+    },
+    /// Hours, minutes or seconds that go on counting.
+    Duration,
+}
+
+impl Format {
+    /// Of one of the formats that every workbook has.
+    pub(super) fn built_in(id: u32) -> Self {
+        match id {
+            9 | 10 => Self::Percent,
+            14..=17 | 27..=31 | 36 | 50..=54 | 57 | 58 => Self::Date,
+            18..=21 | 32..=35 | 45 | 55 | 56 => Self::Time { fraction: false },
+            22 => Self::DateTime { fraction: false },
+            46 => Self::Duration,
+            47 => Self::Time { fraction: true },
+            _ => Self::General,
+        }
+    }
+
+    /// Of a code such as `dd/mm/yyyy;@`. Only the first section counts, the one for positive numbers.
+    pub(super) fn of_code(code: &str) -> Self {
+        let mut seen = Seen::default();
+        let mut chars = code.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                ';' => break,
+                '"' => {
+                    chars.by_ref().find(|c| *c == '"');
+                }
+                '\\' | '_' | '*' => {
+                    chars.next();
+                }
+                '[' => {
+                    let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                    seen.bracket(&inner);
+                }
+                'E' | 'e' if matches!(chars.peek(), Some('+' | '-')) => {}
+                'A' | 'a' | 'P' | 'p' if chars.peek().is_some_and(|c| matches!(c, 'm' | 'M')) => {
+                    chars.next();
+                    seen.time = true;
+                }
+                'A' | 'a' if chars.peek() == Some(&'/') => {
+                    chars.nth(1);
+                    seen.time = true;
+                }
+                'G' | 'g' if rest_is(&chars, "eneral") => {
+                    for _ in 0.."eneral".len() {
+                        chars.next();
+                    }
+                }
+                '%' => seen.percent = true,
+                'y' | 'Y' | 'd' | 'D' | 'e' | 'g' | 'b' => seen.date = true,
+                'h' | 'H' => seen.time = true,
+                's' | 'S' => {
+                    seen.time = true;
+                    while matches!(chars.peek(), Some('s' | 'S')) {
+                        chars.next();
+                    }
+                    let mut ahead = chars.clone();
+                    seen.fraction |= ahead.next() == Some('.') && ahead.next() == Some('0');
+                }
+                'm' | 'M' => {
+                    let mut run = 1;
+                    while matches!(chars.peek(), Some('m' | 'M')) {
+                        chars.next();
+                        run += 1;
+                    }
+                    if run >= 3 {
+                        seen.date = true;
+                    } else {
+                        seen.month_or_minute = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        seen.format()
+    }
+}
+
+fn rest_is(chars: &std::iter::Peekable<std::str::Chars<'_>>, word: &str) -> bool {
+    chars
+        .clone()
+        .take(word.len())
+        .map(|c| c.to_ascii_lowercase())
+        .eq(word.chars())
+}
+
+/// What a code holds.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what was seen in a code, each independent of the others"
+)]
+struct Seen {
+    percent: bool,
+    date: bool,
+    time: bool,
+    fraction: bool,
+    month_or_minute: bool,
+    elapsed: bool,
+}
+
+impl Seen {
+    /// `[h]`, `[mm]`, `[ss]` count on; everything else in brackets is a colour, a condition or a locale.
+    fn bracket(&mut self, inner: &str) {
+        let inner = inner.to_ascii_lowercase();
+        let mut letters = inner.chars();
+        if let Some(first @ ('h' | 'm' | 's')) = letters.next()
+            && letters.all(|c| c == first)
+        {
+            self.elapsed = true;
+        }
+    }
+
+    fn format(&self) -> Format {
+        let fraction = self.fraction;
+        match self {
+            Self { elapsed: true, .. } => Format::Duration,
+            Self {
+                date: true,
+                time: true,
+                ..
+            } => Format::DateTime { fraction },
+            Self { time: true, .. } => Format::Time { fraction },
+            Self { date: true, .. }
+            | Self {
+                month_or_minute: true,
+                ..
+            } => Format::Date,
+            Self { percent: true, .. } => Format::Percent,
+            _ => Format::General,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_tell_what_a_number_is() {
+        let time = Format::Time { fraction: false };
+        let both = Format::DateTime { fraction: false };
+        for (code, format) in [
+            ("General", Format::General),
+            ("#,##0.00 \"days\"", Format::General),
+            ("0.00E+00", Format::General),
+            ("[Red]0", Format::General),
+            ("[$€-407] #,##0", Format::General),
+            ("\\d0", Format::General),
+            ("0_)", Format::General),
+            ("0.0%", Format::Percent),
+            ("0%;[Red]-0%", Format::Percent),
+            ("\"100%\" 0", Format::General),
+            ("yyyy-mm-dd", Format::Date),
+            ("mmm-yy", Format::Date),
+            ("[$-409]d-mmm-yy;@", Format::Date),
+            ("m/d", Format::Date),
+            ("h:mm AM/PM", time),
+            ("h:mm a/p", time),
+            ("mm:ss", time),
+            ("mm:ss.0", Format::Time { fraction: true }),
+            ("yyyy\\-mm\\-dd\\ hh:mm:ss", both),
+            ("[h]:mm:ss", Format::Duration),
+            ("[mm]:ss", Format::Duration),
+            ("0;yyyy", Format::General),
+        ] {
+            assert_eq!(Format::of_code(code), format, "{code}");
+        }
+    }
+}

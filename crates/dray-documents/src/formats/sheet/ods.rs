@@ -1,0 +1,213 @@
+//! ODS: tables of `content.xml`, each repeated cell and row as often as it can matter.
+
+use std::rc::Rc;
+
+use super::format::Format;
+use super::used::{Area, Used, column_name};
+use super::value;
+use super::xlsx::heading;
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::formats::office::odf::{self, Source};
+use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
+use crate::limits::Failure;
+use crate::markdown::{Markdown, Unit};
+
+/// Columns that a sheet may have.
+const COLUMNS: u32 = 16_384;
+/// Rows that a sheet may have.
+const ROWS: u64 = 1_048_576;
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut source = Source::open(input, &budget)?;
+    let bytes = source.content()?;
+    let text = decoded(&bytes);
+    let hidden = odf::hidden_tables(&text, &budget)?;
+    let mut xml = Xml::new(&text, &budget);
+    let mut number = 0;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::OdfTable && e.name() == "table" => {
+                number += 1;
+                let name = e.attr("name").unwrap_or_default();
+                if !out.part(Unit::Sheet, number, Some(&name))? {
+                    xml.skip()?;
+                    continue;
+                }
+                let hide = e.attr("style-name").is_some_and(|s| hidden.contains(&s));
+                heading(&name, hide, out)?;
+                let mut sheet = Sheet {
+                    used: Used::new(out),
+                    row: 0,
+                };
+                match sheet.read(&mut xml, out) {
+                    Ok(()) => sheet.used.finish(out)?,
+                    Err(failure) => {
+                        sheet.used.finish_so_far(out)?;
+                        return Err(failure);
+                    }
+                }
+            }
+            Event::Open(e)
+                if matches!(e.name(), "tracked-changes" | "automatic-styles" | "styles") =>
+            {
+                xml.skip()?;
+            }
+            Event::End => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+struct Sheet {
+    used: Used,
+    row: u64,
+}
+
+impl Sheet {
+    fn read(&mut self, xml: &mut Xml<'_>, out: &Markdown) -> Result<(), Failure> {
+        let depth = xml.depth();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::OdfTable => match e.name() {
+                    "table-row" => {
+                        let repeat = e.number::<u64>("number-rows-repeated").unwrap_or(1).max(1);
+                        self.read_row(repeat, xml, out)?;
+                    }
+                    "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
+                    _ => {}
+                },
+                Event::Open(e) if matches!(e.ns, Ns::OdfOffice | Ns::OdfDraw) => xml.skip()?,
+                Event::Close if xml.depth() < depth => return Ok(()),
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_row(&mut self, repeat: u64, xml: &mut Xml<'_>, out: &Markdown) -> Result<(), Failure> {
+        let depth = xml.depth();
+        let row = self.row;
+        let mut column = 0_u32;
+        let mut filled = false;
+        loop {
+            match xml.next()? {
+                Event::Open(e)
+                    if e.ns == Ns::OdfTable
+                        && matches!(e.name(), "table-cell" | "covered-table-cell") =>
+                {
+                    let times = e
+                        .number::<u32>("number-columns-repeated")
+                        .unwrap_or(1)
+                        .max(1);
+                    let covered = e.name() == "covered-table-cell";
+                    self.merge(&e, (row, column));
+                    let cell = Cell::read(&e, xml)?;
+                    if let Some(comment) = cell.comment {
+                        let name = format!("{}{}", column_name(column), row + 1);
+                        self.used.comment(name, comment);
+                    }
+                    if !cell.text.trim().is_empty() && !covered {
+                        filled = true;
+                        let end = column.saturating_add(times).min(COLUMNS);
+                        for at in column..end {
+                            self.used.cell(row, at, cell.text.clone(), out)?;
+                        }
+                    }
+                    column = column.saturating_add(times);
+                }
+                Event::Close if xml.depth() < depth => break,
+                Event::End => break,
+                _ => {}
+            }
+        }
+        if filled && repeat > 1 {
+            let times = (repeat - 1).min(ROWS.saturating_sub(row + 1));
+            self.used.repeat(times, out)?;
+        }
+        self.row = row.saturating_add(repeat);
+        Ok(())
+    }
+
+    fn merge(&mut self, e: &Element<'_>, (row, column): (u64, u32)) {
+        let columns = e.number::<u32>("number-columns-spanned").unwrap_or(1);
+        let rows = e.number::<u64>("number-rows-spanned").unwrap_or(1);
+        if columns > 1 || rows > 1 {
+            self.used.merge(Area {
+                first: (row, column),
+                last: (
+                    row.saturating_add(rows.saturating_sub(1)),
+                    column.saturating_add(columns.saturating_sub(1)),
+                ),
+            });
+        }
+    }
+}
+
+/// What a cell shows.
+struct Cell {
+    text: String,
+    comment: Option<String>,
+}
+
+impl Cell {
+    fn read(e: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
+        let typed = Self::typed(e);
+        let formula = e.attr("formula");
+        let depth = xml.depth();
+        let mut lines: Vec<String> = Vec::new();
+        let mut comment = None;
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => {
+                    comment = Some(odf::annotation(xml)?.text);
+                }
+                Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
+                    lines.push(odf::plain(xml)?);
+                }
+                Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
+                Event::Close if xml.depth() < depth => break,
+                Event::End => break,
+                _ => {}
+            }
+        }
+        let text = typed.unwrap_or_else(|| lines.join("\n"));
+        let text = match formula {
+            Some(formula) if text.trim().is_empty() => {
+                let formula = formula.split_once('=').map_or("", |(_, formula)| formula);
+                format!("={}", formula.trim_start_matches('='))
+            }
+            _ => text,
+        };
+        Ok(Self { text, comment })
+    }
+
+    /// The text of a value that is not a string.
+    fn typed(e: &Element<'_>) -> Option<String> {
+        let kind = e.attr("value-type")?;
+        match kind.as_str() {
+            "float" | "currency" => e.number::<f64>("value").map(value::number),
+            "percentage" => e
+                .number::<f64>("value")
+                .map(|v| value::shown(v, Format::Percent, false)),
+            "date" => e.attr("date-value").map(|v| {
+                if v.contains('T') {
+                    value::iso(&v, Format::DateTime { fraction: false })
+                } else {
+                    v
+                }
+            }),
+            "time" => e.attr("time-value").and_then(|v| value::iso_duration(&v)),
+            "boolean" => e
+                .attr("boolean-value")
+                .map(|v| if v == "true" { "TRUE" } else { "FALSE" }.to_owned()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Shared strings of a workbook, in one allocation.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::limits::{Budget, Failure};
+
+/// All shared strings.
+#[derive(Debug, Default)]
+pub(super) struct Strings {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    /// Reads `sharedStrings.xml`. What it says about its own length is not looked at.
+    pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut strings = Self::default();
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.name() == "si" => {
+                    let text = rich_text(&mut xml)?;
+                    strings.text.push_str(&text);
+                    strings.ends.push(strings.text.len());
+                }
+                Event::End => return Ok(strings),
+                _ => {}
+            }
+        }
+    }
+
+    /// One of them.
+    pub(super) fn get(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let start = match index.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        self.text.get(start..end)
+    }
+}
+
+/// The text of a string item, inline string or comment, after its start: runs joined, phonetic hints dropped.
+pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
+    let depth = xml.depth();
+    let mut out = String::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) => match e.name() {
+                "t" => {
+                    let text = xml.text()?;
+                    out.push_str(&unescaped(&text));
+                }
+                "rPh" | "phoneticPr" => xml.skip()?,
+                _ => {}
+            },
+            Event::Close if xml.depth() < depth => return Ok(out),
+            Event::End => return Ok(out),
+            _ => {}
+        }
+    }
+}
+
+/// `_x000D_` is how workbooks spell a character that XML does not allow.
+pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains("_x") {
+        return text.into();
+    }
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("_x") {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let code = from
+            .get(2..6)
+            .filter(|_| from.get(6..7) == Some("_"))
+            .and_then(|hex| u32::from_str_radix(hex, 16).ok())
+            .and_then(char::from_u32);
+        if let Some(c) = code {
+            if !c.is_control() || matches!(c, '\n' | '\t') {
+                out.push(c);
+            }
+            rest = from.get(7..).unwrap_or_default();
+        } else {
+            out.push_str("_x");
+            rest = from.get(2..).unwrap_or_default();
+        }
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_of_workbooks_are_characters() {
+        for (text, plain) in [
+            ("a_x000D_\nb", "a\nb"),
+            ("_x005F_x0041_", "_x0041_"),
+            ("_x00", "_x00"),
+            ("snake_xcase_", "snake_xcase_"),
+            ("_xÄÖÜß_", "_xÄÖÜß_"),
+        ] {
+            assert_eq!(unescaped(text), plain);
+        }
+    }
+}

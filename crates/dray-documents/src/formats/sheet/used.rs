@@ -1,0 +1,274 @@
+//! The used part of a worksheet while its cells arrive: only what will be shown is kept.
+
+use crate::limits::{Failure, Limit};
+use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span};
+
+/// Empty rows between two used ones that are shown as they are; of more, one.
+const GAP: u64 = 50;
+/// Columns that one table shows.
+const COLUMNS: usize = 4096;
+/// Merged areas that are looked at.
+const AREAS: usize = 10_000;
+/// Merged areas that one row is held against.
+const AREAS_OF_ROW: usize = 256;
+
+/// Cells that are merged, from zero, inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) first: (u64, u32),
+    pub(super) last: (u64, u32),
+}
+
+/// A worksheet while it is read. Rows and columns count from zero.
+#[derive(Debug)]
+pub(super) struct Used {
+    rows: Vec<(u64, Vec<(u32, String)>)>,
+    window: Option<Span>,
+    now: Option<u64>,
+    /// Whether the row that arrives is kept.
+    keeping: bool,
+    beyond: u64,
+    bytes: u64,
+    areas: Vec<Area>,
+    comments: Vec<(String, String)>,
+}
+
+impl Used {
+    /// Nothing yet; only the rows that are wanted will be kept.
+    pub(super) fn new(out: &Markdown) -> Self {
+        Self {
+            rows: Vec::new(),
+            window: out.selection().rows(),
+            now: None,
+            keeping: false,
+            beyond: 0,
+            bytes: 0,
+            areas: Vec::new(),
+            comments: Vec::new(),
+        }
+    }
+
+    /// A cell that shows something. Cells of one row come together.
+    ///
+    /// # Errors
+    ///
+    /// The element limit by rows, the size limit by text.
+    pub(super) fn cell(
+        &mut self,
+        row: u64,
+        column: u32,
+        text: String,
+        out: &Markdown,
+    ) -> Result<(), Limit> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        if self.now != Some(row) {
+            self.begin(row, out)?;
+        }
+        if self.keeping {
+            self.bytes += text.len() as u64;
+            if self.bytes > out.budget().text_left() {
+                return Err(Limit::Size);
+            }
+            if let Some((_, cells)) = self.rows.last_mut() {
+                cells.push((column, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, row: u64, out: &Markdown) -> Result<(), Limit> {
+        self.now = Some(row);
+        let header = self.rows.is_empty();
+        let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
+        self.keeping = wanted && self.rows.len() <= ROWS;
+        if wanted {
+            out.budget().element()?;
+            if self.keeping {
+                self.rows.push((row, Vec::new()));
+            } else {
+                self.beyond += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The row that arrived last stands so many times more.
+    pub(super) fn repeat(&mut self, times: u64, out: &Markdown) -> Result<(), Limit> {
+        let Some(row) = self.now else {
+            return Ok(());
+        };
+        let cells = match self.rows.last() {
+            Some((last, cells)) if *last == row => cells.clone(),
+            _ => Vec::new(),
+        };
+        for again in 1..=times {
+            if self.rows.len() > ROWS {
+                self.beyond += times - again + 1;
+                break;
+            }
+            self.begin(row + again, out)?;
+            if self.keeping {
+                for (column, text) in &cells {
+                    self.cell(row + again, *column, text.clone(), out)?;
+                }
+            }
+        }
+        self.now = Some(row + times);
+        Ok(())
+    }
+
+    /// Cells that are merged: only the first shows.
+    pub(super) fn merge(&mut self, area: Area) {
+        if self.areas.len() < AREAS && area.first != area.last {
+            self.areas.push(area);
+        }
+    }
+
+    /// A comment on a cell, such as `B7`.
+    pub(super) fn comment(&mut self, cell: String, text: String) {
+        if !text.trim().is_empty() {
+            self.comments.push((cell, text));
+        }
+    }
+
+    /// Writes the table and the comments, or that there is nothing.
+    pub(super) fn finish(mut self, out: &mut Markdown) -> Result<(), Failure> {
+        let comments = std::mem::take(&mut self.comments);
+        if self.rows.is_empty() && comments.is_empty() {
+            out.note("empty sheet")?;
+            return Ok(());
+        }
+        let table = self.table(out)?;
+        out.table(table)?;
+        for (cell, text) in comments {
+            let text = text.replace("\r\n", "\n").replace('\r', "\n");
+            out.item(
+                0,
+                Marker::Bullet,
+                &Inline::plain(&format!("{cell}: {}", text.trim())),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes what arrived before a limit was reached.
+    pub(super) fn finish_so_far(self, out: &mut Markdown) -> Result<(), Failure> {
+        let table = self.table(out)?;
+        out.table_so_far(table)?;
+        Ok(())
+    }
+
+    fn table(mut self, out: &mut Markdown) -> Result<crate::markdown::Table, Failure> {
+        self.drop_merged(out)?;
+        let mut columns: Vec<u32> = Vec::new();
+        for (_, cells) in &mut self.rows {
+            cells.sort_by_key(|(column, _)| *column);
+            cells.dedup_by_key(|(column, _)| *column);
+            columns.extend(cells.iter().map(|(column, _)| *column));
+            if columns.len() > 16 * COLUMNS {
+                columns.sort_unstable();
+                columns.dedup();
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        if columns.len() > COLUMNS {
+            columns.truncate(COLUMNS);
+            out.warn("columns beyond the 4096th dropped");
+        }
+        let mut table = out.new_table();
+        let mut last = None;
+        for (number, cells) in self.rows {
+            if let Some(last) = last {
+                let gap = number.saturating_sub(last + 1);
+                let first = if gap > GAP { number - 1 } else { last + 1 };
+                for empty in first..number {
+                    table.row(empty + 1, Vec::new());
+                }
+            }
+            last = Some(number);
+            table.row(number + 1, dense(&columns, cells));
+        }
+        let counted = self.window.map_or(1, |w| w.first);
+        for _ in 0..self.beyond {
+            table.skip(counted);
+        }
+        Ok(table)
+    }
+
+    /// Takes the values away that a merged area covers.
+    fn drop_merged(&mut self, out: &Markdown) -> Result<(), Limit> {
+        if self.areas.is_empty() {
+            return Ok(());
+        }
+        self.areas.sort_by_key(|area| area.first);
+        for (row, cells) in &mut self.rows {
+            out.budget().clock()?;
+            let over: Vec<Area> = self
+                .areas
+                .iter()
+                .take_while(|area| area.first.0 <= *row)
+                .filter(|area| area.last.0 >= *row)
+                .take(AREAS_OF_ROW)
+                .copied()
+                .collect();
+            cells.retain(|(column, _)| {
+                !over.iter().any(|area| {
+                    (area.first.1..=area.last.1).contains(column) && (*row, *column) != area.first
+                })
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The cells of a row at the places of the columns that are used.
+fn dense(columns: &[u32], cells: Vec<(u32, String)>) -> Vec<Cell> {
+    let mut row = Vec::new();
+    for (column, text) in cells {
+        let Ok(at) = columns.binary_search(&column) else {
+            continue;
+        };
+        row.resize(at, Cell::default());
+        row.push(Cell::plain(&text));
+    }
+    row
+}
+
+/// The name of a column, from zero: `A`, `Z`, `AA`.
+pub(super) fn column_name(column: u32) -> String {
+    let mut letters = Vec::new();
+    let mut rest = u64::from(column) + 1;
+    while rest > 0 {
+        let digit = (rest - 1) % 26;
+        letters.push(char::from(b'A' + u8::try_from(digit).unwrap_or(0)));
+        rest = (rest - 1) / 26;
+    }
+    letters.iter().rev().collect()
+}
+
+/// Row and column, from zero, of a reference such as `$B$7`.
+pub(super) fn place(reference: &str) -> Option<(u64, u32)> {
+    let mut column = 0_u32;
+    let mut row = 0_u64;
+    for c in reference.trim().chars() {
+        match c.to_ascii_uppercase() {
+            '$' => {}
+            letter @ 'A'..='Z' if row == 0 => {
+                column = column
+                    .checked_mul(26)?
+                    .checked_add(u32::from(letter) - u32::from('A') + 1)?;
+            }
+            digit @ '0'..='9' => {
+                row = row
+                    .checked_mul(10)?
+                    .checked_add(u64::from(u32::from(digit) - u32::from('0')))?;
+            }
+            _ => return None,
+        }
+    }
+    let (row, column) = (row.checked_sub(1)?, column.checked_sub(1)?);
+    (row < 1 << 24 && column < 1 << 20).then_some((row, column))
+}

@@ -1,0 +1,183 @@
+//! XLS, through `calamine`: looked over first, since the library sets whole rectangles aside.
+
+use std::io::{Cursor, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
+
+use super::biff::{self, Seen};
+use super::format::Format;
+use super::used::{Area, Used};
+use super::value;
+use super::xlsx::heading;
+use crate::container::{Container, Input};
+use crate::formats::Hint;
+use crate::limits::{Damage, Failure, Limit};
+use crate::markdown::{Markdown, Unit};
+
+/// The converter. A workbook that is XML in a ZIP, whatever it is called, is read as such.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let broken = |_| Failure::Corrupt(Damage::Structure);
+    input.rewind().map_err(broken)?;
+    let mut head = [0; 4];
+    if input.read_exact(&mut head).is_ok() && head == *b"PK\x03\x04" {
+        return super::xlsx::convert(input, hint, out);
+    }
+    input.rewind().map_err(broken)?;
+    let max = out.budget().limits().max_part_bytes;
+    let mut bytes = Vec::new();
+    (&mut *input)
+        .take(max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(broken)?;
+    if bytes.len() as u64 > max {
+        return Err(Failure::Stopped(Limit::Size));
+    }
+    let seen = look(&bytes, out)?;
+    let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
+        .map_err(|_| Failure::Corrupt(Damage::Structure))?;
+    let mut book = match book {
+        Ok(book) => book,
+        Err(calamine::XlsError::Password) => return Err(Failure::Encrypted),
+        Err(_) => return Err(Failure::Corrupt(Damage::Structure)),
+    };
+    let sheets = book.sheets_metadata().to_vec();
+    for (index, sheet) in sheets.iter().enumerate() {
+        let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
+            continue;
+        }
+        heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
+        if sheet.typ == SheetType::ChartSheet {
+            out.note("chart sheet")?;
+            continue;
+        }
+        write(&mut book, index, &sheet.name, &seen, out)?;
+    }
+    Ok(())
+}
+
+/// Looks over the stream of the workbook.
+fn look(bytes: &[u8], out: &Markdown) -> Result<Seen, Failure> {
+    let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
+        .map_err(|_| Failure::Corrupt(Damage::Structure))?;
+    if file.exists("/EncryptedPackage") {
+        return Err(Failure::Encrypted);
+    }
+    let name = ["/Workbook", "/Book"]
+        .into_iter()
+        .find(|name| file.is_stream(name))
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let mut stream = Vec::new();
+    file.open_stream(name)
+        .and_then(|s| s.take(bytes.len() as u64).read_to_end(&mut stream))
+        .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
+    out.budget().clock()?;
+    biff::look(&stream)
+}
+
+fn write(
+    book: &mut Xls<Cursor<Vec<u8>>>,
+    index: usize,
+    name: &str,
+    seen: &Seen,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let mut used = Used::new(out);
+    let (Ok(values), formulas) = (book.worksheet_range(name), book.worksheet_formula(name)) else {
+        return used.finish(out);
+    };
+    for area in book.merge_cells_by_sheet_id(index).unwrap_or_default() {
+        used.merge(Area {
+            first: (u64::from(area.start.0), area.start.1),
+            last: (u64::from(area.end.0), area.end.1),
+        });
+    }
+    let (top, left) = values.start().unwrap_or_default();
+    for (row, column, data) in values.used_cells() {
+        let row = top.saturating_add(u32::try_from(row).unwrap_or(u32::MAX));
+        let column = left.saturating_add(u32::try_from(column).unwrap_or(u32::MAX));
+        let mut text = shown(data, seen.percentage(index, row, column));
+        if text.is_empty()
+            && let Ok(formulas) = &formulas
+            && let Some(formula) = formulas.get_value((row, column)).filter(|f| !f.is_empty())
+        {
+            text = format!("={formula}");
+        }
+        if let Err(limit) = used.cell(u64::from(row), column, text, out) {
+            used.finish_so_far(out)?;
+            return Err(limit.into());
+        }
+    }
+    used.finish(out)
+}
+
+/// What a person sees of a value that the library read.
+pub(super) fn shown(data: &Data, percent: bool) -> String {
+    match data {
+        Data::Empty => String::new(),
+        Data::String(text) => text.clone(),
+        Data::Bool(value) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
+        Data::Error(error) => error.to_string(),
+        Data::Int(value) if !percent => value.to_string(),
+        Data::Int(value) => {
+            #[expect(clippy::cast_precision_loss, reason = "cells hold no larger ones")]
+            let value = *value as f64;
+            value::shown(value, Format::Percent, false)
+        }
+        Data::Float(value) => {
+            let format = if percent {
+                Format::Percent
+            } else {
+                Format::General
+            };
+            value::shown(*value, format, false)
+        }
+        Data::DateTime(moment) => self::moment(moment),
+        Data::DateTimeIso(text) => value::iso(text, Format::General),
+        Data::DurationIso(text) => value::iso_duration(text).unwrap_or_else(|| text.clone()),
+    }
+}
+
+/// The library tells moments and durations apart, not dates and times: a whole day is a date, less than one a time.
+fn moment(moment: &calamine::ExcelDateTime) -> String {
+    let value = moment.as_f64();
+    if moment.is_duration() {
+        return value::shown(value, Format::Duration, false);
+    }
+    // It also counts 1904 on, so its own calendar is asked for what the system is.
+    let (year, ..) = moment.to_ymd_hms_milli();
+    let alone = calamine::ExcelDateTime::new(value, calamine::ExcelDateTimeType::DateTime, false);
+    let epoch_1904 = alone.to_ymd_hms_milli().0 != year;
+    let format = if value.fract() == 0.0 {
+        Format::Date
+    } else if value < 1.0 {
+        Format::Time { fraction: false }
+    } else {
+        Format::DateTime { fraction: false }
+    };
+    value::shown(value, format, epoch_1904)
+}
+
+/// Reads every part of a package once within the limits, so that a library that knows none can read it again.
+pub(super) fn within_limits(input: &mut dyn Input, out: &Markdown) -> Result<(), Failure> {
+    let mut container = Container::open(input, out.budget())?;
+    let names: Vec<String> = container
+        .names()
+        .iter()
+        .filter(|name| {
+            std::path::Path::new(name)
+                .extension()
+                .is_some_and(|e| e.eq_ignore_ascii_case("bin") || e.eq_ignore_ascii_case("rels"))
+        })
+        .cloned()
+        .collect();
+    for name in names {
+        container.part(&name)?;
+    }
+    Ok(())
+}

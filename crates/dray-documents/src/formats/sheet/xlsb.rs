@@ -1,0 +1,76 @@
+//! XLSB, through `calamine`, one cell after the other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
+
+use super::used::Used;
+use super::xls::{shown, within_limits};
+use super::xlsx::heading;
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Damage, Failure};
+use crate::markdown::{Markdown, Unit};
+
+/// The converter. The library checks little of what it reads, so a panic in it means a damaged file.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    within_limits(input, out)?;
+    let damaged = Failure::Corrupt(Damage::Structure);
+    input.rewind().map_err(|_| damaged)?;
+    let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
+        .map_err(|_| damaged)?
+        .map_err(|_| damaged)?;
+    let sheets = book.sheets_metadata().to_vec();
+    for (number, sheet) in (1..).zip(&sheets) {
+        if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
+            continue;
+        }
+        heading(&sheet.name, sheet.visible != SheetVisible::Visible, out)?;
+        if sheet.typ != SheetType::WorkSheet {
+            out.note("chart sheet")?;
+            continue;
+        }
+        let mut used = Used::new(out);
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            read(&mut book, &sheet.name, &mut used, out)
+        }))
+        .unwrap_or(Err(damaged));
+        match read {
+            Ok(()) => used.finish(out)?,
+            Err(Failure::Corrupt(_)) => {
+                used.finish_so_far(out)?;
+                out.warn(format!("sheet {number} is damaged"));
+            }
+            Err(failure) => {
+                used.finish_so_far(out)?;
+                return Err(failure);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(
+    book: &mut Xlsb<&mut dyn Input>,
+    name: &str,
+    used: &mut Used,
+    out: &Markdown,
+) -> Result<(), Failure> {
+    let damaged = Failure::Corrupt(Damage::Malformed);
+    let mut cells = book.worksheet_cells_reader(name).map_err(|_| damaged)?;
+    let mut seen = 0_u32;
+    while let Some(cell) = cells.next_cell().map_err(|_| damaged)? {
+        seen = seen.wrapping_add(1);
+        if seen.is_multiple_of(1024) {
+            out.budget().clock()?;
+        }
+        let (row, column) = cell.get_position();
+        let text = shown(&Data::from(cell.get_value().clone()), false);
+        used.cell(u64::from(row), column, text, out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! XLSX and XLSM: workbook, shared strings and number formats, then the sheets, each streamed.
+//!
+//! `calamine` is not used for these: it sets memory aside for as many shared strings and formulas as the file claims,
+//! and gives up a workbook for one attribute that it does not know.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use super::cells::{self, Context};
+use super::strings::{Strings, rich_text};
+use super::used::Used;
+use super::workbook::{self, Kind, Sheet, Workbook};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::formats::office::package::{Package, Relations};
+use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::limits::{Budget, Damage, Failure};
+use crate::markdown::{Inline, Markdown, Unit};
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut package = Package::open(input, &budget)?;
+    let main = package.main(&["xl/workbook.xml"])?;
+    let relations = package.relations(&main)?;
+    let bytes = package
+        .part(&main)?
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let book = Workbook::read(&bytes, &relations, &budget)?;
+    let strings = match part_of(&mut package, &relations, "sharedStrings")? {
+        Some(bytes) => Strings::read(&bytes, &budget)?,
+        None => Strings::default(),
+    };
+    let formats = match part_of(&mut package, &relations, "styles")? {
+        Some(bytes) => workbook::formats(&bytes, &budget)?,
+        None => Vec::new(),
+    };
+    let context = Context {
+        strings: &strings,
+        formats: &formats,
+        epoch_1904: book.epoch_1904,
+    };
+    let mut damaged = None;
+    let mut whole = false;
+    for (number, sheet) in (1..).zip(&book.sheets) {
+        if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
+            continue;
+        }
+        match write(sheet, &context, &mut package, out) {
+            Err(failure @ Failure::Corrupt(_)) => {
+                out.warn(format!("sheet {number} is damaged"));
+                damaged = Some(failure);
+            }
+            other => {
+                other?;
+                whole = true;
+            }
+        }
+    }
+    match damaged {
+        Some(failure) if !whole => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+fn part_of(
+    package: &mut Package<'_>,
+    relations: &Relations,
+    kind: &str,
+) -> Result<Option<Vec<u8>>, Failure> {
+    match relations.part(kind).map(str::to_owned) {
+        Some(name) => package.part(&name),
+        None => Ok(None),
+    }
+}
+
+/// `## {name}`, `## {name} (hidden)`.
+pub(super) fn heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<(), Failure> {
+    let mut title = name.trim().to_owned();
+    if hidden {
+        title.push_str(" (hidden)");
+    }
+    out.heading(2, &Inline::plain(&title))?;
+    Ok(())
+}
+
+fn write(
+    sheet: &Sheet,
+    context: &Context<'_>,
+    package: &mut Package<'_>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    heading(&sheet.name, sheet.hidden, out)?;
+    match sheet.kind {
+        Kind::Chart => {
+            out.note("chart sheet")?;
+            return Ok(());
+        }
+        Kind::Other => {
+            out.note("sheet without cells")?;
+            return Ok(());
+        }
+        Kind::Cells => {}
+    }
+    let bytes = package
+        .part(&sheet.part)?
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let budget = Rc::clone(package.budget());
+    let mut used = Used::new(out);
+    let text = decoded(&bytes);
+    let mut xml = Xml::new(&text, &budget);
+    let read = cells::read(&mut xml, context, &mut used, out)
+        .and_then(|()| comments(&sheet.part, package, &mut used));
+    match read {
+        Ok(()) => used.finish(out),
+        Err(failure) => {
+            used.finish_so_far(out)?;
+            Err(failure)
+        }
+    }
+}
+
+/// Comments of a sheet; a thread hides the note that stands for it in older programs.
+fn comments(part: &str, package: &mut Package<'_>, used: &mut Used) -> Result<(), Failure> {
+    let relations = package.relations(part)?;
+    let mut threaded = HashSet::new();
+    for relation in relations.of_kind("threadedComment") {
+        let Some(bytes) = package.part(&relation.target)? else {
+            continue;
+        };
+        for (cell, text) in read_comments(&bytes, "threadedComment", package.budget())? {
+            threaded.insert(cell.clone());
+            used.comment(cell, text);
+        }
+    }
+    for relation in relations.of_kind("comments") {
+        let Some(bytes) = package.part(&relation.target)? else {
+            continue;
+        };
+        for (cell, text) in read_comments(&bytes, "comment", package.budget())? {
+            if !threaded.contains(&cell) {
+                used.comment(cell, text);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_comments(
+    bytes: &[u8],
+    name: &str,
+    budget: &Rc<Budget>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let text = decoded(bytes);
+    let mut xml = Xml::new(&text, budget);
+    let mut comments = Vec::new();
+    let mut cell = String::new();
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == name => {
+                budget.element()?;
+                cell = e.attr("ref").unwrap_or_default();
+            }
+            Event::Open(e) if e.name() == "text" => {
+                let text = if name == "comment" {
+                    rich_text(&mut xml)?
+                } else {
+                    xml.text()?
+                };
+                comments.push((std::mem::take(&mut cell), text));
+            }
+            Event::End => return Ok(comments),
+            _ => {}
+        }
+    }
+}
