@@ -198,6 +198,8 @@ impl Integrity {
 
 /// Seconds that a file must have been left alone for a later write to show in its times, whatever their grain.
 const SETTLED_S: i64 = 2;
+/// Nanoseconds of a second.
+const SECOND_NS: i128 = 1_000_000_000;
 
 /// What the sandbox says of a regular file that changes whenever its content does, told without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,8 +210,8 @@ pub struct State {
     pub identity: (u64, u64),
     /// Bytes.
     pub size: u64,
-    /// When its content was written last, in seconds since the epoch.
-    pub modified_s: i64,
+    /// When its content was written last, in nanoseconds since the epoch, as exact as the sandbox says it.
+    pub modified_ns: i128,
     /// When its content or attributes changed last, which nobody in a sandbox can set.
     pub changed_s: i64,
     /// The time in the sandbox when this was told.
@@ -220,13 +222,9 @@ pub struct State {
 
 impl State {
     /// Whether a write from now on must show: both times are clearly past.
-    pub const fn is_settled(&self) -> bool {
-        let last = if self.modified_s > self.changed_s {
-            self.modified_s
-        } else {
-            self.changed_s
-        };
-        last <= self.now_s.saturating_sub(SETTLED_S)
+    pub fn is_settled(&self) -> bool {
+        let since = self.now_s.saturating_sub(SETTLED_S);
+        self.changed_s <= since && self.modified_ns <= i128::from(since) * SECOND_NS
     }
 
     /// Whether nothing happened to the file in between.

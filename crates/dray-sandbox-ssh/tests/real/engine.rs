@@ -1,5 +1,8 @@
 //! Whole transfers with their receipts, as the service makes them (sandbox-transfer 1.6, R-8, R-10, R-13, R-14).
 
+use std::fs::{File, FileTimes};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -7,6 +10,7 @@ use dray_sandbox::transfer::{
     BytesSource, Collision, EngineOptions, GetOptions, Progress, PutOptions, VecSink,
 };
 use dray_sandbox::{Engine, Integrity, Policy, Transport};
+use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sftp};
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +23,24 @@ fn bytes() -> Vec<u8> {
 }
 
 async fn engine(host: &Host) -> Engine {
+    engine_with(host, EngineOptions::default()).await
+}
+
+async fn engine_with(host: &Host, options: EngineOptions) -> Engine {
     let options = EngineOptions {
         backoff: Duration::from_millis(10),
-        ..EngineOptions::default()
+        ..options
     };
     Engine::new(host.open().await, options)
+}
+
+/// Overwrites a file in place and sets its time back.
+fn rewrite(file: &Path, bytes: &[u8]) {
+    let before = std::fs::metadata(file).unwrap().modified().unwrap();
+    let open = File::options().write(true).open(file).unwrap();
+    open.write_all_at(bytes, 0).unwrap();
+    open.set_times(FileTimes::new().set_modified(before))
+        .unwrap();
 }
 
 fn put_options(policy: &Policy) -> PutOptions<'_> {
@@ -170,5 +187,54 @@ async fn r_13_a_cancelled_put_leaves_nothing() {
             .unwrap_err();
         assert!(failed.cancelled && failed.left.is_empty(), "{failed:?}");
         assert_eq!(left(&host), 0);
+    }
+}
+
+#[tokio::test]
+async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them_back() {
+    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+        let host = Host::start(&options);
+        let options = EngineOptions {
+            digest_always_up_to: 1 << 20,
+            ..EngineOptions::default()
+        };
+        let engine = engine_with(&host, options).await;
+        let policy = Policy::beneath([host.root()]);
+        let (bytes, cancel) = (bytes(), CancellationToken::new());
+        let path = host.make("file", &bytes);
+        eventually("a file that was left alone", async || {
+            let state = engine.sandbox().state(&path).await.unwrap();
+            state.is_settled().then_some(())
+        })
+        .await;
+        let get = GetOptions {
+            policy: &policy,
+            max_bytes: SIZE as u64,
+        };
+        let mut sink = VecSink::default();
+        let got = engine.get(&path, &get, &mut sink, &(), &cancel).await;
+        let receipt = got.unwrap().receipt;
+        assert_eq!(receipt.integrity, Some(Integrity::SizeMtime));
+        assert!(sink.into_bytes().unwrap() == bytes);
+
+        let other: Vec<u8> = bytes.iter().map(|byte| byte ^ 0xff).collect();
+        let file = host.session().join("file");
+        let meddle = Once::at(1, || rewrite(&file, &other));
+        let mut sink = VecSink::default();
+        let got = engine.get(&path, &get, &mut sink, &meddle, &cancel).await;
+        let receipt = got.unwrap().receipt;
+        assert_eq!(receipt.integrity, Some(Integrity::Sha256));
+        assert_eq!(receipt.attempts, 2);
+        assert!(sink.into_bytes().unwrap() == other);
+
+        let source = BytesSource::new(bytes.clone());
+        let options = put_options(&policy);
+        let put = engine
+            .put(&host.root(), b"new", &source, &options, &(), &cancel)
+            .await
+            .unwrap();
+        assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
+        assert_eq!(put.receipt.atomic, Some(true));
+        assert!(std::fs::read(host.session().join("new")).unwrap() == bytes);
     }
 }

@@ -163,12 +163,15 @@ pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<State> {
     let mut words = line.split_whitespace();
     let st_mode = u32::from_str_radix(words.next()?, 16).ok()?;
     let (device, inode) = words.next()?.split_once(':')?;
+    let size = words.next()?.parse().ok()?;
+    let modified: i128 = words.next()?.parse().ok()?;
+    let changed_s = words.next()?.parse().ok()?;
     Some(State {
         kind: FileKind::from_st_mode(st_mode),
         identity: (device.parse().ok()?, inode.parse().ok()?),
-        size: words.next()?.parse().ok()?,
-        modified_s: words.next()?.parse().ok()?,
-        changed_s: words.next()?.parse().ok()?,
+        size,
+        modified_ns: modified * 1_000_000_000 + fraction(words),
+        changed_s,
         now_s: now?,
         said: line.to_owned(),
     })
@@ -246,6 +249,7 @@ mod tests {
         let state = state_of(line, Some(1_000_000_003)).unwrap();
         assert_eq!(state.kind, FileKind::File);
         assert_eq!((state.identity, state.size), ((65024, 77), 26_214_400));
+        assert_eq!(state.modified_ns, 1_000_000_000_500_000_000);
         assert!(state.is_settled());
         assert!(!state_of(line, Some(1_000_000_002)).unwrap().is_settled());
         assert!(!state_of(line, Some(999_999_999)).unwrap().is_settled());

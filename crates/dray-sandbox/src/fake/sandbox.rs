@@ -178,7 +178,7 @@ impl Sandbox for Fake {
             kind: node.kind,
             identity: (1, node.inode),
             size,
-            modified_s: modified,
+            modified_ns: node.mtime_ns,
             changed_s: modified,
             now_s: if node.mtime_ns <= settled {
                 modified + 10

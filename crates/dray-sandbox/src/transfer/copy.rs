@@ -22,7 +22,7 @@ const TURN: usize = 256 << 10;
 
 /// What is known of the bytes that the sink has.
 pub(super) struct Seen {
-    sha256: Sha256,
+    sha256: Sums,
     cksum: crc_fast::Digest,
     /// How many.
     pub(super) bytes: u64,
@@ -33,11 +33,19 @@ pub(super) struct Seen {
     pub(super) settled: bool,
 }
 
+/// Where the digest comes from.
+enum Sums {
+    /// From here.
+    Ours(Sha256),
+    /// From the sink, as it last said.
+    Sinks(Sha256Digest),
+}
+
 impl Seen {
     /// For a file of this size.
     pub(super) fn new(size: u64) -> Self {
         Self {
-            sha256: Sha256::new(),
+            sha256: Sums::Ours(Sha256::new()),
             cksum: crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum),
             bytes: 0,
             head: Vec::new(),
@@ -47,7 +55,9 @@ impl Seen {
     }
 
     pub(super) fn update(&mut self, piece: &[u8]) {
-        self.sha256.update(piece);
+        if let Sums::Ours(sha256) = &mut self.sha256 {
+            sha256.update(piece);
+        }
         self.cksum.update(piece);
         self.bytes += piece.len() as u64;
         let missing = Policy::HEAD.saturating_sub(self.head.len());
@@ -57,9 +67,19 @@ impl Seen {
         }
     }
 
-    /// Digest so far.
+    /// Leaves the digest to the sink, if it computes one, and takes what it says of the bytes that it has.
+    pub(super) fn ask(&mut self, sink: &dyn Sink) {
+        if let Some(sha256) = sink.sha256() {
+            self.sha256 = Sums::Sinks(sha256);
+        }
+    }
+
+    /// Digest so far; of a sink's own when it was last asked.
     pub(super) fn sha256(&self) -> Sha256Digest {
-        Sha256Digest::from_bytes(self.sha256.clone().finalize().into())
+        match &self.sha256 {
+            Sums::Ours(sha256) => Sha256Digest::from_bytes(sha256.clone().finalize().into()),
+            Sums::Sinks(sha256) => *sha256,
+        }
     }
 
     /// Whether the sandbox says the same of the file.

@@ -240,7 +240,8 @@ impl Getting<'_> {
         engine.reserve_life(file.size).await?;
         let before = engine.before(&file, transport).await?;
         self.sink.begin(&file).await.map_err(Trouble::host)?;
-        let seen = Seen::new(file.size);
+        let mut seen = Seen::new(file.size);
+        seen.ask(&*self.sink);
         Ok(Partial { file, before, seen })
     }
 
@@ -287,6 +288,7 @@ impl Getting<'_> {
         } else {
             copied.await
         };
+        seen.ask(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {
             Ok(()) => Ok(partial),

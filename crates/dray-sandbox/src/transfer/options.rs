@@ -66,7 +66,8 @@ pub struct PutOptions<'a> {
     pub mode: u32,
     /// Names this operation in temp names, so that no two operations share one: ASCII letters and digits, at most 40.
     pub operation: &'a str,
-    /// Counts who works on the operation, so that a late predecessor never writes our temp file.
+    /// Counts who works on the operation, so that a late predecessor never writes our temp file; what the last ones
+    /// left is removed. From 2^32 on it is a time in milliseconds, which has no predecessors.
     pub epoch: u64,
 }
 

@@ -20,6 +20,12 @@ pub trait Sink: Send + Sync {
     /// The next bytes.
     async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
 
+    /// Digest of all that was written since `begin`, from a sink that computes it anyway, from `begin` to `finish`. It
+    /// is not computed a second time then.
+    fn sha256(&self) -> Option<Sha256Digest> {
+        None
+    }
+
     /// All of it was written and proved. `sha256` is the digest of what was written.
     async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error>;
 

@@ -7,16 +7,21 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::options::EngineOptions;
 use crate::error::{Error, ErrorKind};
 
 /// Bytes held in memory before the reader waits or spools.
-pub(super) const HELD: usize = 2 << 20;
+pub(super) const HELD: usize = 1 << 20;
+/// How long the reader waits for room before it spools: one that is about as fast as we are costs no disk, and one
+/// that stands still holds nothing up.
+const GRACE: Duration = Duration::from_millis(20);
 /// Bytes read back from the spool at once.
 const BACK: usize = 256 << 10;
 
@@ -73,7 +78,7 @@ enum Next {
 }
 
 impl Queue {
-    /// With a spool the writer never waits for the reader.
+    /// With a spool the writer does not wait for a reader that stands still.
     pub(super) fn new(spool: Option<Spool>) -> Self {
         Self {
             state: Mutex::default(),
@@ -94,10 +99,23 @@ impl Queue {
                 return Ok(());
             }
             match &self.spool {
-                Some(spool) => return self.spool(spool, piece).await,
+                Some(spool) if self.spools() || !self.room_in_time().await => {
+                    return self.spool(spool, piece).await;
+                }
+                Some(_) => {}
                 None => self.taken.notified().await,
             }
         }
+    }
+
+    /// Whether there is something in the spool, which what comes now must follow.
+    fn spools(&self) -> bool {
+        let state = self.state();
+        state.read < state.written
+    }
+
+    async fn room_in_time(&self) -> bool {
+        timeout(GRACE, self.taken.notified()).await.is_ok()
     }
 
     /// Says that nothing follows, and why.
@@ -227,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn r_7_a_writer_with_a_spool_never_waits_for_the_reader() {
+    async fn r_7_a_writer_with_a_spool_does_not_wait_for_a_reader_that_stands_still() {
         let options = options();
         let queue = Queue::new(Some(Spool::from(&options)));
         for number in 0..20 {
@@ -242,6 +260,31 @@ mod tests {
             expected = rest;
         }
         assert!(expected.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)] // paused clock
+    async fn a_reader_that_keeps_pace_costs_no_disk() {
+        let nowhere = EngineOptions {
+            spool_dir: "/nonexistent/spool".into(),
+            ..options()
+        };
+        let queue = Queue::new(Some(Spool::from(&nowhere)));
+        let write = async {
+            for number in 0..20 {
+                queue.push(piece(number)).await.unwrap();
+            }
+            queue.end(Ok(()));
+        };
+        let read = async {
+            let mut count = 0;
+            while let Some(bytes) = queue.pop().await.unwrap() {
+                assert!(bytes == piece(count));
+                count += 1;
+                tokio::time::sleep(GRACE / 2).await; // paused clock
+            }
+            count
+        };
+        assert_eq!(futures_util::join!(write, read).1, 20);
     }
 
     #[tokio::test]
@@ -294,7 +337,11 @@ mod tests {
         fn bytes_come_out_as_they_went_in(
             steps in proptest::collection::vec((any::<bool>(), 1_usize..HELD / 2), 1..24),
         ) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true) // paused clock
+                .build()
+                .unwrap();
             runtime.block_on(async {
                 let options = EngineOptions::default();
                 let queue = Queue::new(Some(Spool::from(&options)));

@@ -95,13 +95,17 @@ impl Engine {
     }
 }
 
-/// Whether it is the state of what was looked at.
+/// Whether it is the state of what was looked at. Backends that tell no fractions of a second tell zero.
 fn is_of(state: &State, file: &Metadata) -> bool {
-    let modified = file.mtime_ns.map(|time| time.div_euclid(SECOND_NS));
+    let same_time = |modified: i128| {
+        let exact = modified.rem_euclid(SECOND_NS) != 0;
+        let unit = if exact { 1 } else { SECOND_NS };
+        modified.div_euclid(unit) == state.modified_ns.div_euclid(unit)
+    };
     state.kind == FileKind::File
         && state.size == file.size
         && file
             .identity
             .is_none_or(|identity| identity == state.identity)
-        && modified.is_none_or(|modified| modified == i128::from(state.modified_s))
+        && file.mtime_ns.is_none_or(same_time)
 }

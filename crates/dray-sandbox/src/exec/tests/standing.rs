@@ -139,7 +139,7 @@ async fn a_state_changes_whenever_the_file_does() {
         // Other bytes, as many, and the old time: what changed it cannot set back.
         world.sh("touch -r f old; printf other >f; touch -r old f");
         let after = files.state(&path).await.unwrap();
-        assert_eq!((after.size, after.modified_s), (5, before.modified_s));
+        assert_eq!((after.size, after.modified_ns), (5, before.modified_ns));
         assert!(!before.is_same(&after));
         world.sh("touch -d '1 hour ago' f");
         assert!(!files.state(&path).await.unwrap().is_settled());

@@ -275,7 +275,7 @@ async fn a_dying_sandbox_leaves_nothing_to_report() {
 async fn too_little_room_is_known_before_anything_is_written() {
     let world = world();
     world.fake.capacity(1 << 20);
-    let failed = world.put("a", vec![0; 9 << 20]).await.unwrap_err();
+    let failed = world.put("a", vec![0; 33 << 20]).await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::NoSpace);
     assert_eq!(world.fake.count(Call::Write), 0);
 }
