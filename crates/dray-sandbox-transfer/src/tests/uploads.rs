@@ -170,3 +170,57 @@ async fn the_same_work_again_is_the_same_upload() {
     .await;
     world.end().await;
 }
+
+/// What came out of a sandbox, as it lies in the cache.
+async fn out_of_a_sandbox(world: &World, content: &[u8]) -> v1::Claim {
+    let (path, sandbox) = world.sandbox("other");
+    std::fs::write(path.join("plan.txt"), content).unwrap();
+    let request = v1::GetSandboxFileRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"plan.txt".to_vec(),
+        max_bytes: 0,
+    };
+    let claim = world.ask(&request).await.unwrap().claim.unwrap();
+    let read = Claim::try_from(claim.clone()).unwrap();
+    assert!(dray_store::cache_key(&read).is_some(), "{}", read.store);
+    claim
+}
+
+/// Empties the cache, as a sweep does in time.
+async fn empty_the_cache(world: &World) {
+    let objects = world.store.cached().await.unwrap();
+    assert_eq!(objects.len(), 1);
+    for object in objects {
+        world.store.evict(&object).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_waits_keeps_its_file_whatever_becomes_of_the_cache() {
+    let world = World::new().await;
+    let claim = out_of_a_sandbox(&world, b"the plan").await;
+    let waits = world.place(&upload("plan.txt", Some(claim))).await;
+    assert_eq!(waits.state, "waiting");
+    empty_the_cache(&world).await;
+    let (path, sandbox) = world.sandbox("one");
+    world.bind("s1", &sandbox, None).await;
+    let placed = world.settle(true).await.uploads.remove(0);
+    assert_eq!(placed.state, "placed", "{placed:?}");
+    let file = std::fs::read(path.join("uploads/plan.txt")).unwrap();
+    assert_eq!(file, b"the plan");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_upload_whose_file_the_cache_has_lost_is_told_of_with_its_size() {
+    let world = World::new().await;
+    let claim = out_of_a_sandbox(&world, b"the plan").await;
+    empty_the_cache(&world).await;
+    let failed = world.place(&upload("plan.txt", Some(claim))).await;
+    assert_eq!(failed.state, "failed");
+    assert_eq!(
+        failed.context_line,
+        "[User uploaded: plan.txt (8 B) — not available: the stored file has expired]"
+    );
+    world.end().await;
+}

@@ -114,3 +114,36 @@ impl prost::Message for Encoded {
         self.0 = Bytes::new();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dray_bus::{Bus, Meta};
+    use dray_proto::v1;
+    use dray_types::{Clock, Deadline, TenantId};
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_watches_hears_of_a_handler_that_takes_minutes() {
+        let clock = Clock::system();
+        let bus = Bus::in_process(clock.clone(), &crate::telemetry::no_meter());
+        let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));
+        let meta = Meta::new(TenantId::default(), deadline);
+        let subject = "dray.egress.v1.fetch";
+        let mut responder = bus.respond_to(subject, "egress-fetcher").await.unwrap();
+        let request = v1::FetchRequest::default();
+        let serving = async {
+            let incoming = responder.next().await.unwrap();
+            tokio::select! {
+                never = signs_of_life(&incoming) => match never {},
+                // paused clock
+                () = tokio::time::sleep(Duration::from_mins(5)) => {}
+            }
+            incoming.answer(Ok(v1::FetchReply::default())).await;
+            assert!(responder.next().now_or_never().is_none(), "asked once");
+        };
+        let (answered, ()) = tokio::join!(bus.call_watched(&meta, &request), serving);
+        assert_eq!(answered.unwrap(), v1::FetchReply::default());
+    }
+}
