@@ -119,6 +119,10 @@ const FIELDS: &[&str] = &[
     "mime-version",
     "delivered-to",
     "sender",
+    "reply-to",
+    "cc",
+    "content-type",
+    "content-transfer-encoding",
 ];
 
 /// Kind and media type of a text. `cut` says that the file goes on behind the sample.
@@ -153,26 +157,25 @@ fn is_json(text: &str, cut: bool) -> bool {
     }
 }
 
-/// Header fields up to the first blank line, at least one of them well known.
+/// A header field on the first line, and up to the first blank line one that is well known. Later lines may be damaged.
 fn is_mail(sample: &str) -> bool {
-    let mut known = false;
     let text = sample.trim_start_matches('\u{FEFF}');
-    for (number, line) in text.lines().take(200).enumerate() {
-        if line.trim().is_empty() {
-            break;
-        }
-        if line.starts_with([' ', '\t']) && number > 0 || number == 0 && line.starts_with("From ") {
-            continue;
-        }
-        let Some((name, _)) = line.split_once(':') else {
-            return false;
-        };
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
-            return false;
-        }
-        known |= FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field));
+    let mut lines = text.lines().take_while(|line| !line.trim().is_empty());
+    let field = |line: &str| {
+        let (name, _) = line.split_once(':')?;
+        let name = name.trim_end();
+        let plausible = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic());
+        plausible.then(|| name.to_ascii_lowercase())
+    };
+    let known = |line: &str| field(line).is_some_and(|name| FIELDS.contains(&name.as_str()));
+    match lines.next() {
+        // Of a mail taken from a mailbox file.
+        Some(first) if first.starts_with("From ") => {}
+        Some(first) if known(first) => return true,
+        Some(first) if field(first).is_some() => {}
+        _ => return false,
     }
-    known
+    lines.take(200).any(known)
 }
 
 /// The first tag after what may stand before it.

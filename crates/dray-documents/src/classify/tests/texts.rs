@@ -133,6 +133,14 @@ fn mail_needs_its_name_and_headers() {
     let mail = b"Received: from a\r\n\tby b\r\nFrom: a@example.org\r\nSubject: x\r\n\r\nHello";
     assert_eq!(named(mail, "a.eml"), (Document, mime::EML));
     assert_eq!(named(mail, "a.txt"), (Text, mime::PLAIN));
+    let parts = b"Content-Type: multipart/mixed; boundary=b\n\n--b\n";
+    assert_eq!(named(parts, "a.eml"), (Document, mime::EML));
+    let mailbox = b"From a@example.org Mon\nX-Odd: 1\nbroken line\nSubject: x\n\ny";
+    assert_eq!(named(mailbox, "a.eml"), (Document, mime::EML));
+    assert_eq!(
+        named(b"Note: none of this\nis mail", "a.eml"),
+        (Text, mime::PLAIN)
+    );
     assert_eq!(named(b"Hello\n\nFrom: me", "a.eml"), (Text, mime::PLAIN));
 }
 
