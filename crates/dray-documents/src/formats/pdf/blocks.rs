@@ -3,7 +3,7 @@
 use pdfboss_output as boss;
 
 use super::characters;
-use super::engine::{Block, Item, Line, Run};
+use super::engine::{Block, Cell, Item, Line, Run};
 
 /// The blocks of a page, blank ones left out.
 pub(super) fn taken_over(layout: boss::PageLayout) -> Vec<Block> {
@@ -95,19 +95,23 @@ fn list(items: &[boss::ListItem]) -> Option<Block> {
 
 /// A table; nothing when all its cells are empty.
 fn table(rows: &[Vec<boss::Cell>]) -> Option<Block> {
-    let rows: Vec<Vec<String>> = rows
+    let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| row.iter().map(cell).collect())
         .collect();
-    let filled = rows.iter().flatten().any(|cell| !cell.is_empty());
+    let filled = rows.iter().flatten().any(|cell| !cell.text.is_empty());
     filled.then_some(Block::Table { rows })
 }
 
-/// The text of a cell.
-fn cell(cell: &boss::Cell) -> String {
-    let Some(its) = &cell.line else {
-        return String::new();
-    };
-    let text: String = line(its, 0).runs.into_iter().map(|run| run.text).collect();
-    text.trim().to_owned()
+/// A cell. Those that another one covers are not among the engine's.
+fn cell(cell: &boss::Cell) -> Cell {
+    let text = cell.line.as_ref().map(|its| {
+        let text: String = line(its, 0).runs.into_iter().map(|run| run.text).collect();
+        text.trim().to_owned()
+    });
+    Cell {
+        text: text.unwrap_or_default(),
+        columns: usize::from(cell.colspan),
+        rows: usize::from(cell.rowspan),
+    }
 }

@@ -16,7 +16,8 @@ use super::engine::{Engine, Field, Page, Trouble};
 use super::fields;
 use super::metered::Metered;
 use super::sizes::Sizes;
-use crate::limits::{Budget, Damage, Failure};
+use super::spans;
+use crate::limits::{Budget, Damage, Failure, Limit};
 
 /// Pages that are read ahead to learn the sizes of headings.
 const AHEAD: u32 = 200;
@@ -28,6 +29,7 @@ const RULINGS: usize = 6_000;
 /// An open document.
 pub(super) struct Boss {
     document: Document,
+    damage: Damage,
     budget: Rc<Budget>,
     pages: u32,
     fonts: FontCache,
@@ -43,6 +45,7 @@ struct Raw {
     rulings: Vec<Ruling>,
     order: ReadingOrder,
     incomplete: bool,
+    cut: Option<Limit>,
 }
 
 impl Boss {
@@ -53,7 +56,13 @@ impl Boss {
     /// [`Failure::Encrypted`] when a password is needed; damage when there is no structure that can be read or found
     /// again by scanning the file.
     pub(super) fn open(data: Vec<u8>, budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let document = load(data)?;
+        // A file that lacks its end has been cut off, whatever else is found wrong with it.
+        let damage = if ended(&data) {
+            Damage::Structure
+        } else {
+            Damage::Truncated
+        };
+        let document = load(data, Failure::Corrupt(damage))?;
         budget.clock()?;
         let trailer = &document.xref().trailer;
         let source = Metered::new(&document, budget);
@@ -61,6 +70,7 @@ impl Boss {
         let tree = block_on(StructureTree::load_with(&source, trailer));
         let pages = u32::try_from(document.flattened_page_count()).unwrap_or(u32::MAX);
         Ok(Self {
+            damage,
             budget: Rc::clone(budget),
             pages,
             fonts: FontCache::default(),
@@ -110,6 +120,7 @@ impl Boss {
             return Err(source.reached().map_or(Trouble::Damaged, Trouble::Limit));
         };
         retain_spans_on_page(&mut spans, &page);
+        spans::mend(&mut spans);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > RULINGS {
             rulings.clear();
@@ -132,7 +143,8 @@ impl Boss {
             spans,
             rulings,
             order: report.order,
-            incomplete: lost > 0 || source.reached().is_some(),
+            incomplete: lost > 0 && source.reached().is_none(),
+            cut: source.reached(),
         })
     }
 }
@@ -140,6 +152,13 @@ impl Boss {
 impl Engine for Boss {
     fn pages(&mut self) -> u32 {
         self.pages
+    }
+
+    fn damage(&self) -> Damage {
+        match self.damage {
+            Damage::Structure => Damage::Malformed,
+            other => other,
+        }
     }
 
     fn page(&mut self, number: u32) -> Result<Page, Trouble> {
@@ -159,6 +178,7 @@ impl Engine for Boss {
         Ok(Page {
             blocks: blocks::taken_over(layout),
             incomplete: raw.incomplete,
+            cut: raw.cut,
             unreadable,
         })
     }
@@ -174,6 +194,7 @@ impl Engine for Boss {
 fn options() -> LayoutOptions {
     LayoutOptions {
         paragraph_pitch: Pitch::LowerHalfMedian,
+        heading_merge_step: 1.45,
         ..LayoutOptions::default()
     }
 }
@@ -186,13 +207,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 /// Loads a document. When its table of objects leads to fewer pages than it declares, or to none, the table is put
 /// aside and made anew from the objects that the file holds.
-fn load(data: Vec<u8>) -> Result<Document, Failure> {
-    let ended = ended(&data);
-    let damage = Failure::Corrupt(if ended {
-        Damage::Structure
-    } else {
-        Damage::Truncated
-    });
+fn load(data: Vec<u8>, damage: Failure) -> Result<Document, Failure> {
     let document = match guarded(|| Document::load(data)).ok_or(damage)? {
         Ok(document) => document,
         Err(pdfboss_core::Error::Encrypted) => return Err(Failure::Encrypted),

@@ -1,6 +1,6 @@
 //! What this module wants of an engine that reads PDF, so that it can be replaced.
 
-use crate::limits::Limit;
+use crate::limits::{Damage, Limit};
 
 /// An open document.
 pub(super) trait Engine {
@@ -9,6 +9,9 @@ pub(super) trait Engine {
 
     /// One page, counted from 1, in reading order.
     fn page(&mut self, number: u32) -> Result<Page, Trouble>;
+
+    /// What is wrong with the file when its pages cannot be read.
+    fn damage(&self) -> Damage;
 
     /// The fields of its form that hold something, in order.
     fn fields(&mut self) -> Vec<Field>;
@@ -30,6 +33,8 @@ pub(super) struct Page {
     pub(super) blocks: Vec<Block>,
     /// Something that may have held text could not be read.
     pub(super) incomplete: bool,
+    /// It was cut off at a limit.
+    pub(super) cut: Option<Limit>,
     /// Much of its text stands for characters that nobody knows.
     pub(super) unreadable: bool,
 }
@@ -56,11 +61,22 @@ pub(super) enum Block {
         /// In order.
         items: Vec<Item>,
     },
-    /// A table; every row has the same number of cells.
+    /// A table.
     Table {
-        /// The text of the cells.
-        rows: Vec<Vec<String>>,
+        /// Its cells, without those that others cover.
+        rows: Vec<Vec<Cell>>,
     },
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// Its text.
+    pub(super) text: String,
+    /// Columns that it covers.
+    pub(super) columns: usize,
+    /// Rows that it covers.
+    pub(super) rows: usize,
 }
 
 /// A list item.

@@ -5,6 +5,7 @@
 
 use super::characters;
 use super::engine::{Block, Line, Run};
+use super::spans;
 
 /// A step between lines of more than this many usual ones begins a paragraph.
 const GAP: f32 = 1.35;
@@ -14,6 +15,10 @@ const GAP_AFTER_SHORT: f32 = 1.12;
 const FEW: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
 const SLACK: f32 = 1.0;
+/// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
+const FAR: f32 = 2.6;
+/// A line of fewer characters was ended on purpose: nobody sets prose that narrow.
+const NARROW: usize = 26;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
 const INDENT: f32 = 0.5;
 
@@ -93,6 +98,59 @@ pub(super) fn paragraphs(lines: &[Line], edges: (f32, f32)) -> Vec<Vec<Run>> {
     paragraphs
 }
 
+/// The paragraphs of a page as its blocks come: one that goes on at the head of the next column is joined.
+#[derive(Default)]
+pub(super) struct Flow {
+    last: Option<Open>,
+}
+
+/// A paragraph that may go on.
+struct Open {
+    runs: Vec<Run>,
+    /// Baseline of its last line.
+    y: f32,
+}
+
+impl Flow {
+    /// Takes the lines of the next block; gives the paragraphs that are whole.
+    pub(super) fn take(&mut self, lines: &[Line], edges: (f32, f32)) -> Vec<Vec<Run>> {
+        let mut whole = Vec::new();
+        let mut new = paragraphs(lines, edges);
+        let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
+            return whole;
+        };
+        if let Some(mut open) = self.last.take() {
+            let upwards = first.y > open.y + first.size;
+            let goes_on = !closes(&open.runs) && starts_small(first);
+            if upwards && goes_on && !new.is_empty() {
+                glue(&mut open.runs, first);
+                let more = new.remove(0);
+                for run in more {
+                    push(&mut open.runs, &run.text, run.code);
+                }
+                new.insert(0, open.runs);
+            } else {
+                whole.push(open.runs);
+            }
+        }
+        if let Some(runs) = new.pop() {
+            self.last = Some(Open { runs, y: last.y });
+        }
+        whole.append(&mut new);
+        whole
+    }
+
+    /// The paragraph that was left; nothing goes on after it.
+    pub(super) fn end(&mut self) -> Option<Vec<Run>> {
+        self.last.take().map(|open| open.runs)
+    }
+}
+
+/// Whether a line begins with a small letter.
+fn starts_small(line: &Line) -> bool {
+    first(line).is_some_and(char::is_lowercase)
+}
+
 /// Lines as one paragraph, whatever their shape.
 pub(super) fn flow(lines: &[Line]) -> Vec<Run> {
     let mut runs = Vec::new();
@@ -121,6 +179,8 @@ struct Shape {
     right: f32,
     /// Usual step from a line to the next; zero when there are too few to say.
     step: f32,
+    /// So many lines have room left at their end that they are lines of their own, as in an address or a poem.
+    loose: bool,
     /// Most lines begin further in than the left edge, so it is those at the edge that begin a paragraph.
     hanging: bool,
 }
@@ -138,30 +198,38 @@ impl Shape {
         // The smaller half: steps between paragraphs are the larger ones.
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
         let further = lines.iter().filter(|line| indented(line, left)).count();
-        Self {
+        let mut shape = Self {
             left,
             right,
             step,
+            loose: false,
             hanging: further * 2 > lines.len(),
-        }
+        };
+        let pairs = lines.len().saturating_sub(1);
+        let ended = lines
+            .windows(2)
+            .filter(|pair| matches!(pair, [a, b] if shape.ended(a, b)))
+            .count();
+        shape.loose = pairs > 2 && ended * 2 >= pairs;
+        shape
     }
 
     fn between(&self, a: &Line, b: &Line) -> Between {
-        if hyphenated(&a.runs, b) {
+        if hyphenated(&a.runs, b) || compound(&a.runs, b) {
             return Between::Nothing;
         }
         let step = a.y - b.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
-        if wide(GAP) {
+        if wide(GAP) || step > FAR * a.size.max(b.size) {
             return Between::Paragraph;
         }
-        let short = self.ended(a, b);
+        let short = self.loose || self.ended(a, b);
         let begins = if self.hanging {
             indented(a, self.left) && !indented(b, self.left)
         } else {
             indented(b, self.left) && !indented(a, self.left)
         };
-        if short && (begins || wide(GAP_AFTER_SHORT)) || begins && closes(a) {
+        if short && (begins || wide(GAP_AFTER_SHORT)) || begins && closes(&a.runs) {
             return Between::Paragraph;
         }
         if short {
@@ -181,11 +249,11 @@ impl Shape {
         if all == 0 {
             return false;
         }
-        let word = if text.chars().next().is_some_and(characters::unspaced) {
-            1
-        } else {
-            word
-        };
+        let unspaced = text.chars().next().is_some_and(characters::unspaced);
+        if !unspaced && length(a) < NARROW {
+            return true;
+        }
+        let word = if unspaced { 1 } else { word };
         let width = (b.end - b.x).max(0.0) * fraction(word, all);
         let room = if right_to_left(text) {
             a.x - self.left
@@ -207,10 +275,15 @@ fn indented(line: &Line, left: f32) -> bool {
     line.x - left > line.size * INDENT
 }
 
-/// Whether a line ends as sentences do.
-fn closes(line: &Line) -> bool {
-    line.runs
-        .iter()
+/// How many characters a line shows.
+fn length(line: &Line) -> usize {
+    let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
+    text.trim().chars().count()
+}
+
+/// Whether text ends as sentences do.
+fn closes(runs: &[Run]) -> bool {
+    runs.iter()
         .rev()
         .find_map(|run| run.text.trim_end().chars().last())
         .is_some_and(|c| matches!(c, '.' | '!' | '?' | ':' | '…' | '"' | '”' | '。'))
@@ -218,9 +291,9 @@ fn closes(line: &Line) -> bool {
 
 /// Whether text runs from right to left, by its first letter.
 fn right_to_left(text: &str) -> bool {
-    text.chars().find(|c| c.is_alphabetic()).is_some_and(
-        |c| matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}'),
-    )
+    text.chars()
+        .find(|c| c.is_alphabetic())
+        .is_some_and(spans::right_to_left)
 }
 
 /// A hyphen at the end of a line, as typesetters set it.
@@ -261,21 +334,25 @@ fn glue(runs: &mut Vec<Run>, next: &Line) {
         run.text.pop();
         return;
     }
+    if compound(runs, next) {
+        return;
+    }
     let first = first(next);
-    // `Smith-` and `Jones` are written together, `1990 -` and `1995` are not.
-    let compound = last.is_some_and(|c| hyphen(c) && c != '\u{ad}')
-        && run
-            .text
-            .chars()
-            .rev()
-            .nth(1)
-            .is_some_and(char::is_alphanumeric)
-        && first.is_some_and(char::is_alphanumeric);
-    let unspaced =
-        last.is_some_and(characters::unspaced) && first.is_some_and(characters::unspaced);
-    if !compound && !unspaced {
+    if !(last.is_some_and(characters::unspaced) && first.is_some_and(characters::unspaced)) {
         push(runs, " ", false);
     }
+}
+
+/// Whether the lines divide a compound: `Smith-` and `Jones` are written together, `1990 -` and `1995` are not.
+fn compound(runs: &[Run], next: &Line) -> bool {
+    let mut end = runs
+        .last()
+        .map_or("", |run| run.text.trim_end())
+        .chars()
+        .rev();
+    end.next().is_some_and(hyphen)
+        && end.next().is_some_and(char::is_alphanumeric)
+        && first(next).is_some_and(char::is_alphanumeric)
 }
 
 /// Appends a line without the blanks around it.

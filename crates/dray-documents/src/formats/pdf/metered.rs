@@ -11,7 +11,11 @@ use crate::limits::{Budget, Limit};
 const LOOK: u64 = 64;
 /// Strings that one page may show. Each costs the engine about half a kilobyte; a page that a person reads has a few
 /// thousand.
-const STRINGS: usize = 300_000;
+const STRINGS: usize = 100_000;
+/// Marked sequences that one page may hold.
+const MARKS: usize = 300_000;
+/// How deep a page may nest its graphics states.
+const STATES: usize = 10_000;
 
 /// A document that stops answering when a limit is reached: the engine then ends as if the rest were not there.
 pub(super) struct Metered<'a> {
@@ -20,7 +24,9 @@ pub(super) struct Metered<'a> {
     objects: Cell<u64>,
     bytes: Cell<u64>,
     strings: Cell<usize>,
+    marks: Cell<usize>,
     reached: Cell<Option<Limit>>,
+    refusing: Cell<bool>,
 }
 
 impl<'a> Metered<'a> {
@@ -32,7 +38,9 @@ impl<'a> Metered<'a> {
             objects: Cell::new(0),
             bytes: Cell::new(0),
             strings: Cell::new(0),
+            marks: Cell::new(0),
             reached: Cell::new(None),
+            refusing: Cell::new(false),
         }
     }
 
@@ -44,13 +52,14 @@ impl<'a> Metered<'a> {
     /// Refuses from now on.
     fn stop(&self, limit: Limit) -> Error {
         self.reached.set(Some(limit));
+        self.refusing.set(true);
         Error::Other(limit.word().to_owned())
     }
 
     /// Counts an object.
     fn object(&self) -> Result<()> {
-        if let Some(limit) = self.reached.get() {
-            return Err(self.stop(limit));
+        if self.refusing.get() {
+            return Err(Error::Other("a limit was reached".to_owned()));
         }
         let objects = self.objects.get() + 1;
         self.objects.set(objects);
@@ -63,35 +72,64 @@ impl<'a> Metered<'a> {
     /// Unpacks a stream and counts what came out.
     fn unpack(&self, stream: &Stream) -> Result<Vec<u8>> {
         self.object()?;
-        let data = self.document.stream_data(stream)?;
+        let mut data = self.document.stream_data(stream)?;
         self.budget
             .inflated(data.len())
             .map_err(|limit| self.stop(limit))?;
         let bytes = self.bytes.get().saturating_add(data.len() as u64);
         self.bytes.set(bytes);
-        let strings = self.strings.get().saturating_add(strings(stream, &data));
-        self.strings.set(strings);
         if bytes > self.budget.limits().max_part_bytes {
             return Err(self.stop(Limit::Size));
         }
-        if strings > STRINGS {
-            return Err(self.stop(Limit::Element));
+        if is_content(stream) {
+            self.cut(&mut data);
         }
         Ok(data)
     }
+
+    /// Cuts a content stream off where it shows more, or nests deeper, than a page may. What stands before it is shown.
+    fn cut(&self, data: &mut Vec<u8>) {
+        let mut states = 0_usize;
+        let mut cut = None;
+        for (at, bytes) in data.windows(3).enumerate() {
+            let limit = match bytes {
+                [b'(' | b'<', ..] => grown(&self.strings, STRINGS).then_some(Limit::Element),
+                [b'B', b'M' | b'D', b'C'] => grown(&self.marks, MARKS).then_some(Limit::Element),
+                [_, b'q', end] if end.is_ascii_whitespace() => {
+                    states += 1;
+                    (states > STATES).then_some(Limit::Depth)
+                }
+                [_, b'Q', end] if end.is_ascii_whitespace() => {
+                    states = states.saturating_sub(1);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(limit) = limit {
+                cut = Some((at, limit));
+                break;
+            }
+        }
+        if let Some((at, limit)) = cut {
+            data.truncate(at);
+            self.reached.set(Some(limit));
+        }
+    }
 }
 
-/// At most how many strings a content stream can show, by the characters that open one. Streams that are no content,
-/// such as fonts, count for nothing.
-fn strings(stream: &Stream, data: &[u8]) -> usize {
+/// Counts one more; whether that is too many.
+fn grown(count: &Cell<usize>, most: usize) -> bool {
+    count.set(count.get() + 1);
+    count.get() > most
+}
+
+/// Whether a stream holds operators that may show text: of a page, or of a form that a page draws.
+fn is_content(stream: &Stream) -> bool {
     let form = stream
         .dict
         .get_name("Subtype")
         .is_none_or(|subtype| subtype.0 == "Form");
-    if !form || stream.dict.get("Length1").is_some() {
-        return 0;
-    }
-    data.iter().filter(|b| matches!(b, b'(' | b'<')).count()
+    form && stream.dict.get("Length1").is_none()
 }
 
 impl AsyncObjectSource for Metered<'_> {

@@ -11,6 +11,7 @@ mod fields;
 mod join;
 mod metered;
 mod sizes;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -55,8 +56,16 @@ fn whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure> {
 /// What became of the pages.
 #[derive(Default)]
 struct Tally {
-    /// The first thing that went wrong with a page.
+    /// The first limit that a page ran into, else the first damage.
     trouble: Option<Trouble>,
+}
+
+impl Tally {
+    fn add(&mut self, trouble: Trouble) {
+        if !matches!(self.trouble, Some(Trouble::Limit(_))) {
+            self.trouble = Some(trouble);
+        }
+    }
 }
 
 /// Writes all wanted pages and the form.
@@ -76,14 +85,12 @@ fn write(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failure> {
     if matches!(out.selection(), Selection::All) {
         form(engine, out)?;
     }
-    if !out.is_empty() {
-        return Ok(());
-    }
     // Without a word of text it matters whether there was none or none could be read.
     match tally.trouble {
-        None => Err(Failure::NoText),
         Some(Trouble::Limit(limit)) => Err(Failure::Stopped(limit)),
-        Some(Trouble::Damaged) => Err(Failure::Corrupt(Damage::Malformed)),
+        _ if !out.is_empty() => Ok(()),
+        None => Err(Failure::NoText),
+        Some(Trouble::Damaged) => Err(Failure::Corrupt(engine.damage())),
     }
 }
 
@@ -98,7 +105,11 @@ fn one(
         Ok(page) => {
             if page.incomplete {
                 out.warn(format!("a part of page {number} could not be read"));
-                tally.trouble.get_or_insert(Trouble::Damaged);
+                tally.add(Trouble::Damaged);
+            }
+            if let Some(limit) = page.cut {
+                out.warn(format!("page {number} is too large and was cut off"));
+                tally.add(Trouble::Limit(limit));
             }
             if page.unreadable {
                 out.warn(format!(
@@ -110,13 +121,13 @@ fn one(
         }
         Err(Trouble::Limit(limit)) => {
             out.warn(format!("page {number} is too large to be read"));
-            tally.trouble.get_or_insert(Trouble::Limit(limit));
             // Whether a limit of the whole conversion is reached is asked before the next page.
+            tally.add(Trouble::Limit(limit));
             Ok(())
         }
         Err(Trouble::Damaged) => {
             out.warn(format!("page {number} could not be read"));
-            tally.trouble.get_or_insert(Trouble::Damaged);
+            tally.add(Trouble::Damaged);
             Ok(())
         }
     }
@@ -125,40 +136,49 @@ fn one(
 /// The blocks of a page.
 fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
     let edges = join::Edges::of(&page.blocks);
+    let mut flow = join::Flow::default();
     for (at, block) in page.blocks.into_iter().enumerate() {
-        match block {
-            Block::Heading { level, lines } => {
-                out.heading(level, &Inline::plain(&join::one_line(&lines)))?;
+        if let Block::Paragraph {
+            lines,
+            quote: false,
+        } = &block
+        {
+            for paragraph in flow.take(lines, edges.at(at)) {
+                out.paragraph(&inline(&paragraph))?;
             }
-            Block::Paragraph { lines, quote } => {
-                if quote {
-                    out.open_quote();
-                }
-                let written = paragraphs(&lines, edges.at(at), out);
-                if quote {
-                    out.close();
-                }
-                written?;
-            }
-            Block::List { items } => {
-                for item in items {
-                    let marker = item.number.map_or(Marker::Bullet, Marker::Number);
-                    let text = inline(&join::flow(&item.lines));
-                    out.item(item.depth, marker, &text)?;
-                }
-            }
-            Block::Table { rows } => table(rows, out)?,
+            continue;
         }
+        if let Some(paragraph) = flow.end() {
+            out.paragraph(&inline(&paragraph))?;
+        }
+        other(block, edges.at(at), out)?;
+    }
+    if let Some(paragraph) = flow.end() {
+        out.paragraph(&inline(&paragraph))?;
     }
     Ok(())
 }
 
-/// The paragraphs that a run of lines holds.
-fn paragraphs(lines: &[engine::Line], edges: (f32, f32), out: &mut Markdown) -> Result<(), Limit> {
-    for paragraph in join::paragraphs(lines, edges) {
-        out.paragraph(&inline(&paragraph))?;
+/// A block that no other one continues.
+fn other(block: Block, edges: (f32, f32), out: &mut Markdown) -> Result<(), Limit> {
+    match block {
+        Block::Heading { level, lines } => {
+            out.heading(level, &Inline::plain(&join::one_line(&lines)))
+        }
+        Block::Paragraph { lines, .. } => {
+            out.open_quote();
+            let written = join::paragraphs(&lines, edges)
+                .iter()
+                .try_for_each(|paragraph| out.paragraph(&inline(paragraph)));
+            out.close();
+            written
+        }
+        Block::List { items } => items.iter().try_for_each(|item| {
+            let marker = item.number.map_or(Marker::Bullet, Marker::Number);
+            out.item(item.depth, marker, &inline(&join::flow(&item.lines)))
+        }),
+        Block::Table { rows } => table(rows, out),
     }
-    Ok(())
 }
 
 /// Joined runs as inline text.
@@ -175,13 +195,18 @@ fn inline(runs: &[engine::Run]) -> Inline {
 }
 
 /// A table.
-fn table(rows: Vec<Vec<String>>, out: &mut Markdown) -> Result<(), Limit> {
+fn table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> {
     let mut table = out.new_table();
     for (index, row) in rows.into_iter().enumerate() {
         out.budget().element()?;
         let number = index as u64 + 1;
         if table.wants(number) {
-            table.row(number, row.iter().map(|cell| Cell::plain(cell)).collect());
+            let cell = |cell: &engine::Cell| {
+                Cell::plain(&cell.text)
+                    .columns(cell.columns)
+                    .rows(cell.rows)
+            };
+            table.row(number, row.iter().map(cell).collect());
         } else {
             table.skip(number);
         }

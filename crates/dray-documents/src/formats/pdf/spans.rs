@@ -1,0 +1,70 @@
+//! Pieces of text mended before they are laid out.
+
+use pdfboss_text::TextSpan;
+
+/// The characters that producers' symbol fonts put where a list item begins, by their places in those fonts.
+const SYMBOLS: [char; 9] = [
+    '\u{f06c}', '\u{f06e}', '\u{f071}', '\u{f076}', '\u{f0a7}', '\u{f0a8}', '\u{f0b7}', '\u{f0d8}',
+    '\u{f0fc}',
+];
+
+/// Mends all pieces of a page.
+pub(super) fn mend(spans: &mut [TextSpan]) {
+    for span in spans {
+        bullet(span);
+        if !span.logical {
+            ligatures(span);
+        }
+    }
+}
+
+/// A character alone that nobody knows, or that is a sign of a symbol font, is a bullet: fonts of the standard
+/// encoding show one wherever a code means nothing else (ISO 32000-1, D.2).
+fn bullet(span: &mut TextSpan) {
+    let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
+    let (Some(only), None) = (shown.next(), shown.next()) else {
+        return;
+    };
+    let sign = only == '\u{fffd}' && span.text.chars().count() == 1;
+    if sign || SYMBOLS.contains(&only) {
+        span.text = span.text.replace(only, "\u{2022}");
+    }
+}
+
+/// Turns around the letters of one glyph of a script that runs from right to left. The engine takes every letter of
+/// such text for a glyph of its own and reverses them all; those of a ligature stand in reading order already.
+fn ligatures(span: &mut TextSpan) {
+    if span.glyph_x.len() < 2 {
+        return;
+    }
+    let mut letters: Vec<char> = span.text.chars().collect();
+    if letters.len() != span.glyph_x.len() {
+        return;
+    }
+    let mut changed = false;
+    let mut from = 0;
+    // Only letters of one glyph begin at the very same place.
+    for glyph in span.glyph_x.chunk_by(|a, b| a.to_bits() == b.to_bits()) {
+        let to = from + glyph.len();
+        if let Some(its) = letters.get_mut(from..to)
+            && its.len() > 1
+            && its.iter().all(|c| right_to_left(*c))
+        {
+            its.reverse();
+            changed = true;
+        }
+        from = to;
+    }
+    if changed {
+        span.text = letters.into_iter().collect();
+    }
+}
+
+/// Letters of scripts that run from right to left; marks are none.
+pub(super) fn right_to_left(at: char) -> bool {
+    at.is_alphabetic()
+        && matches!(at, '\u{5d0}'..='\u{5f4}' | '\u{620}'..='\u{64a}' | '\u{66e}'..='\u{6d3}' | '\u{6d5}'
+            | '\u{6e5}'..='\u{6e6}' | '\u{6ee}'..='\u{6ef}' | '\u{6fa}'..='\u{710}' | '\u{712}'..='\u{72f}'
+            | '\u{74d}'..='\u{7a5}' | '\u{7b1}'..='\u{7ea}' | '\u{800}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}'
+            | '\u{fe70}'..='\u{fefc}')
+}

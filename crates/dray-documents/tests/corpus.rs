@@ -1,0 +1,252 @@
+//! Real and hostile documents: every file below `tests/documents` gives what the `expect.toml` beside it says.
+//!
+//! Keys of a `[[file]]`:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `name` | the file, in the same directory |
+//! | `mime` | its type, where the extension does not tell |
+//! | `order` | texts that the Markdown holds, one after the other |
+//! | `lacks` | texts that it does not hold |
+//! | `same_as` | another file of the directory that gives the very same Markdown |
+//! | `pages` | how many parts it has |
+//! | `failure` | why there is no text: `encrypted`, `no_text`, `corrupt:truncated`, `stopped:size` … |
+//! | `stopped` | the limit that ended it early, text kept: `size` … |
+//! | `warnings` | all of them, in order |
+//!
+//! A file without an entry fails the test, and so does an entry without a file. That a hostile file ends in time is a
+//! matter of the budget: it names the limit that it ran into.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use dray_documents::formats::{Converted, Hint, convert};
+use dray_documents::limits::{Failure, Limits};
+use dray_documents::markdown::Selection;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectations {
+    #[serde(default)]
+    file: Vec<Expected>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    name: String,
+    mime: Option<String>,
+    #[serde(default)]
+    order: Vec<String>,
+    #[serde(default)]
+    lacks: Vec<String>,
+    same_as: Option<String>,
+    pages: Option<u32>,
+    failure: Option<String>,
+    stopped: Option<String>,
+    warnings: Option<Vec<String>>,
+}
+
+fn documents() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("tests/documents")
+}
+
+/// Directories of a family, such as `corpus/pdf`.
+fn families(kind: &str) -> Vec<PathBuf> {
+    let mut families: Vec<_> = std::fs::read_dir(documents().join(kind))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    families.sort();
+    assert!(!families.is_empty(), "no documents in {kind}");
+    families
+}
+
+fn expectations(directory: &Path) -> Vec<Expected> {
+    let path = directory.join("expect.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let expectations: Expectations =
+        toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let named: BTreeSet<_> = expectations.file.iter().map(|f| f.name.clone()).collect();
+    let present: BTreeSet<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "expect.toml")
+        .collect();
+    assert_eq!(
+        named,
+        present,
+        "entries and files of {}",
+        directory.display()
+    );
+    expectations.file
+}
+
+fn mime(name: &str) -> &'static str {
+    match name.rsplit_once('.').unwrap().1 {
+        "pdf" => "application/pdf",
+        "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "odt" => "application/vnd.oasis.opendocument.text",
+        "ods" => "application/vnd.oasis.opendocument.spreadsheet",
+        "odp" => "application/vnd.oasis.opendocument.presentation",
+        "xls" => "application/vnd.ms-excel",
+        "epub" => "application/epub+zip",
+        "html" => "text/html",
+        "csv" => "text/csv",
+        "tsv" => "text/tab-separated-values",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "rtf" => "application/rtf",
+        "eml" => "message/rfc822",
+        "msg" => "application/vnd.ms-outlook",
+        "ipynb" => "application/x-ipynb+json",
+        "txt" => "text/plain",
+        other => panic!("name the type of .{other} in expect.toml"),
+    }
+}
+
+/// Those of the product for what is converted; time is left out, as a busy machine must not change an answer. Hostile
+/// files meet smaller ones, so that each runs into its limit soon in an unoptimised build.
+fn limits(hostile: bool) -> Limits {
+    let limits = Limits {
+        wall_ms: 600_000,
+        ..Limits::default()
+    };
+    if !hostile {
+        return limits;
+    }
+    Limits {
+        max_text_bytes: 500_000,
+        max_part_bytes: 8 << 20,
+        max_inflated_bytes: 16 << 20,
+        ..limits
+    }
+}
+
+fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
+    let bytes = std::fs::read(directory.join(&expected.name)).unwrap();
+    let hint = Hint {
+        mime: expected
+            .mime
+            .clone()
+            .unwrap_or_else(|| mime(&expected.name).to_owned()),
+        extension: expected.name.rsplit_once('.').unwrap().1.to_owned(),
+        encoding: None,
+    };
+    convert(&mut Cursor::new(bytes), &hint, limits, Selection::All)
+}
+
+/// `encrypted`, `corrupt:truncated`, `stopped:size`.
+fn words(failure: Failure) -> String {
+    let value = serde_json::to_value(failure).unwrap();
+    let kind = value["failure"].as_str().unwrap();
+    match value["detail"].as_str() {
+        Some(detail) => format!("{kind}:{detail}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// What is wrong with a conversion, a line for each.
+fn wrong(expected: &Expected, got: &Converted) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut rest = got.markdown.as_str();
+    for text in &expected.order {
+        match rest.split_once(text.as_str()) {
+            Some((_, after)) => rest = after,
+            None if got.markdown.contains(text) => wrong.push(format!("out of order: {text:?}")),
+            None => wrong.push(format!("missing: {text:?}")),
+        }
+    }
+    for text in expected.lacks.iter().filter(|t| got.markdown.contains(*t)) {
+        wrong.push(format!("should not be there: {text:?}"));
+    }
+    let failure = got.failure.map(words);
+    if failure != expected.failure {
+        wrong.push(format!("failure {failure:?}, not {:?}", expected.failure));
+    }
+    let stopped = got.stopped.map(|limit| limit.word().to_owned());
+    if stopped != expected.stopped {
+        wrong.push(format!("stopped {stopped:?}, not {:?}", expected.stopped));
+    }
+    if expected.pages.is_some_and(|pages| pages != got.parts_seen) {
+        wrong.push(format!(
+            "{} parts, not {:?}",
+            got.parts_seen, expected.pages
+        ));
+    }
+    if expected
+        .warnings
+        .as_ref()
+        .is_some_and(|its| *its != got.warnings)
+    {
+        wrong.push(format!("warnings {:?}", got.warnings));
+    }
+    wrong.extend(untidy(&got.markdown));
+    wrong
+}
+
+/// Where the common rules of read-attachment 7 are broken.
+fn untidy(markdown: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !markdown.is_empty() && (!markdown.ends_with('\n') || markdown.ends_with("\n\n")) {
+        wrong.push("does not end with one line end".to_owned());
+    }
+    let (mut fenced, mut blank) = (false, false);
+    for line in markdown.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        if !fenced && (line != line.trim_end() || line.contains('\r')) {
+            wrong.push(format!("blanks at the end of {line:?}"));
+        }
+        if !fenced && blank && line.is_empty() {
+            wrong.push("two blank lines in a row".to_owned());
+        }
+        blank = line.is_empty();
+    }
+    wrong.truncate(5);
+    wrong
+}
+
+/// Converts every file of every family and compares.
+fn check(kind: &str) {
+    let mut report: Vec<String> = Vec::new();
+    for directory in families(kind) {
+        let mut markdown = BTreeMap::new();
+        let all = expectations(&directory);
+        for expected in &all {
+            let got = converted(&directory, expected, limits(kind == "hostile"));
+            for line in wrong(expected, &got) {
+                report.push(format!("{}: {line}", expected.name));
+            }
+            markdown.insert(expected.name.clone(), got.markdown);
+        }
+        for expected in &all {
+            if let Some(other) = &expected.same_as
+                && markdown[&expected.name] != markdown[other]
+            {
+                report.push(format!("{}: not the same as {other}", expected.name));
+            }
+        }
+    }
+    assert!(report.is_empty(), "\n{}", report.join("\n"));
+}
+
+#[test]
+fn every_document_of_the_corpus_gives_what_is_expected_of_it() {
+    check("corpus");
+}
+
+#[test]
+fn every_hostile_document_has_a_named_end_and_keeps_what_can_be_read() {
+    check("hostile");
+}
