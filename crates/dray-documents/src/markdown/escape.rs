@@ -34,6 +34,17 @@ fn special(before: Option<char>, at: char, after: Option<char>) -> bool {
     }
 }
 
+/// Every kind of line end as `\n`, so that none of them breaks a cell or a line behind its prefix later.
+pub(super) fn line_feeds(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains(['\r', '\u{2028}', '\u{2029}']) {
+        text.replace("\r\n", "\n")
+            .replace(['\r', '\u{2028}', '\u{2029}'], "\n")
+            .into()
+    } else {
+        text.into()
+    }
+}
+
 /// Marks what would open a block at the start of a line: headings, quotes, list items, rules, fences.
 pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
     let Some(first) = line.chars().next() else {

@@ -71,6 +71,7 @@ impl Inline {
 
     /// Appends text; line feeds become breaks. Neighbours of one style and one link are one run.
     pub fn text(&mut self, text: &str, style: Style) {
+        let text = escape::line_feeds(text);
         for (index, line) in text.split('\n').enumerate() {
             if index > 0 {
                 self.line_break();

@@ -289,6 +289,7 @@ impl Markdown {
     /// Writes lines behind their prefixes. Of a text that is more than what is left the beginning is written: whole
     /// rows of a table, a fence that is closed.
     fn place(&mut self, text: &str, last: Last, as_is: bool) -> Result<(), Limit> {
+        let text = &*escape::line_feeds(text);
         let indent: usize = self.containers.iter().map(Container::width).sum();
         let lines = if indent == 0 {
             0

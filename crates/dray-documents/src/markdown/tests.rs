@@ -347,3 +347,17 @@ fn a_target_that_nobody_can_follow_leaves_its_text() {
     line.end_link();
     assert_eq!(written(|out| out.paragraph(&line)), "here\n");
 }
+
+#[test]
+fn every_kind_of_line_end_is_a_line_feed() {
+    assert_eq!(
+        written(|out| out.code("", "a\r\nb\rc\u{2028}d\n")),
+        "```\na\nb\nc\nd\n```\n"
+    );
+    let text = written(|out| {
+        let mut table = out.new_table();
+        table.row(1, vec![Cell::new(&Inline::plain("a\rb\u{2029}c\r\nd"))]);
+        out.table(table)
+    });
+    assert_eq!(text, "| a<br>b<br>c<br>d |\n|---|\n");
+}
