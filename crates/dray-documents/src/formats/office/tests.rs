@@ -1,5 +1,6 @@
 //! Packages made for tests, and what comes of them.
 
+mod corpus;
 mod docx;
 mod hostile;
 mod odf;

@@ -1,1 +1,207 @@
+//! Worksheets, rule by rule (read-attachment 7.7).
 
+mod hostile;
+mod ods;
+
+use super::super::office::tests::{converted, markdown, relations, selected, zipped};
+use crate::limits::Limits;
+use crate::markdown::{Selection, Span, Unit};
+
+pub(super) const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+
+const STYLES: &str = "<styleSheet><numFmts><numFmt numFmtId=\"164\" formatCode=\"[h]:mm:ss\"/><numFmt numFmtId=\"165\" formatCode=\"yyyy\\-mm\\-dd\\ hh:mm\"/></numFmts>\
+    <cellStyleXfs><xf numFmtId=\"9\"/></cellStyleXfs>\
+    <cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"14\"/><xf numFmtId=\"10\"/><xf numFmtId=\"164\"/><xf numFmtId=\"165\"/><xf numFmtId=\"21\"/></cellXfs></styleSheet>";
+
+/// A workbook of sheets by attributes and content, with further parts and their relations to the first sheet.
+pub(super) fn workbook(
+    properties: &str,
+    sheets: &[(&str, &str)],
+    strings: &str,
+    more: &[(&str, &str, &str)],
+) -> Vec<u8> {
+    let mut list = String::new();
+    let mut own = vec![
+        (
+            "s".to_owned(),
+            "sharedStrings",
+            "sharedStrings.xml".to_owned(),
+        ),
+        ("f".to_owned(), "styles", "styles.xml".to_owned()),
+    ];
+    let mut parts = vec![
+        (
+            "_rels/.rels".to_owned(),
+            relations(&[("a", "officeDocument", "xl/workbook.xml")]),
+        ),
+        ("xl/styles.xml".to_owned(), STYLES.to_owned()),
+        ("xl/sharedStrings.xml".to_owned(), strings.to_owned()),
+    ];
+    for (index, (attributes, content)) in sheets.iter().enumerate() {
+        list.push_str(&format!(
+            "<sheet {attributes} sheetId=\"{index}\" r:id=\"r{index}\"/>"
+        ));
+        let (kind, folder) = if content.is_empty() {
+            ("chartsheet", "chartsheets")
+        } else {
+            ("worksheet", "worksheets")
+        };
+        let name = format!("{folder}/sheet{index}.xml");
+        own.push((format!("r{index}"), kind, name.clone()));
+        parts.push((format!("xl/{name}"), (*content).to_owned()));
+    }
+    let of_sheet: Vec<(&str, &str, &str)> = more
+        .iter()
+        .map(|(name, kind, _)| (*name, *kind, *name))
+        .collect();
+    parts.push((
+        "xl/worksheets/_rels/sheet0.xml.rels".to_owned(),
+        relations(&of_sheet),
+    ));
+    for (name, _, content) in more {
+        parts.push((format!("xl/worksheets/{name}"), (*content).to_owned()));
+    }
+    let own: Vec<(&str, &str, &str)> = own
+        .iter()
+        .map(|(id, kind, name)| (id.as_str(), *kind, name.as_str()))
+        .collect();
+    parts.push(("xl/_rels/workbook.xml.rels".to_owned(), relations(&own)));
+    parts.push((
+        "xl/workbook.xml".to_owned(),
+        format!("<workbook xmlns:r=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships\">{properties}<sheets>{list}</sheets></workbook>"),
+    ));
+    let parts: Vec<(&str, &str)> = parts
+        .iter()
+        .map(|(name, content)| (name.as_str(), content.as_str()))
+        .collect();
+    zipped(&parts)
+}
+
+/// A sheet of rows.
+pub(super) fn sheet(rows: &str) -> String {
+    format!(
+        "<worksheet><dimension ref=\"A1:XFD1048576\"/><sheetData>{rows}</sheetData></worksheet>"
+    )
+}
+
+fn one(rows: &str, strings: &str) -> String {
+    markdown(
+        XLSX,
+        &workbook("", &[("name=\"S\"", &sheet(rows))], strings, &[]),
+    )
+}
+
+#[test]
+fn cells_show_what_a_person_sees() {
+    let rows = "<row r=\"1\"><c r=\"A1\" t=\"s\"><v>0</v></c><c r=\"B1\" t=\"inlineStr\"><is><t>in</t><rPh><t>x</t></rPh><r><t>line</t></r></is></c><c r=\"C1\" t=\"str\"><f>A1&amp;\"\"</f><v>cached</v></c></row>\
+        <row r=\"2\"><c r=\"A2\"><v>0.30000000000000004</v></c><c r=\"B2\" s=\"2\"><v>0.125</v></c><c r=\"C2\" s=\"1\"><v>47921</v></c></row>\
+        <row r=\"3\"><c r=\"A3\" s=\"4\"><v>47921.395833333336</v></c><c r=\"B3\" s=\"5\"><v>0.39583333333333331</v></c><c r=\"C3\" s=\"3\"><v>1.1458333333333333</v></c></row>\
+        <row r=\"4\"><c r=\"A4\" t=\"b\"><v>1</v></c><c r=\"B4\" t=\"e\"><v>#DIV/0!</v></c><c r=\"C4\"><f>SUM(A1:A3)</f></c></row>\
+        <row r=\"5\"><c r=\"A5\" t=\"d\"><v>2031-03-14T00:00:00</v></c><c r=\"B5\"><v>1E+21</v></c><c r=\"C5\"><f>A1</f><v/></c></row>";
+    assert_eq!(
+        one(
+            rows,
+            "<sst count=\"9999999999\" uniqueCount=\"9999999999\"><si><t>sh|ared_x000A_two</t></si></sst>"
+        ),
+        "## S\n\n| sh\\|ared<br>two | inline | cached |\n|---|---|---|\n\
+         | 0.3 | 12.5% | 2031-03-14 |\n\
+         | 2031-03-14 09:30:00 | 09:30:00 | 27:30:00 |\n\
+         | TRUE | #DIV/0! | =SUM(A1:A3) |\n\
+         | 2031-03-14 | 1000000000000000000000 | =A1 |\n"
+    );
+}
+
+#[test]
+fn the_other_date_system_is_respected() {
+    let rows = "<row><c s=\"1\"><v>46459</v></c><c t=\"inlineStr\"><is><t>x</t></is></c></row>";
+    let bytes = workbook(
+        "<workbookPr date1904=\"1\"/>",
+        &[("name=\"S\"", &sheet(rows))],
+        "<sst/>",
+        &[],
+    );
+    assert_eq!(
+        markdown(XLSX, &bytes),
+        "## S\n\n| 2031-03-14 | x |\n|---|---|\n"
+    );
+}
+
+#[test]
+fn sheets_come_in_order_with_what_they_are() {
+    let cell = "<row r=\"3\"><c r=\"C3\"><v>1</v></c><c r=\"F3\"><v>2</v></c></row><row r=\"5\"><c r=\"C5\"><v>3</v></c></row>";
+    let bytes = workbook(
+        "",
+        &[
+            ("name=\"First &amp; #1\"", &sheet(cell)),
+            ("name=\"Secret\" state=\"veryHidden\"", &sheet(cell)),
+            ("name=\"Empty\"", &sheet("")),
+            ("name=\"Chart\"", ""),
+        ],
+        "<sst/>",
+        &[],
+    );
+    let table = "| 1 | 2 |\n|---|---|\n|  |  |\n| 3 |  |\n";
+    assert_eq!(
+        markdown(XLSX, &bytes),
+        format!(
+            "## First & #1\n\n{table}\n## Secret (hidden)\n\n{table}\n## Empty\n\n_(empty sheet)_\n\n## Chart\n\n_(chart sheet)_\n"
+        )
+    );
+}
+
+#[test]
+fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
+    let content = "<worksheet><sheetData><row r=\"1\"><c r=\"A1\"><v>1</v></c><c r=\"B1\"><v>2</v></c></row><row r=\"2\"><c r=\"A2\"><v>3</v></c><c r=\"B2\"><v>4</v></c></row></sheetData><mergeCells><mergeCell ref=\"A1:A2\"/></mergeCells></worksheet>";
+    let bytes = workbook(
+        "",
+        &[("name=\"S\"", content)],
+        "<sst/>",
+        &[
+            (
+                "c.xml",
+                "comments",
+                "<comments><commentList><comment ref=\"B2\"><text><r><t>old </t></r><r><t>note</t></r></text></comment><comment ref=\"A1\"><text><t>[Threaded comment]</t></text></comment></commentList></comments>",
+            ),
+            (
+                "t.xml",
+                "threadedComment",
+                "<ThreadedComments><threadedComment ref=\"A1\"><text>really?</text></threadedComment></ThreadedComments>",
+            ),
+        ],
+    );
+    assert_eq!(
+        markdown(XLSX, &bytes),
+        "## S\n\n| 1 | 2 |\n|---|---|\n|  | 4 |\n\n- A1: really?\n- B2: old note\n"
+    );
+}
+
+#[test]
+fn a_window_names_rows_as_the_sheet_does() {
+    let rows: String = (1..=2000)
+        .map(|n| format!("<row r=\"{n}\"><c r=\"A{n}\"><v>{n}</v></c></row>"))
+        .collect();
+    let bytes = workbook("", &[("name=\"S\"", &sheet(&rows))], "<sst/>", &[]);
+    let selection = Selection::Named {
+        unit: Unit::Sheet,
+        name: "s".to_owned(),
+        rows: Some(Span {
+            first: 1501,
+            last: 1502,
+        }),
+    };
+    let part = selected(XLSX, &bytes, Limits::default(), selection);
+    assert_eq!(part.markdown, "## S\n\n| 1 |\n|---|\n| 1501 |\n| 1502 |\n");
+    let whole = converted(XLSX, &bytes).markdown;
+    assert!(whole.ends_with("| 1001 |\n\n_(999 more rows truncated)_\n"));
+}
+
+#[test]
+fn rows_and_cells_without_a_reference_follow_each_other() {
+    assert_eq!(
+        one(
+            "<row><c><v>1</v></c><c><v>2</v></c></row><row><c><v>3</v></c></row>",
+            "<sst/>"
+        ),
+        "## S\n\n| 1 | 2 |\n|---|---|\n| 3 |  |\n"
+    );
+}

@@ -193,7 +193,10 @@ impl Walker {
             let mut text = crate::markdown::Inline::new();
             text.image(&alt, name);
             match self.paras.last_mut() {
-                Some(para) if !frame.shape => para.text.append(text),
+                Some(para) if !frame.shape => {
+                    para.text.append(text);
+                    para.blank = false;
+                }
                 _ => blocks.push(Block::Paragraph(text)),
             }
         }

@@ -101,6 +101,7 @@ impl Walker {
                 }
                 if let Some(para) = self.paras.last_mut() {
                     para.text.raw(&format!("[^{mark}{}]", count + 1));
+                    para.blank = false;
                 }
                 self.sink.begin();
                 Tag::Note(end)
