@@ -90,6 +90,12 @@ pub(crate) const TEST: &[Need] = &[
         package: "openssh-server",
         reason: "the SSH backend is tested against the real server",
     },
+    Need {
+        program: "dovecot",
+        probes: &[&["test", "-x", "/usr/lib/dovecot/imap"]],
+        package: "dovecot-imapd",
+        reason: "mailboxes are read from the real server",
+    },
 ];
 
 /// For `cargo xtask bench`.

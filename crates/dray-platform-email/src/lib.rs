@@ -1,14 +1,17 @@
-//! E-mail, sent through a submission server (platform-delivery 8; SMTP, RFC 5321 and 6409).
+//! E-mail, sent through a submission server (platform-delivery 8; SMTP, RFC 5321 and 6409), received from a mailbox
+//! (IMAP, RFC 3501, 9051 and 2177).
 //!
-//! - [`Email`]: one sender address, as [`Platform`].
+//! - [`Email`]: one address, as [`Platform`] and [`Inbox`].
 //! - [`Options`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it reads no mailbox, and never sends a mail again whose answer was lost.
+//! What it does not do: it never sends a mail again whose answer was lost, and never removes a mail.
 
 mod address;
 #[cfg(any(test, feature = "double"))]
 pub mod double;
+mod imap;
+mod inbox;
 mod mime;
 mod options;
 mod reply;
@@ -24,13 +27,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use dray_content::caption::Unit;
 use dray_platform::{
-    Ambiguity, Confirmed, Delivery, Error, Limits, Platform, Progress, Rates, Send, Step, Target,
+    Ambiguity, ByteStream, Confirmed, Deliver, Delivery, Error, ErrorKind, InboundAttachment,
+    Inbox, Limits, Platform, Progress, Rates, Send, Step, Target, WebhookReply, WebhookRequest,
     plan,
 };
 use dray_types::Clock;
 use rustls::ClientConfig;
+use tokio_util::sync::CancellationToken;
 
-pub use options::{Options, Security};
+pub use options::{InboxOptions, Options, Security, Verify};
 
 use address::Sender;
 use smtp::Connection;
@@ -49,6 +54,7 @@ pub struct Email {
     clock: Clock,
     /// Largest mail by the server's own word, in bytes; 0 before it was asked, the largest number when it has no limit.
     told: AtomicU64,
+    pauses: inbox::Pauses,
 }
 
 impl Email {
@@ -66,6 +72,7 @@ impl Email {
             options,
             clock,
             told: AtomicU64::new(0),
+            pauses: inbox::Pauses::default(),
         })
     }
 
@@ -132,5 +139,34 @@ impl Platform for Email {
         Ok(files
             .map(|(index, file)| confirmed(Some(index), Some(file.size)))
             .collect())
+    }
+}
+
+#[async_trait]
+impl Inbox for Email {
+    /// Nobody calls us: a mailbox is looked into.
+    fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, Error> {
+        Err(Error::new(ErrorKind::Auth, "a mailbox posts nothing to us"))
+    }
+
+    async fn poll(&self, deliver: &dyn Deliver, stop: CancellationToken) -> Result<(), Error> {
+        let Some(inbox) = &self.options.inbox else {
+            return Ok(());
+        };
+        let receiver = inbox::Receiver {
+            options: &self.options,
+            inbox,
+            own: &self.sender,
+            tls: &self.tls,
+            pauses: self.pauses,
+        };
+        receiver.run(deliver, &stop).await
+    }
+
+    async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, Error> {
+        let Some(inbox) = &self.options.inbox else {
+            return Err(Error::new(ErrorKind::NotFound, "there is no mailbox"));
+        };
+        inbox::fetch(&self.options, inbox, &self.tls, attachment).await
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::address::{self, Sender};
+use crate::inbox::mail;
 use crate::options::Options;
 
 /// Bytes in one line of base64.
@@ -52,7 +53,7 @@ impl<'a> Mail<'a> {
             date(now)?,
             sender.header,
         );
-        let answered = thread(send, &mut head)?;
+        let answered = thread(send, sender, &mut head)?;
         let subject = if answered {
             format!("Re: {}", options.subject)
         } else {
@@ -121,11 +122,25 @@ fn put(text: &mut String, more: fmt::Arguments<'_>) {
     let _ = text.write_fmt(more);
 }
 
-/// Adds what it answers and which thread it belongs to; whether it does.
-fn thread(send: Send<'_>, head: &mut String) -> Result<bool, Error> {
+/// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is told by the address that
+/// answers go to.
+fn thread(send: Send<'_>, sender: &Sender, head: &mut String) -> Result<bool, Error> {
     let target = &send.delivery.target;
+    let mut thread = target.thread.as_str();
+    if let Some(tag) = thread.strip_prefix('+') {
+        let local = sender
+            .address
+            .split_once('@')
+            .map_or("", |(local, _)| local);
+        let address = format!("{local}+{tag}@{}", sender.domain());
+        if !mail::is_tag(tag) || address::checked(&address).is_err() {
+            return Err(Error::new(ErrorKind::NoThread, "this is no tag"));
+        }
+        put(head, format_args!("Reply-To: {address}\r\n"));
+        thread = "";
+    }
     let mut known = Vec::new();
-    for id in [&target.thread, &target.reply_to] {
+    for id in [thread, target.reply_to.as_str()] {
         if !id.is_empty() {
             known.push(address::message_id(id)?);
         }

@@ -7,6 +7,8 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crate::inbox::options::{InboxOptions, Verify};
+
 /// Largest sum of files in one mail, in bytes: 25 MB at large providers, which take it in base64.
 const FILES: u64 = 18_000_000;
 /// What a mail is besides its files, in bytes, generously.
@@ -59,6 +61,8 @@ pub struct Options {
     pub idle_timeout: Period,
     /// Longest wait for the answer to a whole mail. Default `5m`.
     pub answer_timeout: Period,
+    /// The mailbox in which answers of users arrive; without it nothing is received.
+    pub inbox: Option<InboxOptions>,
 }
 
 impl Default for Options {
@@ -77,6 +81,7 @@ impl Default for Options {
             connect_timeout: Period::secs(10),
             idle_timeout: Period::secs(60),
             answer_timeout: Period::secs(300),
+            inbox: None,
         }
     }
 }
@@ -84,29 +89,19 @@ impl Default for Options {
 impl Options {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str| Err(Error::new(ErrorKind::BadFormat, what));
-        let is_word = |text: &str| {
-            !text.is_empty()
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b".-[]:".contains(&byte))
-        };
-        if !is_word(&self.host) {
+        if !is_host(&self.host) {
             return wrong("host is missing or no host");
         }
-        if !is_word(&self.hello) {
+        if !is_host(&self.hello) {
             return wrong("hello is no host");
         }
         if self.subject.chars().any(char::is_control) {
             return wrong("the subject has more than one line");
         }
-        let is_near = matches!(
-            self.host.as_str(),
-            "localhost" | "127.0.0.1" | "[::1]" | "::1"
-        );
-        if self.security == Security::None && !self.username.is_empty() && !is_near {
+        if self.security == Security::None && !self.username.is_empty() && !is_near(&self.host) {
             return wrong("a password is not sent over an open connection");
         }
-        Ok(())
+        self.inbox.as_ref().map_or(Ok(()), InboxOptions::check)
     }
 
     /// Limits with a server that takes mails of so many bytes; 0 when it says nothing.
@@ -127,6 +122,19 @@ impl Options {
             download: None,
         }
     }
+}
+
+/// Whether this can be a host's name or address.
+pub(crate) fn is_host(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-[]:".contains(&byte))
+}
+
+/// Whether this host is this machine.
+pub(crate) fn is_near(host: &str) -> bool {
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1")
 }
 
 #[cfg(test)]

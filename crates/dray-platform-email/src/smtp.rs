@@ -202,7 +202,7 @@ impl Connection {
     }
 }
 
-async fn protect(
+pub(crate) async fn protect(
     io: Box<dyn Io>,
     host: &str,
     tls: &Arc<ClientConfig>,
@@ -214,7 +214,7 @@ async fn protect(
     Ok(Box::new(protected))
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

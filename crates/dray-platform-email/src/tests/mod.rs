@@ -1,6 +1,9 @@
 //! The sender against its double.
 
 mod conformance;
+mod dovecot;
+mod inbox;
+mod liar;
 mod python;
 mod send;
 

@@ -1,0 +1,382 @@
+//! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as mails are read.
+//!
+//! Everything that a server may say is bounded: a response holds at most [`RESPONSE`] bytes, whatever length it
+//! announces. Mails are asked for in pieces that fit.
+
+mod said;
+pub(crate) mod structure;
+pub(crate) mod value;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_platform::{Error, ErrorKind};
+use rustls::ClientConfig;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::inbox::options::InboxOptions;
+use crate::options::{Options, Security};
+use crate::smtp::{Io, protect, within};
+pub(crate) use said::Fetched;
+use said::{Said, Untagged, refused, strange, understood};
+use value::{Piece, Value, announced, quote};
+
+/// Most bytes of one response.
+const RESPONSE: u64 = 2 << 20;
+/// Most responses to one command.
+const RESPONSES: usize = 10_000;
+
+/// A connection that is logged in.
+pub(crate) struct Connection {
+    io: BufReader<Box<dyn Io>>,
+    idle: Duration,
+    count: u32,
+    /// In upper case.
+    offers: Vec<String>,
+    /// Whether new mail was told of since somebody looked.
+    pub(crate) has_news: bool,
+}
+
+impl Connection {
+    /// Connects and logs in.
+    pub(crate) async fn open(
+        options: &Options,
+        inbox: &InboxOptions,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Self, Error> {
+        let wait = options.connect_timeout.as_duration();
+        let host = inbox.host.trim_start_matches('[').trim_end_matches(']');
+        let connecting = async {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the address is the operator's word"
+            )]
+            let tcp = TcpStream::connect((host, inbox.port)).await;
+            let tcp = tcp.map_err(|cause| broken("no connection").caused_by(cause))?;
+            let io: Box<dyn Io> = match inbox.security {
+                Security::Tls => protect(Box::new(tcp), host, tls).await?,
+                Security::StartTls | Security::None => Box::new(tcp),
+            };
+            Ok(BufReader::new(io))
+        };
+        let mut connection = Self {
+            io: within(wait, connecting).await?,
+            idle: options.idle_timeout.as_duration(),
+            count: 0,
+            offers: Vec::new(),
+            has_news: false,
+        };
+        let is_known = connection.greeted().await?;
+        if inbox.security == Security::StartTls {
+            connection = connection.start_tls(host, wait, tls).await?;
+        }
+        if !is_known {
+            connection.capabilities().await?;
+            connection.login(inbox).await?;
+        }
+        connection.capabilities().await?;
+        Ok(connection)
+    }
+
+    /// Reads the greeting; whether the server knows us already.
+    async fn greeted(&mut self) -> Result<bool, Error> {
+        match timeout(self.idle, self.said()).await {
+            Ok(Ok(Said::Untagged(told))) => match told.word().as_str() {
+                "OK" => Ok(false),
+                "PREAUTH" => Ok(true),
+                _ => Err(broken("the server does not want us now")),
+            },
+            Ok(Ok(_)) => Err(Error::new(ErrorKind::Unknown, "this is no mailbox")),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(broken("no greeting in time")),
+        }
+    }
+
+    async fn start_tls(
+        mut self,
+        host: &str,
+        wait: Duration,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Self, Error> {
+        self.command("STARTTLS").await.map_err(|cause| {
+            Error::new(ErrorKind::Auth, "the server offers no STARTTLS").caused_by(cause)
+        })?;
+        // What came before the handshake was not protected; it must not count as if it had been.
+        if !self.io.buffer().is_empty() {
+            let why = "the server spoke before the handshake";
+            return Err(Error::new(ErrorKind::Auth, why));
+        }
+        let io = within(wait, protect(self.io.into_inner(), host, tls)).await?;
+        self.io = BufReader::new(io);
+        Ok(self)
+    }
+
+    async fn capabilities(&mut self) -> Result<(), Error> {
+        let told = self.command("CAPABILITY").await?;
+        self.offers = told
+            .iter()
+            .filter(|told| told.word() == "CAPABILITY")
+            .flat_map(|told| {
+                told.values
+                    .iter()
+                    .map(|value| value.text().to_ascii_uppercase())
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// Whether the server offers this.
+    pub(crate) fn offers(&self, what: &str) -> bool {
+        self.offers.iter().any(|offer| offer == what)
+    }
+
+    async fn login(&mut self, inbox: &InboxOptions) -> Result<(), Error> {
+        let (user, password) = (&inbox.username, inbox.password.expose());
+        let refused = |error: Error| match error.kind() {
+            ErrorKind::Unknown => {
+                Error::new(ErrorKind::Auth, "the mailbox refuses the login").caused_by(error)
+            }
+            _ => error,
+        };
+        if self.offers("AUTH=PLAIN") {
+            let tag = self.begin("AUTHENTICATE PLAIN").await?;
+            self.continued(&tag).await.map_err(refused)?;
+            let told = STANDARD.encode(format!("\0{user}\0{password}"));
+            self.write(format!("{told}\r\n").as_bytes()).await?;
+            return self.end(&tag).await.map(drop).map_err(refused);
+        }
+        let wrong = |why: &str| Error::new(ErrorKind::Auth, why);
+        if self.offers("LOGINDISABLED") {
+            return Err(wrong("the server takes no login here"));
+        }
+        let (Some(user), Some(password)) = (quote(user), quote(password)) else {
+            return Err(wrong("the server takes no login with such characters"));
+        };
+        let login = self.command(&format!("LOGIN {user} {password}")).await;
+        login.map(drop).map_err(refused)
+    }
+
+    /// Opens a mailbox, to read or to mark mails in it; its `UIDVALIDITY`.
+    pub(crate) async fn select(&mut self, mailbox: &str, marks: bool) -> Result<u64, Error> {
+        let name = quote(mailbox)
+            .ok_or_else(|| Error::new(ErrorKind::BadFormat, "a mailbox has an ASCII name"))?;
+        let word = if marks { "SELECT" } else { "EXAMINE" };
+        let told = self.command(&format!("{word} {name}")).await?;
+        let validity = told.iter().find_map(|told| {
+            let (_, after) = told.line.split_once("[UIDVALIDITY ")?;
+            after.split_once(']')?.0.trim().parse().ok()
+        });
+        validity.ok_or_else(|| Error::new(ErrorKind::Unknown, "the mailbox has no UIDVALIDITY"))
+    }
+
+    /// Numbers of mails by `UID SEARCH`, ascending.
+    pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, Error> {
+        self.has_news = false;
+        let told = self.command(&format!("UID SEARCH {criteria}")).await?;
+        let mut all: Vec<u64> = told
+            .iter()
+            .filter(|told| told.word() == "SEARCH")
+            .flat_map(|told| told.values.iter().filter_map(Value::number))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// What `UID FETCH` tells of one mail, name and value in turn; `None` when there is no such mail.
+    pub(crate) async fn fetch(&mut self, uid: u64, what: &str) -> Result<Option<Fetched>, Error> {
+        let told = self.command(&format!("UID FETCH {uid} {what}")).await?;
+        Ok(told.into_iter().find_map(|told| {
+            let [_, word, list] = told.values.as_slice() else {
+                return None;
+            };
+            let fetched = Fetched(list.list()?.to_vec());
+            let is_it = word.bytes()?.eq_ignore_ascii_case(b"FETCH")
+                && fetched.find("UID").and_then(Value::number) == Some(uid);
+            is_it.then_some(fetched)
+        }))
+    }
+
+    /// Waits for news, at most so long. Gives back nothing; [`Connection::has_news`] says.
+    pub(crate) async fn wait(&mut self, longest: Duration) -> Result<(), Error> {
+        let tag = self.begin("IDLE").await?;
+        self.continued(&tag).await?;
+        let waiting = async {
+            while !self.has_news {
+                self.note().await?;
+            }
+            Ok::<_, Error>(())
+        };
+        match timeout(longest, waiting).await {
+            Ok(told) => told?,
+            Err(_elapsed) => {}
+        }
+        self.done(&tag).await
+    }
+
+    /// Ends a wait.
+    async fn done(&mut self, tag: &str) -> Result<(), Error> {
+        self.write(b"DONE\r\n").await?;
+        self.end(tag).await.map(drop)
+    }
+
+    /// Reads one thing that nobody asked for.
+    async fn note(&mut self) -> Result<(), Error> {
+        match self.said().await? {
+            Said::Untagged(told) => {
+                self.heard(&told);
+                Ok(())
+            }
+            _ => Err(Error::new(
+                ErrorKind::Unknown,
+                "an answer without a question",
+            )),
+        }
+    }
+
+    /// Sends a command, and reads all that is said up to its end.
+    pub(crate) async fn command(&mut self, command: &str) -> Result<Vec<Untagged>, Error> {
+        let tag = self.begin(command).await?;
+        self.end(&tag).await
+    }
+
+    async fn begin(&mut self, command: &str) -> Result<String, Error> {
+        self.count += 1;
+        let tag = format!("d{}", self.count);
+        self.write(format!("{tag} {command}\r\n").as_bytes())
+            .await?;
+        Ok(tag)
+    }
+
+    async fn next(&mut self) -> Result<Said, Error> {
+        match timeout(self.idle, self.said()).await {
+            Ok(said) => said,
+            Err(_) => Err(broken("nothing moved in time")),
+        }
+    }
+
+    /// Waits until the server wants more of a command.
+    async fn continued(&mut self, tag: &str) -> Result<(), Error> {
+        loop {
+            match self.next().await? {
+                Said::Continue => return Ok(()),
+                Said::Untagged(told) => self.heard(&told),
+                Said::Done(found, line) if found == tag => return Err(refused(&line)),
+                Said::Done(..) => return Err(strange()),
+            }
+        }
+    }
+
+    async fn end(&mut self, tag: &str) -> Result<Vec<Untagged>, Error> {
+        let mut all = Vec::new();
+        loop {
+            match self.next().await? {
+                Said::Untagged(told) => {
+                    self.heard(&told);
+                    all.push(told);
+                }
+                Said::Done(found, line) if found == tag => {
+                    let is_done = line
+                        .get(..2)
+                        .is_some_and(|word| word.eq_ignore_ascii_case("OK"));
+                    return if is_done {
+                        Ok(all)
+                    } else {
+                        Err(refused(&line))
+                    };
+                }
+                Said::Done(..) | Said::Continue => return Err(strange()),
+            }
+            if all.len() > RESPONSES {
+                return Err(strange());
+            }
+        }
+    }
+
+    /// Takes note of what matters at any time.
+    fn heard(&mut self, told: &Untagged) {
+        let second = told.values.get(1).map(Value::text).unwrap_or_default();
+        if second.eq_ignore_ascii_case("EXISTS") {
+            self.has_news = true;
+        }
+    }
+
+    /// Reads one thing that the server says.
+    async fn said(&mut self) -> Result<Said, Error> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut left = RESPONSE;
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut self.io).take(left);
+            let read = bounded.read_until(b'\n', &mut line).await;
+            read.map_err(|cause| broken("the connection broke").caused_by(cause))?;
+            left = left.saturating_sub(line.len() as u64);
+            let Some(stripped) = line.strip_suffix(b"\n") else {
+                return Err(if left == 0 {
+                    strange()
+                } else {
+                    broken("the connection was closed")
+                });
+            };
+            let stripped = stripped.strip_suffix(b"\r").unwrap_or(stripped);
+            let Some((length, at)) = announced(stripped) else {
+                pieces.push(Piece {
+                    line: stripped.to_vec(),
+                    literal: None,
+                });
+                return understood(&pieces);
+            };
+            if length > left {
+                return Err(Error::new(ErrorKind::Unknown, "a response is too long"));
+            }
+            let mut literal = Vec::new();
+            let mut bounded = (&mut self.io).take(length);
+            let read = bounded.read_to_end(&mut literal).await;
+            read.map_err(|cause| broken("the connection broke").caused_by(cause))?;
+            if literal.len() as u64 != length {
+                return Err(broken("the connection was closed"));
+            }
+            left -= length;
+            pieces.push(Piece {
+                line: stripped.get(..at).unwrap_or_default().to_vec(),
+                literal: Some(literal),
+            });
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let writing = async {
+            self.io.write_all(bytes).await?;
+            self.io.flush().await
+        };
+        match timeout(self.idle, writing).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => Err(broken("the connection broke").caused_by(cause)),
+            Err(_) => Err(broken("nothing moved in time")),
+        }
+    }
+
+    /// Says goodbye without waiting for it to be heard.
+    pub(crate) async fn logout(mut self) {
+        if let Err(error) = self.begin("LOGOUT").await {
+            tracing::debug!(%error, "no goodbye");
+        }
+    }
+}
+
+fn broken(why: &str) -> Error {
+    Error::new(ErrorKind::Transient, why)
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("offers", &self.offers)
+            .finish_non_exhaustive()
+    }
+}

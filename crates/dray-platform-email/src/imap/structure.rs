@@ -1,0 +1,242 @@
+//! The parts of a mail by `BODYSTRUCTURE` (RFC 3501, 7.4.2).
+
+use super::value::Value;
+
+/// Most parts, and deepest nesting, that are looked at.
+const PARTS: usize = 200;
+const DEPTH: usize = 20;
+
+/// A part that holds something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// What asks for it: `1.2`.
+    pub(crate) section: String,
+    /// `text/plain`, in lower case.
+    pub(crate) media_type: String,
+    /// Character set, as told; empty for none.
+    pub(crate) charset: String,
+    /// `base64`, `quoted-printable`, `7bit` …, in lower case.
+    pub(crate) encoding: String,
+    /// Its length as it travels, in bytes.
+    pub(crate) octets: u64,
+    /// Its file name as told, not decoded; empty for none.
+    pub(crate) name: String,
+    /// `attachment` or `inline`, in lower case; empty for none.
+    pub(crate) disposition: String,
+}
+
+impl Part {
+    /// Whether it is what the mail says, rather than something that comes with it.
+    pub(crate) fn is_words(&self) -> bool {
+        matches!(self.media_type.as_str(), "text/plain" | "text/html")
+            && self.disposition != "attachment"
+            && self.name.is_empty()
+    }
+
+    /// About how many bytes it has when it is decoded.
+    pub(crate) fn decoded(&self) -> u64 {
+        match self.encoding.as_str() {
+            // Lines of 76 characters and their ends.
+            "base64" => self.octets / 78 * 57 + self.octets % 78 / 4 * 3,
+            _ => self.octets,
+        }
+    }
+}
+
+/// All parts that hold something, in order; `None` for a structure that cannot be read.
+pub(crate) fn parts(structure: &Value) -> Option<Vec<Part>> {
+    let mut all = Vec::new();
+    let is_whole = walk(structure, "", 0, &mut all)?;
+    is_whole.then_some(all)
+}
+
+fn walk(structure: &Value, section: &str, depth: usize, all: &mut Vec<Part>) -> Option<bool> {
+    let fields = structure.list()?;
+    if depth > DEPTH || all.len() >= PARTS {
+        return Some(false);
+    }
+    let within = |number: usize| {
+        if section.is_empty() {
+            number.to_string()
+        } else {
+            format!("{section}.{number}")
+        }
+    };
+    if fields.first().is_some_and(|first| first.list().is_some()) {
+        let children = fields.iter().take_while(|field| field.list().is_some());
+        for (place, child) in children.enumerate() {
+            if !walk(child, &within(place + 1), depth + 1, all)? {
+                return Some(false);
+            }
+        }
+        return Some(true);
+    }
+    // A mail of one part has it as its first.
+    let section = if section.is_empty() { "1" } else { section };
+    all.push(part(fields, section)?);
+    Some(true)
+}
+
+fn part(fields: &[Value], section: &str) -> Option<Part> {
+    let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
+        return None;
+    };
+    let lower = |value: &Value| value.text().to_ascii_lowercase();
+    let media_type = format!("{}/{}", lower(kind), lower(subtype));
+    let disposition = rest.iter().find_map(|field| match field.list()? {
+        [word, parameters] if word.list().is_none() && is_parameters(parameters) => {
+            let is_known = matches!(lower(word).as_str(), "attachment" | "inline");
+            is_known.then(|| (lower(word), parameter(parameters, "filename")))
+        }
+        _ => None,
+    });
+    let (disposition, filename) = disposition.unwrap_or_default();
+    let name = filename.or_else(|| parameter(parameters, "name"));
+    Some(Part {
+        section: section.to_owned(),
+        media_type,
+        charset: parameter(parameters, "charset").unwrap_or_default(),
+        encoding: lower(encoding),
+        octets: octets.number()?,
+        name: name.unwrap_or_default(),
+        disposition,
+    })
+}
+
+fn is_parameters(value: &Value) -> bool {
+    match value {
+        Value::Nil => true,
+        Value::List(values) => values.iter().all(|value| value.list().is_none()),
+        _ => false,
+    }
+}
+
+/// A parameter, also one in several pieces or with a character set (RFC 2231), decoded.
+fn parameter(parameters: &Value, name: &str) -> Option<String> {
+    let pairs: Vec<(String, String)> = parameters
+        .list()?
+        .chunks_exact(2)
+        .filter_map(|pair| match pair {
+            [name, value] => Some((name.text().to_ascii_lowercase(), value.text())),
+            _ => None,
+        })
+        .collect();
+    let find = |wanted: &str| {
+        let found = pairs.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.clone())
+    };
+    if let Some(value) = find(&format!("{name}*")) {
+        return Some(extended(&value));
+    }
+    let mut joined = String::new();
+    for number in 0..100 {
+        if let Some(piece) = find(&format!("{name}*{number}*")) {
+            joined.push_str(&piece);
+        } else if let Some(piece) = find(&format!("{name}*{number}")) {
+            joined.push_str(&piece.replace('%', "%25"));
+        } else {
+            break;
+        }
+    }
+    if !joined.is_empty() {
+        return Some(extended(&joined));
+    }
+    find(name).filter(|value| !value.is_empty())
+}
+
+/// `utf-8''%D0%BE.csv`; other character sets are read as far as they are ASCII.
+fn extended(value: &str) -> String {
+    let mut pieces = value.splitn(3, '\'');
+    let encoded = match (pieces.next(), pieces.next(), pieces.next()) {
+        (Some(_), Some(_), Some(encoded)) => encoded,
+        _ => value,
+    };
+    let mut bytes = Vec::new();
+    let mut rest = encoded.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let (b'%', Some(byte)) = (first, byte) {
+            bytes.push(byte);
+            rest = after.get(2..).unwrap_or_default();
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::{Piece, values};
+    use super::*;
+
+    fn read(structure: &str) -> Option<Vec<Part>> {
+        let piece = Piece {
+            line: structure.as_bytes().to_vec(),
+            literal: None,
+        };
+        parts(values(&[piece]).unwrap().first()?)
+    }
+
+    #[test]
+    fn parts_have_their_sections_and_names() {
+        let found = read(concat!(
+            r#"((("text" "plain" ("charset" "utf-8") NIL NIL "quoted-printable" 20 1 NIL NIL NIL NIL)"#,
+            r#"("text" "html" ("charset" "utf-8") NIL NIL "7bit" 30 1 NIL NIL NIL NIL) "alternative" ("boundary" "b") NIL NIL)"#,
+            r#"("APPLICATION" "PDF" ("NAME" "other.pdf") NIL NIL "BASE64" 78 NIL ("ATTACHMENT" ("FILENAME*" "utf-8''%D0%BE.pdf")) NIL NIL)"#,
+            r#"("message" "rfc822" NIL NIL NIL "7bit" 100 (NIL "s" NIL NIL NIL NIL NIL NIL NIL NIL) ("text" "plain" NIL NIL NIL "7bit" 5 1) 9 NIL ("inline" NIL) NIL NIL)"#,
+            r#" "mixed" ("boundary" "a") NIL NIL NIL)"#,
+        ))
+        .unwrap();
+        let sections: Vec<_> = found.iter().map(|part| part.section.as_str()).collect();
+        assert_eq!(sections, ["1.1", "1.2", "2", "3"]);
+        assert!(found[0].is_words() && found[1].is_words());
+        assert!(!found[2].is_words() && !found[3].is_words());
+        assert_eq!((found[2].name.as_str(), found[2].decoded()), ("о.pdf", 57));
+        assert_eq!(
+            (found[2].media_type.as_str(), found[2].encoding.as_str()),
+            ("application/pdf", "base64")
+        );
+        assert_eq!(found[3].octets, 100);
+    }
+
+    #[test]
+    fn one_part_alone_is_the_first() {
+        let found =
+            read(r#"("image" "png" ("name" "a.png") NIL NIL "base64" 1000 NIL NIL NIL NIL)"#);
+        let found = found.unwrap();
+        assert_eq!(
+            (found[0].section.as_str(), found[0].name.as_str()),
+            ("1", "a.png")
+        );
+    }
+
+    #[test]
+    fn names_in_pieces_are_joined() {
+        let found = read(
+            r#"("a" "b" NIL NIL NIL "7bit" 1 NIL ("attachment" ("filename*0*" "utf-8''%D0%BE" "filename*1" "100%.csv")) NIL NIL)"#,
+        );
+        assert_eq!(found.unwrap()[0].name, "о100%.csv");
+    }
+
+    #[test]
+    fn structures_that_cannot_be_are_none() {
+        for wrong in [
+            "NIL",
+            "(\"a\")",
+            "()",
+            r#"("a" "b" NIL NIL NIL "7bit" NIL)"#,
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let leaf = r#"("a" "b" NIL NIL NIL "7bit" 1)"#;
+        let many = format!("({} \"mixed\")", leaf.repeat(PARTS + 1));
+        assert_eq!(read(&many), None);
+        let deep = format!("{}{leaf}{}", "(".repeat(30), " \"mixed\")".repeat(30));
+        assert_eq!(read(&deep), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! What a server says, as values (RFC 3501, 4 and 9): atoms, strings, lists.
+
+/// Deepest nesting of lists.
+const DEPTH: usize = 64;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// `NIL`.
+    Nil,
+    /// An atom or a number: what stood without quotes.
+    Atom(Vec<u8>),
+    /// A quoted string or a literal.
+    Text(Vec<u8>),
+    /// A list in parentheses.
+    List(Vec<Value>),
+}
+
+impl Value {
+    /// The bytes of an atom or a string.
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Atom(bytes) | Self::Text(bytes) => Some(bytes),
+            Self::Nil | Self::List(_) => None,
+        }
+    }
+
+    /// The same as text, lossily decoded; empty for what is none.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(self.bytes().unwrap_or_default()).into_owned()
+    }
+
+    pub(crate) fn number(&self) -> Option<u64> {
+        let text = std::str::from_utf8(self.bytes()?).ok()?;
+        text.parse().ok()
+    }
+
+    pub(crate) fn list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(values) => Some(values),
+            _ => None,
+        }
+    }
+}
+
+/// A piece of a response: a line, and the literal that follows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Without its line end and without the announcement of the literal.
+    pub(crate) line: Vec<u8>,
+    pub(crate) literal: Option<Vec<u8>>,
+}
+
+/// Length of the literal that a line announces, and where the announcement begins.
+pub(crate) fn announced(line: &[u8]) -> Option<(u64, usize)> {
+    let inner = line.strip_suffix(b"}")?;
+    let at = inner.iter().rposition(|byte| *byte == b'{')?;
+    let digits = inner.get(at + 1..)?;
+    let digits = digits.strip_suffix(b"+").unwrap_or(digits);
+    let length = std::str::from_utf8(digits).ok()?;
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    // `~{` announces a binary literal.
+    let at = at - usize::from(at > 0 && line.get(at - 1) == Some(&b'~'));
+    is_number.then(|| Some((length.parse().ok()?, at)))?
+}
+
+/// All values of a response; `None` for what is not of the wire.
+pub(crate) fn values(pieces: &[Piece]) -> Option<Vec<Value>> {
+    let mut stack = vec![Vec::new()];
+    for piece in pieces {
+        line(&piece.line, &mut stack)?;
+        if let Some(literal) = &piece.literal {
+            stack.last_mut()?.push(Value::Text(literal.clone()));
+        }
+    }
+    let all = stack.pop()?;
+    stack.is_empty().then_some(all)
+}
+
+fn line(line: &[u8], stack: &mut Vec<Vec<Value>>) -> Option<()> {
+    let mut rest = line;
+    while let Some((first, after)) = rest.split_first() {
+        match first {
+            b' ' => rest = after,
+            b'(' => {
+                if stack.len() > DEPTH {
+                    return None;
+                }
+                stack.push(Vec::new());
+                rest = after;
+            }
+            b')' => {
+                let list = stack.pop()?;
+                stack.last_mut()?.push(Value::List(list));
+                rest = after;
+            }
+            b'"' => {
+                let (text, after) = quoted(after)?;
+                stack.last_mut()?.push(Value::Text(text));
+                rest = after;
+            }
+            _ => {
+                let (atom, after) = atom(rest);
+                let value = if atom.eq_ignore_ascii_case(b"NIL") {
+                    Value::Nil
+                } else {
+                    Value::Atom(atom.to_vec())
+                };
+                stack.last_mut()?.push(value);
+                rest = after;
+            }
+        }
+    }
+    Some(())
+}
+
+/// An atom, with what stands in brackets in it.
+fn atom(text: &[u8]) -> (&[u8], &[u8]) {
+    let mut depth = 0_u32;
+    let end = text.iter().position(|byte| match byte {
+        b'[' => {
+            depth += 1;
+            false
+        }
+        b']' => {
+            depth = depth.saturating_sub(1);
+            false
+        }
+        b' ' | b'(' | b')' | b'"' => depth == 0,
+        _ => false,
+    });
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut found = Vec::new();
+    let mut bytes = text.iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some((found, text.get(at + 1..)?)),
+            b'\\' => found.push(*bytes.next()?.1),
+            other => found.push(*other),
+        }
+    }
+    None
+}
+
+/// A string as it can stand in a command; `None` for what needs more than one line of ASCII.
+pub(crate) fn quote(text: &str) -> Option<String> {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    is_plain.then(|| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<Vec<Value>> {
+        let piece = Piece {
+            line: line.as_bytes().to_vec(),
+            literal: None,
+        };
+        values(&[piece])
+    }
+
+    #[test]
+    fn values_are_told_apart() {
+        let found =
+            read(r#"12 FETCH (UID 5 BODY[HEADER.FIELDS (A B)]<0> NIL "a \"b\" \\" (x ("y")))"#)
+                .unwrap();
+        assert_eq!(found[0].number(), Some(12));
+        assert_eq!(found[1].text(), "FETCH");
+        let list = found[2].list().unwrap();
+        assert_eq!(list[2].text(), "BODY[HEADER.FIELDS (A B)]<0>");
+        assert_eq!(list[3], Value::Nil);
+        assert_eq!(list[4], Value::Text(b"a \"b\" \\".to_vec()));
+        assert_eq!(
+            list[5].list().unwrap()[1],
+            Value::List(vec![Value::Text(b"y".to_vec())])
+        );
+    }
+
+    #[test]
+    fn literals_stand_where_they_were_announced() {
+        let pieces = [
+            Piece {
+                line: b"1 FETCH (BODY[]".to_vec(),
+                literal: Some(b") \"\r\n".to_vec()),
+            },
+            Piece {
+                line: b" UID 7)".to_vec(),
+                literal: None,
+            },
+        ];
+        let found = values(&pieces).unwrap();
+        let list = found[2].list().unwrap();
+        assert_eq!(list[1], Value::Text(b") \"\r\n".to_vec()));
+        assert_eq!(list[3].number(), Some(7));
+        assert_eq!(announced(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
+        assert_eq!(announced(b"x ~{3}"), Some((3, 2)));
+        for none in [
+            &b"x"[..],
+            b"{}",
+            b"{x}",
+            b"{1} ",
+            b"{-1}",
+            b"}",
+            b"{99999999999999999999999}",
+        ] {
+            assert_eq!(announced(none), None, "{}", String::from_utf8_lossy(none));
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_the_wire_is_no_value() {
+        for wrong in ["(", ")", "(()", "\"a", "\"a\\", &"(".repeat(1000)] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let deep = format!("{}{}", "(".repeat(60), ")".repeat(60));
+        assert!(read(&deep).is_some());
+    }
+
+    #[test]
+    fn strings_cannot_end_a_command() {
+        assert_eq!(quote(r#"a"b\"#).as_deref(), Some(r#""a\"b\\""#));
+        for wrong in ["a\r\nb LOGOUT", "é", "\0"] {
+            assert_eq!(quote(wrong), None);
+        }
+    }
+}

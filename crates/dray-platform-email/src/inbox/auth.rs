@@ -1,0 +1,220 @@
+//! Whether a mail is from whom it says, by `Authentication-Results` (RFC 8601) of the server that took it.
+//!
+//! Only the topmost such field under the configured name counts: servers put theirs on top, and remove those that
+//! pretend to be theirs. The domains are compared without a list of public suffixes: the domain that passed must be
+//! the sender's own or one above it, which is never weaker than DMARC.
+
+use super::options::Verify;
+
+/// Why a sender is not believed; `None` when it is. `results` are the values of all such fields, topmost first.
+pub(crate) fn doubt<'a>(
+    verify: Verify,
+    authserv_id: &str,
+    domain: &str,
+    results: impl Iterator<Item = &'a str>,
+) -> Option<&'static str> {
+    if verify == Verify::None {
+        return None;
+    }
+    let found = results
+        .map(clauses)
+        .find(|clauses| is_of(clauses, authserv_id));
+    let Some(clauses) = found else {
+        return Some("the mail server did not verify the sender");
+    };
+    let methods: Vec<Method> = clauses
+        .iter()
+        .skip(1)
+        .filter_map(|one| method(one))
+        .collect();
+    let passed = |name: &str, properties: &[&str]| {
+        methods.iter().any(|method| {
+            method.name == name
+                && method.result == "pass"
+                && properties.iter().any(|property| {
+                    let value = method.property(property);
+                    value.is_some_and(|value| covers(domain_of(value), domain))
+                })
+        })
+    };
+    let has_failed = methods
+        .iter()
+        .any(|method| method.name == "dmarc" && method.result == "fail");
+    let by_dmarc = methods.iter().any(|method| {
+        let from = method.property("header.from").map(domain_of);
+        method.name == "dmarc"
+            && method.result == "pass"
+            && from.is_none_or(|from| from.eq_ignore_ascii_case(domain))
+    });
+    let is_believed = match verify {
+        Verify::None => true,
+        Verify::Dmarc => by_dmarc,
+        Verify::Aligned => {
+            by_dmarc
+                || passed("dkim", &["header.d", "header.i"])
+                || passed("spf", &["smtp.mailfrom"])
+        }
+    };
+    if has_failed {
+        return Some("the sender's domain disowns the mail");
+    }
+    (!is_believed).then_some("the sender is not verified")
+}
+
+/// A method with its result and properties, in lower case.
+#[derive(Debug)]
+struct Method {
+    name: String,
+    result: String,
+    properties: Vec<(String, String)>,
+}
+
+impl Method {
+    fn property(&self, name: &str) -> Option<&str> {
+        let mut found = self.properties.iter().filter(|(found, _)| found == name);
+        // What is said twice says nothing.
+        match (found.next(), found.next()) {
+            (Some((_, value)), None) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// The field without its comments, cut at semicolons outside of quotes.
+fn clauses(value: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let (mut depth, mut is_quoted) = (0_u32, false);
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if is_quoted || depth > 0 => {
+                let escaped = characters.next();
+                if let (Some(escaped), Some(last), 0) = (escaped, all.last_mut(), depth) {
+                    last.push(escaped);
+                }
+            }
+            '"' if depth == 0 => is_quoted = !is_quoted,
+            '(' if !is_quoted => depth += 1,
+            ')' if !is_quoted && depth > 0 => depth -= 1,
+            ';' if !is_quoted && depth == 0 => all.push(String::new()),
+            _ if depth > 0 => {}
+            // A quoted word stays one word.
+            ' ' | '\t' | '\r' | '\n' if is_quoted => {
+                if let Some(last) = all.last_mut() {
+                    last.push('_');
+                }
+            }
+            other => {
+                if let Some(last) = all.last_mut() {
+                    last.push(other);
+                }
+            }
+        }
+    }
+    all
+}
+
+fn is_of(clauses: &[String], authserv_id: &str) -> bool {
+    let first = clauses
+        .first()
+        .and_then(|clause| clause.split_whitespace().next());
+    first.is_some_and(|id| id.eq_ignore_ascii_case(authserv_id))
+}
+
+fn method(clause: &str) -> Option<Method> {
+    let lower = clause.to_ascii_lowercase();
+    let mut words = lower.split_whitespace();
+    let (name, result) = words.next()?.split_once('=')?;
+    let name = name.split('/').next().unwrap_or_default();
+    let properties = words
+        .filter_map(|word| word.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    Some(Method {
+        name: name.to_owned(),
+        result: result.to_owned(),
+        properties,
+    })
+}
+
+/// The domain of an address, or the domain itself.
+fn domain_of(value: &str) -> &str {
+    value.rsplit_once('@').map_or(value, |(_, domain)| domain)
+}
+
+/// Whether a domain speaks for another: it is the same, or above it.
+fn covers(above: &str, domain: &str) -> bool {
+    let (above, domain) = (above.to_ascii_lowercase(), domain.to_ascii_lowercase());
+    above == domain || (above.contains('.') && domain.ends_with(&format!(".{above}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_believed(verify: Verify, results: &[&str]) -> bool {
+        doubt(
+            verify,
+            "mx.our.example",
+            "mail.example.org",
+            results.iter().copied(),
+        )
+        .is_none()
+    }
+
+    #[test]
+    fn senders_that_were_verified_are_believed() {
+        for good in [
+            "mx.our.example; dmarc=pass (p=reject; sp=none) header.from=mail.example.org",
+            "MX.our.example 1; spf=fail smtp.mailfrom=x@other.example; dkim=pass (2048-bit) header.d=example.org header.s=s",
+            "mx.our.example; dkim=pass header.i=@mail.example.org",
+            "mx.our.example;\r\n\tspf=pass smtp.mailfrom=bounce@mail.example.org",
+            "mx.our.example; dkim=fail header.d=mail.example.org; dkim=pass header.d=mail.example.org",
+            "mx.our.example; dmarc/1=pass header.from=mail.example.org",
+        ] {
+            assert!(is_believed(Verify::Aligned, &[good]), "{good}");
+        }
+    }
+
+    #[test]
+    fn senders_that_were_not_are_not() {
+        for wrong in [
+            "mx.our.example; none",
+            "mx.our.example",
+            "mx.our.example; dkim=pass header.d=evil.example",
+            "mx.our.example; dkim=pass header.d=org",
+            "mx.our.example; dkim=pass header.d=deep.mail.example.org",
+            "mx.our.example; dkim=pass header.d=evilmail.example.org",
+            "mx.our.example; spf=pass smtp.helo=mail.example.org",
+            "mx.our.example; spf=softfail smtp.mailfrom=mail.example.org",
+            "mx.our.example; dkim=pass header.d=mail.example.org; dmarc=fail header.from=mail.example.org",
+            "mx.our.example; dmarc=pass header.from=evil.example",
+            "mx.evil.example; dmarc=pass header.from=mail.example.org",
+            "mx.our.example.evil.example; dmarc=pass header.from=mail.example.org",
+            "mx.our.example; x=\"; dmarc=pass header.from=mail.example.org\"",
+            "mx.our.example; spf=fail (; dmarc=pass header.from=mail.example.org)",
+            "mx.our.example; spf=pass smtp.mailfrom=\"a; b\"@evil.example",
+            "mx.our.example; spf=pass smtp.mailfrom=\"x smtp.mailfrom=mail.example.org\"@evil.example",
+        ] {
+            assert!(!is_believed(Verify::Aligned, &[wrong]), "{wrong}");
+        }
+        assert!(!is_believed(Verify::Aligned, &[]));
+    }
+
+    #[test]
+    fn only_the_topmost_field_of_our_server_counts() {
+        let good = "mx.our.example; dmarc=pass header.from=mail.example.org";
+        let bad = "mx.our.example; dmarc=fail header.from=mail.example.org";
+        let other = "mx.evil.example; dmarc=fail";
+        assert!(is_believed(Verify::Aligned, &[other, good, bad]));
+        assert!(!is_believed(Verify::Aligned, &[bad, good]));
+    }
+
+    #[test]
+    fn the_operator_says_how_much_is_enough() {
+        let dkim = "mx.our.example; dkim=pass header.d=mail.example.org";
+        assert!(is_believed(Verify::Aligned, &[dkim]));
+        assert!(!is_believed(Verify::Dmarc, &[dkim]));
+        assert!(is_believed(Verify::None, &[]));
+    }
+}

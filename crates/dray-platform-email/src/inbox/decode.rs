@@ -1,0 +1,210 @@
+//! Transfer encodings, undone piece by piece (RFC 2045, 6).
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+/// Decodes what has no padding, and does not mind bits that are left over.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Longest line that is waited for in quoted-printable, in bytes; the standard says 76.
+const LINE: usize = 64 * 1024;
+
+/// A decoder of one part.
+#[derive(Debug)]
+pub(super) enum Decoder {
+    /// As it is.
+    Plain,
+    /// Characters that do not fill a group yet, and whether the end was seen.
+    Base64(Vec<u8>, bool),
+    /// A line that is not complete yet.
+    Quoted(Vec<u8>),
+}
+
+impl Decoder {
+    /// For this encoding, in lower case. What is not known is taken as it is.
+    pub(super) fn new(encoding: &str) -> Self {
+        match encoding {
+            "base64" => Self::Base64(Vec::new(), false),
+            "quoted-printable" => Self::Quoted(Vec::new()),
+            _ => Self::Plain,
+        }
+    }
+
+    /// Takes some, and gives what is sure.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Plain => bytes.to_vec(),
+            Self::Base64(rest, is_over) => {
+                for byte in bytes {
+                    match byte {
+                        b'=' => *is_over = true,
+                        // What is not of the alphabet is to be overlooked.
+                        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' if !*is_over => {
+                            rest.push(*byte);
+                        }
+                        _ => {}
+                    }
+                }
+                let whole = rest.len() / 4 * 4;
+                let left = rest.split_off(whole);
+                let groups = std::mem::replace(rest, left);
+                LENIENT.decode(groups).unwrap_or_default()
+            }
+            Self::Quoted(rest) => {
+                rest.extend_from_slice(bytes);
+                let end = rest
+                    .iter()
+                    .rposition(|byte| *byte == b'\n')
+                    .map(|at| at + 1);
+                let end = end.or((rest.len() > LINE).then_some(rest.len()));
+                let left = rest.split_off(end.unwrap_or_default());
+                let lines = std::mem::replace(rest, left);
+                unquoted(&lines)
+            }
+        }
+    }
+
+    /// The last of it.
+    pub(super) fn finish(&mut self) -> Vec<u8> {
+        match self {
+            Self::Plain => Vec::new(),
+            Self::Base64(rest, _) => {
+                let rest = std::mem::take(rest);
+                // One character alone holds no byte.
+                if rest.len() < 2 {
+                    return Vec::new();
+                }
+                LENIENT.decode(rest).unwrap_or_default()
+            }
+            Self::Quoted(rest) => unquoted(&std::mem::take(rest)),
+        }
+    }
+}
+
+fn unquoted(text: &[u8]) -> Vec<u8> {
+    let mut found = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let (content, end): (&[u8], &[u8]) = match line {
+            [content @ .., b'\r', b'\n'] => (content, b"\r\n"),
+            [content @ .., b'\n'] => (content, b"\n"),
+            content => (content, b""),
+        };
+        // White space at the end of a line was added on the way.
+        let trimmed = match end {
+            b"" => content,
+            _ => content.trim_ascii_end(),
+        };
+        let (mut rest, is_soft) = match trimmed.strip_suffix(b"=") {
+            Some(rest) => (rest, true),
+            None => (trimmed, false),
+        };
+        while let Some((first, after)) = rest.split_first() {
+            let digits = after
+                .get(..2)
+                .and_then(|digits| std::str::from_utf8(digits).ok());
+            let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            if let (b'=', Some(byte)) = (first, byte) {
+                found.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            } else {
+                found.push(*first);
+                rest = after;
+            }
+        }
+        if !is_soft {
+            found.extend_from_slice(end);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    fn decoded(encoding: &str, text: &[u8], size: usize) -> Vec<u8> {
+        let mut decoder = Decoder::new(encoding);
+        let mut all: Vec<u8> = text
+            .chunks(size)
+            .flat_map(|piece| decoder.push(piece))
+            .collect();
+        all.extend(decoder.finish());
+        all
+    }
+
+    #[test]
+    fn bytes_are_the_same_however_they_come() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for length in [0, 1, 2, 3, 999, 1000] {
+            let bytes = &bytes[..length];
+            let mut lines = String::new();
+            for line in STANDARD.encode(bytes).as_bytes().chunks(76) {
+                lines.push_str(std::str::from_utf8(line).unwrap());
+                lines.push_str("\r\n");
+            }
+            for size in [1, 3, 77, 10_000] {
+                assert_eq!(
+                    decoded("base64", lines.as_bytes(), size),
+                    bytes,
+                    "{length} {size}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn base64_that_is_broken_gives_what_there_is() {
+        for (text, expected) in [
+            ("aGVs bG8=", "hello"),
+            ("aGVsbG8", "hello"),
+            ("aGVs\0\u{fe}bG8=\r\nignored", "hello"),
+            ("aGVsb", "hel"),
+            ("====", ""),
+        ] {
+            assert_eq!(
+                decoded("base64", text.as_bytes(), 2),
+                expected.as_bytes(),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn quoted_lines_are_undone() {
+        for (text, expected) in [
+            ("a=3Db=\r\nc\r\n", "a=bc\r\n"),
+            ("trailing \t \r\nx", "trailing\r\nx"),
+            ("soft =  \r\nend", "soft end"),
+            ("wrong =ZZ =", "wrong =ZZ "),
+            ("=d0=be\n", "о\n"),
+        ] {
+            for size in [1, 2, 5, 100] {
+                assert_eq!(
+                    decoded("quoted-printable", text.as_bytes(), size),
+                    expected.as_bytes(),
+                    "{text}"
+                );
+            }
+        }
+        let long = "x".repeat(LINE * 3);
+        assert_eq!(
+            decoded("quoted-printable", long.as_bytes(), 1000).len(),
+            long.len()
+        );
+    }
+
+    #[test]
+    fn other_encodings_are_none() {
+        for encoding in ["7bit", "8bit", "binary", "", "x-uuencode"] {
+            assert_eq!(decoded(encoding, b"a=3D\r\n", 2), b"a=3D\r\n", "{encoding}");
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! A mail as a message of a user: who wrote it, to which conversation it belongs, and what comes with it.
+
+use dray_content::size;
+use dray_platform::{InboundAttachment, InboundMessage, Target};
+use mail_parser::{Address, HeaderValue, Message, MessageParser};
+use serde::{Deserialize, Serialize};
+
+use super::auth;
+use super::options::InboxOptions;
+use crate::NAME;
+use crate::address::{self, Sender};
+use crate::imap::structure::Part;
+
+/// Longest id and tag that are kept, in bytes.
+const ID: usize = 400;
+const TAG: usize = 64;
+
+/// Whence a mail comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) validity: u64,
+    pub(super) uid: u64,
+}
+
+/// What finds an attachment again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reference {
+    /// `UIDVALIDITY` and `UID` of its mail.
+    pub(super) validity: u64,
+    pub(super) uid: u64,
+    /// `Message-ID` of its mail, for when those changed; empty for none.
+    pub(super) id: String,
+    /// Its section; empty for the whole mail.
+    pub(super) section: String,
+    /// Its transfer encoding.
+    pub(super) encoding: String,
+    /// Its length as it travels, in bytes.
+    pub(super) octets: u64,
+}
+
+/// What a mail's head says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    sender: String,
+    id: String,
+    thread: String,
+    subject: String,
+}
+
+impl Head {
+    /// Reads a head, or says why the mail is not taken.
+    pub(super) fn read(
+        options: &InboxOptions,
+        own: &Sender,
+        head: &[u8],
+    ) -> Result<Self, &'static str> {
+        let mail = MessageParser::default().parse(head);
+        let mail = mail.ok_or("the head cannot be read")?;
+        let sender = sender(&mail)?;
+        if sender.eq_ignore_ascii_case(&own.address) {
+            return Err("it is a mail of our own");
+        }
+        if is_automatic(&mail) {
+            return Err("it was sent by a program");
+        }
+        if !options.lists(&sender) {
+            return Err("the sender is not listed");
+        }
+        let domain = sender.split_once('@').map_or("", |(_, domain)| domain);
+        let results = raw(&mail, "Authentication-Results");
+        if let Some(doubt) = auth::doubt(options.verify, &options.authserv_id, domain, results) {
+            return Err(doubt);
+        }
+        let references = ids(mail.references());
+        let answered = ids(mail.in_reply_to());
+        let root = references.first().or(answered.first());
+        Ok(Self {
+            thread: tag(&mail, own).or(root.cloned()).unwrap_or_default(),
+            id: mail.message_id().and_then(id).unwrap_or_default(),
+            subject: mail.subject().unwrap_or_default().trim().to_owned(),
+            sender,
+        })
+    }
+
+    /// The message, with the words of the mail; a mail without readable structure comes as one file.
+    pub(super) fn message(
+        self,
+        options: &InboxOptions,
+        place: Place,
+        words: &str,
+        (parts, octets): (Option<&[Part]>, u64),
+    ) -> InboundMessage {
+        let whole = [Part {
+            media_type: "message/rfc822".to_owned(),
+            octets,
+            ..Part::default()
+        }];
+        let parts = parts.unwrap_or(&whole);
+        let attachments = parts
+            .iter()
+            .filter(|part| !part.is_words())
+            .map(|part| self.attachment(options, place, part))
+            .collect();
+        let words = words.trim();
+        let text = match (self.subject.as_str(), words) {
+            ("", words) => words.to_owned(),
+            (subject, "") => subject.to_owned(),
+            (subject, words) => format!("{subject}\n\n{words}"),
+        };
+        InboundMessage {
+            target: Target {
+                platform: NAME.to_owned(),
+                account: String::new(),
+                chat: self.sender.clone(),
+                thread: self.thread,
+                reply_to: String::new(),
+            },
+            message_id: if self.id.is_empty() {
+                format!("uid-{}-{}", place.validity, place.uid)
+            } else {
+                self.id
+            },
+            sender: self.sender,
+            text,
+            attachments,
+        }
+    }
+
+    fn attachment(&self, options: &InboxOptions, place: Place, part: &Part) -> InboundAttachment {
+        let kind = match part.media_type.split('/').next() {
+            Some("image") => "photo",
+            Some("audio") => "audio",
+            Some("video") => "video",
+            _ => "document",
+        };
+        let reference = Reference {
+            validity: place.validity,
+            uid: place.uid,
+            id: self.id.clone(),
+            section: part.section.clone(),
+            encoding: part.encoding.chars().take(32).collect(),
+            octets: part.octets,
+        };
+        let (bytes, limit) = (part.decoded(), options.download_limit.as_u64());
+        let unavailable = if bytes > limit {
+            format!("too large ({})", size::over_limit(bytes, limit))
+        } else {
+            String::new()
+        };
+        InboundAttachment {
+            id: part.section.clone(),
+            name: called(part),
+            size: bytes,
+            media_type: part.media_type.clone(),
+            reference: serde_json::to_string(&reference).unwrap_or_default(),
+            kind: kind.to_owned(),
+            unavailable,
+        }
+    }
+}
+
+/// The words of a part, decoded; of HTML what a reader sees.
+pub(super) fn words(part: &Part, body: &[u8]) -> String {
+    let token = |text: &str| -> String {
+        let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
+        text.chars().filter(is_token).take(64).collect()
+    };
+    let mut mail = format!(
+        "Content-Type: {}; charset=\"{}\"\r\nContent-Transfer-Encoding: {}\r\n\r\n",
+        token(&part.media_type),
+        token(&part.charset),
+        token(&part.encoding),
+    )
+    .into_bytes();
+    mail.extend_from_slice(body);
+    let read = MessageParser::default().parse(&mail);
+    let text = read.as_ref().and_then(|mail| mail.body_text(0));
+    text.unwrap_or_default().replace("\r\n", "\n")
+}
+
+/// A name for people, with its encoded words decoded (RFC 2047), as many programs write them against the rules.
+fn called(part: &Part) -> String {
+    if part.name.contains("=?") {
+        let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
+        let read = MessageParser::default().parse(head.as_bytes());
+        if let Some(name) = read.as_ref().and_then(Message::subject) {
+            return name.to_owned();
+        }
+    }
+    match (part.name.as_str(), part.media_type.as_str()) {
+        ("", "message/rfc822") => "message.eml".to_owned(),
+        ("", "text/html") => "attachment.html".to_owned(),
+        ("", "text/plain") => "attachment.txt".to_owned(),
+        ("", "text/calendar") => "attachment.ics".to_owned(),
+        ("", _) => "attachment".to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+/// The one sender, in lower case.
+fn sender(mail: &Message<'_>) -> Result<String, &'static str> {
+    let fields = raw(mail, "From").count();
+    let list = mail.from().and_then(Address::as_list).unwrap_or_default();
+    let ([from], 1) = (list, fields) else {
+        return Err("it has not exactly one sender");
+    };
+    let address = from.address().unwrap_or_default().to_ascii_lowercase();
+    match address::checked(&address) {
+        Ok(_) => Ok(address),
+        Err(_) => Err("the sender's address cannot be answered"),
+    }
+}
+
+/// Values of a field, topmost first.
+fn raw<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'a str> {
+    mail.headers_raw()
+        .filter(move |(found, _)| found.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
+}
+
+/// Whether no person wrote it: answering such mails makes loops (RFC 3834).
+fn is_automatic(mail: &Message<'_>) -> bool {
+    let says = |name, wanted: &dyn Fn(&str) -> bool| {
+        raw(mail, name).any(|value| {
+            let value = value.trim().to_ascii_lowercase();
+            wanted(value.split([';', ' ']).next().unwrap_or_default())
+        })
+    };
+    says("Auto-Submitted", &|value| value != "no")
+        || says("Precedence", &|value| {
+            matches!(value, "bulk" | "list" | "junk")
+        })
+        || says("List-Id", &|_| true)
+        || says("Return-Path", &|value| value == "<>")
+}
+
+/// The tag of the address that the mail was sent to: `bot+tag@example.org` is `+tag`.
+fn tag(mail: &Message<'_>, own: &Sender) -> Option<String> {
+    let (local, domain) = own.address.split_once('@')?;
+    let told = [mail.to(), mail.cc()].into_iter().flatten();
+    let delivered = ["Delivered-To", "X-Original-To"];
+    let delivered = delivered.into_iter().flat_map(|name| raw(mail, name));
+    let addresses = told
+        .flat_map(Address::iter)
+        .filter_map(|one| one.address().map(str::to_owned))
+        .chain(delivered.map(|value| value.trim().trim_matches(['<', '>']).to_owned()));
+    addresses.into_iter().find_map(|address| {
+        let (found, at) = address.rsplit_once('@')?;
+        let (before, tag) = found.split_once('+')?;
+        let is_ours = before.eq_ignore_ascii_case(local) && at.eq_ignore_ascii_case(domain);
+        (is_ours && is_tag(tag)).then(|| format!("+{}", tag.to_ascii_lowercase()))
+    })
+}
+
+/// Whether a conversation can be called so.
+pub(crate) fn is_tag(tag: &str) -> bool {
+    (1..=TAG).contains(&tag.len())
+        && tag
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && !tag.starts_with('.')
+        && !tag.ends_with('.')
+        && !tag.contains("..")
+}
+
+fn ids(value: &HeaderValue<'_>) -> Vec<String> {
+    match value {
+        HeaderValue::Text(text) => id(text).into_iter().collect(),
+        HeaderValue::TextList(all) => all.iter().filter_map(|text| id(text)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A message id in its brackets, when it is one that we can send.
+fn id(text: &str) -> Option<String> {
+    address::message_id(text).ok().filter(|id| id.len() <= ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::options::Verify;
+
+    fn options() -> InboxOptions {
+        InboxOptions {
+            senders: vec!["@example.org".to_owned()],
+            authserv_id: "mx.our.example".to_owned(),
+            ..InboxOptions::default()
+        }
+    }
+
+    fn read(fields: &str) -> Result<Head, &'static str> {
+        let own = Sender::parse("Bot <bot@our.example>").unwrap();
+        let head = format!("{fields}\r\n\r\n")
+            .replace('\n', "\r\n")
+            .replace("\r\r", "\r");
+        Head::read(&options(), &own, head.as_bytes())
+    }
+
+    const GOOD: &str = "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org
+From: Ada <Ada@Example.org>
+To: bot@our.example
+Subject: =?utf-8?B?0J7RgtGH0ZHRgg==?=
+Message-ID: <1@example.org>";
+
+    #[test]
+    fn a_mail_of_a_listed_and_verified_sender_is_taken() {
+        let head = read(GOOD).unwrap();
+        assert_eq!(
+            head,
+            Head {
+                sender: "ada@example.org".to_owned(),
+                id: "<1@example.org>".to_owned(),
+                thread: String::new(),
+                subject: "Отчёт".to_owned(),
+            }
+        );
+    }
+
+    #[test]
+    fn mails_that_are_not_taken_say_why() {
+        for (change, why) in [
+            ("From: Eve <eve@evil.example>", "exactly one"),
+            ("Auto-Submitted: auto-replied", "program"),
+            ("Precedence: bulk", "program"),
+            ("List-Id: <l.example.org>", "program"),
+            ("Return-Path: <>", "program"),
+        ] {
+            let told = read(&format!("{change}\n{GOOD}")).unwrap_err();
+            assert!(told.contains(why), "{change}: {told}");
+        }
+        let from = |from: &str| read(&GOOD.replace("Ada <Ada@Example.org>", from)).unwrap_err();
+        for (wrong, why) in [
+            ("eve@evil.example", "not listed"),
+            ("ada@example.org, eve@evil.example", "exactly one"),
+            ("Bot <BOT@our.example>", "our own"),
+            ("nobody", "cannot be answered"),
+            ("\"a b\"@example.org", "cannot be answered"),
+            ("\"ada@example.org\" <eve@evil.example>", "not listed"),
+        ] {
+            assert!(from(wrong).contains(why), "{wrong}: {}", from(wrong));
+        }
+        let forged = GOOD.replace("mx.our.example", "mx.evil.example");
+        assert!(read(&forged).unwrap_err().contains("did not verify"));
+        assert!(read("").is_err());
+    }
+
+    #[test]
+    fn answers_belong_to_the_conversation_that_they_answer() {
+        let thread = |more: &str| read(&format!("{GOOD}\n{more}")).unwrap().thread;
+        assert_eq!(thread("In-Reply-To: <k@our.example>"), "<k@our.example>");
+        assert_eq!(
+            thread("References: <root@x.example>\n <k@our.example>\nIn-Reply-To: <k@our.example>"),
+            "<root@x.example>"
+        );
+        assert_eq!(thread("References: nonsense"), "");
+        let to = |to: &str| read(&GOOD.replace("To: bot@our", to)).unwrap().thread;
+        assert_eq!(to("To: x@y.example, bot+Case-7@our"), "+case-7");
+        assert_eq!(to("References: <a@b>\nCc: bot+t@our"), "+t");
+        assert_eq!(to("Delivered-To: bot+t@our"), "+t");
+        for none in [
+            "To: bot+@our",
+            "To: bot+a/b@our",
+            "To: other+t@our",
+            "To: bot+t@evil.our",
+        ] {
+            assert_eq!(to(none), "", "{none}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_verified_where_nobody_is_asked() {
+        let own = Sender::parse("bot@our.example").unwrap();
+        let loose = InboxOptions {
+            verify: Verify::None,
+            ..options()
+        };
+        let head = b"From: ada@example.org\r\n\r\n";
+        assert!(Head::read(&loose, &own, head).is_ok());
+        assert!(Head::read(&options(), &own, head).is_err());
+    }
+
+    #[test]
+    fn words_are_decoded_and_markup_is_not_shown() {
+        let part = |media_type: &str, charset: &str, encoding: &str| Part {
+            media_type: media_type.to_owned(),
+            charset: charset.to_owned(),
+            encoding: encoding.to_owned(),
+            ..Part::default()
+        };
+        let plain = part("text/plain", "koi8-r", "base64");
+        assert_eq!(words(&plain, b"8NLJ18XU"), "Привет");
+        let html = part("text/html", "utf-8", "quoted-printable");
+        assert_eq!(words(&html, b"<p>a =3D b</p>").trim(), "a = b");
+        let forged = part("text/plain", "\"\r\nX: y; utf-8", "7bit");
+        assert_eq!(words(&forged, b"body"), "body");
+    }
+
+    #[test]
+    fn a_mail_without_structure_comes_as_one_file() {
+        let place = Place {
+            validity: 7,
+            uid: 3,
+        };
+        let message = read(GOOD)
+            .unwrap()
+            .message(&options(), place, "", (None, 500));
+        assert_eq!(message.text, "Отчёт");
+        let file = &message.attachments[0];
+        assert_eq!((file.name.as_str(), file.size), ("message.eml", 500));
+        let reference: Reference = serde_json::from_str(&file.reference).unwrap();
+        assert_eq!((reference.section.as_str(), reference.uid), ("", 3));
+    }
+
+    #[test]
+    fn names_of_files_are_decoded_and_never_missing() {
+        let part = |name: &str, media_type: &str| Part {
+            name: name.to_owned(),
+            media_type: media_type.to_owned(),
+            ..Part::default()
+        };
+        assert_eq!(called(&part("=?utf-8?B?0L4uY3N2?=", "a/b")), "о.csv");
+        assert_eq!(called(&part("a.csv", "text/plain")), "a.csv");
+        assert_eq!(called(&part("", "message/rfc822")), "message.eml");
+        assert_eq!(called(&part("", "image/png")), "attachment");
+    }
+}

@@ -1,0 +1,259 @@
+//! The way in: a mailbox that is looked into, and told of new mail where the server does that.
+//!
+//! A mail is marked as seen only when its message is stored, so that whatever was not stored is found again. Mails
+//! that are not taken are marked too, and told of in the log. No state is kept here: what is not marked is new.
+
+mod auth;
+mod decode;
+mod fetch;
+pub(crate) mod mail;
+pub(crate) mod options;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_platform::{Deliver, Error, ErrorKind};
+use rustls::ClientConfig;
+use tokio_util::sync::CancellationToken;
+
+use crate::address::Sender;
+use crate::imap::structure::{self, Part};
+use crate::imap::value::Value;
+use crate::imap::{Connection, Fetched};
+use crate::options::Options;
+
+pub(crate) use fetch::fetch;
+use mail::{Head, Place};
+use options::InboxOptions;
+
+/// Most bytes of a head, and of the words of a mail, that are read.
+const HEAD: u64 = 256 * 1024;
+const WORDS: u64 = 128 * 1024;
+/// Most parts of words that are put together.
+const TEXTS: usize = 5;
+/// How often a mail that cannot be read is tried.
+const TRIES: u32 = 5;
+
+/// Waits after failures: the first, and the longest of those that double.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pauses {
+    pub(crate) first: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            longest: Duration::from_mins(1),
+        }
+    }
+}
+
+/// What a receiver works with.
+#[derive(Debug)]
+pub(crate) struct Receiver<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) inbox: &'a InboxOptions,
+    pub(crate) own: &'a Sender,
+    pub(crate) tls: &'a Arc<ClientConfig>,
+    pub(crate) pauses: Pauses,
+}
+
+/// A mail that failed, and how often.
+type Stuck = Option<(u64, u32)>;
+
+impl Receiver<'_> {
+    /// Receives until `stop`. Ends by itself only when the login is refused.
+    pub(crate) async fn run(
+        &self,
+        deliver: &dyn Deliver,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
+        let mut pause = self.pauses.first;
+        let mut stuck = None;
+        while !stop.is_cancelled() {
+            let mut has_worked = false;
+            let ended = self
+                .connection(deliver, stop, &mut stuck, &mut has_worked)
+                .await;
+            let Err(error) = ended else {
+                continue;
+            };
+            if error.kind() == ErrorKind::Auth {
+                return Err(error);
+            }
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the mailbox cannot be read"
+            );
+            if has_worked {
+                pause = self.pauses.first;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => {}
+            }
+            pause = (pause * 2).min(self.pauses.longest);
+        }
+        Ok(())
+    }
+
+    /// One connection, up to its end.
+    async fn connection(
+        &self,
+        deliver: &dyn Deliver,
+        stop: &CancellationToken,
+        stuck: &mut Stuck,
+        has_worked: &mut bool,
+    ) -> Result<(), Error> {
+        let opening = async {
+            let mut connection = Connection::open(self.options, self.inbox, self.tls).await?;
+            let validity = connection.select(&self.inbox.mailbox, true).await?;
+            Ok::<_, Error>((connection, validity))
+        };
+        let (mut connection, validity) = tokio::select! {
+            opened = opening => opened?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        while !stop.is_cancelled() {
+            let mut new = connection.search("UNSEEN UNDELETED").await?;
+            // A mail that failed does not hold up the others.
+            new.sort_by_key(|uid| stuck.is_some_and(|(stuck, _)| stuck == *uid));
+            for uid in new {
+                if stop.is_cancelled() {
+                    break;
+                }
+                let place = Place { validity, uid };
+                // What was begun is stored to the end even when we are to stop.
+                self.one(&mut connection, place, deliver, stuck).await?;
+                *has_worked = true;
+            }
+            *has_worked = true;
+            if connection.has_news {
+                continue;
+            }
+            tokio::select! {
+                waited = self.wait(&mut connection) => waited?,
+                () = stop.cancelled() => {}
+            }
+        }
+        connection.logout().await;
+        Ok(())
+    }
+
+    async fn wait(&self, connection: &mut Connection) -> Result<(), Error> {
+        if connection.offers("IDLE") {
+            return connection.wait(self.inbox.idle_wait.as_duration()).await;
+        }
+        tokio::time::sleep(self.inbox.poll_wait.as_duration()).await;
+        Ok(())
+    }
+
+    /// Takes one mail, or says why not, and marks it.
+    async fn one(
+        &self,
+        connection: &mut Connection,
+        place: Place,
+        deliver: &dyn Deliver,
+        stuck: &mut Stuck,
+    ) -> Result<(), Error> {
+        let tries = match stuck {
+            Some((uid, tries)) if *uid == place.uid => *tries,
+            _ => 0,
+        };
+        if tries >= TRIES {
+            tracing::error!(
+                uid = place.uid,
+                "a mail cannot be read and is left as it is"
+            );
+            return mark(connection, place.uid).await;
+        }
+        let read = self.read(connection, place).await.inspect_err(|error| {
+            // A connection that breaks says nothing against the mail.
+            let counts = error.kind() != ErrorKind::Transient;
+            *stuck = Some((place.uid, tries + u32::from(counts)));
+        })?;
+        // From here on nothing is wrong with the mail itself.
+        *stuck = None;
+        match read {
+            Read::Gone => return Ok(()),
+            Read::Refused(why) => tracing::info!(uid = place.uid, why, "a mail is not taken"),
+            Read::Taken(message) => deliver.message(*message).await?,
+        }
+        mark(connection, place.uid).await
+    }
+
+    async fn read(&self, connection: &mut Connection, place: Place) -> Result<Read, Error> {
+        let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)");
+        let Some(told) = connection.fetch(place.uid, &what).await? else {
+            return Ok(Read::Gone);
+        };
+        let head = told.body("HEADER").unwrap_or_default();
+        let head = match Head::read(self.inbox, self.own, head) {
+            Ok(head) => head,
+            Err(why) => return Ok(Read::Refused(why)),
+        };
+        let octets = told.find("RFC822.SIZE").and_then(Value::number);
+        let parts = match connection.fetch(place.uid, "(UID BODYSTRUCTURE)").await? {
+            Some(told) => parts(&told),
+            None => return Ok(Read::Gone),
+        };
+        let words = self.words(connection, place.uid, parts.as_deref()).await?;
+        let message = head.message(
+            self.inbox,
+            place,
+            &words,
+            (parts.as_deref(), octets.unwrap_or_default()),
+        );
+        Ok(Read::Taken(Box::new(message)))
+    }
+
+    /// What the mail says: its plain words, or those of its markup where there are none.
+    async fn words(
+        &self,
+        connection: &mut Connection,
+        uid: u64,
+        parts: Option<&[Part]>,
+    ) -> Result<String, Error> {
+        let of = |media_type: &'static str| {
+            let parts = parts.unwrap_or_default().iter();
+            parts.filter(move |part| part.is_words() && part.media_type == media_type)
+        };
+        let mut wanted: Vec<&Part> = of("text/plain").take(TEXTS).collect();
+        if wanted.is_empty() {
+            wanted.extend(of("text/html").take(1));
+        }
+        let mut all = String::new();
+        for part in wanted {
+            let section = &part.section;
+            let what = format!("(UID BODY.PEEK[{section}]<0.{WORDS}>)");
+            let told = connection.fetch(uid, &what).await?;
+            let body = told.as_ref().and_then(|told| told.body(section));
+            let words = mail::words(part, body.unwrap_or_default());
+            if !all.is_empty() && !words.trim().is_empty() {
+                all.push('\n');
+            }
+            all.push_str(words.trim_end());
+        }
+        Ok(all)
+    }
+}
+
+/// What came of a mail.
+enum Read {
+    /// It is no longer there.
+    Gone,
+    /// It is not taken, and why.
+    Refused(&'static str),
+    Taken(Box<dray_platform::InboundMessage>),
+}
+
+fn parts(told: &Fetched) -> Option<Vec<Part>> {
+    structure::parts(told.find("BODYSTRUCTURE")?)
+}
+
+async fn mark(connection: &mut Connection, uid: u64) -> Result<(), Error> {
+    let command = format!("UID STORE {uid} +FLAGS.SILENT (\\Seen)");
+    connection.command(&command).await.map(drop)
+}

@@ -1,0 +1,170 @@
+//! What an operator can set about a mailbox.
+
+use dray_platform::{Error, ErrorKind};
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::options::Security;
+
+/// How the sender of a mail is verified, by the word of the mail server that took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// DMARC, DKIM or SPF passed for the sender's domain.
+    #[default]
+    Aligned,
+    /// DMARC passed.
+    Dmarc,
+    /// Not at all: anybody can write in anybody's name. Only for a closed mail system.
+    None,
+}
+
+/// A mailbox that users write to, read over IMAP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct InboxOptions {
+    /// Host of the server. Required.
+    pub host: String,
+    /// Its port. Default 993.
+    pub port: u16,
+    /// How the connection is protected. Default `tls`.
+    pub security: Security,
+    /// User name. Required.
+    pub username: String,
+    /// Password.
+    pub password: Secret,
+    /// The mailbox, which is read by nobody else. Default `INBOX`.
+    pub mailbox: String,
+    /// Who may write: addresses, `@example.org` for all of a domain, `*` for everybody. Nobody without it.
+    pub senders: Vec<String>,
+    /// How senders are verified. Default `aligned`.
+    pub verify: Verify,
+    /// The name under which the own mail server writes `Authentication-Results`. Required unless `verify` is `none`.
+    pub authserv_id: String,
+    /// How often new mail is looked for where the server does not tell of it. Default `30s`.
+    pub poll_wait: Period,
+    /// How long one wait for the server's word lasts; at most `28m`. Default `9m`.
+    pub idle_wait: Period,
+    /// Most bytes of one attachment. Default 25 MiB.
+    pub download_limit: ByteSize,
+}
+
+impl Default for InboxOptions {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: 993,
+            security: Security::Tls,
+            username: String::new(),
+            password: Secret::default(),
+            mailbox: "INBOX".to_owned(),
+            senders: Vec::new(),
+            verify: Verify::default(),
+            authserv_id: String::new(),
+            poll_wait: Period::secs(30),
+            idle_wait: Period::secs(540),
+            download_limit: ByteSize::mib(25),
+        }
+    }
+}
+
+impl InboxOptions {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |what: &str| Err(Error::new(ErrorKind::BadFormat, what));
+        if !crate::options::is_host(&self.host) {
+            return wrong("inbox.host is missing or no host");
+        }
+        if self.username.is_empty() || self.username.chars().any(char::is_control) {
+            return wrong("inbox.username is missing or no name");
+        }
+        if self.security == Security::None && !crate::options::is_near(&self.host) {
+            return wrong("a password is not sent over an open connection");
+        }
+        if self.verify != Verify::None && self.authserv_id.is_empty() {
+            return wrong("inbox.authserv_id is missing: without it no sender can be verified");
+        }
+        if self.idle_wait > Period::secs(28 * 60) || self.idle_wait == Period::default() {
+            return wrong("inbox.idle_wait must be above 0 and at most 28m");
+        }
+        if self.poll_wait == Period::default() {
+            return wrong("inbox.poll_wait must be above 0");
+        }
+        if crate::imap::value::quote(&self.mailbox).is_none() {
+            return wrong("inbox.mailbox must be ASCII");
+        }
+        Ok(())
+    }
+
+    /// Whether this address, in lower case, may write.
+    pub(crate) fn lists(&self, address: &str) -> bool {
+        self.senders.iter().any(|listed| {
+            let listed = listed.to_ascii_lowercase();
+            match listed.strip_prefix('@') {
+                _ if listed == "*" => true,
+                Some(domain) => address
+                    .split_once('@')
+                    .is_some_and(|(_, own)| own == domain),
+                None => listed == address,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> InboxOptions {
+        InboxOptions {
+            host: "imap.example.org".to_owned(),
+            username: "bot".to_owned(),
+            authserv_id: "mx.example.org".to_owned(),
+            ..InboxOptions::default()
+        }
+    }
+
+    #[test]
+    fn options_that_cannot_be_are_told() {
+        assert!(good().check().is_ok());
+        let changes: [fn(&mut InboxOptions); 8] = [
+            |options| options.host.clear(),
+            |options| options.host.push(' '),
+            |options| options.username.clear(),
+            |options| options.security = Security::None,
+            |options| options.authserv_id.clear(),
+            |options| options.idle_wait = Period::secs(1800),
+            |options| options.poll_wait = Period::default(),
+            |options| "Вход".clone_into(&mut options.mailbox),
+        ];
+        for (place, change) in changes.iter().enumerate() {
+            let mut options = good();
+            change(&mut options);
+            let error = options.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadFormat, "{place}");
+        }
+        let unverified = InboxOptions {
+            verify: Verify::None,
+            authserv_id: String::new(),
+            ..good()
+        };
+        assert!(unverified.check().is_ok());
+    }
+
+    #[test]
+    fn only_listed_senders_may_write() {
+        let lists = |senders: &[&str], address: &str| {
+            let options = InboxOptions {
+                senders: senders.iter().map(|&sender| sender.to_owned()).collect(),
+                ..good()
+            };
+            options.lists(address)
+        };
+        assert!(!lists(&[], "ada@example.org"));
+        assert!(lists(&["Ada@Example.org"], "ada@example.org"));
+        assert!(lists(&["@example.org"], "ada@example.org"));
+        assert!(!lists(&["@example.org"], "ada@sub.example.org"));
+        assert!(!lists(&["@example.org"], "ada@evilexample.org"));
+        assert!(lists(&["*"], "x@y.z"));
+    }
+}

@@ -1,0 +1,284 @@
+//! A real IMAP server on loopback (Dovecot), with a mailbox of files, and somebody between it and us.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream as Probe};
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dray_types::{Period, Secret};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+
+use crate::{InboxOptions, Options, Security};
+
+const PASSWORD: &str = "word-of-a-mailbox";
+/// Who owns mails where the tests run as root, as which no mail is read.
+const NOBODY: u32 = 65_534;
+
+/// A server with the mailboxes `INBOX` and `Work`; it ends, by its process id, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Dovecot {
+    child: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+    count: AtomicU32,
+}
+
+impl Dovecot {
+    pub(super) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port();
+            if let Some(child) = spawn(folder.path(), port) {
+                return Self {
+                    child,
+                    port,
+                    folder,
+                    count: AtomicU32::new(0),
+                };
+            }
+        }
+        let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        panic!("dovecot does not start: {log}");
+    }
+
+    /// Options of a receiver that connects straight, or to somebody between.
+    pub(super) fn options(&self, between: Option<&Between>) -> Options {
+        Options {
+            host: "127.0.0.1".to_owned(),
+            from: "bot@our.example".to_owned(),
+            idle_timeout: Period::secs(30),
+            inbox: Some(InboxOptions {
+                host: "127.0.0.1".to_owned(),
+                port: between.map_or(self.port, |between| between.port),
+                security: Security::None,
+                username: "bot".to_owned(),
+                password: Secret::new(PASSWORD),
+                senders: vec!["@example.org".to_owned()],
+                authserv_id: "mx.our.example".to_owned(),
+                ..InboxOptions::default()
+            }),
+            ..Options::default()
+        }
+    }
+
+    /// Puts a mail into a mailbox as it is.
+    pub(super) fn put(&self, mailbox: &str, mail: &[u8]) {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        let below = if mailbox == "INBOX" {
+            String::new()
+        } else {
+            format!(".{mailbox}/")
+        };
+        let root = self.folder.path().join("mail/Maildir");
+        let name = format!("{}.{number}.test", 1_700_000_000 + number);
+        let temporary = root.join("tmp").join(&name);
+        fs::write(&temporary, mail).unwrap();
+        fs::rename(temporary, root.join(format!("{below}new/{name}"))).unwrap();
+    }
+}
+
+fn spawn(path: &Path, port: u16) -> Option<Child> {
+    let is_root = geteuid().is_root();
+    let (owner, group) = if is_root {
+        (NOBODY, NOBODY)
+    } else {
+        (geteuid().as_raw(), getegid().as_raw())
+    };
+    for below in ["mail/Maildir", "mail/Maildir/.Work"] {
+        for name in ["new", "cur", "tmp"] {
+            fs::create_dir_all(path.join(below).join(name)).unwrap();
+        }
+    }
+    if is_root {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        give(&path.join("mail"), owner, group);
+    }
+    fs::write(path.join("conf"), config(path, port, (owner, group))).unwrap();
+    let program = ["/usr/sbin/dovecot", "dovecot"];
+    let program = program
+        .into_iter()
+        .find(|name| !name.starts_with('/') || fs::exists(name).unwrap());
+    let mut child = Command::new(program.unwrap())
+        .arg("-F")
+        .arg("-c")
+        .arg(path.join("conf"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("dovecot is installed (Debian: dovecot-imapd)");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        if Probe::connect(("127.0.0.1", port)).is_ok() {
+            return Some(child);
+        }
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+fn config(path: &Path, port: u16, (owner, group): (u32, u32)) -> String {
+    // Where the tests run as somebody, the server does so as the same.
+    let users = if geteuid().is_root() {
+        String::new()
+    } else {
+        let told = |flag: &str| {
+            let output = Command::new("id").arg(flag).output().unwrap().stdout;
+            String::from_utf8(output).unwrap().trim().to_owned()
+        };
+        let (user, group) = (told("-un"), told("-gn"));
+        format!(
+            "default_internal_user = {user}\ndefault_login_user = {user}\ndefault_internal_group = {group}\n"
+        )
+    };
+    let root = path.display();
+    format!(
+        "{users}base_dir = {root}/base\nstate_dir = {root}/state\nlog_path = {root}/log\nprotocols = imap\n\
+         listen = 127.0.0.1\nssl = no\ndisable_plaintext_auth = no\nfirst_valid_uid = 0\nfirst_valid_gid = 0\n\
+         mail_location = maildir:{root}/mail/Maildir\nmail_uid = {owner}\nmail_gid = {group}\n\
+         passdb {{\n driver = static\n args = password={PASSWORD}\n}}\n\
+         userdb {{\n driver = static\n args = uid={owner} gid={group} home={root}/mail\n}}\n\
+         service imap-login {{\n chroot =\n inet_listener imap {{\n port = {port}\n }}\n inet_listener imaps {{\n port = 0\n }}\n}}\n\
+         service anvil {{\n chroot =\n}}\nservice stats {{\n chroot =\n}}\n"
+    )
+}
+
+fn give(path: &Path, owner: u32, group: u32) {
+    chown(path, Some(owner), Some(group)).unwrap();
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path(), owner, group);
+        }
+    }
+}
+
+impl Drop for Dovecot {
+    fn drop(&mut self) {
+        // Asked to end it ends its children too.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// What somebody between does to the server's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Breaks the connection.
+    Cut,
+    /// Says nothing any more.
+    Stall,
+}
+
+/// Waits for these words of the server, passes on so many bytes of what they begin, and does this, once.
+type Rule = (&'static [u8], usize, Then);
+
+/// Passes on what two sides say.
+#[derive(Debug)]
+pub(super) struct Between {
+    port: u16,
+    rules: Arc<Mutex<Vec<Rule>>>,
+    _passing: JoinSet<()>,
+}
+
+impl Between {
+    pub(super) async fn start(dovecot: &Dovecot) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let rules: Arc<Mutex<Vec<Rule>>> = Arc::default();
+        let mut passing = JoinSet::new();
+        let (inner, to) = (Arc::clone(&rules), dovecot.port);
+        passing.spawn(async move {
+            let mut all = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let rules = Arc::clone(&inner);
+                all.spawn(async move {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the address is the server that the test started"
+                    )]
+                    let server = tokio::net::TcpStream::connect(("127.0.0.1", to))
+                        .await
+                        .unwrap();
+                    pass(client, server, &rules).await;
+                });
+            }
+        });
+        Self {
+            port,
+            rules,
+            _passing: passing,
+        }
+    }
+
+    pub(super) fn rule(&self, rule: Rule) {
+        self.rules.lock().unwrap().push(rule);
+    }
+}
+
+async fn pass(
+    mut client: tokio::net::TcpStream,
+    mut server: tokio::net::TcpStream,
+    rules: &Mutex<Vec<Rule>>,
+) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let up = tokio::io::copy(&mut from_client, &mut to_server);
+    let down = async {
+        let mut seen = Vec::new();
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            let count = from_server.read(&mut buffer).await.unwrap_or_default();
+            if count == 0 {
+                return;
+            }
+            let before = seen.len();
+            seen.extend_from_slice(&buffer[..count]);
+            let found = {
+                let mut rules = rules.lock().unwrap();
+                let found = rules.first().and_then(|(words, more, then)| {
+                    let at = seen
+                        .windows(words.len())
+                        .position(|window| window == *words)?;
+                    Some((at + more, *then))
+                });
+                if found.is_some() {
+                    rules.remove(0);
+                }
+                found
+            };
+            if let Some((end, then)) = found {
+                let end = end.clamp(before, seen.len());
+                let _ = to_client.write_all(&seen[before..end]).await;
+                match then {
+                    Then::Cut => return,
+                    Then::Stall => std::future::pending().await,
+                }
+            }
+            if to_client.write_all(&seen[before..]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = up => {}
+        () = down => {}
+    }
+}

@@ -1,0 +1,411 @@
+//! Mails of users, from a real mailbox.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_platform::{
+    Deliver, Error, ErrorKind, InboundAttachment, InboundMessage, Inbox as _, WebhookRequest,
+};
+use dray_types::{ByteSize, Period, Secret};
+use futures_util::TryStreamExt as _;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
+
+use super::dovecot::{Between, Dovecot, Then};
+use super::{deliver, delivery, sender};
+use crate::imap::Connection;
+use crate::inbox::Pauses;
+use crate::{Email, Options, Security};
+
+/// Takes messages, after refusing so many.
+#[derive(Debug)]
+struct Taker {
+    refuses: Mutex<u32>,
+    taken: UnboundedSender<InboundMessage>,
+}
+
+#[async_trait]
+impl Deliver for Taker {
+    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
+        {
+            let mut refuses = self.refuses.lock().unwrap();
+            if *refuses > 0 {
+                *refuses -= 1;
+                return Err(Error::new(ErrorKind::Transient, "not stored"));
+            }
+        }
+        self.taken.send(message).unwrap();
+        Ok(())
+    }
+}
+
+fn hasty(options: Options) -> Email {
+    let mut email = sender(options);
+    email.pauses = Pauses {
+        first: Duration::from_millis(5),
+        longest: Duration::from_millis(50),
+    };
+    email
+}
+
+async fn next(taken: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
+    let next = tokio::time::timeout(Duration::from_mins(1), taken.recv()).await;
+    next.expect("a mail comes").unwrap()
+}
+
+/// Receives until so many mails were taken.
+async fn take(email: &Email, refuses: u32, count: usize) -> Vec<InboundMessage> {
+    let (sender, mut taken) = unbounded_channel();
+    let taker = Taker {
+        refuses: Mutex::new(refuses),
+        taken: sender,
+    };
+    let stop = CancellationToken::new();
+    let polling = email.poll(&taker, stop.clone());
+    let taking = async {
+        let mut all = Vec::new();
+        while all.len() < count {
+            all.push(next(&mut taken).await);
+        }
+        stop.cancel();
+        all
+    };
+    let polling = async {
+        polling.await.unwrap();
+    };
+    let ((), all) = tokio::join!(polling, taking);
+    all
+}
+
+async fn bytes(email: &Email, file: &InboundAttachment) -> Result<Vec<u8>, Error> {
+    let pieces: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
+    Ok(pieces.concat())
+}
+
+/// Opens a mailbox as a person would, to look and to change.
+async fn look(options: &Options, mailbox: &str) -> Connection {
+    let email = sender(options.clone());
+    let inbox = options.inbox.clone().unwrap();
+    let mut connection = Connection::open(options, &inbox, &email.tls).await.unwrap();
+    connection.select(mailbox, true).await.unwrap();
+    connection
+}
+
+/// Waits until all mails of a mailbox are marked.
+async fn all_are_seen(options: &Options) {
+    let mut connection = look(options, "INBOX").await;
+    let waiting = async {
+        while !connection.search("UNSEEN").await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_mins(1), waiting).await;
+    waited.expect("mails are marked");
+}
+
+const RESULTS: &str = "Authentication-Results: mx.our.example; dmarc=pass header.from=example.org";
+
+/// A mail of a listed person with an attachment.
+fn mail(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut lines = String::new();
+    for line in STANDARD.encode(content).as_bytes().chunks(76) {
+        lines.push_str(std::str::from_utf8(line).unwrap());
+        lines.push_str("\r\n");
+    }
+    format!(
+        "{RESULTS}\r\nFrom: Ada <ada@example.org>\r\nTo: bot@our.example\r\nSubject: No {number}\r\n\
+         Message-ID: <{number}@example.org>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n\
+         --b\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n\
+         =D0=92=D0=BE=D1=82.\r\n--b\r\nContent-Type: text/csv; name=other.csv\r\n\
+         Content-Disposition: attachment; filename*=utf-8''%D0%BE.csv\r\nContent-Transfer-Encoding: base64\r\n\r\n\
+         {lines}--b--\r\n"
+    )
+    .into_bytes()
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..=255).cycle().take(length).collect()
+}
+
+#[tokio::test]
+async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
+    let dovecot = Dovecot::start();
+    let options = dovecot.options(None);
+    dovecot.put("INBOX", &mail(1, &content(700_001)));
+    let email = hasty(options.clone());
+    let messages = take(&email, 0, 1).await;
+    let message = &messages[0];
+    assert_eq!(message.text, "No 1\n\nВот.");
+    assert_eq!(
+        (message.sender.as_str(), message.target.chat.as_str()),
+        ("ada@example.org", "ada@example.org")
+    );
+    assert_eq!(message.message_id, "<1@example.org>");
+    let file = &message.attachments[0];
+    assert_eq!(
+        (file.name.as_str(), file.media_type.as_str()),
+        ("о.csv", "text/csv")
+    );
+    assert!(file.size.abs_diff(700_001) < 4, "{}", file.size);
+    assert_eq!(bytes(&email, file).await.unwrap(), content(700_001));
+    all_are_seen(&options).await;
+}
+
+#[tokio::test]
+async fn a_mail_that_comes_while_we_wait_is_told_of() {
+    let dovecot = Dovecot::start();
+    let email = hasty(dovecot.options(None));
+    let (sender, mut taken) = unbounded_channel();
+    let taker = Taker {
+        refuses: Mutex::new(0),
+        taken: sender,
+    };
+    let stop = CancellationToken::new();
+    let polling = email.poll(&taker, stop.clone());
+    let taking = async {
+        for number in 1..4 {
+            dovecot.put("INBOX", &mail(number, b"x"));
+            let message = next(&mut taken).await;
+            assert_eq!(message.message_id, format!("<{number}@example.org>"));
+        }
+        stop.cancel();
+    };
+    let (polled, ()) = tokio::join!(polling, taking);
+    polled.unwrap();
+}
+
+#[tokio::test]
+async fn what_could_not_be_stored_is_found_again_in_order() {
+    let dovecot = Dovecot::start();
+    let options = dovecot.options(None);
+    for number in 1..4 {
+        dovecot.put("INBOX", &mail(number, b"x"));
+    }
+    let messages = take(&hasty(options.clone()), 2, 3).await;
+    let ids: Vec<_> = messages
+        .iter()
+        .map(|message| message.message_id.as_str())
+        .collect();
+    assert_eq!(
+        ids,
+        ["<1@example.org>", "<2@example.org>", "<3@example.org>"]
+    );
+    all_are_seen(&options).await;
+}
+
+#[tokio::test]
+async fn mails_of_strangers_are_marked_and_not_taken() {
+    let dovecot = Dovecot::start();
+    let options = dovecot.options(None);
+    let good = String::from_utf8(mail(1, b"x")).unwrap();
+    dovecot.put("INBOX", good.replace(RESULTS, "X: y").as_bytes());
+    dovecot.put("INBOX", good.replace("ada@", "ada@evil.").as_bytes());
+    dovecot.put(
+        "INBOX",
+        format!("Auto-Submitted: auto-replied\r\n{good}").as_bytes(),
+    );
+    dovecot.put("INBOX", &mail(2, b"x"));
+    let messages = take(&hasty(options.clone()), 0, 1).await;
+    assert_eq!(messages[0].message_id, "<2@example.org>");
+    all_are_seen(&options).await;
+}
+
+#[tokio::test]
+async fn the_same_mail_twice_is_one_message() {
+    let dovecot = Dovecot::start();
+    dovecot.put("INBOX", &mail(1, b"x"));
+    dovecot.put("INBOX", &mail(1, b"x"));
+    let messages = take(&hasty(dovecot.options(None)), 0, 2).await;
+    let same = |message: &InboundMessage| (message.target.clone(), message.message_id.clone());
+    assert_eq!(same(&messages[0]), same(&messages[1]));
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_or_stalls_loses_nothing() {
+    for then in [Then::Cut, Then::Stall] {
+        let dovecot = Dovecot::start();
+        let between = Between::start(&dovecot).await;
+        let options = Options {
+            idle_timeout: Period::millis(500),
+            ..dovecot.options(Some(&between))
+        };
+        dovecot.put("INBOX", &mail(1, &content(600_000)));
+        for words in [
+            &b"UIDVALIDITY"[..],
+            b"SEARCH",
+            b"BODY[HEADER]",
+            b"BODYSTRUCTURE",
+            b"BODY[1]",
+        ] {
+            between.rule((words, 5, then));
+        }
+        let email = hasty(options.clone());
+        let messages = take(&email, 0, 1).await;
+        let file = &messages[0].attachments[0];
+        between.rule((b"BODY[2]", 100_000, then));
+        between.rule((b"BODY[2]<262144>", 100, then));
+        for _ in 0..2 {
+            let error = bytes(&email, file).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
+        }
+        assert_eq!(bytes(&email, file).await.unwrap(), content(600_000));
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_were_given_anew_are_found_by_the_id_of_the_mail() {
+    let dovecot = Dovecot::start();
+    let mut options = dovecot.options(None);
+    "Work".clone_into(&mut options.inbox.as_mut().unwrap().mailbox);
+    let nameless = String::from_utf8(mail(2, b"two")).unwrap();
+    let nameless = nameless.replace("Message-ID", "X-Id");
+    dovecot.put("Work", &mail(1, b"one"));
+    dovecot.put("Work", nameless.as_bytes());
+    let email = hasty(options.clone());
+    let messages = take(&email, 0, 2).await;
+    assert!(
+        messages[1].message_id.starts_with("uid-"),
+        "{}",
+        messages[1].message_id
+    );
+    let mut person = look(&options, "INBOX").await;
+    for command in ["DELETE Work", "CREATE Work"] {
+        person.command(command).await.unwrap();
+    }
+    dovecot.put("Work", nameless.as_bytes());
+    dovecot.put("Work", &mail(1, b"one"));
+    assert_eq!(
+        bytes(&email, &messages[0].attachments[0]).await.unwrap(),
+        b"one"
+    );
+    let error = bytes(&email, &messages[1].attachments[0])
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.kind(),
+        ErrorKind::NotFound,
+        "another mail may have its number now"
+    );
+}
+
+#[tokio::test]
+async fn a_mail_that_vanished_is_told_of() {
+    let dovecot = Dovecot::start();
+    let options = dovecot.options(None);
+    dovecot.put("INBOX", &mail(1, b"x"));
+    let email = hasty(options.clone());
+    let messages = take(&email, 0, 1).await;
+    let mut person = look(&options, "INBOX").await;
+    person
+        .command("UID STORE 1 +FLAGS (\\Deleted)")
+        .await
+        .unwrap();
+    person.command("EXPUNGE").await.unwrap();
+    let error = bytes(&email, &messages[0].attachments[0])
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_huge_attachment_is_not_fetched() {
+    let dovecot = Dovecot::start();
+    let mut options = dovecot.options(None);
+    options.inbox.as_mut().unwrap().download_limit = ByteSize::mib(2);
+    dovecot.put("INBOX", &mail(1, &content(8 << 20)));
+    let email = hasty(options);
+    let messages = take(&email, 0, 1).await;
+    let file = &messages[0].attachments[0];
+    assert_eq!(file.unavailable, "too large (8.0 MB of 2.0 MB)");
+    assert_eq!(
+        bytes(&email, file).await.unwrap_err().kind(),
+        ErrorKind::TooLarge
+    );
+}
+
+#[tokio::test]
+async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
+    let dovecot = Dovecot::start();
+    let options = dovecot.options(None);
+    let head = format!("{RESULTS}\r\nFrom: ada@example.org\r\n");
+    let bodies = [
+        "Subject: no body".to_owned(),
+        "Content-Type: multipart/mixed\r\n\r\n--b\r\n\r\nno boundary\r\n".to_owned(),
+        "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nno end".to_owned(),
+        "Content-Type: ;;;=\r\nContent-Transfer-Encoding: what\r\n\r\n\u{fffd}\0bytes".to_owned(),
+        format!("Subject: {}\r\n\r\nlong", "x".repeat(100_000)),
+        format!("{}\r\n\r\ndeep", "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n".repeat(50)),
+        "Content-Type: application/pdf; name=\"../../a\\\"b.pdf\"\r\nContent-Transfer-Encoding: base64\r\n\r\n!!!!".to_owned(),
+    ];
+    for body in &bodies {
+        dovecot.put("INBOX", format!("{head}{body}\r\n").as_bytes());
+    }
+    let email = hasty(options.clone());
+    let messages = take(&email, 0, bodies.len()).await;
+    for message in &messages {
+        for file in &message.attachments {
+            bytes(&email, file).await.unwrap();
+        }
+    }
+    assert!(messages[2].text.contains("no end"), "{}", messages[2].text);
+    assert_eq!(messages[6].attachments.len(), 1);
+    all_are_seen(&options).await;
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_ends_the_asking() {
+    let dovecot = Dovecot::start();
+    let (sender, _taken) = unbounded_channel();
+    let taker = Taker {
+        refuses: Mutex::new(0),
+        taken: sender,
+    };
+    let mut wrong = dovecot.options(None);
+    wrong.inbox.as_mut().unwrap().password = Secret::new("wrong password");
+    let mut open = dovecot.options(None);
+    open.inbox.as_mut().unwrap().security = Security::StartTls;
+    for options in [wrong, open] {
+        let polled = hasty(options).poll(&taker, CancellationToken::new()).await;
+        let error = polled.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Auth);
+        assert!(!error.to_string().contains("wrong password"));
+    }
+}
+
+#[tokio::test]
+async fn a_tagged_conversation_is_answered_to_its_own_address() {
+    let double = crate::double::Double::start(1 << 20, None).await.unwrap();
+    let email = sender(double.options());
+    let mut words = delivery("words", Vec::new());
+    "+case-7".clone_into(&mut words.target.thread);
+    deliver(&email, &words).await.unwrap();
+    let mails = double.mails("ada@example.org");
+    assert_eq!(mails[0].header("Reply-To"), "bot+case-7@example.org");
+    assert_eq!(mails[0].header("References"), "");
+    "+x\r\nBcc: eve@evil.example".clone_into(&mut words.target.thread);
+    let error = deliver(&email, &words).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoThread);
+}
+
+#[tokio::test]
+async fn without_a_mailbox_nothing_is_asked_and_nobody_calls_us() {
+    let double = crate::double::Double::start(1 << 20, None).await.unwrap();
+    let email = sender(double.options());
+    let (sender, _taken) = unbounded_channel();
+    let taker = Taker {
+        refuses: Mutex::new(0),
+        taken: sender,
+    };
+    email.poll(&taker, CancellationToken::new()).await.unwrap();
+    let request = WebhookRequest {
+        method: "POST".to_owned(),
+        query: String::new(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+    };
+    assert_eq!(email.webhook(&request).unwrap_err().kind(), ErrorKind::Auth);
+}
