@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::blocks::GridCell;
+use super::package::Package;
 use super::xml::{Event, Xml, decoded};
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
@@ -224,6 +225,22 @@ pub(in crate::formats) fn diagram(
             Event::Text(_) => {}
             Event::End => return Ok(lines),
         }
+    }
+}
+
+/// The lines of a chart or a diagram; none when its part is not there.
+pub(super) fn lines(
+    part: &str,
+    is_chart: bool,
+    package: &mut Package<'_>,
+) -> Result<Vec<String>, Failure> {
+    let Some(bytes) = package.part(part)? else {
+        return Ok(Vec::new());
+    };
+    if is_chart {
+        Ok(chart(&bytes, package.budget())?.lines())
+    } else {
+        diagram(&bytes, package.budget())
     }
 }
 

@@ -21,21 +21,19 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
         | "application/vnd.openxmlformats-officedocument.wordprocessingml.template"
         | "application/vnd.ms-word.document.macroEnabled.12"
-        | "application/vnd.ms-word.document.macroenabled.12"
-        | "application/vnd.ms-word.template.macroEnabled.12"
-        | "application/vnd.ms-word.template.macroenabled.12" => ("docx", docx::convert),
+        | "application/vnd.ms-word.template.macroEnabled.12" => ("docx", docx::convert),
         "application/vnd.openxmlformats-officedocument.presentationml.presentation"
         | "application/vnd.openxmlformats-officedocument.presentationml.template"
         | "application/vnd.openxmlformats-officedocument.presentationml.slideshow"
         | "application/vnd.ms-powerpoint.presentation.macroEnabled.12"
-        | "application/vnd.ms-powerpoint.presentation.macroenabled.12"
         | "application/vnd.ms-powerpoint.template.macroEnabled.12"
-        | "application/vnd.ms-powerpoint.template.macroenabled.12"
         | "application/vnd.ms-powerpoint.slideshow.macroEnabled.12"
-        | "application/vnd.ms-powerpoint.slideshow.macroenabled.12" => ("pptx", pptx::convert),
+        | "application/vnd.ms-powerpoint.addin.macroEnabled.12" => ("pptx", pptx::convert),
         "application/vnd.oasis.opendocument.text"
         | "application/vnd.oasis.opendocument.text-template"
         | "application/vnd.oasis.opendocument.text-master"
+        | "application/vnd.oasis.opendocument.text-master-template"
+        | "application/vnd.oasis.opendocument.text-web"
         | "application/vnd.oasis.opendocument.text-flat-xml" => ("odt", odf::text),
         "application/vnd.oasis.opendocument.presentation"
         | "application/vnd.oasis.opendocument.presentation-template"

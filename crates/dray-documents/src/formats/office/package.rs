@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::xml::{Event, Xml, decoded};
 use crate::container::{Container, Input};
 use crate::limits::{Budget, Damage, Failure};
+use crate::markdown::Markdown;
 
 /// Relationships that are read of one part.
 const RELATIONS: usize = 100_000;
@@ -155,6 +156,21 @@ impl<'a> Package<'a> {
                 _ => {}
             }
         }
+    }
+}
+
+/// What a part yields that the text can do without: when it is damaged, nothing, and a warning.
+pub(in crate::formats) fn spared<T: Default>(
+    read: Result<T, Failure>,
+    out: &mut Markdown,
+    what: &str,
+) -> Result<T, Failure> {
+    match read {
+        Err(Failure::Corrupt(_)) => {
+            out.warn(format!("{what} damaged"));
+            Ok(T::default())
+        }
+        other => other,
     }
 }
 

@@ -5,6 +5,7 @@ mod docx;
 mod hostile;
 mod odf;
 mod pptx;
+mod random;
 
 use std::io::{Cursor, Write as _};
 

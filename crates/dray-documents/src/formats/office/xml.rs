@@ -365,7 +365,8 @@ fn declared(bytes: &[u8]) -> Option<&str> {
 /// The text of a reference; one that is not known stays as it is.
 fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
     if let Ok(Some(c)) = name.resolve_char_ref() {
-        return c.to_string();
+        // A carriage return that is spelled out is a line end as any other.
+        return if c == '\r' { '\n' } else { c }.to_string();
     }
     match quick_xml::escape::resolve_xml_entity(name) {
         Some(text) => text.to_owned(),
@@ -375,5 +376,10 @@ fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
 
 /// An attribute's value with its references resolved, where they can be.
 fn unescaped(value: &str) -> String {
-    quick_xml::escape::unescape(value).map_or_else(|_| value.to_owned(), Cow::into_owned)
+    let value = quick_xml::escape::unescape(value).unwrap_or(Cow::Borrowed(value));
+    if value.contains(['\r', '\n']) {
+        value.replace(['\r', '\n'], " ")
+    } else {
+        value.into_owned()
+    }
 }

@@ -13,7 +13,7 @@ mod xlsb;
 mod xlsx;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use value::number;
 
@@ -25,13 +25,9 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
         "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
         | "application/vnd.openxmlformats-officedocument.spreadsheetml.template"
         | "application/vnd.ms-excel.sheet.macroEnabled.12"
-        | "application/vnd.ms-excel.sheet.macroenabled.12"
         | "application/vnd.ms-excel.template.macroEnabled.12"
-        | "application/vnd.ms-excel.template.macroenabled.12"
-        | "application/vnd.ms-excel.addin.macroEnabled.12"
-        | "application/vnd.ms-excel.addin.macroenabled.12" => ("xlsx", xlsx::convert),
-        "application/vnd.ms-excel.sheet.binary.macroEnabled.12"
-        | "application/vnd.ms-excel.sheet.binary.macroenabled.12" => ("xlsb", xlsb::convert),
+        | "application/vnd.ms-excel.addin.macroEnabled.12" => ("xlsx", xlsx::convert),
+        "application/vnd.ms-excel.sheet.binary.macroEnabled.12" => ("xlsb", xlsb::convert),
         "application/vnd.ms-excel" => ("xls", xls::convert),
         "application/vnd.oasis.opendocument.spreadsheet"
         | "application/vnd.oasis.opendocument.spreadsheet-template"

@@ -7,14 +7,15 @@ use super::super::office::tests::{converted, markdown, relations, selected, zipp
 use crate::limits::Limits;
 use crate::markdown::{Selection, Span, Unit};
 
-pub(super) const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+pub(in crate::formats) const XLSX: &str =
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 
 const STYLES: &str = "<styleSheet><numFmts><numFmt numFmtId=\"164\" formatCode=\"[h]:mm:ss\"/><numFmt numFmtId=\"165\" formatCode=\"yyyy\\-mm\\-dd\\ hh:mm\"/></numFmts>\
     <cellStyleXfs><xf numFmtId=\"9\"/></cellStyleXfs>\
     <cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"14\"/><xf numFmtId=\"10\"/><xf numFmtId=\"164\"/><xf numFmtId=\"165\"/><xf numFmtId=\"21\"/></cellXfs></styleSheet>";
 
 /// A workbook of sheets by attributes and content, with further parts and their relations to the first sheet.
-pub(super) fn workbook(
+pub(in crate::formats) fn workbook(
     properties: &str,
     sheets: &[(&str, &str)],
     strings: &str,

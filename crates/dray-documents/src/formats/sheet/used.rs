@@ -5,6 +5,8 @@ use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
 const GAP: u64 = 50;
+/// Columns that a worksheet has.
+const WIDTH: u32 = 16_384;
 /// Columns that one table shows.
 const COLUMNS: usize = 4096;
 /// Merged areas that are looked at.
@@ -60,7 +62,7 @@ impl Used {
         text: String,
         out: &Markdown,
     ) -> Result<(), Limit> {
-        if text.trim().is_empty() {
+        if text.trim().is_empty() || column >= WIDTH {
             return Ok(());
         }
         if self.now != Some(row) {
@@ -270,5 +272,5 @@ pub(super) fn place(reference: &str) -> Option<(u64, u32)> {
         }
     }
     let (row, column) = (row.checked_sub(1)?, column.checked_sub(1)?);
-    (row < 1 << 24 && column < 1 << 20).then_some((row, column))
+    (row < 1 << 24 && column < WIDTH).then_some((row, column))
 }

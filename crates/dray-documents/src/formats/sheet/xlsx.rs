@@ -12,7 +12,7 @@ use super::used::Used;
 use super::workbook::{self, Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::Hint;
-use crate::formats::office::package::{Package, Relations};
+use crate::formats::office::package::{Package, Relations, spared};
 use crate::formats::office::xml::{Event, Xml, decoded};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
@@ -31,14 +31,13 @@ pub(super) fn convert(
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let book = Workbook::read(&bytes, &relations, &budget)?;
-    let strings = match part_of(&mut package, &relations, "sharedStrings")? {
-        Some(bytes) => Strings::read(&bytes, &budget)?,
-        None => Strings::default(),
-    };
-    let formats = match part_of(&mut package, &relations, "styles")? {
-        Some(bytes) => workbook::formats(&bytes, &budget)?,
-        None => Vec::new(),
-    };
+    let strings = part_of(&mut package, &relations, "sharedStrings").and_then(|part| {
+        part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
+    });
+    let strings = spared(strings, out, "shared strings are")?;
+    let formats = part_of(&mut package, &relations, "styles")
+        .and_then(|part| part.map_or_else(|| Ok(Vec::new()), |b| workbook::formats(&b, &budget)));
+    let formats = spared(formats, out, "number formats are")?;
     let context = Context {
         strings: &strings,
         formats: &formats,
@@ -80,7 +79,7 @@ fn part_of(
 
 /// `## {name}`, `## {name} (hidden)`.
 pub(super) fn heading(name: &str, hidden: bool, out: &mut Markdown) -> Result<(), Failure> {
-    let mut title = name.trim().to_owned();
+    let mut title = name.replace(['\r', '\n'], " ").trim().to_owned();
     if hidden {
         title.push_str(" (hidden)");
     }
@@ -113,10 +112,12 @@ fn write(
     let mut used = Used::new(out);
     let text = decoded(&bytes);
     let mut xml = Xml::new(&text, &budget);
-    let read = cells::read(&mut xml, context, &mut used, out)
-        .and_then(|()| comments(&sheet.part, package, &mut used));
-    match read {
-        Ok(()) => used.finish(out),
+    match cells::read(&mut xml, context, &mut used, out) {
+        Ok(()) => {
+            let comments = comments(&sheet.part, package, &mut used);
+            spared(comments, out, "comments are")?;
+            used.finish(out)
+        }
         Err(failure) => {
             used.finish_so_far(out)?;
             Err(failure)

@@ -11,7 +11,7 @@ use numbering::Numbering;
 use state::{Note, Notes, Walker};
 use styles::Styles;
 
-use super::package::{Package, Relations};
+use super::package::{Package, Relations, spared};
 use super::xml::{Event, Xml, decoded};
 use crate::container::Input;
 use crate::formats::Hint;
@@ -27,15 +27,17 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut package = Package::open(input, &budget)?;
     let main = package.main(&["word/document.xml"])?;
-    let relations = package.relations(&main)?;
-    let styles = match optional(&mut package, &relations, "styles")? {
-        Some(bytes) => Styles::read(&bytes, &budget)?,
-        None => Styles::default(),
-    };
-    let numbering = match optional(&mut package, &relations, "numbering")? {
-        Some(bytes) => Numbering::read(&bytes, &budget)?,
-        None => Numbering::default(),
-    };
+    let relations = spared(package.relations(&main), out, "relationships are")?;
+    let styles = optional(&mut package, &relations, "styles")
+        .and_then(|part| part.map_or_else(|| Ok(Styles::default()), |b| Styles::read(&b, &budget)));
+    let styles = spared(styles, out, "styles are")?;
+    let numbering = optional(&mut package, &relations, "numbering").and_then(|part| {
+        part.map_or_else(
+            || Ok(Numbering::default()),
+            |b| Numbering::read(&b, &budget),
+        )
+    });
+    let numbering = spared(numbering, out, "lists are")?;
     let body = package
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
@@ -50,10 +52,12 @@ pub(super) fn convert(
         if wanted.is_empty() {
             continue;
         }
-        let found = collect(&mut walker, &mut package, &relations, kind, out)?;
+        let found = collect(&mut walker, &mut package, &relations, kind, out);
+        let found = spared(found, out, "notes are")?;
         write_notes(title, mark, wanted, &found, out)?;
     }
-    let comments = collect(&mut walker, &mut package, &relations, "comments", out)?;
+    let comments = collect(&mut walker, &mut package, &relations, "comments", out);
+    let comments = spared(comments, out, "comments are")?;
     write_comments(&comments, out)?;
     Ok(())
 }

@@ -4,10 +4,13 @@ use super::field::{self, Field};
 use super::state::{OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid, GridCell};
 use crate::formats::office::figure;
-use crate::formats::office::package::Package;
+use crate::formats::office::package::{Package, spared};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
+
+/// Fields within each other that are kept.
+const FIELDS: usize = 64;
 
 impl Walker {
     /// An element opens. Answers whether its content is wanted; if not, it is passed over.
@@ -290,6 +293,9 @@ impl Walker {
 
     fn field_mark(&mut self, kind: &str) {
         match kind {
+            "begin" if self.fields.len() >= FIELDS => self.deeper += 1,
+            "end" if self.deeper > 0 => self.deeper -= 1,
+            "separate" if self.deeper > 0 => {}
             "begin" => self.fields.push(Field::Instruction(String::new())),
             "separate" => {
                 if let Some(Field::Instruction(text)) = self.fields.pop() {
@@ -357,14 +363,9 @@ impl Walker {
                     .and_then(|id| self.relations.get(&id))
                     .filter(|r| !r.external)
                     .map(|r| r.target.clone());
-                if let Some(part) = part
-                    && let Some(bytes) = package.part(&part)?
-                {
-                    let lines = if e.name() == "chart" {
-                        figure::chart(&bytes, package.budget())?.lines()
-                    } else {
-                        figure::diagram(&bytes, package.budget())?
-                    };
+                if let Some(part) = part {
+                    let lines = figure::lines(&part, e.name() == "chart", package);
+                    let lines = spared(lines, out, "a figure is")?;
                     let blocks = lines.iter().map(|l| Block::bullet(l)).collect();
                     self.anchor(blocks, out)?;
                 }

@@ -132,6 +132,8 @@ pub(super) struct Walker {
     pub(super) paras: Vec<Para>,
     pub(super) tables: Vec<OpenTable>,
     pub(super) fields: Vec<Field>,
+    /// Fields that are open beyond what is kept of them.
+    pub(super) deeper: usize,
     pub(super) run: Run,
     /// Alternative text of the drawing that is open.
     pub(super) alt: String,
@@ -154,6 +156,7 @@ impl Walker {
             paras: Vec::new(),
             tables: Vec::new(),
             fields: Vec::new(),
+            deeper: 0,
             run: Run::default(),
             alt: String::new(),
             carried: None,
@@ -170,6 +173,7 @@ impl Walker {
         self.paras.clear();
         self.tables.clear();
         self.fields.clear();
+        self.deeper = 0;
         self.run = Run::default();
         self.carried = None;
     }

@@ -12,7 +12,7 @@ use slide::Walker;
 
 use super::blocks::Block;
 use super::deck::{Shape, Slide};
-use super::package::{Package, Relations};
+use super::package::{Package, Relations, spared};
 use super::xml::{Event, Ns, Xml, decoded};
 use crate::container::Input;
 use crate::formats::Hint;
@@ -33,7 +33,7 @@ pub(super) fn convert(
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let order = order(&bytes, &relations, &budget)?;
-    let authors = authors(&relations, &mut package)?;
+    let authors = spared(authors(&relations, &mut package), out, "comments are")?;
     let mut layouts = Layouts::default();
     let mut damaged = None;
     let mut whole = false;
@@ -178,8 +178,9 @@ fn read(
         return Err(failure);
     }
     walked?;
-    slide.notes = notes(&relations, package, out)?;
-    slide.comments = comments(&relations, package, authors)?;
+    slide.notes = spared(notes(&relations, package, out), out, "notes are")?;
+    let comments = comments(&relations, package, authors);
+    slide.comments = spared(comments, out, "comments are")?;
     slide.write(out)
 }
 
@@ -187,7 +188,7 @@ fn walk(
     walker: &mut Walker,
     bytes: &[u8],
     package: &mut Package<'_>,
-    out: &Markdown,
+    out: &mut Markdown,
 ) -> Result<(), Failure> {
     let text = decoded(bytes);
     let budget = Rc::clone(package.budget());
@@ -210,7 +211,7 @@ fn walk(
 fn notes(
     relations: &Relations,
     package: &mut Package<'_>,
-    out: &Markdown,
+    out: &mut Markdown,
 ) -> Result<Vec<Block>, Failure> {
     let Some(part) = relations.part("notesSlide").map(str::to_owned) else {
         return Ok(Vec::new());

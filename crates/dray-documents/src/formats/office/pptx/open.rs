@@ -4,7 +4,7 @@ use super::layout::{Role, bullet_of, level_of};
 use super::slide::{Group, Mark, OpenTable, Para, Tag, Walker};
 use crate::formats::office::blocks::{Block, Grid};
 use crate::formats::office::figure;
-use crate::formats::office::package::Package;
+use crate::formats::office::package::{Package, spared};
 use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
@@ -16,7 +16,7 @@ impl Walker {
         e: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
-        out: &Markdown,
+        out: &mut Markdown,
     ) -> Result<bool, Failure> {
         let tag = match e.ns {
             Ns::Slides => self.slides(e, xml),
@@ -87,7 +87,7 @@ impl Walker {
         e: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
-        out: &Markdown,
+        out: &mut Markdown,
     ) -> Result<Option<Tag>, Failure> {
         Ok(Some(match e.name() {
             "off" | "ext" | "chOff" | "chExt" => {
@@ -232,7 +232,7 @@ impl Walker {
         kind: &str,
         id: Option<String>,
         package: &mut Package<'_>,
-        out: &Markdown,
+        out: &mut Markdown,
     ) -> Result<(), Failure> {
         let part = id
             .and_then(|id| self.relations.get(&id))
@@ -245,12 +245,13 @@ impl Walker {
             return Ok(());
         };
         if kind != "chart" {
-            for line in figure::diagram(&bytes, package.budget())? {
+            let lines = figure::diagram(&bytes, package.budget());
+            for line in spared(lines, out, "a figure is")? {
                 self.keep(Block::bullet(&line));
             }
             return Ok(());
         }
-        let chart = figure::chart(&bytes, package.budget())?;
+        let chart = spared(figure::chart(&bytes, package.budget()), out, "a figure is")?;
         if !chart.title().is_empty() {
             self.keep(Block::Paragraph(Inline::plain(chart.title())));
         }

@@ -2,7 +2,8 @@
 
 use super::{DOCX, ODP, ODT, PPTX, markdown};
 
-fn file(name: &str) -> Vec<u8> {
+/// One of them.
+pub(super) fn file(name: &str) -> Vec<u8> {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/documents/corpus/office/"

@@ -132,3 +132,34 @@ fn an_encrypted_entry_asks_for_its_password() {
     bytes[directory + 8] |= 1;
     assert_eq!(converted(DOCX, &bytes).failure, Some(Failure::Encrypted));
 }
+
+#[test]
+fn parts_that_the_text_can_do_without_may_be_damaged() {
+    let bytes = docx(
+        &format!("{P}<w:p><w:r><w:footnoteReference w:id=\"1\"/></w:r></w:p>"),
+        &[
+            ("styles.xml", "styles", "<w:styles><broken"),
+            ("footnotes.xml", "footnotes", "<w:footnotes></oops>"),
+        ],
+    );
+    let converted = converted(DOCX, &bytes);
+    assert_eq!(converted.failure, None);
+    assert_eq!(converted.markdown, "x\n\n[^1]\n");
+    assert_eq!(
+        converted.warnings,
+        ["styles are damaged", "notes are damaged"]
+    );
+}
+
+#[test]
+fn fields_without_end_cost_no_square_of_the_time() {
+    let begins = "<w:r><w:fldChar w:fldCharType=\"begin\"/></w:r>".repeat(20_000);
+    let ends = "<w:r><w:fldChar w:fldCharType=\"end\"/></w:r>".repeat(20_000);
+    let texts = "<w:r><w:t>never</w:t></w:r>".repeat(20_000);
+    let bytes = body_of(&format!("<w:p>{begins}{texts}{ends}</w:p>{P}"));
+    let limits = Limits {
+        wall_ms: 60_000,
+        ..Limits::default()
+    };
+    assert_eq!(converted_within(DOCX, &bytes, limits).markdown, "x\n");
+}

@@ -66,7 +66,7 @@ fn notes_comments_and_deletions() {
     assert_eq!(
         text(
             "<text:tracked-changes><text:changed-region><text:deletion><text:p>deleted</text:p></text:deletion></text:changed-region></text:tracked-changes>\
-             <text:p>a<text:note text:note-class=\"footnote\"><text:note-citation>1</text:note-citation><text:note-body><text:p>below</text:p></text:note-body></text:note>\
+             <text:p>a<text:note text:note-class=\"footnote\"><text:note-citation>1</text:note-citation><text:note-body><text:p>below</text:p></text:note-body></text:note> \
              <text:note text:note-class=\"endnote\"><text:note-body><text:p>at the end</text:p></text:note-body></text:note>\
              <office:annotation><dc:creator>Ada</dc:creator><dc:date>2031-01-01</dc:date><text:p>why?</text:p></office:annotation></text:p>"
         ),
