@@ -134,11 +134,11 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
 }
 
 #[tokio::test]
-async fn what_was_written_just_now_is_digested() {
+async fn what_does_not_lie_clearly_in_the_past_is_digested() {
     let world = World::agent().await;
-    world
-        .container
-        .sh(&format!("head -c {SIZE} /dev/urandom >/workspace/new"));
+    world.container.sh(&format!(
+        "head -c {SIZE} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
+    ));
     let mut sink = VecSink::default();
     let got = get(&engine(&world), "/workspace/new", &mut sink).await;
     assert_eq!(got, (Some(Integrity::Sha256), 1));
@@ -161,8 +161,9 @@ async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
         sink: VecSink::default(),
         meddle: Some(|| rewrite(&file, &other)),
     };
-    let got = get(&engine(&world), "/shared/file", &mut sink).await;
-    assert_eq!(got, (Some(Integrity::Sha256), 2));
+    // By then it may have been left alone again, so how it was proved depends on the time.
+    let (integrity, attempts) = get(&engine(&world), "/shared/file", &mut sink).await;
+    assert_eq!((integrity.is_some(), attempts), (true, 2));
     assert!(sink.sink.into_bytes().unwrap() == other);
 }
 
