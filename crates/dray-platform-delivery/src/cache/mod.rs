@@ -12,8 +12,6 @@ mod jumps;
 mod metrics;
 mod need;
 mod plan;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,3 +160,6 @@ impl Desk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,7 +215,8 @@ impl Desk {
             let due_ms = Deadline::after(self.clock.now_ms(), LATER).unix_ms();
             return run.park(due_ms, waiting::QUEUE).await;
         };
-        let ended = lease.during(LEASE, run.go(account, chat)).await;
+        let work = Box::pin(run.go(account, chat));
+        let ended = lease.during(LEASE, work).await;
         drop(turn);
         ended
     }
