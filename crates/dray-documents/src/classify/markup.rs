@@ -207,6 +207,9 @@ fn markup(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
         let xhtml = head.contains("http://www.w3.org/1999/xhtml");
         return Some(if xhtml { mime::XHTML } else { mime::HTML });
     }
+    if local == "document" && head.contains("urn:oasis:names:tc:opendocument:xmlns:office:1.0") {
+        return Some(flat_document(head));
+    }
     let closed = end.is_some();
     let page = !start.declaration && !NOT_A_PAGE.contains(&extension);
     if closed && page && HTML.contains(&name.to_ascii_lowercase().as_str()) {
@@ -223,6 +226,19 @@ fn markup(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
         && !NOT_A_PAGE.contains(&extension)
         && looks_closed(text, name, head, cut);
     (start.declaration || whole || (extension == "xml" && is_name(name))).then_some(mime::XML)
+}
+
+/// An open document in one XML file, by the type that it declares.
+fn flat_document(head: &str) -> &'static str {
+    [mime::FODT, mime::FODS, mime::FODP]
+        .into_iter()
+        .find(|flat| {
+            let plain = flat.trim_end_matches("-flat-xml");
+            ['"', '\'']
+                .iter()
+                .any(|quote| head.contains(&format!("{quote}{plain}{quote}")))
+        })
+        .unwrap_or(mime::XML)
 }
 
 /// Skips an XML declaration, other instructions, comments and a doctype. Nothing when no markup follows.
@@ -299,5 +315,6 @@ fn looks_closed(text: &str, name: &str, head: &str, cut: bool) -> bool {
     let has_attributes_or_ends =
         head.len() == name.len() || head.contains('=') || head.ends_with('/');
     let alone = head.ends_with('/') && end.len() <= head.len() + 2;
-    has_attributes_or_ends && (cut || own_end || alone)
+    // Behind a cut the end cannot be seen; a log of a chat has names in brackets, but no ends of elements.
+    has_attributes_or_ends && ((cut && text.contains("</")) || own_end || alone)
 }

@@ -82,6 +82,12 @@ pub const OPEN_DOCUMENT: &[&str] = &[
     "application/vnd.oasis.opendocument.base",
     "application/vnd.oasis.opendocument.database",
 ];
+/// Open document text in one XML file; a text that is converted like its packed kin.
+pub const FODT: &str = "application/vnd.oasis.opendocument.text-flat-xml";
+/// Open document spreadsheet in one XML file.
+pub const FODS: &str = "application/vnd.oasis.opendocument.spreadsheet-flat-xml";
+/// Open document presentation in one XML file.
+pub const FODP: &str = "application/vnd.oasis.opendocument.presentation-flat-xml";
 /// Mail.
 pub const EML: &str = "message/rfc822";
 /// Text of no known subtype.

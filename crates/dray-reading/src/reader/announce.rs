@@ -7,7 +7,7 @@ use dray_documents::{encoding, formats};
 use tokio_util::sync::CancellationToken;
 
 use super::Reader;
-use super::prepare::Prepared;
+use super::prepare::{Gate, Prepared};
 use crate::defang::defang;
 use crate::frame::{announced, frame};
 use crate::message::{self, Cause, escape_path};
@@ -43,7 +43,7 @@ impl Reader {
             .roots
             .open(Some(path))
             .map_err(|refusal| refusal.code.word())?;
-        let preparing = self.preparing(self.policy.clone(), false, &CancellationToken::new());
+        let preparing = self.preparing(self.policy.clone(), Gate::Look, &CancellationToken::new());
         let prepared = preparing
             .prepare(path, opened.file, opened.size)
             .map_err(|record| {

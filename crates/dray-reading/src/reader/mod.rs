@@ -28,7 +28,7 @@ use crate::summary::{Summarizer, SummaryLimits};
 use crate::worker::Worker;
 use crate::workspace::{Roots, check};
 pub use announce::Vision;
-use prepare::{Prepared, Preparing};
+use prepare::{Gate, Prepared, Preparing};
 
 /// What a caller hears while it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Reader {
     ) -> Record {
         let shown = request.file_path.as_deref().unwrap_or_default();
         let work = async {
-            match self.prepare_path(request, cancel).await {
+            match self.prepare_path(request, Gate::Read, cancel).await {
                 Ok((prepared, range)) => {
                     self.answer(shown, prepared, request, range, cancel, progress)
                         .await
@@ -174,7 +174,8 @@ impl Reader {
     }
 
     /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
-    /// model. Range and search apply; there is no summary and no budget.
+    /// model. Range and search apply; there is no summary and no budget, and kinds that
+    /// the tool refuses are converted when there is a converter.
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<String, Box<Record>> {
         let shown = request.file_path.as_deref().unwrap_or_default();
-        let (prepared, range) = self.prepare_path(request, cancel).await?;
+        let (prepared, range) = self.prepare_path(request, Gate::Convert, cancel).await?;
         self.bare(shown, prepared, request, range, cancel).await
     }
 
@@ -200,7 +201,7 @@ impl Reader {
             allow_kinds: Kind::ALL.to_vec(),
             ..self.policy.clone()
         };
-        let preparing = self.preparing(policy, false, &CancellationToken::new());
+        let preparing = self.preparing(policy, Gate::Look, &CancellationToken::new());
         let prepared = preparing
             .prepare(path, opened.file, opened.size)
             .map_err(|record| Refusal {
@@ -214,16 +215,11 @@ impl Reader {
         })
     }
 
-    fn preparing(
-        &self,
-        policy: Policy,
-        only_readable: bool,
-        cancel: &CancellationToken,
-    ) -> Preparing {
+    fn preparing(&self, policy: Policy, gate: Gate, cancel: &CancellationToken) -> Preparing {
         Preparing {
             policy,
-            only_readable,
-            digest: only_readable && self.cache.is_some(),
+            gate,
+            digest: gate != Gate::Look && self.cache.is_some(),
             cancel: cancel.clone(),
         }
     }
@@ -232,11 +228,12 @@ impl Reader {
     async fn prepare_path(
         &self,
         request: &Request,
+        gate: Gate,
         cancel: &CancellationToken,
     ) -> Result<(Prepared, Option<Range>), Box<Record>> {
         let shown = check(request.file_path.as_deref()).map_err(refused)?;
         let range = range(request)?;
-        let preparing = self.preparing(self.policy.clone(), true, cancel);
+        let preparing = self.preparing(self.policy.clone(), gate, cancel);
         let roots = Arc::clone(&self.roots);
         let path = shown.to_owned();
         let work = move || {
@@ -255,7 +252,7 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<(Prepared, Option<Range>), Box<Record>> {
         let range = range(request)?;
-        let preparing = self.preparing(self.policy.clone(), true, cancel);
+        let preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
         let path = shown.to_owned();
         let work = move || {
             let size = match file.metadata() {

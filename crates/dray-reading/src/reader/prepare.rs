@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::time::{Duration, Instant};
 
 use dray_documents::classify::{self, Class};
+use dray_documents::formats;
 use dray_types::Sha256Digest;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -29,13 +30,24 @@ pub(super) struct Prepared {
     pub(super) digest: Option<Sha256Digest>,
 }
 
+/// Step 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// Documents and texts.
+    Read,
+    /// Whatever has a converter.
+    Convert,
+    /// All.
+    Look,
+}
+
 /// How to prepare.
 #[derive(Clone, Debug)]
 pub(super) struct Preparing {
     /// What may be read.
     pub(super) policy: Policy,
-    /// Whether kinds without a text are refused; an announcement takes all.
-    pub(super) only_readable: bool,
+    /// Which kinds are let through, of those that the policy allows.
+    pub(super) gate: Gate,
     /// Whether the content is to be hashed.
     pub(super) digest: bool,
     /// Set when nobody wants it any more.
@@ -87,12 +99,14 @@ impl Preparing {
             (file, size) = (spooled, length);
         }
         let class = classify::classify(&mut file, shown).map_err(failed)?;
-        let allowed = if self.only_readable {
-            self.policy.reads(class.kind)
-        } else {
-            self.policy.allows(class.kind)
+        let passes = match self.gate {
+            Gate::Read => self.policy.reads(class.kind),
+            Gate::Convert => {
+                self.policy.reads(class.kind) || formats::converter(&class.hint()).is_some()
+            }
+            Gate::Look => true,
         };
-        if !allowed {
+        if !passes || !self.policy.allows(class.kind) {
             let output = message::kind_not_allowed(shown, class.kind, class.mime);
             let mut record = Record::new(Outcome::Refuse, Some(Code::KindNotAllowed), output);
             describe(&mut record, shown, &class, size);

@@ -227,3 +227,29 @@ fn extensions_are_those_of_the_last_name() {
     assert_eq!(extension("Dockerfile"), "dockerfile");
     assert_eq!(extension("a.this is a sentence, not an extension"), "");
 }
+
+#[test]
+fn open_documents_in_one_file_are_texts_of_their_own_type() {
+    let flat = |kind: &str| {
+        format!(
+            "<?xml version='1.0'?><office:document xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
+             office:mimetype=\"application/vnd.oasis.opendocument.{kind}\"><office:body/></office:document>"
+        )
+    };
+    for (kind, expected) in [
+        ("text", mime::FODT),
+        ("spreadsheet", mime::FODS),
+        ("presentation", mime::FODP),
+        ("chart", mime::XML),
+    ] {
+        assert_eq!(named(flat(kind).as_bytes(), "x"), (Text, expected));
+    }
+}
+
+#[test]
+fn a_long_chat_is_no_markup_and_long_markup_is() {
+    let chat = "<ann> hello\n<bob> hi\n".repeat(5000);
+    assert_eq!(named(chat.as_bytes(), "chat.txt"), (Text, mime::PLAIN));
+    let list = format!("<list>{}</list>", "<entry>1</entry>".repeat(10_000));
+    assert_eq!(named(list.as_bytes(), "x"), (Text, mime::XML));
+}
