@@ -381,7 +381,8 @@ fn three_pages() -> Vec<u8> {
     }
     let mut file = "%PDF-1.4\n".to_owned();
     for (at, object) in objects.iter().enumerate() {
-        file += &format!("{} 0 obj\n{object}\nendobj\n", at + 1);
+        let text = format!("{} 0 obj\n{object}\nendobj\n", at + 1);
+        file.push_str(&text);
     }
     file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
     file.into_bytes()
