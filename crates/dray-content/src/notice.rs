@@ -24,6 +24,10 @@ pub enum Reason {
     Empty,
     /// There is no such file.
     NotFound,
+    /// Nobody set up an account that could send to this platform.
+    NoAccount,
+    /// There is no such chat, or none that the account can reach.
+    ChatMissing,
     /// The platform takes no file of this kind.
     Unsupported,
     /// The person has not written lately, and the platform lets us answer only then.
@@ -56,6 +60,8 @@ impl Reason {
             Self::NotAllowed => "not allowed".to_owned(),
             Self::Empty => "empty".to_owned(),
             Self::NotFound => "not found".to_owned(),
+            Self::NoAccount => "no account is set up for this chat".to_owned(),
+            Self::ChatMissing => "this chat does not exist or cannot be reached".to_owned(),
             Self::Unsupported => "this chat does not take such files".to_owned(),
             Self::WindowClosed => "will follow when you write again".to_owned(),
             Self::TryLater => "try again later".to_owned(),
@@ -194,6 +200,20 @@ mod tests {
                 ("c", Reason::Empty),
             ],
             Some("⚠️ Couldn't deliver: a, c, b. a, c: empty; b: try again later."),
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_chat_is_not_blamed_on_the_file() {
+        check(
+            &[("a", Reason::NoAccount)],
+            Some("⚠️ Couldn't deliver: a. Reason: no account is set up for this chat."),
+        );
+        check(
+            &[("a", Reason::ChatMissing), ("b", Reason::NotFound)],
+            Some(
+                "⚠️ Couldn't deliver: a, b. a: this chat does not exist or cannot be reached; b: not found.",
+            ),
         );
     }
 
