@@ -7,6 +7,7 @@ mod odf;
 mod pptx;
 mod random;
 
+use std::fmt::Write as _;
 use std::io::{Cursor, Write as _};
 
 use crate::formats::{Converted, Hint, convert};
@@ -42,9 +43,11 @@ pub(in crate::formats) fn relations(of: &[(&str, &str, &str)]) -> String {
         } else {
             ""
         };
-        out.push_str(&format!(
+        write!(
+            out,
             "<Relationship Id=\"{id}\" Type=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}\" Target=\"{target}\"{mode}/>"
-        ));
+        )
+        .unwrap();
     }
     out.push_str("</Relationships>");
     out

@@ -1,7 +1,10 @@
 //! Worksheets, rule by rule (read-attachment 7.7).
 
+mod binary;
 mod hostile;
 mod ods;
+
+use std::fmt::Write as _;
 
 use super::super::office::tests::{converted, markdown, relations, selected, zipped};
 use crate::limits::Limits;
@@ -39,9 +42,11 @@ pub(in crate::formats) fn workbook(
         ("xl/sharedStrings.xml".to_owned(), strings.to_owned()),
     ];
     for (index, (attributes, content)) in sheets.iter().enumerate() {
-        list.push_str(&format!(
+        write!(
+            list,
             "<sheet {attributes} sheetId=\"{index}\" r:id=\"r{index}\"/>"
-        ));
+        )
+        .unwrap();
         let (kind, folder) = if content.is_empty() {
             ("chartsheet", "chartsheets")
         } else {
@@ -178,9 +183,10 @@ fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
 
 #[test]
 fn a_window_names_rows_as_the_sheet_does() {
-    let rows: String = (1..=2000)
-        .map(|n| format!("<row r=\"{n}\"><c r=\"A{n}\"><v>{n}</v></c></row>"))
-        .collect();
+    let mut rows = String::new();
+    for n in 1..=2000 {
+        write!(rows, "<row r=\"{n}\"><c r=\"A{n}\"><v>{n}</v></c></row>").unwrap();
+    }
     let bytes = workbook("", &[("name=\"S\"", &sheet(&rows))], "<sst/>", &[]);
     let selection = Selection::Named {
         unit: Unit::Sheet,

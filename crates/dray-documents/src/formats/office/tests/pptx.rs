@@ -1,5 +1,7 @@
 //! PPTX, rule by rule (read-attachment 7.8).
 
+use std::fmt::Write as _;
+
 use super::{PPTX, markdown, relations, selected, zipped};
 use crate::limits::{Damage, Failure, Limits};
 use crate::markdown::{Selection, Span, Unit};
@@ -35,10 +37,7 @@ fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
     )];
     for (index, (content, more)) in slides.iter().enumerate() {
         let name = format!("slides/slide{}.xml", slides.len() - index);
-        ids.push_str(&format!(
-            "<p:sldId id=\"{}\" r:id=\"r{index}\"/>",
-            256 + index
-        ));
+        write!(ids, "<p:sldId id=\"{}\" r:id=\"r{index}\"/>", 256 + index).unwrap();
         own.push((format!("r{index}"), name.clone()));
         parts.push((format!("ppt/{name}"), content.clone()));
         parts.push((
@@ -181,8 +180,8 @@ fn groups_are_opened_where_they_stand() {
     );
 }
 
-#[test]
-fn tables_charts_diagrams_notes_and_comments_are_all_there() {
+/// A frame with a table, a chart, a diagram and a picture, one below the other.
+fn figures() -> String {
     let cell = |attributes: &str, text: &str| {
         format!(
             "<a:tc {attributes}><a:txBody>{}</a:txBody></a:tc>",
@@ -199,6 +198,38 @@ fn tables_charts_diagrams_notes_and_comments_are_all_there() {
     let chart = "<p:graphicFrame><p:xfrm><a:off x=\"0\" y=\"2\"/></p:xfrm><c:chart r:id=\"ch\"/></p:graphicFrame>";
     let smart = "<p:graphicFrame><p:xfrm><a:off x=\"0\" y=\"3\"/></p:xfrm><dgm:relIds r:dm=\"dm\"/></p:graphicFrame>";
     let picture = "<p:pic><p:nvPicPr><p:cNvPr id=\"4\" name=\"x\" descr=\"A map\"/></p:nvPicPr><p:blipFill><a:blip r:embed=\"im\"/></p:blipFill><p:spPr><a:xfrm><a:off x=\"0\" y=\"4\"/></a:xfrm></p:spPr></p:pic>";
+    let object = "<p:graphicFrame><p:xfrm><a:off x=\"0\" y=\"5\"/></p:xfrm><a:graphic><a:graphicData><p:oleObj r:id=\"ole\" progId=\"Excel.Sheet.12\"><p:pic/></p:oleObj></a:graphicData></a:graphic></p:graphicFrame>";
+    [table.as_str(), chart, smart, picture, object].concat()
+}
+
+#[test]
+fn tables_charts_diagrams_pictures_and_objects_are_all_there() {
+    let own = Own {
+        relations: &[
+            ("ch", "chart", "../charts/c.xml"),
+            ("dm", "diagramData", "../diagrams/d.xml"),
+            ("im", "image", "../media/map.png"),
+            ("ole", "package", "../embeddings/b.xlsx"),
+        ],
+        parts: &[
+            (
+                "charts/c.xml",
+                "<c:chartSpace xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\"><c:plotArea><c:ser><c:tx><c:v>Ships</c:v></c:tx><c:cat><c:pt idx=\"0\"><c:v>Q1</c:v></c:pt></c:cat><c:val><c:pt idx=\"0\"><c:v>3</c:v></c:pt></c:val></c:ser></c:plotArea></c:chartSpace>",
+            ),
+            (
+                "diagrams/d.xml",
+                "<d:dataModel xmlns:d=\"http://schemas.openxmlformats.org/drawingml/2006/diagram\"><d:pt><d:t>Step</d:t></d:pt></d:dataModel>",
+            ),
+        ],
+    };
+    assert_eq!(
+        markdown(PPTX, &deck(&[(slide("", &figures()), own)])),
+        "## Slide 1\n\n| h |  |\n|---|---|\n| 1 | 2 |\n\n|  | Ships |\n|---|---|\n| Q1 | 3 |\n\n- Step\n\n![A map](map.png)\n\n_(embedded object: b.xlsx)_\n"
+    );
+}
+
+#[test]
+fn notes_and_comments_follow_the_slide() {
     let notes = format!(
         "<p:notes {P}><p:cSld><p:spTree>{}{}</p:spTree></p:cSld></p:notes>",
         shape(
@@ -216,21 +247,10 @@ fn tables_charts_diagrams_notes_and_comments_are_all_there() {
     );
     let own = Own {
         relations: &[
-            ("ch", "chart", "../charts/c.xml"),
-            ("dm", "diagramData", "../diagrams/d.xml"),
-            ("im", "image", "../media/map.png"),
             ("n", "notesSlide", "../notesSlides/n.xml"),
             ("co", "comments", "../comments/c.xml"),
         ],
         parts: &[
-            (
-                "charts/c.xml",
-                "<c:chartSpace xmlns:c=\"http://schemas.openxmlformats.org/drawingml/2006/chart\"><c:plotArea><c:ser><c:tx><c:v>Ships</c:v></c:tx><c:cat><c:pt idx=\"0\"><c:v>Q1</c:v></c:pt></c:cat><c:val><c:pt idx=\"0\"><c:v>3</c:v></c:pt></c:val></c:ser></c:plotArea></c:chartSpace>",
-            ),
-            (
-                "diagrams/d.xml",
-                "<d:dataModel xmlns:d=\"http://schemas.openxmlformats.org/drawingml/2006/diagram\"><d:pt><d:t>Step</d:t></d:pt></d:dataModel>",
-            ),
             ("notesSlides/n.xml", &notes),
             (
                 "comments/c.xml",
@@ -242,10 +262,9 @@ fn tables_charts_diagrams_notes_and_comments_are_all_there() {
             ),
         ],
     };
-    let content = slide("", &[table.as_str(), chart, smart, picture].concat());
     assert_eq!(
-        markdown(PPTX, &deck(&[(content, own)])),
-        "## Slide 1\n\n| h |  |\n|---|---|\n| 1 | 2 |\n\n|  | Ships |\n|---|---|\n| Q1 | 3 |\n\n- Step\n\n![A map](map.png)\n\n> Notes: say this\n>\n> and that\n\n### Comments\n\n- Ada: too long\n"
+        markdown(PPTX, &deck(&[(slide("", ""), own)])),
+        "## Slide 1\n\n> Notes: say this\n>\n> and that\n\n### Comments\n\n- Ada: too long\n"
     );
 }
 

@@ -166,7 +166,7 @@ fn balanced(pieces: &[&str]) -> String {
         out.push_str(piece);
     }
     for name in open.iter().rev() {
-        out.push_str(&format!("</{name}>"));
+        out.extend(["</", name, ">"]);
     }
     out
 }

@@ -1,0 +1,150 @@
+//! XLSB, written record by record (MS-XLSB 2.1).
+
+use std::io::{Cursor, Write as _};
+
+use super::super::super::office::tests::{converted, markdown};
+use crate::limits::{Failure, Limit};
+
+const XLSB: &str = "application/vnd.ms-excel.sheet.binary.macroEnabled.12";
+const XLS: &str = "application/vnd.ms-excel";
+
+/// Appends a record: its type in one or two bytes, its length in groups of seven bits.
+fn put(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
+    let low = u8::try_from(kind & 0x7F).unwrap();
+    if kind < 0x80 {
+        out.push(low);
+    } else {
+        out.extend([low | 0x80, u8::try_from(kind >> 7).unwrap()]);
+    }
+    let mut rest = data.len();
+    loop {
+        let group = u8::try_from(rest & 0x7F).unwrap();
+        rest >>= 7;
+        if rest == 0 {
+            out.push(group);
+            break;
+        }
+        out.push(group | 0x80);
+    }
+    out.extend(data);
+}
+
+fn wide(text: &str) -> Vec<u8> {
+    let units: Vec<u16> = text.encode_utf16().collect();
+    let mut out = u32::try_from(units.len()).unwrap().to_le_bytes().to_vec();
+    out.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+    out
+}
+
+fn cell(column: u32, value: &[u8]) -> Vec<u8> {
+    [&column.to_le_bytes()[..], &[0; 4], value].concat()
+}
+
+/// A workbook of one sheet with the given records as its data.
+fn xlsb(hidden: u32, rows: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut book = Vec::new();
+    put(&mut book, 0x0083, &[]);
+    put(&mut book, 0x008F, &[]);
+    let mut bundle = hidden.to_le_bytes().to_vec();
+    bundle.extend(1_u32.to_le_bytes());
+    bundle.extend(wide("rId1"));
+    bundle.extend(wide("Binary"));
+    put(&mut book, 0x009C, &bundle);
+    put(&mut book, 0x0090, &[]);
+    put(&mut book, 0x009D, &[]);
+    put(&mut book, 0x0084, &[]);
+    let mut sheet = Vec::new();
+    put(&mut sheet, 0x0081, &[]);
+    put(&mut sheet, 0x0094, &[0xFF; 16]);
+    put(&mut sheet, 0x0091, &[]);
+    for (kind, data) in rows {
+        put(&mut sheet, *kind, data);
+    }
+    put(&mut sheet, 0x0092, &[]);
+    let relations = super::relations(&[("rId1", "worksheet", "worksheets/sheet1.bin")]);
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, content) in [
+        ("xl/workbook.bin", book.as_slice()),
+        ("xl/_rels/workbook.bin.rels", relations.as_bytes()),
+        ("xl/worksheets/sheet1.bin", sheet.as_slice()),
+    ] {
+        zip.start_file(name, zip::write::SimpleFileOptions::default())
+            .unwrap();
+        zip.write_all(content).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn a_binary_workbook_reads_cell_by_cell_to_the_last_corner() {
+    let rows = [
+        (0x0000, 0_u32.to_le_bytes().to_vec()),
+        (0x0006, cell(0, &wide("Größe"))),
+        (0x0004, cell(1, &[1])),
+        (0x0000, 1_048_575_u32.to_le_bytes().to_vec()),
+        (0x0005, cell(16_383, &0.5_f64.to_le_bytes())),
+        (0x0003, cell(0, &[0x07])),
+    ];
+    assert_eq!(
+        markdown(XLSB, &xlsb(1, &rows)),
+        "## Binary (hidden)\n\n| Größe | TRUE |  |\n|---|---|---|\n|  |  |  |\n| #DIV/0! |  | 0.5 |\n"
+    );
+}
+
+#[test]
+fn a_record_that_cannot_be_is_damage_of_its_sheet() {
+    let rows = [
+        (0x0000, 0_u32.to_le_bytes().to_vec()),
+        (0x0006, cell(0, &wide("before"))),
+        (0x0003, cell(1, &[0xEE])),
+    ];
+    let got = converted(XLSB, &xlsb(0, &rows));
+    assert_eq!(got.failure, None);
+    assert_eq!(got.warnings, ["sheet 1 is damaged"]);
+    assert!(got.markdown.starts_with("## Binary\n\n| before |"));
+}
+
+/// An OLE2 file with a stream of old records.
+fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
+    let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
+        out.extend(kind.to_le_bytes());
+        out.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
+        out.extend(data);
+    };
+    let begin = [0x00, 0x06, 0x05, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut stream = Vec::new();
+    put(&mut stream, 0x809, &begin);
+    let place = stream.len() + 4 + 11 + 4;
+    let mut sheet = u32::try_from(place).unwrap().to_le_bytes().to_vec();
+    sheet.extend([0, 0, 3, 0, b'O', b'l', b'd']);
+    put(&mut stream, 0x85, &sheet);
+    put(&mut stream, 0x0A, &[]);
+    put(&mut stream, 0x809, &begin);
+    for (row, column) in cells {
+        let mut cell = row.to_le_bytes().to_vec();
+        cell.extend(column.to_le_bytes());
+        cell.extend([0, 0]);
+        cell.extend(7.5_f64.to_le_bytes());
+        put(&mut stream, 0x203, &cell);
+    }
+    put(&mut stream, 0x0A, &[]);
+    let mut file = cfb::CompoundFile::create(Cursor::new(Vec::new())).unwrap();
+    file.create_stream("/Workbook")
+        .unwrap()
+        .write_all(&stream)
+        .unwrap();
+    file.flush().unwrap();
+    file.into_inner().into_inner()
+}
+
+#[test]
+fn an_old_workbook_is_refused_before_its_rectangle_is_set_aside() {
+    assert_eq!(
+        markdown(XLS, &xls(&[(1, 1), (1, 2)])),
+        "## Old\n\n| 7.5 | 7.5 |\n|---|---|\n"
+    );
+    assert_eq!(
+        converted(XLS, &xls(&[(0, 0), (65_535, 255)])).failure,
+        Some(Failure::Stopped(Limit::Memory))
+    );
+}
