@@ -59,7 +59,11 @@ pub(super) fn convert(
         out.warn("parts nested too deeply are not shown");
     }
     letter.write(out)?;
-    stopped.map_or(Ok(()), |limit| Err(limit.into()))
+    match stopped {
+        Some(limit) => Err(limit.into()),
+        None if out.is_empty() => Err(Failure::NoText),
+        None => Ok(()),
+    }
 }
 
 /// What follows the first line.

@@ -49,7 +49,11 @@ pub(super) fn convert(
     let budget = std::rc::Rc::clone(out.budget());
     let mut file = File::open(input)?;
     let letter = letter(&mut file, &budget)?;
-    letter.write(out)
+    letter.write(out)?;
+    if out.is_empty() {
+        return Err(Failure::NoText);
+    }
+    Ok(())
 }
 
 fn letter(file: &mut File<'_>, budget: &Budget) -> Result<Letter, Failure> {

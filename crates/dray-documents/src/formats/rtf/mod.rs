@@ -31,7 +31,11 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 /// A file.
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let bytes = source::bytes(input, out.budget())?;
-    rtf(&bytes, out)
+    rtf(&bytes, out)?;
+    if out.is_empty() && !bytes.trim_ascii().is_empty() {
+        return Err(Failure::NoText);
+    }
+    Ok(())
 }
 
 /// Writes an RTF text, also the body of a mail.

@@ -191,6 +191,14 @@ fn damaged_files() {
         Limits::default(),
     );
     assert_eq!(got.failure, Some(Failure::Corrupt(Damage::Malformed)));
+    for blank in [
+        &b"{\\rtf1 }"[..],
+        b"{\\rtf1 {\\field{\\fldrslt",
+        b"{\\rtf1 {\\pict 00}}",
+    ] {
+        let got = converted(&hint("application/rtf", "rtf"), blank, Limits::default());
+        assert_eq!(got.failure, Some(Failure::NoText));
+    }
     for (source, text) in [
         (&b"{\\rtf1 a"[..], "a\n"),
         (b"{\\rtf1 a\\", "a\n"),
@@ -203,7 +211,6 @@ fn damaged_files() {
             b"{\\rtf1 {\\footnote a",
             "[^1]\n\n### Footnotes\n\n[^1]: a\n",
         ),
-        (b"{\\rtf1 {\\field{\\fldrslt", ""),
         (b"", ""),
     ] {
         assert_eq!(shown(source), text, "{}", String::from_utf8_lossy(source));

@@ -35,9 +35,14 @@ fn text(input: &mut dyn Input, hint: &Hint, out: &Markdown) -> Result<String, Fa
     Ok(source::line_feeds(text))
 }
 
-/// A page.
+/// A page. One without any text, such as a program that draws it, is told from an empty file.
 fn page(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    html(&text(input, hint, out)?, out)
+    let text = text(input, hint, out)?;
+    html(&text, out)?;
+    if out.is_empty() && !text.trim().is_empty() {
+        return Err(Failure::NoText);
+    }
+    Ok(())
 }
 
 /// XML, indented.
@@ -61,4 +66,25 @@ fn svg(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Fai
         out.code("xml", &payload::without(&text))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::formats::text::testing::{converted, hint};
+    use crate::limits::{Failure, Limits};
+
+    #[test]
+    fn a_page_without_text_is_told_from_an_empty_file() {
+        let failure = |source: &[u8]| {
+            let got = converted(&hint("text/html", "html"), source, Limits::default());
+            assert_eq!(got.markdown, "");
+            got.failure
+        };
+        assert_eq!(
+            failure(b"<div id=app></div><script>x()</script>"),
+            Some(Failure::NoText)
+        );
+        assert_eq!(failure(b" \n"), None);
+        assert_eq!(failure(b""), None);
+    }
 }

@@ -155,6 +155,7 @@ fn damaged_files_are_told() {
         convert(whole.get(..600).unwrap()),
         Some(Failure::Corrupt(Damage::Structure))
     );
+    assert_eq!(convert(&file(&[("x", Vec::new())])), Some(Failure::NoText));
     let packed = file(&[("__substg1.0_10090102", vec![1; 40])]);
     assert_eq!(
         convert(&packed),

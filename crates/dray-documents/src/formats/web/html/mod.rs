@@ -73,11 +73,16 @@ fn run(source: &str, walker: &mut Walker<'_>) -> Result<(), Limit> {
 
 /// Whether the source says that it is XML.
 fn is_xml(source: &str) -> bool {
+    const NAMESPACE: &str = "http://www.w3.org/1999/xhtml";
     let head = source
         .get(..source.floor_char_boundary(1024))
         .unwrap_or(source);
     head.trim_start().starts_with("<?xml")
-        || head.contains("xmlns=\"http://www.w3.org/1999/xhtml\"")
+        || head
+            .split("xmlns=")
+            .skip(1)
+            .filter_map(|value| value.strip_prefix(['"', '\'']))
+            .any(|value| value.starts_with(NAMESPACE))
 }
 
 /// CDATA sections as escaped text, which is what they mean in XML and what HTML does not know.

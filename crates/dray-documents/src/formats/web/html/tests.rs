@@ -169,6 +169,10 @@ fn xhtml_closes_its_elements_and_has_cdata() {
          <body><p>a<a id='p1'/>b <i/>c</p><p><![CDATA[1 < 2 && 3 > 2]]></p><div/>d</body></html>",
     );
     assert_eq!(text, "ab c\n\n1 < 2 && 3 > 2\n\nd\n");
+    let double = "<html xmlns=\"http://www.w3.org/1999/xhtml\"><title/><p>a";
+    assert_eq!(shown(double), "a\n");
+    // In HTML nothing but a void element closes itself.
+    assert_eq!(shown("<p>a<b/>c"), "a**c**\n");
 }
 
 #[test]
