@@ -1,0 +1,43 @@
+//! What every converter promises on any bytes.
+
+use std::io::Cursor;
+
+use dray_documents::formats::{Hint, convert};
+use dray_documents::limits::Limits;
+use dray_documents::markdown::{Selection, Span};
+
+/// Bytes of text that a conversion may give; small, so that the limit is met.
+const TEXT: u64 = 20_000;
+
+/// Converts, and checks what came of it. The first byte chooses the limits and the selection.
+pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
+    let [choice, document @ ..] = bytes else {
+        return;
+    };
+    let hint = Hint {
+        mime: mime.to_owned(),
+        extension: extension.to_owned(),
+        encoding: None,
+    };
+    let limits = Limits {
+        max_text_bytes: if choice % 2 == 0 { TEXT } else { 100 },
+        max_elements: if choice % 3 == 0 { 20 } else { 50_000 },
+        max_depth: if choice % 5 == 0 { 4 } else { 256 },
+        ..Limits::default()
+    };
+    let selection = if choice % 7 == 0 {
+        Selection::Rows {
+            span: Span { first: 2, last: 3 },
+        }
+    } else {
+        Selection::All
+    };
+    let most = usize::try_from(limits.max_text_bytes).expect("fits") * 2 + 4096;
+    let got = convert(&mut Cursor::new(document), &hint, limits, selection);
+    let text = &got.markdown;
+    assert!(!got.converter.is_empty());
+    assert!(text.len() <= most, "{} bytes", text.len());
+    assert!(text.is_empty() || text.ends_with('\n') && !text.ends_with("\n\n"));
+    assert!(!text.contains('\r'));
+    assert!(got.failure.is_none() || got.stopped.is_none());
+}
