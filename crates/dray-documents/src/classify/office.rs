@@ -83,10 +83,12 @@ fn root_entry(bytes: &[u8]) -> Option<String> {
 
 /// The OOXML type of a package.
 fn office_open(input: &mut dyn Input, contents: &Contents) -> io::Result<Option<Named>> {
-    let Some(types) = contents.entry("[Content_Types].xml") else {
-        return Ok(None);
+    let types = match contents.entry("[Content_Types].xml") {
+        Some(entry) => part(input, entry)?,
+        // It may have stood in the part that is lost.
+        None if contents.damaged => Vec::new(),
+        None => return Ok(None),
     };
-    let types = part(input, types)?;
     let rels = match contents.entry("_rels/.rels") {
         Some(entry) => part(input, entry)?,
         None => Vec::new(),

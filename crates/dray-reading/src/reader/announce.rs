@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use dray_documents::classify::Kind;
+use dray_documents::classify::{Kind, mime};
 use dray_documents::{encoding, formats};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,42 @@ pub enum Vision {
     Yes,
     /// None is.
     No,
+}
+
+/// The formats that a reader of documents is asked for, and whether there is a converter here: for the environment
+/// block and for the health check. A missing one is a warning, never a failure.
+pub fn formats() -> Vec<(&'static str, bool)> {
+    let has = |mime: &str| {
+        formats::converter(&formats::Hint {
+            mime: mime.to_owned(),
+            ..formats::Hint::default()
+        })
+        .is_some()
+    };
+    [
+        ("PDF", mime::PDF),
+        ("DOCX", mime::DOCX),
+        ("XLSX", mime::XLSX),
+        ("PPTX", mime::PPTX),
+        ("ODT", mime::ODT),
+        ("ODS", mime::ODS),
+        ("ODP", mime::ODP),
+        ("XLS", mime::XLS),
+        ("DOC", mime::DOC),
+        ("PPT", mime::PPT),
+        ("EPUB", mime::EPUB),
+        ("RTF", mime::RTF),
+        ("EML", mime::EML),
+        ("MSG", mime::MSG),
+        ("HTML", mime::HTML),
+        ("XML", mime::XML),
+        ("CSV", mime::CSV),
+        ("JSON", mime::JSON),
+        ("notebook", mime::NOTEBOOK),
+        ("text", mime::PLAIN),
+    ]
+    .map(|(name, mime)| (name, has(mime)))
+    .to_vec()
 }
 
 impl Reader {

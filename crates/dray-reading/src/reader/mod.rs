@@ -27,7 +27,7 @@ use crate::request::Request;
 use crate::summary::{Summarizer, SummaryLimits};
 use crate::worker::Worker;
 use crate::workspace::{Roots, check};
-pub use announce::Vision;
+pub use announce::{Vision, formats};
 use prepare::{Gate, Prepared, Preparing};
 
 /// What a caller hears while it waits.

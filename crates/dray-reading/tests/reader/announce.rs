@@ -82,3 +82,16 @@ fn refused_files_are_skipped() {
     let staged = ["missing", "b.png", "/etc/passwd", "a.txt"].map(str::to_owned);
     assert_eq!(world.reader(policy).announce(&staged, Vision::No).len(), 1);
 }
+
+#[test]
+fn formats_are_told_with_whether_they_can_be_read() {
+    let formats = dray_reading::reader::formats();
+    for expected in [
+        ("text", true),
+        ("HTML", true),
+        ("PDF", true),
+        ("PPT", false),
+    ] {
+        assert!(formats.contains(&expected), "{expected:?}: {formats:?}");
+    }
+}

@@ -1,7 +1,8 @@
 //! Names and bytes made to do harm.
 
+use dray_documents::classify::Kind;
 use dray_reading::policy::Policy;
-use dray_reading::record::Outcome;
+use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use proptest::prelude::*;
 
@@ -48,6 +49,68 @@ async fn the_longest_names_are_read_and_shortened() {
         .await;
     assert_eq!(record.outcome, Outcome::Inline);
     assert!(record.path.unwrap().contains('…'));
+}
+
+/// Office files of the corpus, and who converts them.
+const OFFICE: [(&str, &str); 7] = [
+    ("budget.xlsx", "xlsx"),
+    ("day.epub", "epub"),
+    ("deck.odp", "odp"),
+    ("harbour.docx", "docx"),
+    ("log.odt", "odt"),
+    ("plan.pptx", "pptx"),
+    ("tides.ods", "ods"),
+];
+
+fn office(name: &str) -> Vec<u8> {
+    let corpus = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/documents/corpus/office"
+    );
+    std::fs::read(std::path::Path::new(corpus).join(name)).unwrap()
+}
+
+#[tokio::test]
+async fn office_files_are_read_whatever_they_are_called() {
+    for (name, converter) in OFFICE {
+        let world = World::with(&[("report.txt", &office(name))]);
+        let record = world.read("report.txt").await;
+        assert_eq!(
+            (record.outcome, record.error_code),
+            (Outcome::Inline, None),
+            "{name}"
+        );
+        assert_eq!(record.converter.as_deref(), Some(converter));
+        assert!(!unframe(&record.output).1.trim().is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn office_files_cut_short_are_damaged_and_no_archives() {
+    for (name, _) in OFFICE {
+        let whole = office(name);
+        let world = World::with(&[(name, &whole[..whole.len() * 2 / 3])]);
+        let record = world.read(name).await;
+        assert_eq!(
+            record.kind,
+            Some(Kind::Document),
+            "{name}: {}",
+            record.output
+        );
+        assert_eq!(
+            record.error_code,
+            Some(Code::Corrupt),
+            "{name}: {}",
+            record.output
+        );
+        if record.outcome == Outcome::Hint {
+            assert!(
+                record
+                    .output
+                    .starts_with("This file is damaged or incomplete (")
+            );
+        }
+    }
 }
 
 proptest! {

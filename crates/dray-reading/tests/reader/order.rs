@@ -347,3 +347,23 @@ fn files_are_classified_without_being_converted() {
     assert_eq!(reader.classify("b").unwrap().class.kind, Kind::Binary);
     assert_eq!(reader.classify("c").unwrap_err().code, Code::NotFound);
 }
+
+#[tokio::test]
+async fn an_endless_file_is_read_up_to_the_cap() {
+    let world = World::new();
+    let reader = world.reader(Policy {
+        max_file_bytes: 200_000,
+        ..Policy::default()
+    });
+    let endless = std::fs::File::open("/dev/zero").unwrap();
+    let cancel = CancellationToken::new();
+    let request = Request::of_path("zero");
+    let record = reader
+        .read_file("zero", endless, &request, &cancel, &|_| {})
+        .await;
+    assert_eq!(record.error_code, Some(Code::KindNotAllowed));
+    assert_eq!(
+        (record.kind, record.size_bytes),
+        (Some(Kind::Binary), Some(200_000))
+    );
+}

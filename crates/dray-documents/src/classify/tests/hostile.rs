@@ -78,6 +78,8 @@ fn a_container_cut_short_is_known_by_its_start_and_says_so() {
             .warnings
             .contains(&"directory of the container damaged".to_owned())
     );
+    let half = named(&whole[..whole.len() / 3], "x.zip");
+    assert_eq!(half, (Document, mime::DOCX), "the types were at the end");
     assert_eq!(
         named(b"PK\x03\x04 and nothing more", "x.docx"),
         (Archive, mime::ZIP)
