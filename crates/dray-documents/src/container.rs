@@ -108,10 +108,12 @@ impl<'a> Container<'a> {
             return Ok(None);
         };
         let max = self.budget.limits().max_part_bytes;
-        let mut entry = self.zip.by_index(index).map_err(|error| refused(&error))?;
-        if entry.encrypted() {
+        // Looked at before it is opened: not every kind of encryption is known to what opens it.
+        let raw = self.zip.by_index_raw(index);
+        if raw.map_err(|error| refused(&error))?.encrypted() {
             return Err(Failure::Encrypted);
         }
+        let mut entry = self.zip.by_index(index).map_err(|error| refused(&error))?;
         let declared = entry.size();
         if declared > max {
             return Err(Failure::Stopped(Limit::Size));

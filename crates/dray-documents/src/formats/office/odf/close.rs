@@ -23,7 +23,7 @@ impl Walker {
                 self.lists.pop();
             }
             Some(Tag::Note(end)) => {
-                let blocks = self.sink.end();
+                let blocks = self.end_aside();
                 out.budget().element()?;
                 if end {
                     self.notes.endnotes.push(blocks);
@@ -41,12 +41,12 @@ impl Walker {
                 }
             }
             Some(Tag::TextBox) => {
-                let blocks = self.sink.end();
+                let blocks = self.end_aside();
                 self.put_after(blocks, out)?;
             }
             Some(Tag::Frame) => self.end_frame(out)?,
             Some(Tag::Speaker) => {
-                let blocks = self.sink.end();
+                let blocks = self.end_aside();
                 if let Some(slide) = &mut self.slide {
                     slide.notes = blocks;
                 }
@@ -129,7 +129,7 @@ impl Walker {
 
     fn end_annotation(&mut self, out: &Markdown) -> Result<(), Failure> {
         out.budget().element()?;
-        let text = blocks::line(self.sink.end()).to_plain();
+        let text = blocks::line(self.end_aside()).to_plain();
         let comment = (std::mem::take(&mut self.author), text);
         match &mut self.slide {
             Some(slide) => slide.comments.push(comment),
@@ -179,7 +179,7 @@ impl Walker {
             return Ok(());
         };
         let mut blocks = if frame.shape {
-            self.sink.end()
+            self.end_aside()
         } else {
             Vec::new()
         };

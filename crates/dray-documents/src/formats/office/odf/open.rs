@@ -103,7 +103,7 @@ impl Walker {
                     para.text.raw(&format!("[^{mark}{}]", count + 1));
                     para.blank = false;
                 }
-                self.sink.begin();
+                self.begin_aside();
                 Tag::Note(end)
             }
             "note-citation"
@@ -195,7 +195,7 @@ impl Walker {
                 Tag::Page
             }
             "text-box" => {
-                self.sink.begin();
+                self.begin_aside();
                 Tag::TextBox
             }
             "image" => {
@@ -228,7 +228,7 @@ impl Walker {
             && self.tables.is_empty()
             && !self.in_note();
         if shape || e.name() != "frame" {
-            self.sink.begin();
+            self.begin_aside();
         }
         self.frames.push(Frame {
             title: class == "title",
@@ -250,7 +250,7 @@ impl Walker {
     fn office(&mut self, e: &Element<'_>) -> Option<Tag> {
         Some(match e.name() {
             "annotation" => {
-                self.sink.begin();
+                self.begin_aside();
                 self.author.clear();
                 Tag::Annotation
             }
@@ -263,7 +263,7 @@ impl Walker {
     fn presentation(&mut self, e: &Element<'_>) -> Option<Tag> {
         match e.name() {
             "notes" => {
-                self.sink.begin();
+                self.begin_aside();
                 Some(Tag::Speaker)
             }
             _ => None,

@@ -87,6 +87,14 @@ pub(super) struct Notes {
     pub(super) endnotes: Vec<Vec<Block>>,
 }
 
+/// Lists and format around something that stands aside from the text.
+#[derive(Debug)]
+pub(super) struct Around {
+    lists: Vec<List>,
+    look: Style,
+    hide: bool,
+}
+
 /// The walk.
 #[derive(Debug)]
 pub(super) struct Walker {
@@ -95,6 +103,8 @@ pub(super) struct Walker {
     pub(super) tags: Vec<Tag>,
     pub(super) paras: Vec<Para>,
     pub(super) lists: Vec<List>,
+    /// What was open around a note, comment or text box, which does not reach into it.
+    pub(super) around: Vec<Around>,
     /// The last number of each style of lists and level, for lists that continue.
     pub(super) counts: HashMap<(String, usize), u64>,
     pub(super) tables: Vec<OpenTable>,
@@ -117,6 +127,7 @@ impl Walker {
             tags: Vec::new(),
             paras: Vec::new(),
             lists: Vec::new(),
+            around: Vec::new(),
             counts: HashMap::new(),
             tables: Vec::new(),
             frames: Vec::new(),
@@ -129,6 +140,26 @@ impl Walker {
             slide: None,
             slides: 0,
         }
+    }
+
+    /// Something begins that stands aside from the text: its blocks are kept.
+    pub(super) fn begin_aside(&mut self) {
+        self.around.push(Around {
+            lists: std::mem::take(&mut self.lists),
+            look: std::mem::take(&mut self.look),
+            hide: std::mem::take(&mut self.hide),
+        });
+        self.sink.begin();
+    }
+
+    /// It ends; its blocks.
+    pub(super) fn end_aside(&mut self) -> Vec<Block> {
+        if let Some(around) = self.around.pop() {
+            self.lists = around.lists;
+            self.look = around.look;
+            self.hide = around.hide;
+        }
+        self.sink.end()
     }
 
     /// Text between tags: of a paragraph, or of a creator, title or description.

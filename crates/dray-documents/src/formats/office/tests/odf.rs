@@ -75,6 +75,18 @@ fn notes_comments_and_deletions() {
 }
 
 #[test]
+fn a_note_in_an_item_takes_neither_its_marker_nor_its_format() {
+    assert_eq!(
+        text(
+            "<text:list text:style-name=\"L1\"><text:list-item><text:p><text:span text:style-name=\"T1\">five\
+             <text:note text:note-class=\"footnote\"><text:note-body><text:p>below</text:p></text:note-body></text:note></text:span>\
+             <draw:frame><draw:text-box><text:p>boxed</text:p></draw:text-box></draw:frame></text:p></text:list-item></text:list>"
+        ),
+        "5. **five**[^1]\n\nboxed\n\n### Footnotes\n\n[^1]: below\n"
+    );
+}
+
+#[test]
 fn tables_cap_their_repeats_and_flatten_what_is_nested() {
     let cell = |text: &str| format!("<table:table-cell><text:p>{text}</text:p></table:table-cell>");
     let body = format!(
