@@ -82,7 +82,7 @@ pub struct AccountConfig {
     pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
     /// A Matrix user.
     pub matrix: Option<dray_platform_matrix::Options>,
-    /// A sender of e-mail.
+    /// A sender of e-mail, with a mailbox for answers.
     pub email: Option<dray_platform_email::Options>,
     /// Addresses of your own that take files.
     pub webhook: Option<dray_platform_webhook::Options>,
@@ -242,7 +242,8 @@ impl AccountConfig {
         }
         if let Some(options) = &self.email {
             let sender = dray_platform_email::Email::new(options.clone(), clock.clone())?;
-            return Ok(Some(Account::new(name, Arc::new(sender))));
+            let sender = Arc::new(sender);
+            return Ok(Some(Account::new(name, sender.clone()).with_inbox(sender)));
         }
         if let Some(options) = &self.webhook {
             let clock = clock.clone();
@@ -400,6 +401,41 @@ mod tests {
             |config| config.upload_tokens = token("short"),
             "upload_tokens.acme",
         );
+    }
+
+    #[test]
+    fn bots_and_mailboxes_have_a_way_in() {
+        let accounts = BTreeMap::from([
+            (
+                "bot".to_owned(),
+                AccountConfig {
+                    discord: Some(dray_platform_discord::Options {
+                        token: Secret::new("t"),
+                        ..dray_platform_discord::Options::default()
+                    }),
+                    ..AccountConfig::default()
+                },
+            ),
+            (
+                "mail".to_owned(),
+                AccountConfig {
+                    email: Some(dray_platform_email::Options {
+                        host: "mail.example.org".to_owned(),
+                        from: "bot@example.org".to_owned(),
+                        ..dray_platform_email::Options::default()
+                    }),
+                    ..AccountConfig::default()
+                },
+            ),
+        ]);
+        let config = Config {
+            accounts,
+            ..Config::default()
+        };
+        let opened = config.accounts(&Clock::default()).unwrap();
+        for name in ["bot", "mail"] {
+            assert!(opened.named(name).unwrap().inbox.is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -217,6 +217,9 @@ fn reason(file: &v1::DeliveredFile) -> Reason {
         "forbidden" | "auth" => Reason::NotAllowed,
         "empty" => Reason::Empty,
         "not_found" if file.claim.is_none() => Reason::NotFound,
+        // The file was there: it is the chat that is not.
+        "not_found" => Reason::ChatMissing,
+        "no_account" => Reason::NoAccount,
         "too_large" | "unsupported_kind" | "bad_format" | "too_long" => Reason::Unsupported,
         "window_closed" => Reason::WindowClosed,
         _ => Reason::TryLater,
@@ -287,6 +290,17 @@ mod tests {
              ⚠️ May have been delivered: maybe.txt."
         );
         assert_eq!(notice(&[]), "");
+    }
+
+    #[test]
+    fn r_21_a_missing_chat_is_told_apart_from_a_missing_file() {
+        let missing = file("a", state::REJECTED, "not_found");
+        assert_eq!(reason(&missing), Reason::NotFound);
+        let mut stored = missing;
+        stored.claim = Some(v1::Claim::default());
+        assert_eq!(reason(&stored), Reason::ChatMissing);
+        let unset = file("a", state::REJECTED, "no_account");
+        assert_eq!(reason(&unset), Reason::NoAccount);
     }
 
     #[test]
