@@ -1,0 +1,106 @@
+//! Conversations whose messages, ids, names and URLs are hostile: nothing panics, ids and names stay distinct, the wrapper
+//! is closed once, URLs for tools are absolute, and substitution keeps keys and shape.
+//!
+//! The first byte chooses the generation, the second the window; each line of the rest is a file, `name SPACE url`, a blank
+//! line ends a message.
+
+#![no_main]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dray_context::read::{Arguments, Plan, Text};
+use dray_context::{
+    ChatItem, Context, FilePart, Generation, History, Normaliser, Part, Request, Role, is_absolute_http,
+    replace_agent_file_ids_with_urls, substitute,
+};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fn messages(text: &str) -> Vec<ChatItem> {
+    let mut items = Vec::new();
+    for (at, block) in text.split("\n\n").take(16).enumerate() {
+        let parts = block.lines().take(24).map(|line| {
+            let (name, url) = line.split_once(' ').unwrap_or(("", line));
+            Part::File(FilePart {
+                name: name.to_owned(),
+                url: Some(url.to_owned()),
+                key: name.strip_prefix("key:").map(str::to_owned),
+                file_type: None,
+            })
+        });
+        let mut parts: Vec<_> = parts.collect();
+        parts.push(Part::Text("t".to_owned()));
+        let id = block.get(..1).filter(|_| at % 3 != 0);
+        items.push(ChatItem::new(Role::Human, id, parts));
+        items.push(ChatItem::new(Role::Ai, block.get(1..2), Vec::new()));
+    }
+    items
+}
+
+fn same_shape(before: &Value, after: &Value) -> bool {
+    match (before, after) {
+        (Value::Array(b), Value::Array(a)) => b.len() == a.len() && b.iter().zip(a).all(|(b, a)| same_shape(b, a)),
+        (Value::Object(b), Value::Object(a)) => {
+            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| b.0 == a.0 && same_shape(b.1, a.1))
+        }
+        (Value::String(_), Value::String(_)) => true,
+        _ => before == after,
+    }
+}
+
+fn check_urls(generation: Generation, text: &str) {
+    let normaliser = Normaliser::new(generation, Some("https://h.example"));
+    for line in text.lines() {
+        let Some(url) = normaliser.normalise(line) else {
+            continue;
+        };
+        assert_eq!(normaliser.normalise(&url).as_ref(), Some(&url), "{line:?}");
+        assert!(!url.starts_with("//") && !url.starts_with("/\\"));
+        assert!(normaliser.absolute(&url).is_none_or(|url| is_absolute_http(&url)));
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let [choice, window, rest @ ..] = bytes else {
+        return;
+    };
+    let generation = Generation::ALL[usize::from(*choice) % Generation::ALL.len()];
+    let text = String::from_utf8_lossy(rest);
+    check_urls(generation, &text);
+    let request = Request {
+        generation,
+        histories: messages(&text),
+        history: History::Rounds(u32::from(*window % 9)),
+        question: "q".to_owned(),
+        origin: Some("https://h.example".to_owned()),
+        working_directory: Some("/w".to_owned()),
+        ..Request::default()
+    };
+    let built = Context::build(&request).expect("nothing here can be refused");
+    assert_eq!(built.chat_histories.len(), built.rewritten_histories.len());
+    for item in built.rewritten_histories.iter().filter(|item| item.obj == Role::Human) {
+        assert!(item.text().matches("</system-reminder>").count() <= 1);
+    }
+    if generation == Generation::Stable {
+        let entries = built.catalog.entries();
+        let ids: BTreeSet<_> = entries.iter().map(|entry| &entry.file.id).collect();
+        assert_eq!(ids.len(), entries.len());
+        let mut names = BTreeMap::new();
+        for entry in entries {
+            let path = entry.file.url.split(['?', '#']).next().unwrap_or_default();
+            let file = entry.file.key.as_deref().unwrap_or(path);
+            assert_eq!(*names.entry(&entry.file.name).or_insert(file), file, "two files of one name");
+        }
+        assert!(built.file_url_map.values().all(|url| is_absolute_http(url)));
+    }
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
+    assert!(same_shape(&value, &replace_agent_file_ids_with_urls(&value, &built.file_url_map)));
+    let done = substitute::substitute(&value, &built.catalog, |entry| entry.public_url.clone());
+    assert!(same_shape(&value, &done.value));
+    if let Ok(arguments) = Arguments::parse("read_files", &text) {
+        let plan = Plan::new(&arguments, &built.catalog, 300);
+        let answer = plan.run(|_| Ok(Text::of(text.as_ref())));
+        assert_eq!(answer.files.len(), arguments.names.len());
+        assert!(answer.files.iter().filter(|file| file.code.is_none()).map(|file| file.content.chars().count()).sum::<usize>() <= 300);
+    }
+});
