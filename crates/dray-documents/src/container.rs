@@ -22,7 +22,7 @@ pub struct Container<'a> {
     names: Vec<String>,
     /// Index by name; of equal names the first.
     exact: HashMap<String, usize>,
-    /// Index by name in lower case.
+    /// Index by name in lower case, with the slashes that the format asks for.
     folded: HashMap<String, usize>,
     budget: Rc<Budget>,
 }
@@ -66,7 +66,7 @@ impl<'a> Container<'a> {
         let mut folded = HashMap::new();
         for (index, name) in names.iter().enumerate() {
             exact.entry(name.clone()).or_insert(index);
-            folded.entry(name.to_ascii_lowercase()).or_insert(index);
+            folded.entry(fold(name)).or_insert(index);
         }
         Ok(Self {
             zip,
@@ -87,7 +87,7 @@ impl<'a> Container<'a> {
         let name = name.trim_start_matches('/');
         self.exact
             .get(name)
-            .or_else(|| self.folded.get(&name.to_ascii_lowercase()))
+            .or_else(|| self.folded.get(&fold(name)))
             .copied()
     }
 
@@ -143,6 +143,11 @@ impl<'a> Container<'a> {
         self.part(name)?
             .ok_or(Failure::Corrupt(Damage::MissingPart))
     }
+}
+
+/// A name as it is compared where no name is equal: some writers use the other slash.
+fn fold(name: &str) -> String {
+    name.to_ascii_lowercase().replace('\\', "/")
 }
 
 /// The first bytes of a file, which then stands at its beginning; how many there were.

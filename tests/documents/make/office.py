@@ -1,4 +1,4 @@
-"""Makes the files of ../corpus/office: run once, with the libraries that ../corpus/office/ORIGIN.md names.
+"""Makes the files of ../corpus/office: run once, with the libraries that ../ORIGIN.md names.
 
 Every text is made up. The files differ from what the unit tests build by hand in that they come from the libraries that
 people use.

@@ -163,3 +163,24 @@ fn fields_without_end_cost_no_square_of_the_time() {
     };
     assert_eq!(converted_within(DOCX, &bytes, limits).markdown, "x\n");
 }
+
+#[test]
+fn more_entries_than_are_looked_at_are_refused() {
+    let names: Vec<String> = (0..21).map(|n| format!("x/{n}")).collect();
+    let parts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let limits = Limits {
+        max_entries: 20,
+        ..Limits::default()
+    };
+    assert_eq!(
+        converted_within(DOCX, &zipped(&parts), limits).failure,
+        Some(Failure::Stopped(Limit::Element))
+    );
+}
+
+#[test]
+fn names_with_the_other_slash_are_found() {
+    let document = super::docx::part("document", &format!("<w:body>{P}</w:body>"));
+    let bytes = zipped(&[("word\\document.xml", document.as_str())]);
+    assert_eq!(converted(DOCX, &bytes).markdown, "x\n");
+}
