@@ -6,11 +6,12 @@ use dray_documents::classify::{Kind, mime};
 use dray_documents::{encoding, formats};
 use tokio_util::sync::CancellationToken;
 
-use super::Reader;
 use super::prepare::{Gate, Prepared};
+use super::{Reader, log};
 use crate::defang::defang;
 use crate::frame::{announced, frame};
 use crate::message::{self, Cause, escape_path};
+use crate::record::Code;
 
 /// Whether images can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,28 +66,20 @@ impl Reader {
     pub fn announce(&self, staged: &[String], vision: Vision) -> Vec<String> {
         let blocks = staged.iter().filter_map(|path| {
             let block = self.block(path, vision);
-            block
-                .inspect_err(|reason| {
-                    tracing::warn!(path = escape_path(path), reason, "run.attachment_skipped");
-                })
-                .ok()
+            block.inspect_err(|code| log::skipped(path, *code)).ok()
         });
         blocks.collect()
     }
 
-    fn block(&self, path: &str, vision: Vision) -> Result<String, &'static str> {
+    fn block(&self, path: &str, vision: Vision) -> Result<String, Code> {
         let opened = self
             .roots
             .open(Some(path))
-            .map_err(|refusal| refusal.code.word())?;
+            .map_err(|refusal| refusal.code)?;
         let preparing = self.preparing(self.policy.clone(), Gate::Look, &CancellationToken::new());
         let prepared = preparing
             .prepare(path, opened.file, opened.size)
-            .map_err(|record| {
-                record
-                    .error_code
-                    .map_or("internal", crate::record::Code::word)
-            })?;
+            .map_err(|record| record.error_code.unwrap_or(Code::Internal))?;
         let shown = escape_path(path);
         let (mime, size) = (prepared.class.mime, prepared.size);
         Ok(match prepared.class.kind {
@@ -114,7 +107,7 @@ impl Reader {
     }
 
     /// A text, or as much of it as the budget allows.
-    fn text_block(&self, path: &str, prepared: Prepared) -> Result<String, &'static str> {
+    fn text_block(&self, path: &str, prepared: Prepared) -> Result<String, Code> {
         let (mime, total) = (prepared.class.mime, prepared.size);
         let budget = self.policy.inline_text_budget_bytes;
         let mut bytes = Vec::new();
@@ -123,7 +116,7 @@ impl Reader {
             .file
             .take(limit.saturating_add(4))
             .read_to_end(&mut bytes)
-            .map_err(|_| "unreadable")?;
+            .map_err(|_| Code::Unreadable)?;
         let encoding = prepared.class.encoding;
         let text = defang(&encoding::decode(&bytes, encoding));
         let cut = total > limit || text.len() > budget;
@@ -140,7 +133,7 @@ impl Reader {
             body
         };
         let header = announced(path, mime, cut.then_some((budget, total)));
-        let framed = frame(&header, body).map_err(|_| "internal")?;
+        let framed = frame(&header, body).map_err(|_| Code::Internal)?;
         if !cut {
             return Ok(framed);
         }

@@ -3,14 +3,24 @@
 use crate::message::escape_path;
 use crate::record::{Code, Record};
 
-/// Writes the log of one call.
-pub(super) fn record(shown: &str, record: &Record) {
-    // Of what lies outside, only that it does.
-    let path = if record.error_code == Some(Code::OutsideWorkspace) {
+/// A path as the log has it: of what lies outside, only that it does.
+fn path(shown: &str, code: Option<Code>) -> String {
+    if code == Some(Code::OutsideWorkspace) {
         "(outside)".to_owned()
     } else {
         escape_path(shown)
-    };
+    }
+}
+
+/// Writes the log of a staged file that is not announced.
+pub(super) fn skipped(shown: &str, code: Code) {
+    let (path, reason) = (path(shown, Some(code)), code.word());
+    tracing::warn!(path, reason, "run.attachment_skipped");
+}
+
+/// Writes the log of one call.
+pub(super) fn record(shown: &str, record: &Record) {
+    let path = path(shown, record.error_code);
     let failed = matches!(
         record.error_code,
         Some(Code::Internal | Code::LimitExceeded | Code::Corrupt)

@@ -367,3 +367,49 @@ async fn an_endless_file_is_read_up_to_the_cap() {
         (Some(Kind::Binary), Some(200_000))
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_run_on_any_thread() {
+    let world = World::with(&[("a.txt", b"text")]);
+    let reader = world.reader(Policy::default());
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let reader = reader.clone();
+        calls.spawn(async move { read(&reader, &Request::of_path("a.txt")).await });
+    }
+    while let Some(record) = calls.join_next().await {
+        assert_eq!(record.unwrap().outcome, Outcome::Inline);
+    }
+}
+
+#[tokio::test]
+async fn time_that_runs_out_is_told_as_such() {
+    let corpus = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/documents/corpus/pdf"
+    );
+    let long = std::fs::read(std::path::Path::new(corpus).join("pages-140.pdf")).unwrap();
+    let world = World::with(&[("long.pdf", &long)]);
+    let policy = Policy {
+        convert_wall_clock_seconds: 0.001,
+        ..Policy::default()
+    };
+    let record = read(&world.reader(policy), &Request::of_path("long.pdf")).await;
+    if record.outcome == Outcome::Hint {
+        assert_eq!(
+            record.error_code,
+            Some(Code::LimitExceeded),
+            "{}",
+            record.output
+        );
+        assert!(
+            record.output.starts_with(
+                "Conversion stopped: time limit reached.\n[Attached document: long.pdf"
+            )
+        );
+    } else {
+        assert!(record.truncated);
+        let (_, body) = unframe(&record.output);
+        assert!(body.ends_with("_(Stopped: time limit reached; the text above is incomplete.)_"));
+    }
+}
