@@ -6,6 +6,7 @@
 //! | `fetch` | `Fetch` over the in-process bus into the store | `curl -o` from the same server |
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
 //! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a platform double; 100 at once; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
+//! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod bus;
+mod documents;
 mod fetch;
 mod harness;
 mod memory;
@@ -23,7 +25,7 @@ mod world;
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: bus, fetch, resolve, transfer, memory. All of them without a name.
+    /// What to measure: bus, fetch, resolve, transfer, documents, memory. All of them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
     #[arg(long, value_parser = transfer::PARTS)]
@@ -36,7 +38,14 @@ struct Arguments {
     transfer_once: Option<String>,
 }
 
-const NAMES: [&str; 5] = ["bus", "fetch", "resolve", "transfer", "memory"];
+const NAMES: [&str; 6] = [
+    "bus",
+    "fetch",
+    "resolve",
+    "transfer",
+    "documents",
+    "memory",
+];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -78,6 +87,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted("transfer") {
         transfer::run(&arguments.part).await?;
+    }
+    if wanted("documents") {
+        documents::run()?;
     }
     if wanted("memory") {
         memory::run().await?;

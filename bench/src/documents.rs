@@ -1,0 +1,91 @@
+//! (e) Documents to Markdown: time, memory and what of the text arrives, beside `markitdown` and reference extractions.
+//!
+//! The converter runs in a small program of its own (`documents`, an example of `dray-documents`), so that its peak
+//! memory is its own. Comparing is the work of `tests/documents/measure.py`, because the references are Python's.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::say;
+
+/// What the comparison needs from the Python package index. Of markitdown only the formats that the corpus has.
+const PACKAGES: [&str; 7] = [
+    "markitdown[docx,outlook,pdf,pptx,xls,xlsx]==0.1.8",
+    "openpyxl==3.1.5",
+    "pdfplumber==0.11.10",
+    "python-docx==1.2.0",
+    "python-pptx==1.0.2",
+    "striprtf==0.0.35",
+    "xlrd==2.0.2",
+];
+
+/// Measures and prints what `measure.py` says.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the measurements have no workspace")?;
+    let converter = built(root)?;
+    say("(e) documents to Markdown, warm, one core, beside markitdown");
+    let mut measure = match python(root) {
+        Ok(interpreter) => Command::new(interpreter),
+        Err(error) => {
+            say(&format!("  markitdown cannot be installed: {error:#}"));
+            Command::new("python3")
+        }
+    };
+    let status = measure
+        .arg(root.join("tests/documents/measure.py"))
+        .arg("--binary")
+        .arg(converter)
+        .status()
+        .context("python3 does not start")?;
+    anyhow::ensure!(status.success(), "the comparison failed");
+    Ok(())
+}
+
+/// The program that converts, built beside this one.
+fn built(root: &Path) -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let release = here
+        .parent()
+        .context("this program stands in no directory")?;
+    let target = release
+        .parent()
+        .context("this program stands in no target directory")?;
+    let status = Command::new("cargo")
+        .current_dir(root)
+        .args(["build", "--release", "--package", "dray-documents"])
+        .args(["--example", "documents", "--target-dir"])
+        .arg(target)
+        .status()
+        .context("cargo does not start")?;
+    anyhow::ensure!(status.success(), "the converter cannot be built");
+    Ok(target.join("release/examples/documents"))
+}
+
+/// An interpreter with [`PACKAGES`], kept below `target/`.
+fn python(root: &Path) -> anyhow::Result<PathBuf> {
+    let environment = root.join("target/bench-python");
+    let interpreter = environment.join("bin/python");
+    if !interpreter.exists() {
+        let status = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&environment)
+            .status()?;
+        anyhow::ensure!(status.success(), "no virtual environment could be made");
+    }
+    let installed = Command::new(&interpreter)
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ])
+        .args(PACKAGES)
+        .status()?;
+    anyhow::ensure!(installed.success(), "pip failed");
+    Ok(interpreter)
+}
