@@ -28,7 +28,7 @@ const EACH: usize = 2;
 /// How long a delivery may take to its end once nothing dies any more: two leases and redeliveries, and every wait of
 /// a delivery, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(6);
-/// Attempts after which work is given up.
+/// Attempts after which work is given up, and tries of a visible request.
 const ATTEMPTS: u32 = 5;
 
 /// How a run goes.
@@ -183,9 +183,11 @@ async fn check(rig: &Rig, sent: &[Sent], run: Run) {
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
-        // Repeating is harmless there: the file arrives, unless its own work was cut until it was given up.
+        // Repeating is harmless there: the file arrives, unless its own work, or its request, was cut until it was given
+        // up.
         let is_lost = SAFE.contains(&platform)
             && file.state != "delivered"
+            && file.attempts < ATTEMPTS
             && rig.attempts(&delivery.id).await < ATTEMPTS;
         if !is_truthful || is_lost {
             wrong.push(format!("{} shown {shown} times: {file:?}", delivery.id));

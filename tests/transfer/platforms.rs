@@ -14,8 +14,8 @@ use dray_proto::v1;
 use dray_types::Sha256Digest;
 use rand::{Rng as _, RngCore};
 
-/// Where the webhook double takes events.
-pub(crate) const HOOK: &str = "/hooks/box";
+/// Chats of the webhook double: a backlog of one chat goes on with one delivery a second.
+const HOOKS: usize = 8;
 
 /// Those of a double.
 pub(crate) const ALL: [&str; 7] = [
@@ -29,7 +29,12 @@ pub(crate) const SAFE: [&str; 2] = ["webhook", "matrix"];
 const LARGEST: u64 = 20 << 20;
 
 /// Part of a configuration: its name after that of the accounts, keys and values.
-type Section = (&'static str, Vec<(&'static str, String)>);
+type Section = (String, Vec<(&'static str, String)>);
+
+/// Where the webhook double takes the events of a chat.
+fn path(chat: &str) -> String {
+    format!("/hooks/{chat}")
+}
 
 fn quoted(text: &str) -> String {
     format!("'{text}'")
@@ -66,8 +71,8 @@ impl Platforms {
     /// The accounts, as a configuration has them.
     pub(crate) fn configuration(&self) -> String {
         let mut text = String::new();
-        let bots = self.bots().into_iter().chain(self.others());
-        for (name, lines) in bots {
+        let all = self.bots().into_iter().chain(self.others());
+        for (name, lines) in all.chain((0..HOOKS).map(|number| self.hook(number))) {
             writeln!(text, "[platform-delivery.accounts.{name}]").unwrap();
             for (key, value) in lines {
                 writeln!(text, "{key} = {value}").unwrap();
@@ -79,7 +84,7 @@ impl Platforms {
     fn bots(&self) -> Vec<Section> {
         vec![
             (
-                "tg.telegram",
+                "tg.telegram".to_owned(),
                 vec![
                     ("token", quoted(self.telegram.token().expose())),
                     ("base_url", quoted(&self.telegram.url())),
@@ -89,7 +94,7 @@ impl Platforms {
                 ],
             ),
             (
-                "dc.discord",
+                "dc.discord".to_owned(),
                 vec![
                     ("token", quoted(self.discord.token().expose())),
                     ("base_url", quoted(&self.discord.url())),
@@ -97,7 +102,7 @@ impl Platforms {
                 ],
             ),
             (
-                "sl.slack",
+                "sl.slack".to_owned(),
                 vec![
                     ("token", quoted(self.slack.token().expose())),
                     ("signing_secret", quoted(SIGNING_SECRET)),
@@ -107,7 +112,7 @@ impl Platforms {
                 ],
             ),
             (
-                "wa.whatsapp",
+                "wa.whatsapp".to_owned(),
                 vec![
                     ("token", quoted(self.whatsapp.token().expose())),
                     ("phone_number_id", quoted(NUMBER)),
@@ -118,24 +123,27 @@ impl Platforms {
         ]
     }
 
+    fn hook(&self, number: usize) -> Section {
+        let hook = self.webhook.hook(&path(&format!("box{number}")));
+        (
+            format!("wh.webhook.hooks.box{number}"),
+            vec![
+                ("url", quoted(hook.url.expose())),
+                ("secret", quoted(hook.secret.expose())),
+                ("allow_http", "true".to_owned()),
+            ],
+        )
+    }
+
     fn others(&self) -> Vec<Section> {
-        let hook = self.webhook.hook(HOOK);
         let email = self.email.options();
         vec![
             (
-                "wh.webhook",
+                "wh.webhook".to_owned(),
                 vec![("inbound_secret", quoted(SECRET)), patience()],
             ),
             (
-                "wh.webhook.hooks.box",
-                vec![
-                    ("url", quoted(hook.url.expose())),
-                    ("secret", quoted(hook.secret.expose())),
-                    ("allow_http", "true".to_owned()),
-                ],
-            ),
-            (
-                "mx.matrix",
+                "mx.matrix".to_owned(),
                 vec![
                     ("token", quoted(self.matrix.token().expose())),
                     ("homeserver", quoted(&self.matrix.url())),
@@ -144,7 +152,7 @@ impl Platforms {
                 ],
             ),
             (
-                "em.email",
+                "em.email".to_owned(),
                 vec![
                     ("host", quoted(&email.host)),
                     ("port", email.port.to_string()),
@@ -158,7 +166,7 @@ impl Platforms {
         ]
     }
 
-    /// A chat of its own on this platform, so that no limit of a chat holds a file up. `name` is new each time.
+    /// A chat on this platform, one of its own where there can be many, so that no limit of a chat holds a file up. `name` is new each time.
     pub(crate) fn chat(&self, platform: &str, name: &str) -> v1::ChatTarget {
         let chat = match platform {
             "telegram" => self.telegram.chat().to_string(),
@@ -167,7 +175,10 @@ impl Platforms {
             "whatsapp" => self.whatsapp.chat(),
             "matrix" => self.matrix.room(),
             "email" => format!("{name}@example.org"),
-            _ => "box".to_owned(),
+            _ => format!(
+                "box{}",
+                name.bytes().map(usize::from).sum::<usize>() % HOOKS
+            ),
         };
         v1::ChatTarget {
             platform: platform.to_owned(),
@@ -213,7 +224,7 @@ impl Platforms {
                 files.filter(|file| file.sha256 == digest).count()
             }
             _ => {
-                let taken = self.webhook.taken(HOOK);
+                let taken = self.webhook.taken(&path(chat));
                 taken.iter().map(|event| same(&event.files)).sum()
             }
         }

@@ -23,8 +23,9 @@ use crate::report::{self, state};
 /// Most bytes of all paths of a request together, and of its message: both travel in events.
 const TEXT_MOST: usize = 16 * 1024;
 
-/// Attempts of the work after which a file that cannot be had now is given up.
-const ATTEMPTS: u32 = 3;
+/// Attempts of the work after which a file that cannot be had now is given up: the last one, so that a restart of
+/// sandbox-transfer is waited for as long as work can wait.
+const ATTEMPTS: u32 = 5;
 
 /// How long a question that moves no bytes may take.
 const SHORT: Duration = Duration::from_mins(1);

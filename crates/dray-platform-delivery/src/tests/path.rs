@@ -210,3 +210,31 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
     world.desk.accept(&world.meta("d3"), &own).await.unwrap();
     assert!(over(&world, "d3").await.success);
 }
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait() {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    let away = Fault::new(
+        FaultCode::Unavailable,
+        "A part of the file service did not answer.",
+    );
+    world.sandbox.refuse("a.txt", away);
+    let request = v1::SendFileRequested {
+        paths: vec![b"a.txt".to_vec()],
+        session: "s".to_owned(),
+        ..v1::SendFileRequested::default()
+    };
+    let meta = world.meta("d");
+    let cancel = CancellationToken::new();
+    let last = WorkSettings::default().attempts;
+    for attempt in 1..last {
+        let failed = world.desk.send(&meta, &request, 1, attempt, &cancel).await;
+        assert!(failed.unwrap_err().fault().is_retryable(), "{attempt}");
+    }
+    let sent = world.desk.send(&meta, &request, 1, last, &cancel).await;
+    sent.unwrap();
+    let report = world.record("d").await;
+    assert_eq!(states(&report), [state::FAILED]);
+    assert_eq!(report.files[0].error_kind, "transient");
+}
