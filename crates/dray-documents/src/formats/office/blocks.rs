@@ -4,7 +4,7 @@ use crate::limits::Limit;
 use crate::markdown::{Cell, Inline, Markdown, Marker, Style, Table};
 
 /// Lines that one cell or note keeps.
-const LINES: usize = 10_000;
+const LINES: usize = 50_000;
 
 /// A block, ready to be written.
 #[derive(Debug)]

@@ -8,6 +8,12 @@ use crate::limits::{Damage, Failure, Limit};
 
 /// Cells of all rectangles together that may be set aside, at about 32 bytes each.
 const CELLS: u64 = 4 << 20;
+/// Cells that a sheet may claim to have.
+const CLAIM: u64 = 1 << 20;
+/// Claims that are disarmed.
+const CLAIMS: usize = 64;
+/// A type of records that means nothing.
+const UNKNOWN: [u8; 2] = [0xEF, 0x0F];
 /// Percentages that are remembered.
 const PERCENTAGES: usize = 1 << 20;
 
@@ -16,12 +22,33 @@ const PERCENTAGES: usize = 1 << 20;
 pub(super) struct Seen {
     /// Sheet by its place in the file, row, column.
     percentages: HashSet<(usize, u32, u32)>,
+    /// Records that claim a large sheet; the library would set memory aside for it.
+    claims: Vec<Vec<u8>>,
+    /// Bytes of sheets that were looked at.
+    scanned: usize,
 }
 
 impl Seen {
     /// Whether a cell is shown as a percentage.
     pub(super) fn percentage(&self, sheet: usize, row: u32, column: u32) -> bool {
         self.percentages.contains(&(sheet, row, column))
+    }
+
+    /// Makes the records that claim too much unknown to the library, in the bytes of the whole file.
+    ///
+    /// # Errors
+    ///
+    /// The memory limit when one of them is not found in one piece.
+    pub(super) fn disarm(&self, file: &mut [u8]) -> Result<(), Limit> {
+        if self.claims.len() > CLAIMS {
+            return Err(Limit::Memory);
+        }
+        for claim in &self.claims {
+            let at = file.windows(claim.len()).position(|w| w == claim);
+            let kind = at.and_then(|at| file.get_mut(at..at + 2));
+            kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN);
+        }
+        Ok(())
     }
 }
 
@@ -88,6 +115,10 @@ pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
         if all > CELLS {
             return Err(Failure::Stopped(Limit::Memory));
         }
+        if seen.scanned > stream.len().saturating_mul(2) {
+            // Sheets that begin within each other.
+            return Err(Failure::Corrupt(Damage::Structure));
+        }
     }
     Ok(seen)
 }
@@ -110,6 +141,11 @@ fn look_at_sheet(
             0x809 => depth += 1,
             0x0A if depth <= 1 => break,
             0x0A => depth -= 1,
+            0x200 if claimed(data) > CLAIM => {
+                let begun = next - data.len() - 4;
+                seen.claims
+                    .extend(stream.get(begun..next).map(<[u8]>::to_vec));
+            }
             // Cells by row, column and format; the rectangles of both kinds of rows count.
             0x06 | 0x203..=0x205 | 0x27E | 0xFD | 0xBD | 0xD6 if depth <= 1 => {
                 let (Some(row), Some(column), Some(style)) =
@@ -142,10 +178,29 @@ fn look_at_sheet(
             _ => {}
         }
     }
+    seen.scanned += at - place;
     let size = |range: Option<(u16, u16)>| {
         range.map_or(0, |(first, last)| u64::from(last) - u64::from(first) + 1)
     };
     size(rows) * size(columns)
+}
+
+/// How many cells a record of dimensions claims; rows are four bytes wide, in old files two.
+fn claimed(data: &[u8]) -> u64 {
+    let long = |at: usize| {
+        let bytes = data.get(at..at + 4).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    };
+    let (rows, columns) = if data.len() >= 14 {
+        (long(4).abs_diff(long(0)), 8)
+    } else {
+        let first = short(data, 0).unwrap_or(0);
+        let last = short(data, 2).unwrap_or(0);
+        (u32::from(last.abs_diff(first)), 4)
+    };
+    let first = short(data, columns).unwrap_or(0);
+    let last = short(data, columns + 2).unwrap_or(0);
+    (u64::from(rows) + 1) * (u64::from(last.abs_diff(first)) + 1)
 }
 
 fn note(seen: &mut Seen, cell: (usize, u32, u32)) {
@@ -215,6 +270,24 @@ mod tests {
             look(&stream((65_535, 255))).unwrap_err(),
             Failure::Stopped(Limit::Memory)
         );
+    }
+
+    #[test]
+    fn a_claim_of_a_huge_sheet_is_made_unknown() {
+        let mut bytes = stream((1, 1));
+        let at = bytes.len() - 4;
+        let mut claim = Vec::new();
+        put(
+            &mut claim,
+            0x200,
+            &[0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 255, 0, 0, 0],
+        );
+        bytes.splice(at..at, claim.iter().copied());
+        let seen = look(&bytes).unwrap();
+        let mut file = [b"head".as_slice(), &bytes].concat();
+        seen.disarm(&mut file).unwrap();
+        assert_eq!(&file[at + 4..at + 6], UNKNOWN);
+        assert_eq!(seen.disarm(&mut [0; 8]), Err(Limit::Memory));
     }
 
     #[test]

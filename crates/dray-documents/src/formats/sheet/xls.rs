@@ -38,6 +38,7 @@ pub(super) fn convert(
         return Err(Failure::Stopped(Limit::Size));
     }
     let seen = look(&bytes, out)?;
+    seen.disarm(&mut bytes)?;
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     let mut book = match book {

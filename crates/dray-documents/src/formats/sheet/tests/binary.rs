@@ -120,6 +120,12 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
     put(&mut stream, 0x85, &sheet);
     put(&mut stream, 0x0A, &[]);
     put(&mut stream, 0x809, &begin);
+    // It claims more rows than there is memory for.
+    put(
+        &mut stream,
+        0x200,
+        &[0, 0, 0, 0, 255, 255, 255, 127, 0, 0, 0, 1, 0, 0],
+    );
     for (row, column) in cells {
         let mut cell = row.to_le_bytes().to_vec();
         cell.extend(column.to_le_bytes());
