@@ -4,27 +4,47 @@ use pdfboss_output as boss;
 
 use super::characters;
 use super::engine::{Block, Cell, Item, Line, Run};
+use super::join;
 
 /// The blocks of a page, blank ones left out.
 pub(super) fn taken_over(layout: boss::PageLayout) -> Vec<Block> {
-    layout.blocks.into_iter().filter_map(block).collect()
+    layout.blocks.into_iter().flat_map(block).collect()
 }
 
-/// One block; nothing when it is blank.
-fn block(block: boss::Block) -> Option<Block> {
-    let block = match block {
-        boss::Block::Heading { level, lines, .. } => Block::Heading {
-            level,
-            lines: all(&lines)?,
-        },
-        boss::Block::Paragraph { lines, role, .. } => Block::Paragraph {
-            lines: all(&lines)?,
-            quote: role == boss::Role::Quote,
-        },
-        boss::Block::List { items, .. } => list(&items)?,
-        boss::Block::Table { rows, .. } => table(&rows)?,
-    };
-    Some(block)
+/// One block; nothing when it is blank, several when the engine took for a list what goes beyond it.
+fn block(block: boss::Block) -> Vec<Block> {
+    match block {
+        boss::Block::Heading { level, lines, .. } => all(&lines)
+            .map(|lines| heading(level, lines))
+            .into_iter()
+            .collect(),
+        boss::Block::Paragraph { lines, role, .. } => all(&lines)
+            .map(|lines| Block::Paragraph {
+                lines,
+                quote: role == boss::Role::Quote,
+            })
+            .into_iter()
+            .collect(),
+        boss::Block::List { items, .. } => list(&items),
+        boss::Block::Table { rows, .. } => table(&rows).into_iter().collect(),
+    }
+}
+
+/// A heading; but a label with a figure, such as a total in bold, is none.
+fn heading(level: u8, lines: Vec<Line>) -> Block {
+    let text = join::one_line(&lines);
+    let labelled = text.split_once(": ").is_some_and(|(label, value)| {
+        let value = value.trim();
+        !label.contains(|c: char| c.is_ascii_digit())
+            && value.starts_with(|c: char| c.is_ascii_digit() || "$€£¥+-".contains(c))
+    });
+    if labelled {
+        return Block::Paragraph {
+            lines,
+            quote: false,
+        };
+    }
+    Block::Heading { level, lines }
 }
 
 /// Lines with something on them; nothing when there are none.
@@ -63,12 +83,13 @@ fn line(line: &boss::Line, skip: usize) -> Line {
     }
 }
 
-/// A list, nested by how far in its items begin.
-fn list(items: &[boss::ListItem]) -> Option<Block> {
+/// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before it.
+fn list(items: &[boss::ListItem]) -> Vec<Block> {
+    let mut blocks = Vec::new();
     let mut levels: Vec<f32> = Vec::new();
     let mut taken = Vec::new();
     for item in items {
-        let (Some(first), rest) = (item.lines.first(), item.lines.get(1..).unwrap_or(&[])) else {
+        let Some(first) = item.lines.first() else {
             continue;
         };
         let near = first.size.max(1.0) * 0.6;
@@ -82,15 +103,36 @@ fn list(items: &[boss::ListItem]) -> Option<Block> {
             boss::Marker::Bullet => None,
             boss::Marker::Number(number) => Some(u64::from(number)),
         };
-        let mut lines = vec![line(first, item.marker_len)];
-        lines.extend(rest.iter().map(|its| line(its, 0)));
+        let far = item
+            .lines
+            .windows(2)
+            .position(|pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR));
+        let (own, beyond) = item
+            .lines
+            .split_at(far.map_or(item.lines.len(), |at| at + 1));
+        let lines = own.iter().enumerate().map(|(at, its)| {
+            let marker = if at == 0 { item.marker_len } else { 0 };
+            line(its, marker)
+        });
         taken.push(Item {
             number,
             depth: levels.len() - 1,
-            lines,
+            lines: lines.collect(),
         });
+        if let Some(lines) = all(beyond) {
+            blocks.push(Block::List {
+                items: std::mem::take(&mut taken),
+            });
+            blocks.push(Block::Paragraph {
+                lines,
+                quote: false,
+            });
+        }
     }
-    (!taken.is_empty()).then_some(Block::List { items: taken })
+    if !taken.is_empty() {
+        blocks.push(Block::List { items: taken });
+    }
+    blocks
 }
 
 /// A table; nothing when all its cells are empty.

@@ -16,7 +16,7 @@ const FEW: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
 const SLACK: f32 = 1.0;
 /// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
-const FAR: f32 = 2.6;
+pub(super) const FAR: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: nobody sets prose that narrow.
 const NARROW: usize = 26;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
@@ -249,6 +249,9 @@ impl Shape {
         if all == 0 {
             return false;
         }
+        if leads(a) {
+            return true;
+        }
         let unspaced = text.chars().next().is_some_and(characters::unspaced);
         if !unspaced && length(a) < NARROW {
             return true;
@@ -273,6 +276,14 @@ fn fraction(part: usize, whole: usize) -> f32 {
 /// Whether a line begins further in than the edge.
 fn indented(line: &Line, left: f32) -> bool {
     line.x - left > line.size * INDENT
+}
+
+/// Whether a line has dots that lead to a page number, as in a table of contents.
+fn leads(line: &Line) -> bool {
+    let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
+    let text = text.trim_end();
+    let numbered = text.ends_with(|c: char| c.is_alphanumeric());
+    numbered && (text.contains(". . . .") || text.contains("....."))
 }
 
 /// How many characters a line shows.

@@ -1,13 +1,13 @@
-//! Joining, characters, what becomes of pages that fail, ranges and limits. Whole files are tried in `tests/corpus.rs`.
+//! What becomes of pages that fail, of blocks, ranges and limits. Whole files are tried in `tests/corpus.rs`.
+
+mod join;
 
 use std::io::Cursor;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use super::characters::{clean, unreadable};
 use super::engine::{Block, Cell, Engine, Field, Item, Line, Page, Run, Trouble};
-use super::join;
 use crate::formats::{Hint, convert};
 use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Selection, Span, Unit};
@@ -36,192 +36,6 @@ fn line(text: &str, x: f32, y: f32) -> Line {
         y,
         size: 10.0,
     }
-}
-
-fn joined(lines: &[Line]) -> Vec<String> {
-    let block = Block::Paragraph {
-        lines: lines.to_vec(),
-        quote: false,
-    };
-    let edges = join::Edges::of(&[block]);
-    join::paragraphs(lines, edges.at(0))
-        .into_iter()
-        .map(|runs| runs.into_iter().map(|run| run.text).collect())
-        .collect()
-}
-
-fn flowed(texts: &[&str]) -> String {
-    join::one_line(&lines(texts))
-}
-
-#[test]
-fn lines_that_are_full_are_one_paragraph() {
-    let lines = lines(&[
-        "The harbour was dredged in the autumn of that year",
-        "because the council had grown tired of losing coal",
-        "barges to the sand.",
-    ]);
-    assert_eq!(
-        joined(&lines),
-        [
-            "The harbour was dredged in the autumn of that year because the council had grown tired of losing coal \
-             barges to the sand."
-        ]
-    );
-}
-
-#[test]
-fn a_line_that_ends_short_was_ended_on_purpose() {
-    let lines = lines(&[
-        "Name: Marigold",
-        "Length: eleven metres",
-        "A remark that is a good deal longer than the others are",
-        "Berth: north",
-        "Paid: yes",
-    ]);
-    let [text] = joined(&lines).try_into().unwrap();
-    assert_eq!(text.lines().count(), 5);
-}
-
-#[test]
-fn an_address_keeps_its_lines() {
-    assert_eq!(
-        joined(&lines(&[
-            "Hartwig Chandlery",
-            "Quay Street 14",
-            "Ostermoor"
-        ])),
-        ["Hartwig Chandlery\nQuay Street 14\nOstermoor"]
-    );
-}
-
-#[test]
-fn a_line_further_in_begins_a_paragraph_after_a_sentence() {
-    let mut lines = lines(&[
-        "The council had grown tired of losing barges there.",
-        "The pilots, who had opposed the expense of dredging,",
-        "asked for a second channel in the following spring.",
-    ]);
-    lines[1].x += 10.0;
-    assert_eq!(joined(&lines).len(), 2);
-}
-
-#[test]
-fn entries_that_hang_begin_at_the_edge() {
-    let mut lines = lines(&[
-        "Aldous, M. The dredging of the outer channel, with maps.",
-        "printed for the author in the town of Ostermoor, and",
-        "sold at the quay, 1881.",
-        "Brandt, P. Tide tables of the coast and of the islands.",
-        "printed by the school of navigation in two volumes of",
-        "unequal size, 1884.",
-    ]);
-    for at in [1, 2, 4, 5] {
-        lines[at].x += 15.0;
-        lines[at].end += 15.0;
-    }
-    let paragraphs = joined(&lines);
-    assert_eq!(paragraphs.len(), 2);
-    assert!(paragraphs[1].starts_with("Brandt"));
-}
-
-#[test]
-fn a_wider_step_begins_a_paragraph() {
-    let mut lines = lines(&[
-        "The harbour was dredged in the autumn of that year",
-        "because the council had grown tired of losing coal",
-        "barges to the sand, and because of the insurance it",
-        "had bought, which did not cover what everyone knew.",
-    ]);
-    lines[3].y -= 6.0;
-    assert_eq!(joined(&lines).len(), 2);
-}
-
-#[test]
-fn a_hyphen_between_small_letters_is_undone() {
-    assert_eq!(
-        flowed(&["the inter-", "national code"]),
-        "the international code"
-    );
-    assert_eq!(
-        flowed(&["the inter\u{ad}", "national code"]),
-        "the international code"
-    );
-    assert_eq!(
-        flowed(&["the inter\u{2010}", "national code"]),
-        "the international code"
-    );
-}
-
-#[test]
-fn a_hyphen_that_belongs_there_stays() {
-    assert_eq!(flowed(&["Mrs Harding-", "Jones"]), "Mrs Harding-Jones");
-    assert_eq!(flowed(&["1880 -", "1895"]), "1880 - 1895");
-    assert_eq!(flowed(&["COVID-", "19"]), "COVID-19");
-}
-
-#[test]
-fn scripts_without_spaces_are_joined_without_one() {
-    assert_eq!(
-        flowed(&["港口在一八七四年", "秋天"]),
-        "港口在一八七四年秋天"
-    );
-    assert_eq!(
-        flowed(&["the word 港口", "means harbour"]),
-        "the word 港口 means harbour"
-    );
-}
-
-#[test]
-fn a_sentence_goes_on_at_the_head_of_the_next_column() {
-    let left = [line("high water at the inner basin", 72.0, 100.0)];
-    let right = [line("and at the timber dock.", 320.0, 700.0)];
-    let mut flow = join::Flow::default();
-    assert!(flow.take(&left, (72.0, 300.0)).is_empty());
-    assert!(flow.take(&right, (320.0, 540.0)).is_empty());
-    let text: String = flow
-        .end()
-        .unwrap()
-        .into_iter()
-        .map(|run| run.text)
-        .collect();
-    assert_eq!(
-        text,
-        "high water at the inner basin and at the timber dock."
-    );
-}
-
-#[test]
-fn a_paragraph_below_is_another_one_though_it_begins_small() {
-    let above = [line("high water at the inner basin", 72.0, 700.0)];
-    let below = [line("and at the timber dock.", 72.0, 600.0)];
-    let mut flow = join::Flow::default();
-    flow.take(&above, (72.0, 300.0));
-    assert_eq!(flow.take(&below, (72.0, 300.0)).len(), 1);
-}
-
-#[test]
-fn ligatures_and_presentation_forms_are_letters() {
-    assert_eq!(
-        clean("e\u{fb03}cient \u{fb01}re \u{fb06}"),
-        "efficient fire st"
-    );
-    assert_eq!(
-        clean("\u{fe80}\u{fe8d}\u{fea9}\u{feed}\u{fef1}\u{fef4}"),
-        "ءادويي"
-    );
-    assert_eq!(clean("\u{fef5}\u{fefb}\u{fefc}"), "لآلالا");
-    assert_eq!(clean("a\u{a0}b\u{7}c\td"), "a bc d");
-}
-
-#[test]
-fn a_page_of_unknown_characters_is_told_from_a_few_symbols() {
-    assert!(unreadable(
-        ["\u{fffd}".repeat(40).as_str(), "one line"].into_iter()
-    ));
-    assert!(!unreadable(
-        ["\u{fffd}\u{e001} and a long line of readable text"].into_iter()
-    ));
 }
 
 /// An engine whose pages are told beforehand.
