@@ -1,8 +1,8 @@
 //! Every sentence that the tool says outside a frame, byte for byte, and how a path is written in them
 //! (read-attachment 3, 10, 11.2).
 
-use icu_properties::CodePointMapData;
-use icu_properties::props::GeneralCategory;
+use icu_properties::props::{DefaultIgnorableCodePoint, GeneralCategory};
+use icu_properties::{CodePointMapData, CodePointSetData};
 
 use dray_documents::classify::Kind;
 use dray_documents::limits::{Damage, Limit};
@@ -63,16 +63,13 @@ fn escape(character: char) -> String {
             | GeneralCategory::LineSeparator
             | GeneralCategory::ParagraphSeparator
     );
-    if hidden || is_tag(character) || matches!(character, '`' | '[' | ']') {
+    // Joiners, fillers, tags, variation selectors: whole sentences can be hidden in them.
+    let invisible = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(character);
+    if hidden || invisible || matches!(character, '`' | '[' | ']') {
         format!("\\u{{{:x}}}", u32::from(character))
     } else {
         character.to_string()
     }
-}
-
-/// The plane of tags, unassigned ones included.
-fn is_tag(character: char) -> bool {
-    ('\u{E0000}'..='\u{E007F}').contains(&character)
 }
 
 /// A path as a word for a POSIX shell.
@@ -264,7 +261,7 @@ mod tests {
     fn hostile_names_cannot_imitate_structure() {
         assert_eq!(escape_path("a\nb"), "a\\u{a}b");
         assert_eq!(escape_path("x] -- [y`"), "x\\u{5d} -- \\u{5b}y\\u{60}");
-        for hidden in "\u{202e}\u{2066}\u{200b}\u{200d}\u{feff}\u{ad}\u{2028}\u{2029}\u{85}\u{7f}\u{1b}\u{e0041}\u{e0002}\u{180e}\u{61c}".chars() {
+        for hidden in "\u{202e}\u{2066}\u{200b}\u{200d}\u{feff}\u{ad}\u{2028}\u{2029}\u{85}\u{7f}\u{1b}\u{e0041}\u{e0002}\u{180e}\u{61c}\u{fe0f}\u{e0100}\u{34f}\u{3164}\u{115f}".chars() {
             let shown = escape_path(&hidden.to_string());
             assert_eq!(shown, format!("\\u{{{:x}}}", u32::from(hidden)));
         }

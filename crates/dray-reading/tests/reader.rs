@@ -8,8 +8,6 @@ mod announce;
 mod cache;
 #[path = "reader/hostile.rs"]
 mod hostile;
-#[path = "reader/log.rs"]
-mod log;
 #[path = "reader/order.rs"]
 mod order;
 #[path = "reader/routing.rs"]

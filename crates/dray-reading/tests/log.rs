@@ -1,0 +1,132 @@
+//! What the log says of a call, and what it never says.
+//!
+//! One test in a program of its own: whether a place in the code is listened to is known to the whole process, and
+//! other tests would decide it meanwhile.
+
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use dray_reading::policy::Policy;
+use dray_reading::reader::{Reader, Vision};
+use dray_reading::record::Record;
+use dray_reading::request::Request;
+use dray_reading::worker::Worker;
+use dray_reading::workspace::Roots;
+use tokio_util::sync::CancellationToken;
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log of what happens until the guard is dropped.
+fn listen() -> (Kept, tracing::subscriber::DefaultGuard) {
+    let kept = Kept::default();
+    let to = kept.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || to.clone())
+        .with_ansi(false)
+        .finish();
+    (kept, tracing::subscriber::set_default(subscriber))
+}
+
+impl Kept {
+    /// What was written since it was asked last.
+    fn text(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+}
+
+fn reader(root: &Path) -> Reader {
+    let worker = Worker::at(PathBuf::from(env!("CARGO_BIN_EXE_dray-convert")));
+    Reader::new(Policy::default(), Roots::new(root), worker)
+}
+
+async fn read(reader: &Reader, path: &str) -> Record {
+    let cancel = CancellationToken::new();
+    reader.read(&Request::of_path(path), &cancel, &|_| {}).await
+}
+
+async fn one_record_without_content(reader: &Reader, kept: &Kept) {
+    let record = read(reader, "a.txt").await;
+    let nonce = record.output.rsplit("--END ").next().unwrap().to_owned();
+    let log = kept.text();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    for part in [
+        "INFO",
+        "tool=\"read_attachment\"",
+        "a.txt",
+        "kind=\"text\"",
+        "mime=\"text/plain\"",
+        "size=11",
+        "outcome=\"inline\"",
+        "converter=\"text\"",
+        "truncated=false",
+        "worker=\"done\"",
+        "elapsed_ms=",
+        "bytes_out=",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    assert!(
+        !log.contains("the content") && !log.contains(&nonce),
+        "{log}"
+    );
+}
+
+async fn of_what_lies_outside_only_that_it_does(reader: &Reader, kept: &Kept) {
+    read(reader, "/etc/secret-name").await;
+    let staged = ["/etc/secret-name".to_owned()];
+    assert!(reader.announce(&staged, Vision::No).is_empty());
+    let log = kept.text();
+    assert_eq!(log.matches("(outside)").count(), 2, "{log}");
+    assert_eq!(log.matches("outside_workspace").count(), 2, "{log}");
+    assert!(!log.contains("secret-name"), "{log}");
+}
+
+async fn failures_are_warnings_with_a_name(reader: &Reader, kept: &Kept) {
+    let record = read(reader, "a.pdf").await;
+    assert!(record.error_code.is_some());
+    let log = kept.text();
+    assert!(
+        log.contains("WARN") && log.contains("read_attachment.failed"),
+        "{log}"
+    );
+}
+
+fn skipped_attachments_are_named_with_their_reason(reader: &Reader, kept: &Kept) {
+    let blocks = reader.announce(&["gone\n.txt".to_owned()], Vision::No);
+    assert!(blocks.is_empty());
+    let log = kept.text();
+    assert!(
+        log.contains("run.attachment_skipped") && log.contains("not_found"),
+        "{log}"
+    );
+    assert_eq!(log.lines().count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn the_log_says_what_happened_and_never_what_was_read() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("a.txt"), "the content").unwrap();
+    std::fs::write(root.path().join("a.pdf"), "%PDF-1.7 and nothing more").unwrap();
+    let reader = reader(root.path());
+    let (kept, _guard) = listen();
+    one_record_without_content(&reader, &kept).await;
+    of_what_lies_outside_only_that_it_does(&reader, &kept).await;
+    failures_are_warnings_with_a_name(&reader, &kept).await;
+    skipped_attachments_are_named_with_their_reason(&reader, &kept);
+}
