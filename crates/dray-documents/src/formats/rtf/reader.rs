@@ -327,7 +327,7 @@ impl<'o> Reader<'o> {
             }
             "ilvl" => self.paragraph.level = usize::from(level - 1),
             "par" | "page" | "sect" | "column" => self.blocks.end_paragraph(self.paragraph)?,
-            "line" | "softline" | "lbr" => self.line_break()?,
+            "line" | "softline" | "lbr" if !self.now.unseen => self.blocks.line_break()?,
             "cell" => self.blocks.end_cell()?,
             "nestcell" => self.blocks.end_inner_cell()?,
             "nestrow" => self.blocks.end_inner_row(),
@@ -418,13 +418,6 @@ impl<'o> Reader<'o> {
             }
             Destination::Fonts | Destination::Dropped => Ok(()),
         }
-    }
-
-    fn line_break(&mut self) -> Result<(), Limit> {
-        if self.now.unseen {
-            return Ok(());
-        }
-        self.blocks.line_break()
     }
 
     fn is_dropped(&self) -> bool {
