@@ -27,6 +27,19 @@ pub struct Container<'a> {
     budget: Rc<Budget>,
 }
 
+/// What the directory says of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, as it is written: never a path to anything here.
+    pub name: String,
+    /// Bytes that it claims to unpack to.
+    pub bytes: u64,
+    /// It is a folder.
+    pub folder: bool,
+    /// A password is needed.
+    pub encrypted: bool,
+}
+
 impl std::fmt::Debug for Container<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Container")
@@ -74,6 +87,17 @@ impl<'a> Container<'a> {
             exact,
             folded,
             budget: Rc::clone(budget),
+        })
+    }
+
+    /// What the directory says of an entry; nothing for one that cannot be read.
+    pub fn entry(&mut self, index: usize) -> Option<Entry> {
+        let entry = self.zip.by_index_raw(index).ok()?;
+        Some(Entry {
+            name: self.names.get(index)?.clone(),
+            bytes: entry.size(),
+            folder: entry.is_dir(),
+            encrypted: entry.encrypted(),
         })
     }
 

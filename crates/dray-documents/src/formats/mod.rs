@@ -1,5 +1,6 @@
 //! One converter for each family of formats, chosen by media type alone (read-attachment 7).
 
+mod archive;
 mod book;
 mod mail;
 mod office;
@@ -55,6 +56,7 @@ pub fn converter(hint: &Hint) -> Option<Converter> {
         sheet::converter,
         book::converter,
         pdf::converter,
+        archive::converter,
     ]
     .iter()
     .find_map(|family| family(hint))

@@ -24,6 +24,7 @@ pub struct Table {
     /// For each column, how many rows more a cell above reaches into.
     carried: Vec<usize>,
     drop_empty_columns: bool,
+    limit: Option<usize>,
 }
 
 impl Table {
@@ -53,6 +54,13 @@ impl Table {
         self
     }
 
+    /// Shows so many body rows instead of [`ROWS`].
+    #[must_use]
+    pub fn limit(mut self, rows: usize) -> Self {
+        self.limit = Some(rows);
+        self
+    }
+
     /// Whether no row came.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.beyond == 0
@@ -60,7 +68,7 @@ impl Table {
 
     /// Whether another row would be counted but not shown, so that rendering its cells can be spared.
     pub fn full(&self) -> bool {
-        self.body >= ROWS
+        self.body >= self.limit.unwrap_or(ROWS)
     }
 
     /// Whether a row of that source number would be shown.

@@ -1,3 +1,5 @@
+//! The writer: separation, escapes, tables, parts, limits.
+
 use super::*;
 use crate::limits::Limits;
 

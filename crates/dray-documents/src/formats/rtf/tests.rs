@@ -1,3 +1,5 @@
+//! RTF: what is kept, what is dropped, what is hostile.
+
 use super::rtf;
 use crate::formats::text::testing::{converted, hint, markdown, stopped};
 use crate::limits::{Damage, Failure, Limit, Limits};

@@ -1,3 +1,5 @@
+//! EML files as people send them, and broken ones.
+
 use std::fmt::Write as _;
 
 use crate::formats::text::testing::{converted, hint, markdown};

@@ -1,3 +1,5 @@
+//! MSG files built by hand, and broken ones.
+
 use std::io::{Cursor, Write as _};
 
 use crate::formats::text::testing::{converted, hint, markdown};

@@ -1,3 +1,5 @@
+//! CSV and TSV: delimiters, quotes, windows, size.
+
 use std::fmt::Write as _;
 use std::io::Cursor;
 

@@ -1,3 +1,5 @@
+//! JSON and its kin: order, spelling, depth.
+
 use crate::formats::text::testing::{converted, hint, markdown, stopped};
 use crate::limits::{Limit, Limits};
 

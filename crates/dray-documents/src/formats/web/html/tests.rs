@@ -1,3 +1,5 @@
+//! HTML: every rule of read-attachment 7.5, and hostile pages.
+
 use std::fmt::Write as _;
 use std::rc::Rc;
 

@@ -1,3 +1,5 @@
+//! XML, feeds and drawings; entities that must not expand.
+
 use std::fmt::Write as _;
 
 use crate::formats::text::testing::{converted, hint, markdown, stopped};
