@@ -136,6 +136,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record of a document that is not read, for whoever had to bring it here first.
+    pub fn refused(code: Code, output: String) -> Self {
+        Self::new(Outcome::Refuse, Some(code), output)
+    }
+
     /// A record that says this and knows nothing of the file yet.
     pub(crate) fn new(outcome: Outcome, code: Option<Code>, output: String) -> Self {
         Self {

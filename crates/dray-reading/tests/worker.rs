@@ -65,11 +65,20 @@ async fn a_program_that_is_no_worker_fails_by_name() {
 
 /// A program that ignores its task and does something else.
 fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("impostor");
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // could not be run.
+    let written = std::process::Command::new("/bin/sh")
+        .args([
+            "-c",
+            "printf '#!/bin/sh\n%s\n' \"$1\" > \"$2\" && chmod 755 \"$2\"",
+            "sh",
+        ])
+        .arg(script)
+        .arg(&path)
+        .status();
+    assert!(written.unwrap().success());
     (folder, Worker::at(path))
 }
 

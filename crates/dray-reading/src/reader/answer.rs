@@ -7,7 +7,7 @@ use dray_documents::markdown::{Part, Selection};
 use tokio_util::sync::CancellationToken;
 
 use super::prepare::{Prepared, describe};
-use super::{Listener, Progress, Reader, cancelled, internal};
+use super::{Bare, Listener, Progress, Reader, cancelled, internal};
 use crate::defang::defang;
 use crate::find::find;
 use crate::frame::{self, Made, header};
@@ -113,7 +113,7 @@ impl Reader {
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
-    ) -> Result<String, Box<Record>> {
+    ) -> Result<Bare, Box<Record>> {
         let mut answer = Answer::new(shown, &prepared);
         if prepared.blank {
             return Err(Box::new(answer.note(Code::Empty, message::EMPTY)));
@@ -121,9 +121,12 @@ impl Reader {
         let text = self
             .text(&mut answer, prepared, range.as_ref(), cancel)
             .await?;
-        Ok(match &request.find {
-            Some(sought) => text.found(sought),
-            None => text.whole(),
+        Ok(Bare {
+            truncated: text.below.is_some(),
+            text: match &request.find {
+                Some(sought) => text.found(sought),
+                None => text.whole(),
+            },
         })
     }
 

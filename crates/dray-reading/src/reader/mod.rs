@@ -62,6 +62,15 @@ pub struct Classified {
     pub size_bytes: u64,
 }
 
+/// A conversion without its frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bare {
+    /// Markdown, defanged.
+    pub text: String,
+    /// Whether a limit or damage ended it early; the last line says so.
+    pub truncated: bool,
+}
+
 /// Reads attachments. Cheap to clone.
 #[derive(Clone)]
 pub struct Reader {
@@ -118,6 +127,14 @@ impl Reader {
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<dyn Cache>) -> Self {
         self.cache = Some(cache);
+        self
+    }
+
+    /// Hands over whole at most so many bytes, and never more than the policy says; for one caller.
+    #[must_use]
+    pub fn with_inline_budget(mut self, bytes: usize) -> Self {
+        let budget = &mut self.policy.inline_text_budget_bytes;
+        *budget = bytes.min(*budget);
         self
     }
 
@@ -184,9 +201,25 @@ impl Reader {
         &self,
         request: &Request,
         cancel: &CancellationToken,
-    ) -> Result<String, Box<Record>> {
+    ) -> Result<Bare, Box<Record>> {
         let shown = request.file_path.as_deref().unwrap_or_default();
         let (prepared, range) = self.prepare_path(request, Gate::Convert, cancel).await?;
+        self.bare(shown, prepared, request, range, cancel).await
+    }
+
+    /// The bare conversion of bytes that came from elsewhere than the workspace; see [`Reader::read_file`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::markdown`].
+    pub async fn markdown_file(
+        &self,
+        shown: &str,
+        file: File,
+        request: &Request,
+        cancel: &CancellationToken,
+    ) -> Result<Bare, Box<Record>> {
+        let (prepared, range) = self.prepare_file(shown, file, request, cancel).await?;
         self.bare(shown, prepared, request, range, cancel).await
     }
 

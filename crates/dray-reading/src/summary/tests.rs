@@ -1,3 +1,5 @@
+//! Summaries: pieces, calls, faults, excerpts.
+
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;

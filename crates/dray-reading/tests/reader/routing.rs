@@ -234,7 +234,7 @@ async fn bare_markdown_has_no_frame() {
         .markdown(&Request::of_path("a.md"), &cancel)
         .await
         .unwrap();
-    assert_eq!(markdown, "# Title\n\ntext\n");
+    assert_eq!(markdown.text, "# Title\n\ntext\n");
     let record = reader
         .markdown(&Request::of_path("b.txt"), &cancel)
         .await
