@@ -12,10 +12,11 @@ use prost_build::{Config, Service, ServiceGenerator};
 use crate::step;
 
 /// Which area of the bus answers a protobuf service.
-const AREAS: [(&str, &str); 6] = [
+const AREAS: [(&str, &str); 7] = [
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("Files", "file"),
+    ("Reading", "reading"),
     ("Sandboxes", "sandbox"),
     ("Sessions", "session"),
     ("ToolCalls", "file"),

@@ -36,6 +36,8 @@ pub const UPLOADS: &str = "KV_dray_uploads";
 pub const DELIVERIES: &str = "KV_dray_deliveries";
 /// Stream of what platforms taught: limits, file ids, places in their feeds.
 pub const PLATFORM: &str = "KV_dray_platform";
+/// Stream of where the conversions of documents are stored.
+pub const CONVERSIONS: &str = "KV_dray_conversions";
 /// Durable with which the sweeper reads work.
 pub const SWEEPER_WORK: &str = "sweeper-work";
 /// Durable with which the sweeper reads advisories.

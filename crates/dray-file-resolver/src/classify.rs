@@ -70,6 +70,15 @@ impl DialPath {
         &self.0
     }
 
+    /// The file that `bucket/path` names, which is everything after `files/`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`] when it names no file.
+    pub fn of(path: &str) -> Result<Self, Unsupported> {
+        Self::parse(path)
+    }
+
     /// Reads everything after `files/`; the query and the fragment do not belong to the file.
     fn parse(path: &str) -> Result<Self, Unsupported> {
         let end = path.find(['?', '#']).unwrap_or(path.len());

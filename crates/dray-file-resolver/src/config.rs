@@ -11,6 +11,7 @@ use dray_types::{ByteSize, Period, Secret, TenantId};
 
 use crate::classify::DialOrigin;
 use crate::dial::{Credentials, Timeouts, is_header_value};
+use crate::reading::Config as Reading;
 use crate::resolver::Limits;
 
 /// Section `file-resolver`.
@@ -40,6 +41,8 @@ pub struct Config {
     pub work_deadline: Period,
     /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
+    /// Reading documents.
+    pub reading: Reading,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
     pub tenants: BTreeMap<String, TenantCredentials>,
 }
@@ -70,6 +73,7 @@ impl Default for Config {
             tool_timeout: Period::secs(300),
             work_deadline: Period::secs(600),
             link_lifetime: Period::secs(600),
+            reading: Reading::default(),
             tenants: BTreeMap::new(),
         }
     }
@@ -99,6 +103,7 @@ impl Section for Config {
 
     fn validate(&self) -> Vec<Problem> {
         let mut problems = self.endpoint_problems();
+        problems.extend(self.reading.problems());
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
                 problems.push(Problem::new(field, message));

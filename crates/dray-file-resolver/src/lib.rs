@@ -7,6 +7,7 @@
 //! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
 //! - [`dial`], [`external`]: the two places files come from.
 //! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
+//! - [`reading`]: documents for an agent to read, and the files of a conversation.
 //! - [`service`], [`config`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps
@@ -22,6 +23,7 @@ pub mod external;
 pub mod loader;
 pub mod metrics;
 pub mod output;
+pub mod reading;
 pub mod reply;
 pub mod resolver;
 pub mod service;

@@ -1,5 +1,9 @@
 //! The file-resolver as a process of its own.
 
 fn main() -> std::process::ExitCode {
+    // A conversion runs in this executable, started again.
+    if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
+        return code;
+    }
     dray_service::main::<dray_file_resolver::FileResolver>()
 }

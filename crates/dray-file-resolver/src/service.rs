@@ -1,5 +1,6 @@
 //! The service: what it answers and what it consumes.
 
+mod read;
 mod work;
 
 use std::error::Error as StdError;
@@ -18,6 +19,7 @@ use crate::config::Config;
 use crate::dial::{Credentials, DialClient};
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::reading::Reading;
 use crate::resolver::{Job, Outcome, Resolver, Room};
 
 /// What resolved arguments have to fit, in replies and in events: a message less room for headers, names and a link
@@ -31,6 +33,7 @@ const ROOM: Room = Room {
 #[derive(Debug)]
 pub struct FileResolver {
     resolver: Resolver,
+    reading: Reading,
     config: Config,
 }
 
@@ -46,6 +49,7 @@ impl Service for FileResolver {
             }
             Some(url) => Some(dial(url, &config)?),
         };
+        let reading = Reading::start(&config.reading, cx, dial.clone())?;
         let resolver = Resolver {
             bus: cx.bus.clone(),
             store: cx.store.clone(),
@@ -54,7 +58,11 @@ impl Service for FileResolver {
             limits: config.limits(),
             metrics: Metrics::new(&cx.meter),
         };
-        Ok(Self { resolver, config })
+        Ok(Self {
+            resolver,
+            reading,
+            config,
+        })
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
@@ -62,6 +70,11 @@ impl Service for FileResolver {
             .answer(Self::resolve)
             .answer(Self::submit)
             .answer(Self::outcome)
+            .answer(Self::read_attachment)
+            .answer(Self::build_context)
+            .answer(Self::read_files)
+            .answer(Self::substitute_ids)
+            .answer(Self::fetch_user_file)
             .consume(Self::work)
     }
 
@@ -146,7 +159,7 @@ impl FileResolver {
     }
 }
 
-fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
+pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
     let v1::DialCredentials {
         api_key,
         authorization,
@@ -158,7 +171,7 @@ fn own_credentials(credentials: v1::DialCredentials) -> Credentials {
 }
 
 /// Tells the operator the whole chain and the caller the fault.
-fn report(error: Error) -> Fault {
+pub(crate) fn report(error: Error) -> Fault {
     let mut causes = String::new();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -157,9 +157,9 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
 /// Every field of every message: `dray.v1.Fault.code 1 14`.
 const LIST_FIELDS: &str = "
 from dray.v1 import artifact_pb2, common_pb2, delivery_pb2, egress_pb2
-from dray.v1 import file_pb2, sandbox_pb2, session_pb2, toolcall_pb2
+from dray.v1 import file_pb2, reading_pb2, sandbox_pb2, session_pb2, toolcall_pb2
 for module in (artifact_pb2, common_pb2, delivery_pb2, egress_pb2,
-               file_pb2, sandbox_pb2, session_pb2, toolcall_pb2):
+               file_pb2, reading_pb2, sandbox_pb2, session_pb2, toolcall_pb2):
     for message in module.DESCRIPTOR.message_types_by_name.values():
         for field in message.fields:
             print(field.full_name, field.number, field.type)

@@ -35,6 +35,7 @@ pub(super) fn identities() -> Vec<Identity> {
             "dray.egress.v1.fetch",
             "dray.egress.v1.cancel",
             "dray.file.v1.*",
+            "dray.reading.v1.*",
             "dray.sandbox.v1.*",
             "dray.session.v1.*",
             "dray.delivery.v1.*",
@@ -58,6 +59,7 @@ pub(super) fn identities() -> Vec<Identity> {
 fn orchestrator() -> Identity {
     let mut publish = lines(&[
         "dray.file.v1.*",
+        "dray.reading.v1.*",
         "dray.sandbox.v1.*",
         "dray.delivery.v1.*",
         "dray.work.toolcall.>",
@@ -79,6 +81,10 @@ fn file_resolver() -> Identity {
     let mut publish = lines(&[
         "dray.egress.v1.fetch",
         "dray.egress.v1.cancel",
+        "dray.sandbox.v1.get",
+        "dray.sandbox.v1.put",
+        "dray.sandbox.v1.stat",
+        "dray.sandbox.v1.cancel",
         "dray.event.toolcall.>",
         "dray.event.file.>",
         "dray.dead.toolcall.>",
@@ -89,10 +95,17 @@ fn file_resolver() -> Identity {
     publish.extend(consumer("DRAY_WORK", "file-resolver"));
     publish.extend(ledger("file"));
     publish.extend(ledger("toolcall"));
+    publish.extend(lines(&[
+        "$JS.API.STREAM.INFO.KV_dray_conversions",
+        "$KV.dray_conversions.>",
+        "$JS.API.DIRECT.GET.KV_dray_conversions.$KV.dray_conversions.>",
+    ]));
+    let mut subscribe = answers("file", "file-resolver");
+    subscribe.extend(answers("reading", "file-resolver"));
     Identity {
         user: "file-resolver",
         publish,
-        subscribe: answers("file", "file-resolver"),
+        subscribe,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ADVISORY, AUDIT, ConsumerSpec, DEAD, DELIVERIES, Discard, EVENT, LEDGER, PLATFORM, Retention,
-    SESSIONS, SWEEPER_ADVISORY, SWEEPER_WORK, StreamSpec, Topology, UPLOADS, WORK,
+    ADVISORY, AUDIT, CONVERSIONS, ConsumerSpec, DEAD, DELIVERIES, Discard, EVENT, LEDGER, PLATFORM,
+    Retention, SESSIONS, SWEEPER_ADVISORY, SWEEPER_WORK, StreamSpec, Topology, UPLOADS, WORK,
 };
 
 const MINUTE: u64 = 60;
@@ -28,7 +28,7 @@ struct Row(
 ///
 /// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
 /// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAMS: [Row; 10] = [
+const STREAMS: [Row; 11] = [
     Row(
         WORK,
         &["dray.work.>"],
@@ -122,6 +122,15 @@ const STREAMS: [Row; 10] = [
         64 * KIB,
         1,
     ),
+    Row(
+        CONVERSIONS,
+        &["$KV.dray_conversions.>"],
+        Discard::Old,
+        DAY,
+        2 * MINUTE,
+        4 * KIB,
+        1,
+    ),
 ];
 
 /// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
@@ -184,7 +193,7 @@ const INBOUND: &str = "inbound";
 
 /// Streams that each service reads or writes, as its permissions allow it to look at them (18).
 const USES: [(&str, &[&str]); 5] = [
-    ("file-resolver", &[WORK, EVENT, DEAD, LEDGER]),
+    ("file-resolver", &[WORK, EVENT, DEAD, LEDGER, CONVERSIONS]),
     ("egress-fetcher", &[EVENT, AUDIT, LEDGER]),
     (
         "sandbox-transfer",

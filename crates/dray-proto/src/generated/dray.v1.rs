@@ -2335,6 +2335,303 @@ impl crate::contract::Call for ResolveRequest {
     const VERB: &'static str = "resolve";
     const GRPC_PATH: &'static str = "/dray.v1.Files/Resolve";
 }
+/// Where a document is: exactly one of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DocumentSource {
+    #[prost(oneof = "document_source::Source", tags = "1, 2, 3, 4")]
+    pub source: ::core::option::Option<document_source::Source>,
+}
+/// Nested message and enum types in `DocumentSource`.
+pub mod document_source {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Source {
+        /// A file of the service's workspace: absolute, or relative to its primary root.
+        #[prost(string, tag = "1")]
+        Path(::prost::alloc::string::String),
+        /// A stored file.
+        #[prost(message, tag = "2")]
+        Claim(super::Claim),
+        /// A file of a sandbox.
+        #[prost(message, tag = "3")]
+        Sandbox(super::SandboxPath),
+        /// A DIAL file (`files/…`, or an address below `DIAL_URL`) or an outside URL.
+        #[prost(string, tag = "4")]
+        Url(::prost::alloc::string::String),
+    }
+}
+impl ::prost::Name for DocumentSource {
+const NAME: &'static str = "DocumentSource";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DocumentSource".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DocumentSource".into() }}
+/// A file of a sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxPath {
+    /// Which sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// The file, written as in `StatSandboxRequest`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for SandboxPath {
+const NAME: &'static str = "SandboxPath";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxPath".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxPath".into() }}
+/// What to read, and how.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadAttachmentRequest {
+    /// The document.
+    #[prost(message, optional, tag = "1")]
+    pub source: ::core::option::Option<DocumentSource>,
+    /// What it is called in the reply and where the name's extension matters; empty means as the source is named.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Summarise even what would fit.
+    #[prost(bool, tag = "3")]
+    pub summarize: bool,
+    /// What a summary must preserve; empty means key facts, structure, decisions and errors.
+    #[prost(string, tag = "4")]
+    pub focus: ::prost::alloc::string::String,
+    /// A part: `pages 3-5`, `sheet Budget rows 1001-2000`, `lines 1-200`, `bytes 100000-`; empty means all.
+    #[prost(string, tag = "5")]
+    pub range: ::prost::alloc::string::String,
+    /// Only the places where this text occurs; empty means all.
+    #[prost(string, tag = "6")]
+    pub find: ::prost::alloc::string::String,
+    /// Largest Markdown returned inline, bytes; 0 means the operator's limit, which is also the most.
+    #[prost(uint64, tag = "7")]
+    pub inline_budget_bytes: u64,
+    /// DIAL credentials of the caller, for DIAL files.
+    #[prost(message, optional, tag = "8")]
+    pub credentials: ::core::option::Option<DialCredentials>,
+    /// What the app allows on fetching outside URLs; absent means that it says nothing.
+    #[prost(message, optional, tag = "9")]
+    pub external_url_fetch: ::core::option::Option<AppPolicy>,
+}
+impl ::prost::Name for ReadAttachmentRequest {
+const NAME: &'static str = "ReadAttachmentRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadAttachmentRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadAttachmentRequest".into() }}
+/// What came of it (read-attachment 2).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadAttachmentReply {
+    /// What the model sees: UTF-8, never empty. Inline up to 64 KiB, by claim above.
+    #[prost(message, optional, tag = "1")]
+    pub output: ::core::option::Option<Content>,
+    /// `inline`, `summary`, `note`, `hint`, `refuse` or `cancelled`.
+    #[prost(string, tag = "2")]
+    pub outcome: ::prost::alloc::string::String,
+    /// Empty, or one code of the closed list in docs/reading.md.
+    #[prost(string, tag = "3")]
+    pub error_code: ::prost::alloc::string::String,
+    /// For people: how many bytes came of it.
+    #[prost(string, tag = "4")]
+    pub metrics: ::prost::alloc::string::String,
+    /// `text`, `document`, `image`, `archive` or `binary`; empty when refused before it was known.
+    #[prost(string, tag = "5")]
+    pub kind: ::prost::alloc::string::String,
+    /// Media type by the bytes; empty likewise.
+    #[prost(string, tag = "6")]
+    pub mime: ::prost::alloc::string::String,
+    /// As it is shown to the model.
+    #[prost(string, tag = "7")]
+    pub path: ::prost::alloc::string::String,
+    /// Bytes of the document; absent likewise.
+    #[prost(uint64, optional, tag = "8")]
+    pub size_bytes: ::core::option::Option<u64>,
+    /// Which converter; empty for none.
+    #[prost(string, tag = "9")]
+    pub converter: ::prost::alloc::string::String,
+    /// Milliseconds.
+    #[prost(uint64, tag = "10")]
+    pub elapsed_ms: u64,
+    /// Whether something was left out.
+    #[prost(bool, tag = "11")]
+    pub truncated: bool,
+    /// What a reader should know; words of ours.
+    #[prost(string, repeated, tag = "12")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for ReadAttachmentReply {
+const NAME: &'static str = "ReadAttachmentReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadAttachmentReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadAttachmentReply".into() }}
+/// A conversation.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BuildContextRequest {
+    /// The request as JSON (docs/file-context.md), without `renewals`: those are made here.
+    #[prost(message, optional, tag = "1")]
+    pub request: ::core::option::Option<Content>,
+    /// Folders of keys that belong to this conversation; empty means that the caller checked already. Keys are
+    /// `artifact/<sha256>/<size>` for stored files and `files/…` for DIAL's.
+    #[prost(string, repeated, tag = "2")]
+    pub scope: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Hosts of outside files that may be named; empty means all.
+    #[prost(string, repeated, tag = "3")]
+    pub allowed_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Seconds that fresh links live; 0 means two hours.
+    #[prost(uint32, tag = "4")]
+    pub link_seconds: u32,
+}
+impl ::prost::Name for BuildContextRequest {
+const NAME: &'static str = "BuildContextRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.BuildContextRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BuildContextRequest".into() }}
+/// What a model, its tools and the next turn need.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BuildContextReply {
+    /// The built context as JSON (docs/file-context.md).
+    #[prost(message, optional, tag = "1")]
+    pub built: ::core::option::Option<Content>,
+}
+impl ::prost::Name for BuildContextReply {
+const NAME: &'static str = "BuildContextReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.BuildContextReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BuildContextReply".into() }}
+/// A call of `read_files`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFilesRequest {
+    /// The catalog of the built context, as JSON.
+    #[prost(message, optional, tag = "1")]
+    pub catalog: ::core::option::Option<Content>,
+    /// Name of the tool as the model called it.
+    #[prost(string, tag = "2")]
+    pub tool: ::prost::alloc::string::String,
+    /// The model's arguments, as it wrote them.
+    #[prost(string, tag = "3")]
+    pub arguments: ::prost::alloc::string::String,
+    /// Characters of all files together; 0 means the default.
+    #[prost(uint64, tag = "4")]
+    pub budget: u64,
+    /// DIAL credentials of the caller, for DIAL files.
+    #[prost(message, optional, tag = "5")]
+    pub credentials: ::core::option::Option<DialCredentials>,
+    /// What the app allows on fetching outside URLs.
+    #[prost(message, optional, tag = "6")]
+    pub external_url_fetch: ::core::option::Option<AppPolicy>,
+}
+impl ::prost::Name for ReadFilesRequest {
+const NAME: &'static str = "ReadFilesRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadFilesRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadFilesRequest".into() }}
+/// The tool's result.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFilesReply {
+    /// What the model is told: JSON, or a sentence when the arguments were not valid.
+    #[prost(message, optional, tag = "1")]
+    pub output: ::core::option::Option<Content>,
+}
+impl ::prost::Name for ReadFilesReply {
+const NAME: &'static str = "ReadFilesReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadFilesReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadFilesReply".into() }}
+/// Arguments of a tool that gets URLs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubstituteIdsRequest {
+    /// The catalog of the built context, as JSON.
+    #[prost(message, optional, tag = "1")]
+    pub catalog: ::core::option::Option<Content>,
+    /// The arguments, a JSON value: those that are configured merged with what the model said.
+    #[prost(message, optional, tag = "2")]
+    pub arguments: ::core::option::Option<Content>,
+    /// Seconds that fresh links live; 0 means two hours.
+    #[prost(uint32, tag = "3")]
+    pub link_seconds: u32,
+}
+impl ::prost::Name for SubstituteIdsRequest {
+const NAME: &'static str = "SubstituteIdsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SubstituteIdsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SubstituteIdsRequest".into() }}
+/// Arguments with URLs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubstituteIdsReply {
+    /// The arguments.
+    #[prost(message, optional, tag = "1")]
+    pub arguments: ::core::option::Option<Content>,
+    /// Ids whose URL was put in.
+    #[prost(string, repeated, tag = "2")]
+    pub replaced: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Ids that stayed, because they have no URL that others can open.
+    #[prost(string, repeated, tag = "3")]
+    pub unresolved: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+impl ::prost::Name for SubstituteIdsReply {
+const NAME: &'static str = "SubstituteIdsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.SubstituteIdsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SubstituteIdsReply".into() }}
+/// A call of `sandbox_fetch_user_file`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchUserFileRequest {
+    /// The catalog of the built context, as JSON.
+    #[prost(message, optional, tag = "1")]
+    pub catalog: ::core::option::Option<Content>,
+    /// The model's arguments, as it wrote them.
+    #[prost(string, tag = "2")]
+    pub arguments: ::prost::alloc::string::String,
+    /// The sandbox.
+    #[prost(message, optional, tag = "3")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// Its working directory, absolute.
+    #[prost(string, tag = "4")]
+    pub directory: ::prost::alloc::string::String,
+    /// Most bytes; 0 means the operator's limit.
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+    /// DIAL credentials of the caller, for DIAL files.
+    #[prost(message, optional, tag = "6")]
+    pub credentials: ::core::option::Option<DialCredentials>,
+    /// What the app allows on fetching outside URLs.
+    #[prost(message, optional, tag = "7")]
+    pub external_url_fetch: ::core::option::Option<AppPolicy>,
+}
+impl ::prost::Name for FetchUserFileRequest {
+const NAME: &'static str = "FetchUserFileRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchUserFileRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchUserFileRequest".into() }}
+/// The tool's result.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchUserFileReply {
+    /// What the model is told.
+    #[prost(string, tag = "1")]
+    pub output: ::prost::alloc::string::String,
+    /// Whether the file is in the sandbox.
+    #[prost(bool, tag = "2")]
+    pub written: bool,
+}
+impl ::prost::Name for FetchUserFileReply {
+const NAME: &'static str = "FetchUserFileReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchUserFileReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchUserFileReply".into() }}
+impl crate::contract::Call for ReadAttachmentRequest {
+    type Reply = ReadAttachmentReply;
+    const AREA: &'static str = "reading";
+    const VERB: &'static str = "read-attachment";
+    const GRPC_PATH: &'static str = "/dray.v1.Reading/ReadAttachment";
+}
+impl crate::contract::Call for BuildContextRequest {
+    type Reply = BuildContextReply;
+    const AREA: &'static str = "reading";
+    const VERB: &'static str = "build-context";
+    const GRPC_PATH: &'static str = "/dray.v1.Reading/BuildContext";
+}
+impl crate::contract::Call for ReadFilesRequest {
+    type Reply = ReadFilesReply;
+    const AREA: &'static str = "reading";
+    const VERB: &'static str = "read-files";
+    const GRPC_PATH: &'static str = "/dray.v1.Reading/ReadFiles";
+}
+impl crate::contract::Call for SubstituteIdsRequest {
+    type Reply = SubstituteIdsReply;
+    const AREA: &'static str = "reading";
+    const VERB: &'static str = "substitute-ids";
+    const GRPC_PATH: &'static str = "/dray.v1.Reading/SubstituteIds";
+}
+impl crate::contract::Call for FetchUserFileRequest {
+    type Reply = FetchUserFileReply;
+    const AREA: &'static str = "reading";
+    const VERB: &'static str = "fetch-user-file";
+    const GRPC_PATH: &'static str = "/dray.v1.Reading/FetchUserFile";
+}
 /// Work `dray.work.toolcall.v1.resolve.<tenant>`: resolve the arguments of one tool call. Holds no credentials:
 /// the tenant's configured ones are used.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

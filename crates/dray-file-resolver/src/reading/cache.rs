@@ -1,0 +1,101 @@
+//! Conversions that were made before: the Markdown in the store, and where it is in the bus's key-value store, by the
+//! digest of the document, the converter's version and what was asked for.
+//!
+//! A cache: whatever goes wrong here is a miss, and the document is converted again.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use prost::Message as _;
+
+use dray_bus::{Bus, KeyError, KeyValue};
+use dray_documents::formats::Converted;
+use dray_proto::v1;
+use dray_reading::cache::{Cache, CacheKey};
+use dray_store::{Label, Store};
+use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, TenantId};
+
+/// The bucket.
+const BUCKET: &str = "dray_conversions";
+/// Largest conversion that is read back; the text is bounded by its own limit.
+const LARGEST: ByteSize = ByteSize::mib(64);
+/// Longest that the cache is waited for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The cache as one tenant sees it: tenants share no conversion, though the document be the same.
+#[derive(Debug)]
+pub(super) struct Conversions {
+    places: KeyValue,
+    store: Store,
+    clock: Clock,
+    tenant: TenantId,
+}
+
+impl Conversions {
+    pub(super) fn new(bus: &Bus, store: &Store, clock: &Clock, tenant: &TenantId) -> Self {
+        Self {
+            places: bus.key_value(BUCKET),
+            store: store.clone(),
+            clock: clock.clone(),
+            tenant: tenant.clone(),
+        }
+    }
+
+    fn name(&self, key: &CacheKey) -> String {
+        format!("{}.{}", self.tenant.token(), key.to_hex())
+    }
+
+    async fn load(&self, key: &str) -> Option<Converted> {
+        let entry = self.places.get(key).await.ok()??;
+        let claim = v1::Claim::decode(entry.value).ok()?;
+        let claim = Claim::try_from(claim).ok()?;
+        let deadline = Deadline::after(self.clock.now_ms(), PATIENCE);
+        let reader = self.store.read(&self.tenant, &claim, deadline).await.ok()?;
+        let bytes = reader.read_all(LARGEST).await.ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    async fn save(&self, key: &str, value: &Converted) -> Result<(), KeyError> {
+        let Ok(bytes) = serde_json::to_vec(value) else {
+            return Ok(());
+        };
+        let label = Label::new("application/json", "conversion.json");
+        let operation = OperationId::mint();
+        let stored = self
+            .store
+            .put(&self.tenant, &operation, Bytes::from(bytes), label)
+            .await;
+        let claim = match stored {
+            Ok(claim) => claim,
+            Err(error) => {
+                tracing::debug!(%error, "conversion not kept");
+                return Ok(());
+            }
+        };
+        let place = Bytes::from(v1::Claim::from(claim).encode_to_vec());
+        match self.places.create(key, place.clone()).await {
+            // What is there may name an object that is gone.
+            Err(KeyError::Exists) => match self.places.get(key).await? {
+                Some(entry) => self
+                    .places
+                    .update(key, place, entry.revision)
+                    .await
+                    .map(drop),
+                None => Ok(()),
+            },
+            other => other.map(drop),
+        }
+    }
+}
+
+#[async_trait]
+impl Cache for Conversions {
+    async fn get(&self, key: &CacheKey) -> Option<Converted> {
+        self.load(&self.name(key)).await
+    }
+
+    async fn put(&self, key: &CacheKey, value: &Converted) {
+        if let Err(error) = self.save(&self.name(key), value).await {
+            tracing::debug!(%error, "conversion not remembered");
+        }
+    }
+}

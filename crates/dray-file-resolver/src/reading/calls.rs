@@ -1,0 +1,462 @@
+//! The calls: reading one document, and everything around the files of a conversation.
+
+use dray_bus::CallError;
+use dray_context::read::{self, Arguments, Plan};
+use dray_context::sandbox::{FetchPlan, Outcome as Fetched};
+use dray_context::{Catalog, Context, Request as Conversation, substitute};
+use dray_proto::convert::Invalid;
+use dray_proto::v1;
+use dray_reading::message;
+use dray_reading::record::{Code, Record};
+use dray_reading::request::Request as Ask;
+use dray_service::Request;
+use dray_types::{ByteSize, Fault, FaultCode};
+use futures_util::stream::{self, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+
+use super::Reading;
+use super::document::{Means, Opened, Refused, Unopened};
+use crate::service::own_credentials;
+
+/// Files of one `read_files` call that are read at once.
+const AT_ONCE: usize = 4;
+/// Media type of the JSON of contexts.
+const JSON: &str = "application/json";
+
+impl Reading {
+    /// Reads one document.
+    pub(crate) async fn read_attachment(
+        &self,
+        request: Request<v1::ReadAttachmentRequest>,
+    ) -> Result<v1::ReadAttachmentReply, Fault> {
+        self.check_enabled()?;
+        let Request { meta, body } = request;
+        let source = body.source.clone().and_then(|source| source.source);
+        let place = source.ok_or_else(|| Invalid::field("source", "is missing"))?;
+        let means = self.means(
+            meta,
+            body.credentials.clone(),
+            body.external_url_fetch.clone(),
+        );
+        let cancel = CancellationToken::new();
+        // Dropped when the caller gives up: what runs then is ended.
+        let _ended = cancel.clone().drop_guard();
+        let reader = self.reader(&means.meta.tenant);
+        let mut ask = Ask {
+            file_path: Some(body.name.clone()),
+            summarize: body.summarize,
+            focus: some(&body.focus),
+            range: some(&body.range),
+            find: some(&body.find),
+        };
+        let budget = match usize::try_from(body.inline_budget_bytes) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(bytes) => bytes,
+        };
+        let reader = reader.with_inline_budget(budget);
+        let record = if let v1::document_source::Source::Path(path) = place {
+            self.check_workspace()?;
+            ask.file_path = Some(path);
+            reader.read(&ask, &cancel, &|_| {}).await
+        } else {
+            match self.open(&means, place).await {
+                Ok(opened) => {
+                    let shown = shown(&body.name, &opened.name);
+                    reader
+                        .read_file(&shown, opened.file, &ask, &cancel, &|_| {})
+                        .await
+                }
+                Err(Unopened::Refused(why)) => refused(&shown(&body.name, ""), &why),
+                Err(Unopened::Fault(fault)) => return Err(fault),
+            }
+        };
+        self.told(&means, record).await
+    }
+
+    async fn told(&self, means: &Means, record: Record) -> Result<v1::ReadAttachmentReply, Fault> {
+        let Means { meta, .. } = means;
+        let output = record.output.into_bytes();
+        Ok(v1::ReadAttachmentReply {
+            output: Some(
+                self.reply(&meta.tenant, meta, output, "text/markdown")
+                    .await?,
+            ),
+            outcome: record.outcome.word().to_owned(),
+            error_code: record
+                .error_code
+                .map(Code::word)
+                .unwrap_or_default()
+                .to_owned(),
+            metrics: record.metrics,
+            kind: record
+                .kind
+                .map(|kind| kind.word().to_owned())
+                .unwrap_or_default(),
+            mime: record.mime.unwrap_or_default(),
+            path: record.path.unwrap_or_default(),
+            size_bytes: record.size_bytes,
+            converter: record.converter.unwrap_or_default(),
+            elapsed_ms: record.elapsed_ms,
+            truncated: record.truncated,
+            warnings: record.warnings,
+        })
+    }
+
+    /// Builds the context of a conversation with links that are good now.
+    pub(crate) async fn build_context(
+        &self,
+        request: Request<v1::BuildContextRequest>,
+    ) -> Result<v1::BuildContextReply, Fault> {
+        let Request { meta, body } = request;
+        let bytes = self.content(&meta, body.request, "request").await?;
+        let mut conversation: Conversation = parse(&bytes, "request")?;
+        let scope = (!body.scope.is_empty())
+            .then(|| dray_context::renew::Scope::of(body.scope.iter().cloned()));
+        let keys = conversation.keys_to_sign(scope.as_ref());
+        let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
+        renewals.scope = scope;
+        renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
+        conversation.renewals = Some(renewals);
+        let built = Context::build(&conversation).map_err(|error| {
+            Fault::new(FaultCode::InvalidArgument, error.to_string())
+                .detail("context")
+                .advice("Leave the file out, or ask the user to upload it again.")
+        })?;
+        let json = serde_json::to_vec(&built).map_err(|_| Fault::internal())?;
+        Ok(v1::BuildContextReply {
+            built: Some(self.reply(&meta.tenant, &meta, json, JSON).await?),
+        })
+    }
+
+    /// Runs the model's `read_files`. Its mistakes are answered to it; they are no faults.
+    pub(crate) async fn read_files(
+        &self,
+        request: Request<v1::ReadFilesRequest>,
+    ) -> Result<v1::ReadFilesReply, Fault> {
+        self.check_enabled()?;
+        let Request { meta, body } = request;
+        let catalog = self.catalog(&meta, body.catalog).await?;
+        let means = self.means(meta, body.credentials, body.external_url_fetch);
+        let output = match Arguments::parse(&body.tool, &body.arguments) {
+            Err(invalid) => invalid.to_string(),
+            Ok(arguments) => {
+                let budget = match usize::try_from(body.budget) {
+                    Ok(0) | Err(_) => dray_context::limits::READ_BUDGET,
+                    Ok(budget) => budget,
+                };
+                let plan = Plan::new(&arguments, &catalog, budget);
+                let tasks: Vec<_> = plan.tasks().collect();
+                let jobs: Vec<_> = tasks
+                    .into_iter()
+                    .map(|task| self.read_task(&means, task))
+                    .collect();
+                let results = stream::iter(jobs).buffered(AT_ONCE).collect().await;
+                plan.assemble(results).json()
+            }
+        };
+        let Means { meta, .. } = &means;
+        Ok(v1::ReadFilesReply {
+            output: Some(
+                self.reply(&meta.tenant, meta, output.into_bytes(), JSON)
+                    .await?,
+            ),
+        })
+    }
+
+    /// One file of a `read_files` call; whatever goes wrong stays with it.
+    async fn read_task(
+        &self,
+        means: &Means,
+        task: &read::Task,
+    ) -> Result<read::Text, read::Failure> {
+        let file = &task.file;
+        let opened = self
+            .open_file(means, file.key.as_deref(), &file.url, &file.name)
+            .await;
+        let opened = opened.map_err(|unopened| failure(unopened, means.limit))?;
+        let cancel = CancellationToken::new();
+        let _ended = cancel.clone().drop_guard();
+        let name = shown(&file.name, &opened.name);
+        let ask = Ask {
+            file_path: Some(name.clone()),
+            range: task.range.clone(),
+            ..Ask::default()
+        };
+        let reader = self.reader(&means.meta.tenant);
+        match reader
+            .markdown_file(&name, opened.file, &ask, &cancel)
+            .await
+        {
+            Ok(markdown) => Ok(read::Text {
+                text: markdown.text,
+                file_name: Some(opened.name).filter(|name| !name.is_empty()),
+                incomplete: markdown.truncated,
+            }),
+            Err(record) => Err(unread(record.error_code, means.limit)),
+        }
+    }
+
+    /// Puts fresh URLs in the place of ids.
+    pub(crate) async fn substitute_ids(
+        &self,
+        request: Request<v1::SubstituteIdsRequest>,
+    ) -> Result<v1::SubstituteIdsReply, Fault> {
+        let Request { meta, body } = request;
+        let catalog = self.catalog(&meta, body.catalog).await?;
+        let bytes = self.content(&meta, body.arguments, "arguments").await?;
+        let value: serde_json::Value = parse(&bytes, "arguments")?;
+        let keys = substitute::named(&value, &catalog)
+            .into_iter()
+            .filter_map(|entry| entry.file.key.clone())
+            .collect();
+        let renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
+        let done = substitute::substitute(&value, &catalog, |entry| match &entry.file.key {
+            Some(key) => renewals.url(key).ok().map(str::to_owned),
+            None => entry.public_url.clone(),
+        });
+        let json = serde_json::to_vec(&done.value).map_err(|_| Fault::internal())?;
+        Ok(v1::SubstituteIdsReply {
+            arguments: Some(self.reply(&meta.tenant, &meta, json, JSON).await?),
+            replaced: done.replaced,
+            unresolved: done.unresolved,
+        })
+    }
+
+    /// Runs the model's `sandbox_fetch_user_file`. Only a write that the sandbox confirmed is called one.
+    pub(crate) async fn fetch_user_file(
+        &self,
+        request: Request<v1::FetchUserFileRequest>,
+    ) -> Result<v1::FetchUserFileReply, Fault> {
+        let Request { meta, body } = request;
+        let catalog = self.catalog(&meta, body.catalog).await?;
+        let limit = match body.max_bytes {
+            0 => self.config.max_file_size,
+            most => self.config.max_file_size.min(ByteSize::bytes(most)),
+        };
+        let arguments = serde_json::from_str(&body.arguments).unwrap_or_default();
+        let plan = FetchPlan::new(&arguments, &catalog, &body.directory, Some(limit.as_u64()));
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(output) => {
+                return Ok(v1::FetchUserFileReply {
+                    output,
+                    written: false,
+                });
+            }
+        };
+        let mut means = self.means(meta, body.credentials, body.external_url_fetch);
+        means.limit = limit;
+        let fetched = match self.fetch(&means, &plan, body.sandbox).await {
+            Ok(fetched) => fetched,
+            Err(Unopened::Refused(why)) => Fetched::Failed(why.reason),
+            Err(Unopened::Fault(fault)) => Fetched::Failed(fault.message),
+        };
+        Ok(v1::FetchUserFileReply {
+            written: matches!(fetched, Fetched::Written(_)),
+            output: plan.report(&fetched),
+        })
+    }
+
+    async fn fetch(
+        &self,
+        means: &Means,
+        plan: &FetchPlan,
+        sandbox: Option<v1::SandboxRef>,
+    ) -> Result<Fetched, Unopened> {
+        let (directory, name) = plan.path.rsplit_once('/').unwrap_or(("", &plan.path));
+        if !self
+            .leads_inside(means, plan, sandbox.as_ref(), directory)
+            .await?
+        {
+            return Ok(Fetched::Escaped);
+        }
+        let file = &plan.file;
+        let opened = self
+            .open_file(means, file.key.as_deref(), &file.url, &file.name)
+            .await?;
+        let size = opened.size;
+        let claim = self.store_file(means, opened, &file.name).await?;
+        let request = v1::PutSandboxFileRequest {
+            sandbox,
+            claim: Some(claim),
+            directory: if directory.is_empty() {
+                b"/".to_vec()
+            } else {
+                directory.into()
+            },
+            name: name.into(),
+            collision: "overwrite".to_owned(),
+            mode: 0,
+        };
+        let placed = self.bus.call(&means.meta, &request).await;
+        let placed = placed.map_err(|error| Unopened::Fault(error.into()))?;
+        // The sandbox tells where the file really is; a link may have come between the look and the write.
+        Ok(if is_inside(&placed.path, &plan.directory) {
+            Fetched::Written(size)
+        } else {
+            Fetched::Escaped
+        })
+    }
+
+    /// Whether the deepest part of the target's directory that exists is, links resolved, inside the working directory.
+    async fn leads_inside(
+        &self,
+        means: &Means,
+        plan: &FetchPlan,
+        sandbox: Option<&v1::SandboxRef>,
+        directory: &str,
+    ) -> Result<bool, Unopened> {
+        let mut at = directory;
+        while at.len() > plan.directory.len() {
+            let request = v1::StatSandboxRequest {
+                sandbox: sandbox.cloned(),
+                path: at.into(),
+                follow: true,
+            };
+            match self.bus.call(&means.meta, &request).await {
+                Ok(entry) => return Ok(is_inside(&entry.real_path, &plan.directory)),
+                Err(CallError::Fault(fault)) if fault.code == FaultCode::NotFound => {
+                    at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+                }
+                Err(error) => return Err(Unopened::Fault(error.into())),
+            }
+        }
+        Ok(true)
+    }
+
+    async fn store_file(
+        &self,
+        means: &Means,
+        opened: Opened,
+        name: &str,
+    ) -> Result<v1::Claim, Unopened> {
+        use tokio::io::AsyncReadExt as _;
+        let meta = &means.meta;
+        let mut writer = self
+            .store
+            .writer(&meta.tenant, &meta.operation, 0)
+            .deadline(meta.deadline);
+        let mut file = tokio::fs::File::from_std(opened.file);
+        loop {
+            let mut chunk = bytes::BytesMut::with_capacity(256 * 1024);
+            let read = file
+                .read_buf(&mut chunk)
+                .await
+                .map_err(|_| Fault::internal())?;
+            if read == 0 {
+                break;
+            }
+            writer.write(chunk.freeze()).await.map_err(Fault::from)?;
+        }
+        let label = dray_store::Label::new("application/octet-stream", name);
+        Ok(writer.finish(label).await.map_err(Fault::from)?.into())
+    }
+
+    fn means(
+        &self,
+        meta: dray_bus::Meta,
+        credentials: Option<v1::DialCredentials>,
+        app_policy: Option<v1::AppPolicy>,
+    ) -> Means {
+        Means {
+            meta,
+            credentials: credentials.map(own_credentials).unwrap_or_default(),
+            app_policy,
+            limit: self.config.max_file_size,
+        }
+    }
+
+    async fn catalog(
+        &self,
+        meta: &dray_bus::Meta,
+        catalog: Option<v1::Content>,
+    ) -> Result<Catalog, Fault> {
+        let bytes = self.content(meta, catalog, "catalog").await?;
+        parse(&bytes, "catalog")
+    }
+
+    fn check_workspace(&self) -> Result<(), Fault> {
+        if !self.config.roots.is_empty() {
+            return Ok(());
+        }
+        Err(Fault::new(FaultCode::Denied, "There is no workspace here whose files could be read by path.")
+            .detail("no_workspace")
+            .advice("Pass a stored file, a file of a sandbox or a URL, or ask the operator to set file-resolver.reading.roots."))
+    }
+
+    fn check_enabled(&self) -> Result<(), Fault> {
+        if self.config.enabled {
+            return Ok(());
+        }
+        Err(
+            Fault::new(FaultCode::Denied, "Reading documents is switched off here.")
+                .detail("reading_disabled")
+                .advice("Ask the operator to set file-resolver.reading.enabled."),
+        )
+    }
+}
+
+/// Whether a path of the sandbox is the directory or lies below it.
+fn is_inside(path: &[u8], directory: &str) -> bool {
+    path.strip_prefix(directory.as_bytes())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// What a document is called: as the caller says, else as it came, else simply so.
+fn shown(said: &str, came: &str) -> String {
+    [said, came, "attachment"]
+        .into_iter()
+        .find(|name| !name.trim().is_empty())
+        .unwrap_or("attachment")
+        .to_owned()
+}
+
+fn refused(shown: &str, why: &Refused) -> Record {
+    Record::refused(why.code, message::cannot_read(shown, &why.reason))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], field: &'static str) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Invalid::field(field, format!("line {}: not what it must be", error.line())).into()
+    })
+}
+
+/// Why a file could not be had, in the words of `read_files`.
+fn failure(unopened: Unopened, limit: ByteSize) -> read::Failure {
+    let why = match unopened {
+        Unopened::Refused(why) => why,
+        Unopened::Fault(fault) if fault.code == FaultCode::Timeout => {
+            return read::Failure::of(read::Code::Timeout);
+        }
+        Unopened::Fault(_) => return read::Failure::of(read::Code::Failed),
+    };
+    match (why.code, why.detail.as_str()) {
+        (Code::TooLarge, _) => read::Failure::too_large(limit.as_u64()),
+        (Code::NotFound, _) => read::Failure::of(read::Code::Expired),
+        (_, "ssrf_blocked" | "blocked_host") => read::Failure::of(read::Code::PrivateNetwork),
+        (_, "timeout" | "deadline_expired") => read::Failure::of(read::Code::Timeout),
+        _ => read::Failure::saying(read::Code::Failed, why.reason),
+    }
+}
+
+/// Why a file has no text, in the words of `read_files`.
+fn unread(code: Option<Code>, limit: ByteSize) -> read::Failure {
+    let Some(code) = code else {
+        // A part was asked for that the document does not have.
+        return read::Failure::of(read::Code::OutOfRange);
+    };
+    match code {
+        Code::TooLarge => read::Failure::too_large(limit.as_u64()),
+        Code::Empty | Code::NoText => read::Failure::of(read::Code::Empty),
+        Code::KindNotAllowed | Code::UnsupportedFormat | Code::Encrypted => {
+            read::Failure::of(read::Code::UnsupportedType)
+        }
+        Code::LimitExceeded => read::Failure::of(read::Code::Timeout),
+        Code::RangeInvalid => read::Failure::of(read::Code::OutOfRange),
+        _ => read::Failure::of(read::Code::Failed),
+    }
+}

@@ -1,0 +1,230 @@
+//! What an operator can set about reading documents.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use dray_documents::classify::Kind;
+use dray_documents::limits::Limits;
+use dray_reading::policy::Policy;
+use dray_reading::summary::{Endpoint, OpenAi, Summarizer, SummaryLimits};
+use dray_service::StartError;
+use dray_service::config::Problem;
+use dray_types::{ByteSize, Period, Secret};
+
+/// Reading documents (read-attachment 6 and 12).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Reading {
+    /// Whether documents are read at all. Default true.
+    pub enabled: bool,
+    /// Folders whose files may be read by path, the primary one first. Empty: none, only stored files, files of
+    /// sandboxes, DIAL's and outside ones.
+    pub roots: Vec<PathBuf>,
+    /// Whether paths outside the roots are refused. Default true.
+    pub workspace_strict: bool,
+    /// Largest file. Default `25MiB`.
+    pub max_file_size: ByteSize,
+    /// Largest Markdown that is handed over whole; more is summarised. Default `100000B`.
+    pub inline_budget: ByteSize,
+    /// Kinds that may be read: `text`, `document`. What is removed here is refused. Default both.
+    pub allow_kinds: Vec<String>,
+    /// Paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
+    pub max_elements: u64,
+    /// Bytes of text of one conversion. Default `5000000B`.
+    pub max_text: ByteSize,
+    /// Time of one conversion. Default `15s`.
+    pub max_time: Period,
+    /// Bytes inflated in one conversion. Default `256MiB`.
+    pub max_inflated: ByteSize,
+    /// Entries of one ZIP container. Default 10000.
+    pub max_entries: u64,
+    /// Nesting of one document. Default 256.
+    pub max_depth: u32,
+    /// Memory of one conversion. Default `1GiB`.
+    pub max_memory: ByteSize,
+    /// Most bytes of the JSON of a conversation; it is held in memory. Default `16MiB`.
+    pub max_context: ByteSize,
+    /// Conversions at once; 0 means one for each processor. Default 0.
+    pub workers: usize,
+    /// Executable that converts; without it this one starts itself again.
+    pub worker: Option<PathBuf>,
+    /// The model that summarises what is too large.
+    pub summary: Summary,
+}
+
+/// An OpenAI-compatible model for summaries. Without a URL large documents are shown as an excerpt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Summary {
+    /// Base of the API, such as `https://api.example/v1`; `/chat/completions` is appended.
+    pub url: Option<String>,
+    /// Name of the model.
+    pub model: String,
+    /// Bearer token.
+    pub key: Secret,
+    /// PEM file with more certificate authorities.
+    pub ca_file: Option<PathBuf>,
+    /// Longest wait for one answer. Default `300s`.
+    pub timeout: Period,
+    /// Model calls for one document. Default 64.
+    pub max_calls: usize,
+    /// Model calls at once. Default 4.
+    pub parallel: usize,
+    /// Words of a merged summary, 50 to 4000. Default 500.
+    pub max_words: usize,
+    /// Text that one call can take. Default `96000B`.
+    pub window: ByteSize,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            enabled: true,
+            roots: Vec::new(),
+            workspace_strict: true,
+            max_file_size: ByteSize::mib(25),
+            inline_budget: ByteSize::bytes(100_000),
+            allow_kinds: vec!["text".into(), "document".into()],
+            max_elements: limits.max_elements,
+            max_text: ByteSize::bytes(limits.max_text_bytes),
+            max_time: Period::secs(15),
+            max_inflated: ByteSize::bytes(limits.max_inflated_bytes),
+            max_entries: limits.max_entries,
+            max_depth: limits.max_depth,
+            max_memory: ByteSize::bytes(limits.memory_bytes),
+            max_context: ByteSize::mib(16),
+            workers: 0,
+            worker: None,
+            summary: Summary::default(),
+        }
+    }
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        let limits = SummaryLimits::default();
+        Self {
+            url: None,
+            model: String::new(),
+            key: Secret::default(),
+            ca_file: None,
+            timeout: Period::secs(300),
+            max_calls: limits.max_calls,
+            parallel: limits.parallel,
+            max_words: limits.max_words,
+            window: ByteSize::bytes(96_000),
+        }
+    }
+}
+
+impl Reading {
+    /// What is wrong with it.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(format!("reading.{field}"), message));
+            }
+        };
+        let above = |size: ByteSize, least: u64| size.as_u64() >= least;
+        unless(
+            above(self.max_file_size, 1),
+            "max_file_size",
+            "must be above 0",
+        );
+        unless(above(self.max_text, 1), "max_text", "must be above 0");
+        unless(
+            above(self.max_inflated, 1),
+            "max_inflated",
+            "must be above 0",
+        );
+        unless(
+            above(self.max_memory, 128 << 20),
+            "max_memory",
+            "must be at least 128MiB: the program itself needs some",
+        );
+        unless(
+            self.max_time > Period::default() && self.max_time <= Period::secs(600),
+            "max_time",
+            "must be above 0 and at most 10m",
+        );
+        unless(
+            self.allow_kinds
+                .iter()
+                .all(|kind| matches!(kind.as_str(), "text" | "document")),
+            "allow_kinds",
+            "may hold `text` and `document`",
+        );
+        unless(
+            self.summary.url.is_none() || !self.summary.model.is_empty(),
+            "summary.model",
+            "must be set when summary.url is",
+        );
+        unless(
+            self.summary.max_calls >= 1 && self.summary.parallel >= 1,
+            "summary.max_calls",
+            "calls, and calls at once, must be above 0",
+        );
+        problems
+    }
+
+    /// The policy of the reader.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy {
+            max_file_bytes: self.max_file_size.as_u64(),
+            inline_text_budget_bytes: self.inline_budget.as_usize(),
+            allow_kinds: Kind::ALL
+                .into_iter()
+                .filter(|kind| {
+                    self.allow_kinds
+                        .iter()
+                        .any(|allowed| allowed == kind.word())
+                })
+                .collect(),
+            convert_max_elements: self.max_elements,
+            convert_max_decompressed_bytes: self.max_text.as_u64(),
+            convert_wall_clock_seconds: self.max_time.as_duration().as_secs_f64(),
+            convert_max_inflated_bytes: self.max_inflated.as_u64(),
+            convert_max_entries: self.max_entries,
+            convert_max_depth: self.max_depth,
+            convert_memory_bytes: self.max_memory.as_u64(),
+        }
+    }
+}
+
+impl Summary {
+    /// The model; nothing when none is configured.
+    ///
+    /// # Errors
+    ///
+    /// When its authorities cannot be read.
+    pub fn model(&self) -> Result<Option<Arc<dyn Summarizer>>, StartError> {
+        let Some(url) = &self.url else {
+            return Ok(None);
+        };
+        let endpoint = Endpoint {
+            key: (!self.key.expose().is_empty()).then(|| self.key.clone()),
+            timeout: self.timeout.as_duration(),
+            window_bytes: self.window.as_usize(),
+            authorities: self.ca_file.clone(),
+            ..Endpoint::new(url, &self.model)
+        };
+        let model = OpenAi::new(endpoint)
+            .map_err(|error| StartError::with_source("reading.summary cannot be used", error))?;
+        Ok(Some(Arc::new(model)))
+    }
+
+    /// Its bounds.
+    pub fn limits(&self) -> SummaryLimits {
+        SummaryLimits {
+            max_calls: self.max_calls,
+            parallel: self.parallel,
+            max_words: self.max_words,
+            ..SummaryLimits::default()
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Brings a document here, from wherever it is: an open file that has no name and is gone when it is closed.
+
+use std::fs::File;
+use std::io::{Seek as _, Write as _};
+
+use dray_bus::{CallError, Meta};
+use dray_proto::convert::{Content, Invalid};
+use dray_proto::v1;
+use dray_proto::v1::document_source::Source as Place;
+use dray_reading::record::Code;
+use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest, TenantId};
+
+use super::Reading;
+use super::keys::Key;
+use crate::classify::{Target, classify};
+use crate::dial::Credentials;
+use crate::error::Error;
+use crate::external::Fetch;
+use crate::loader::{LoadError, Loader, Scope};
+use crate::source::Source;
+
+/// A document that is here.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Its bytes, from the first on.
+    pub(super) file: File,
+    /// How many.
+    pub(super) size: u64,
+    /// What it is called where it came from; may be empty.
+    pub(super) name: String,
+}
+
+/// Why it is not.
+#[derive(Debug)]
+pub(super) enum Unopened {
+    /// This document cannot be had.
+    Refused(Refused),
+    /// Something of ours failed.
+    Fault(Fault),
+}
+
+/// A document that cannot be had.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// What is wrong with it.
+    pub(super) code: Code,
+    /// Why, for the model.
+    pub(super) reason: String,
+    /// The detail of the fault that said so; empty for none.
+    pub(super) detail: String,
+}
+
+impl Unopened {
+    fn refused(code: Code, reason: impl Into<String>) -> Self {
+        Self::Refused(Refused {
+            code,
+            reason: reason.into(),
+            detail: String::new(),
+        })
+    }
+}
+
+impl From<Fault> for Unopened {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Error> for Unopened {
+    fn from(error: Error) -> Self {
+        Self::Fault(crate::service::report(error))
+    }
+}
+
+impl From<LoadError> for Unopened {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Correctable(fault) => about_the_document(fault),
+            LoadError::Failed(error) => sort(crate::service::report(error)),
+        }
+    }
+}
+
+/// With what a caller's documents are loaded.
+#[derive(Debug)]
+pub(super) struct Means {
+    /// Envelope of the call.
+    pub(super) meta: Meta,
+    /// What DIAL is shown.
+    pub(super) credentials: Credentials,
+    /// What the app allows on outside URLs.
+    pub(super) app_policy: Option<v1::AppPolicy>,
+    /// Most bytes.
+    pub(super) limit: ByteSize,
+}
+
+impl Reading {
+    /// Brings a document here that is not a file of the workspace.
+    pub(super) async fn open(&self, means: &Means, place: Place) -> Result<Opened, Unopened> {
+        match place {
+            Place::Path(_) => Err(Fault::internal().into()),
+            Place::Claim(claim) => {
+                let claim = Claim::try_from(claim).map_err(Fault::from)?;
+                self.open_claim(means, &claim).await
+            }
+            Place::Sandbox(path) => {
+                let claim = self.take_from_sandbox(means, path).await?;
+                self.open_claim(means, &claim).await
+            }
+            Place::Url(url) => self.open_url(means, &url).await,
+        }
+    }
+
+    /// Brings a file of a conversation here, by its key when it has one.
+    pub(super) async fn open_file(
+        &self,
+        means: &Means,
+        key: Option<&str>,
+        url: &str,
+        name: &str,
+    ) -> Result<Opened, Unopened> {
+        match key.and_then(Key::parse) {
+            None => self.open_url(means, url).await,
+            Some(Key::Dial(path)) => self.open_target(means, &Target::Dial(path)).await,
+            Some(Key::Artifact(sha256)) => {
+                let claim = self.claim(&means.meta.tenant, sha256, name).await?;
+                let claim = claim.ok_or_else(|| gone(&sha256))?;
+                self.open_claim(means, &claim).await
+            }
+        }
+    }
+
+    async fn open_claim(&self, means: &Means, claim: &Claim) -> Result<Opened, Unopened> {
+        let size = claim.artifact.size;
+        if size > means.limit.as_u64() {
+            let reason = dray_reading::message::too_large(size, means.limit.as_u64());
+            return Err(Unopened::refused(Code::TooLarge, reason));
+        }
+        let Meta {
+            tenant, deadline, ..
+        } = &means.meta;
+        let reader = self.store.read(tenant, claim, *deadline).await;
+        let reader = reader.map_err(|error| sort(error.into()))?;
+        let artifact = &claim.artifact;
+        let source = Source::store(reader, artifact.sha256, artifact.media_type.clone());
+        spool(source, artifact.name.clone()).await
+    }
+
+    async fn take_from_sandbox(
+        &self,
+        means: &Means,
+        path: v1::SandboxPath,
+    ) -> Result<Claim, Unopened> {
+        let v1::SandboxPath { sandbox, path } = path;
+        let request = v1::GetSandboxFileRequest {
+            sandbox,
+            path,
+            max_bytes: means.limit.as_u64(),
+        };
+        let got = self.bus.call(&means.meta, &request).await;
+        let got = got.map_err(|error| match error {
+            CallError::Fault(fault) => sort(fault),
+            other => Unopened::Fault(other.into()),
+        })?;
+        let claim = got.claim.ok_or_else(Fault::internal)?;
+        Ok(Claim::try_from(claim).map_err(Fault::from)?)
+    }
+
+    async fn open_url(&self, means: &Means, url: &str) -> Result<Opened, Unopened> {
+        let origin = self.dial.as_ref().map(crate::dial::DialClient::origin);
+        match classify(url, origin) {
+            Ok(target) => self.open_target(means, &target).await,
+            Err(unsupported) => {
+                let reason = unsupported.sentence().trim_end_matches('.');
+                Err(Unopened::refused(Code::Unreadable, reason))
+            }
+        }
+    }
+
+    async fn open_target(&self, means: &Means, target: &Target) -> Result<Opened, Unopened> {
+        let name = match target {
+            Target::Dial(path) => last_segment(path.as_str()),
+            Target::External(url) => last_segment(url),
+        };
+        let Means {
+            meta,
+            credentials,
+            app_policy,
+            limit,
+        } = means;
+        let scope = Scope {
+            tenant: meta.tenant.clone(),
+            operation: meta.operation.clone(),
+            epoch: 0,
+            deadline: meta.deadline,
+            limit: *limit,
+            credentials: credentials.clone(),
+            fetch: Fetch {
+                meta: meta.clone(),
+                app_policy: app_policy.clone(),
+                limit: *limit,
+                tool_timeout_ms: 0,
+            },
+        };
+        let loader = Loader::new(
+            self.bus.clone(),
+            self.store.clone(),
+            self.dial.clone(),
+            scope,
+        );
+        spool(loader.open_once(target).await?, name).await
+    }
+
+    /// Bytes that a request carries, inline or by claim; for JSON of ours, so they are bounded like messages are.
+    pub(super) async fn content(
+        &self,
+        meta: &Meta,
+        content: Option<v1::Content>,
+        field: &'static str,
+    ) -> Result<bytes::Bytes, Fault> {
+        let content = content.ok_or_else(|| Invalid::field(field, "is missing"))?;
+        match Content::try_from(content)? {
+            Content::Inline(bytes) => Ok(bytes),
+            Content::Claim(claim) => {
+                let reader = self.store.read(&meta.tenant, &claim, meta.deadline).await?;
+                Ok(reader.read_all(self.config.max_context).await?)
+            }
+        }
+    }
+
+    /// Bytes for a reply: inline while they are few.
+    pub(super) async fn reply(
+        &self,
+        tenant: &TenantId,
+        meta: &Meta,
+        bytes: Vec<u8>,
+        media_type: &str,
+    ) -> Result<v1::Content, Fault> {
+        if bytes.len() <= dray_proto::INLINE_LIMIT {
+            return Ok(Content::Inline(bytes.into()).into());
+        }
+        let label = dray_store::Label::new(media_type, "");
+        let stored = self
+            .store
+            .put(tenant, &meta.operation, bytes.into(), label)
+            .await?;
+        Ok(Content::Claim(stored).into())
+    }
+}
+
+/// Faults about the document are told to the model; the others are ours.
+fn sort(fault: Fault) -> Unopened {
+    match fault.code {
+        FaultCode::NotFound
+        | FaultCode::TooLarge
+        | FaultCode::Denied
+        | FaultCode::Unsupported
+        | FaultCode::InvalidArgument => about_the_document(fault),
+        FaultCode::RateLimited
+        | FaultCode::Timeout
+        | FaultCode::Unavailable
+        | FaultCode::Internal => Unopened::Fault(fault),
+    }
+}
+
+fn about_the_document(fault: Fault) -> Unopened {
+    let code = match fault.code {
+        FaultCode::NotFound => Code::NotFound,
+        FaultCode::TooLarge => Code::TooLarge,
+        _ => Code::Unreadable,
+    };
+    Unopened::Refused(Refused {
+        code,
+        reason: fault.message.trim_end_matches('.').to_owned(),
+        detail: fault.detail,
+    })
+}
+
+fn gone(sha256: &Sha256Digest) -> Unopened {
+    tracing::info!(%sha256, "a file of the conversation is no longer stored");
+    Unopened::refused(Code::NotFound, "it is no longer stored")
+}
+
+/// What stands last in a path or URL, decoded: a name for people, never a place.
+fn last_segment(text: &str) -> String {
+    let end = text.find(['?', '#']).unwrap_or(text.len());
+    let path = text.get(..end).unwrap_or_default();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    percent_encoding::percent_decode_str(last)
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+/// Writes a source into a file without a name.
+async fn spool(mut source: Source, name: String) -> Result<Opened, Unopened> {
+    let local = |error: std::io::Error| {
+        tracing::warn!(%error, "no room for a document");
+        Unopened::Fault(
+            Fault::new(
+                FaultCode::Unavailable,
+                "There is no room for the document here.",
+            )
+            .detail("no_room"),
+        )
+    };
+    let mut file = tempfile::tempfile().map_err(local)?;
+    while let Some(chunk) = source.next().await? {
+        file = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
+            .await
+            .map_err(|_| Fault::internal())?
+            .map_err(local)?;
+    }
+    file.rewind().map_err(local)?;
+    let size = source.summary().size;
+    Ok(Opened { file, size, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_last_segment_decoded() {
+        assert_eq!(last_segment("files/b/My%20Report.pdf"), "My Report.pdf");
+        assert_eq!(last_segment("https://h/a/b.csv?sig=1/2#x"), "b.csv");
+        assert_eq!(last_segment("https://h/"), "");
+    }
+
+    #[test]
+    fn faults_of_ours_are_not_told_as_the_documents() {
+        let sorted = |code| sort(Fault::new(code, "Words."));
+        assert!(matches!(sorted(FaultCode::NotFound),
+            Unopened::Refused(Refused { code: Code::NotFound, reason, .. }) if reason == "Words"));
+        assert!(matches!(
+            sorted(FaultCode::Denied),
+            Unopened::Refused(Refused {
+                code: Code::Unreadable,
+                ..
+            })
+        ));
+        assert!(matches!(sorted(FaultCode::Unavailable), Unopened::Fault(_)));
+        assert!(matches!(sorted(FaultCode::Internal), Unopened::Fault(_)));
+    }
+}

@@ -1,0 +1,120 @@
+//! Stable references: what a file's key names, and a link that is good now (agent-file-context 16, R-15).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dray_context::renew::Renewals;
+use dray_store::Label;
+use dray_types::{Claim, Fault, Sha256Digest, TenantId};
+
+use super::Reading;
+use crate::classify::DialPath;
+
+/// How long a link lives unless the caller says otherwise.
+const LIFETIME: Duration = Duration::from_hours(2);
+
+/// What a key names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// `artifact/<sha256>`: a stored file of the caller's tenant.
+    Artifact(Sha256Digest),
+    /// `files/<bucket>/<path>`: a file of DIAL Core.
+    Dial(DialPath),
+}
+
+impl Key {
+    /// Reads a key; nothing for what is none.
+    pub(super) fn parse(key: &str) -> Option<Self> {
+        if let Some(digest) = key.strip_prefix("artifact/") {
+            return digest.parse().ok().map(Self::Artifact);
+        }
+        let path = key.strip_prefix("files/")?;
+        DialPath::of(path).ok().map(Self::Dial)
+    }
+}
+
+impl Reading {
+    /// Links for these keys, each good for `seconds` (0: two hours). A key that names nothing has none.
+    pub(super) async fn renew(
+        &self,
+        tenant: &TenantId,
+        keys: Vec<String>,
+        seconds: u32,
+    ) -> Result<Renewals, Fault> {
+        let mut signed = BTreeMap::new();
+        for key in keys {
+            let url = self.link(tenant, &key, seconds).await?;
+            signed.insert(key, url);
+        }
+        Ok(Renewals {
+            signed,
+            ..Renewals::default()
+        })
+    }
+
+    /// A link for one key.
+    pub(super) async fn link(
+        &self,
+        tenant: &TenantId,
+        key: &str,
+        seconds: u32,
+    ) -> Result<Option<String>, Fault> {
+        match Key::parse(key) {
+            None => Ok(None),
+            Some(Key::Dial(path)) => Ok(self
+                .dial
+                .as_ref()
+                .map(|dial| dial.origin().api(path.as_str()))),
+            Some(Key::Artifact(sha256)) => {
+                let Some(claim) = self.claim(tenant, sha256, "").await? else {
+                    return Ok(None);
+                };
+                let lifetime = match seconds {
+                    0 => LIFETIME,
+                    seconds => Duration::from_secs(u64::from(seconds)),
+                };
+                let link = self.store.presign_get(tenant, &claim, lifetime).await?;
+                Ok(Some(link.url.expose().to_owned()))
+            }
+        }
+    }
+
+    /// The claim of a stored file of this tenant, under a name for people.
+    pub(super) async fn claim(
+        &self,
+        tenant: &TenantId,
+        sha256: Sha256Digest,
+        name: &str,
+    ) -> Result<Option<Claim>, Fault> {
+        let label = Label::new("application/octet-stream", name);
+        Ok(self.store.claim(tenant, sha256, label).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_name_stored_files_and_files_of_dial() {
+        let digest = Sha256Digest::of(b"x");
+        assert_eq!(
+            Key::parse(&format!("artifact/{}", digest.to_hex())),
+            Some(Key::Artifact(digest))
+        );
+        assert!(
+            matches!(Key::parse("files/b/a b.pdf"), Some(Key::Dial(path)) if path.as_str() == "files/b/a%20b.pdf")
+        );
+        for key in [
+            "",
+            "artifact/",
+            "artifact/zz",
+            "files/b/../c",
+            "files/b/",
+            "chat/a",
+            "https://x/",
+        ] {
+            assert_eq!(Key::parse(key), None, "{key}");
+        }
+    }
+}

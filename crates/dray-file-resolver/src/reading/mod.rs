@@ -1,0 +1,90 @@
+//! Documents for an agent to read, and the files of a conversation as a model knows them.
+//!
+//! - [`document`]: brings a document here, from wherever it is, as an open file without a name.
+//! - [`keys`]: what stands behind the stable reference of a file, and fresh links for it.
+//! - [`cache`]: conversions that were made before, by digest.
+//! - [`calls`]: the calls themselves.
+//!
+//! Reading is `dray-reading`'s, the file context is `dray-context`'s; here is what lies between them and the bus.
+
+mod cache;
+mod calls;
+mod config;
+mod document;
+mod keys;
+
+pub use config::{Reading as Config, Summary};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dray_bus::Bus;
+use dray_reading::reader::Reader;
+use dray_reading::worker::Worker;
+use dray_reading::workspace::Roots;
+use dray_service::{Context, StartError};
+use dray_store::Store;
+use dray_types::{Clock, TenantId};
+
+use crate::dial::DialClient;
+
+/// Everything that reading needs.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    bus: Bus,
+    store: Store,
+    clock: Clock,
+    dial: Option<DialClient>,
+    reader: Reader,
+    config: Config,
+}
+
+impl Reading {
+    /// Sets up the reader.
+    pub(crate) fn start(
+        config: &Config,
+        cx: &Context,
+        dial: Option<DialClient>,
+    ) -> Result<Self, StartError> {
+        let worker = match &config.worker {
+            Some(path) => Worker::at(path.clone()),
+            None => Worker::this_executable()
+                .map_err(|error| StartError::with_source("this executable has no path", error))?,
+        };
+        let worker = match config.workers {
+            0 => worker,
+            workers => worker.at_once(workers),
+        };
+        // Without a root no path is read at all (`calls`), so what stands here then does not matter.
+        let primary = config
+            .roots
+            .first()
+            .map_or(Path::new("/"), PathBuf::as_path);
+        let mut roots = Roots::new(primary).strict(config.workspace_strict);
+        for root in config.roots.iter().skip(1) {
+            roots
+                .add(root)
+                .map_err(|error| StartError::with_source("reading.roots cannot be used", error))?;
+        }
+        let mut reader = Reader::new(config.policy(), roots, worker);
+        if let Some(model) = config.summary.model()? {
+            reader = reader
+                .with_summarizer(model)
+                .with_summary_limits(config.summary.limits());
+        }
+        Ok(Self {
+            bus: cx.bus.clone(),
+            store: cx.store.clone(),
+            clock: cx.clock.clone(),
+            dial,
+            reader,
+            config: config.clone(),
+        })
+    }
+
+    /// The reader with the cache of a tenant.
+    fn reader(&self, tenant: &TenantId) -> Reader {
+        let cache = cache::Conversions::new(&self.bus, &self.store, &self.clock, tenant);
+        self.reader.clone().with_cache(Arc::new(cache))
+    }
+}

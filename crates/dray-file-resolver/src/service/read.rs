@@ -1,0 +1,51 @@
+//! The calls about documents and conversations, handed to [`crate::reading`].
+
+use std::sync::Arc;
+
+use dray_proto::v1;
+use dray_service::Request;
+use dray_types::Fault;
+
+use super::FileResolver;
+
+impl FileResolver {
+    /// Reads one document as framed Markdown.
+    pub async fn read_attachment(
+        self: Arc<Self>,
+        request: Request<v1::ReadAttachmentRequest>,
+    ) -> Result<v1::ReadAttachmentReply, Fault> {
+        self.reading.read_attachment(request).await
+    }
+
+    /// Builds what a model is told about the files of a conversation.
+    pub async fn build_context(
+        self: Arc<Self>,
+        request: Request<v1::BuildContextRequest>,
+    ) -> Result<v1::BuildContextReply, Fault> {
+        self.reading.build_context(request).await
+    }
+
+    /// Runs the model's `read_files`.
+    pub async fn read_files(
+        self: Arc<Self>,
+        request: Request<v1::ReadFilesRequest>,
+    ) -> Result<v1::ReadFilesReply, Fault> {
+        self.reading.read_files(request).await
+    }
+
+    /// Puts URLs in the place of file ids.
+    pub async fn substitute_ids(
+        self: Arc<Self>,
+        request: Request<v1::SubstituteIdsRequest>,
+    ) -> Result<v1::SubstituteIdsReply, Fault> {
+        self.reading.substitute_ids(request).await
+    }
+
+    /// Runs the model's `sandbox_fetch_user_file`.
+    pub async fn fetch_user_file(
+        self: Arc<Self>,
+        request: Request<v1::FetchUserFileRequest>,
+    ) -> Result<v1::FetchUserFileReply, Fault> {
+        self.reading.fetch_user_file(request).await
+    }
+}

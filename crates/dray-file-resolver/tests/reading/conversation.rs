@@ -1,0 +1,177 @@
+//! The files of a conversation: built with fresh links, read by id, named to tools, copied into a sandbox.
+
+use bytes::Bytes;
+use dray_context::{Catalog, FileType};
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_types::Claim;
+use serde_json::{Value, json};
+
+use crate::world::{World, lock};
+
+#[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
+fn content(value: &impl serde::Serialize) -> Option<v1::Content> {
+    Some(Content::Inline(Bytes::from(serde_json::to_vec(value).unwrap())).into())
+}
+
+fn key(claim: &Claim) -> String {
+    format!("artifact/{}", claim.artifact.sha256.to_hex())
+}
+
+/// A conversation whose last turn brought a file that is stored here and has a dead link.
+fn conversation(claim: &Claim) -> Value {
+    json!({
+        "histories": [
+            {"obj": "Human", "dataId": "h1", "value": [
+                {"file": {"type": "file", "name": "people.csv", "url": "https://old.example/people.csv?expired", "key": key(claim)}},
+                {"text": {"content": "here it is"}}
+            ]},
+            {"obj": "AI", "dataId": "a1", "value": [{"text": {"content": "thanks"}}]}
+        ],
+        "history": 6,
+        "userMessage": {"obj": "Human", "dataId": "h2", "value": [{"text": {"content": "read it"}}]},
+        "question": "read it",
+        "responseChatItemId": "a2"
+    })
+}
+
+async fn build(world: &World, conversation: &Value) -> Value {
+    let request = v1::BuildContextRequest {
+        request: content(conversation),
+        scope: vec!["artifact".to_owned()],
+        ..v1::BuildContextRequest::default()
+    };
+    let reply = world.ask(&request).await.unwrap();
+    serde_json::from_str(&world.read(reply.built).await).unwrap()
+}
+
+#[tokio::test]
+async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&world, &conversation(&claim)).await;
+    let text = built["rewrittenHistories"][0].to_string();
+    assert!(!text.contains("expired"), "{text}");
+    let url = built["allFilesMap"]["a1-0"]["url"].as_str().unwrap();
+    assert!(
+        url.starts_with("http") && url.contains("X-Amz-Signature"),
+        "{url}"
+    );
+}
+
+#[tokio::test]
+async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_a_fault_in_this_turn() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let mut gone = conversation(&claim);
+    let nobody = format!("artifact/{}", "0".repeat(64));
+    gone["histories"][0]["value"][0]["file"]["key"] = json!(nobody);
+    let built = build(&world, &gone).await;
+    assert_eq!(built["warnings"][0]["reason"], "unsigned");
+    let request = v1::BuildContextRequest {
+        request: content(&json!({
+            "userMessage": gone["histories"][0], "question": "q", "responseChatItemId": "a1"
+        })),
+        ..v1::BuildContextRequest::default()
+    };
+    let fault = world.ask(&request).await.unwrap_err();
+    assert_eq!(fault.detail, "context");
+}
+
+#[tokio::test]
+async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&world, &conversation(&claim)).await;
+    let read = |tool: &str, arguments: Value| v1::ReadFilesRequest {
+        catalog: content(&built["catalog"]),
+        tool: tool.to_owned(),
+        arguments: arguments.to_string(),
+        ..v1::ReadFilesRequest::default()
+    };
+    let reply = world
+        .ask(&read("read_files", json!({"ids": ["a1-0", "zz"]})))
+        .await
+        .unwrap();
+    let answer: Value = serde_json::from_str(&world.read(reply.output).await).unwrap();
+    assert_eq!(answer[0]["id"], "a1-0");
+    assert_eq!(answer[0]["status"], "ok");
+    assert!(answer[0]["content"].as_str().unwrap().contains("| 1 | 2 |"));
+    assert_eq!(answer[1]["code"], "unknown_id");
+    let reply = world
+        .ask(&read("file_read", json!({"file_indexes": ["1"]})))
+        .await
+        .unwrap();
+    let answer: Value = serde_json::from_str(&world.read(reply.output).await).unwrap();
+    assert_eq!(answer[0]["status"], "ok");
+    let reply = world
+        .ask(&read("read_files", json!({"ids": "a1-0"})))
+        .await
+        .unwrap();
+    let answer = world.read(reply.output).await;
+    assert!(!answer.starts_with('['), "{answer}");
+}
+
+#[tokio::test]
+async fn r_10_tools_get_a_link_that_is_signed_now() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&world, &conversation(&claim)).await;
+    let request = v1::SubstituteIdsRequest {
+        catalog: content(&built["catalog"]),
+        arguments: content(&json!({"url": "a1-0", "note": "a1-0 stays", "n": [1, null, "a1-0"]})),
+        link_seconds: 600,
+    };
+    let reply = world.ask(&request).await.unwrap();
+    assert_eq!(reply.replaced, ["a1-0"]);
+    let arguments: Value = serde_json::from_str(&world.read(reply.arguments).await).unwrap();
+    let url = arguments["url"].as_str().unwrap();
+    assert!(
+        url.contains("X-Amz-Expires=600") && arguments["n"][2] == url,
+        "{arguments}"
+    );
+    assert_eq!(arguments["note"], "a1-0 stays");
+}
+
+#[tokio::test]
+async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&world, &conversation(&claim)).await;
+    let catalog: Catalog = serde_json::from_value(built["catalog"].clone()).unwrap();
+    assert_eq!(catalog.entries()[0].file.file_type, FileType::File);
+    let fetch = |target: &str| v1::FetchUserFileRequest {
+        catalog: content(&built["catalog"]),
+        arguments: json!({"file_index": "a1-0", "target_path": target}).to_string(),
+        directory: "/workspace".to_owned(),
+        ..v1::FetchUserFileRequest::default()
+    };
+    let reply = world.ask(&fetch("data/people.csv")).await.unwrap();
+    assert_eq!(
+        (reply.written, reply.output.as_str()),
+        (
+            true,
+            "File written to sandbox: /workspace/data/people.csv (name: people.csv, size: 8 bytes)"
+        )
+    );
+    let reply = world.ask(&fetch("../etc/passwd")).await.unwrap();
+    assert_eq!(
+        (reply.written, reply.output.as_str()),
+        (
+            false,
+            "Failed: target_path \"../etc/passwd\" is invalid or attempts to escape workspace."
+        )
+    );
+    // A link that is there, and one that came after the look.
+    lock(&world.directories).insert("/workspace/link".into(), "/etc".into());
+    lock(&world.places).insert("/workspace/late/x".into(), "/etc/x".into());
+    for target in ["link/new/x", "late/x"] {
+        let reply = world.ask(&fetch(target)).await.unwrap();
+        assert!(!reply.written, "{target}");
+        assert!(
+            reply.output.contains("attempts to escape workspace"),
+            "{}",
+            reply.output
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! `ReadAttachment`: from everywhere, and what goes wrong.
+
+use dray_proto::v1;
+use dray_proto::v1::document_source::Source;
+use dray_types::{Fault, FaultCode, Sha256Digest};
+
+use crate::world::{World, lock};
+
+const TABLE: &str = "name,amount\nada,0012\ngrace,1e5\n";
+const MARKDOWN: &str = "| name | amount |\n|---|---|\n| ada | 0012 |\n| grace | 1e5 |\n";
+
+fn of(source: Source, name: &str) -> v1::ReadAttachmentRequest {
+    v1::ReadAttachmentRequest {
+        source: Some(v1::DocumentSource {
+            source: Some(source),
+        }),
+        name: name.to_owned(),
+        ..v1::ReadAttachmentRequest::default()
+    }
+}
+
+async fn output(
+    world: &World,
+    request: &v1::ReadAttachmentRequest,
+) -> (v1::ReadAttachmentReply, String) {
+    let mut reply = world.ask(request).await.unwrap();
+    let output = world.read(reply.output.take()).await;
+    (reply, output)
+}
+
+/// The body of a framed output; the nonce is checked on the way.
+fn body(output: &str) -> &str {
+    let (_, rest) = output.split_once("\n--BEGIN ").unwrap();
+    let (nonce, rest) = rest.split_once("--\n").unwrap();
+    assert!(nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit()));
+    rest.strip_suffix(&format!("\n--END {nonce}--")).unwrap()
+}
+
+#[tokio::test]
+async fn a_stored_file_is_read_framed_and_converted_once() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", TABLE).await;
+    let request = of(Source::Claim(claim.clone().into()), "");
+    let (reply, output_) = output(&world, &request).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("inline", "")
+    );
+    assert_eq!(
+        (reply.kind.as_str(), reply.mime.as_str()),
+        ("text", "text/csv")
+    );
+    assert!(output_.starts_with(
+        "[Read attachment: people.csv (text/csv), converted to Markdown] -- content between"
+    ));
+    assert_eq!(body(&output_).trim_end(), MARKDOWN.trim_end());
+    let (_, again) = output(&world, &request).await;
+    assert_eq!(body(&again), body(&output_));
+    assert_ne!(again, output_, "every frame has a nonce of its own");
+    assert_eq!(world.conversions(), 1);
+}
+
+#[tokio::test]
+async fn a_conversion_that_is_no_longer_stored_is_made_again() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", TABLE).await;
+    let request = of(Source::Claim(claim.into()), "");
+    output(&world, &request).await;
+    let key_value = world.bus.key_value("dray_conversions");
+    let places = key_value.list("", 10).await.unwrap();
+    let (key, entry) = places.entries.first().unwrap();
+    let nowhere = v1::Claim::default();
+    let place = bytes::Bytes::from(prost::Message::encode_to_vec(&nowhere));
+    key_value.update(key, place, entry.revision).await.unwrap();
+    let (reply, _) = output(&world, &request).await;
+    assert_eq!((reply.outcome.as_str(), world.conversions()), ("inline", 2));
+    output(&world, &request).await;
+    assert_eq!(world.conversions(), 2, "the new place is remembered");
+}
+
+#[tokio::test]
+async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
+    let world = World::new().await;
+    let workspace = world.folder.path().join("workspace");
+    std::fs::write(workspace.join("a.csv"), TABLE).unwrap();
+    let (reply, text) = output(&world, &of(Source::Path("a.csv".into()), "")).await;
+    assert_eq!(reply.outcome, "inline");
+    assert_eq!(body(&text).trim_end(), MARKDOWN.trim_end());
+    let (reply, text) = output(&world, &of(Source::Path("../s3".into()), "")).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("refuse", "outside_workspace")
+    );
+    assert!(
+        text.starts_with("Error: refusing to access '../s3' — outside "),
+        "{text}"
+    );
+    let (reply, _) = output(&world, &of(Source::Path("none.csv".into()), "")).await;
+    assert_eq!(reply.error_code, "not_found");
+}
+
+#[tokio::test]
+async fn files_of_sandboxes_come_through_sandbox_transfer() {
+    let world = World::new().await;
+    let claim = world.put("out.csv", TABLE).await;
+    lock(&world.sandbox).insert("/work/out.csv".into(), Ok(claim));
+    let denied = Fault::new(FaultCode::Denied, "The path is protected.").detail("denied");
+    lock(&world.sandbox).insert("/etc/shadow".into(), Err(denied));
+    let down = Fault::new(FaultCode::Unavailable, "The sandbox does not answer.");
+    lock(&world.sandbox).insert("/slow".into(), Err(down));
+    let at = |path: &str| {
+        of(
+            Source::Sandbox(v1::SandboxPath {
+                sandbox: None,
+                path: path.into(),
+            }),
+            path,
+        )
+    };
+    let (reply, _) = output(&world, &at("/work/out.csv")).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.mime.as_str()),
+        ("inline", "text/csv")
+    );
+    let (reply, text) = output(&world, &at("/etc/shadow")).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("refuse", "unreadable")
+    );
+    assert_eq!(
+        text,
+        "Error: cannot read /etc/shadow: The path is protected. Attachments must be regular files inside the workspace, under the size cap."
+    );
+    let fault = world.ask(&at("/slow")).await.unwrap_err();
+    assert_eq!(
+        fault.code,
+        FaultCode::Unavailable,
+        "a sandbox that is down is not the document's fault"
+    );
+}
+
+#[tokio::test]
+async fn files_of_dial_and_of_the_web_are_read_by_url() {
+    let world = World::new().await;
+    world.core.put("b/people.csv", TABLE, "text/csv");
+    let mut request = of(Source::Url("files/b/people.csv".into()), "");
+    request.credentials = Some(v1::DialCredentials {
+        api_key: "key".into(),
+        authorization: String::new(),
+    });
+    let (reply, _) = output(&world, &request).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.path.as_str()),
+        ("inline", "people.csv")
+    );
+    let bytes = b"<h1>Hi</h1><p>there";
+    let page = v1::FetchReply {
+        content: Some(v1::Content {
+            body: Some(v1::content::Body::Inline(bytes.to_vec().into())),
+        }),
+        sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),
+        size: bytes.len() as u64,
+        ..v1::FetchReply::default()
+    };
+    lock(&world.outside).insert("https://a.example/page".into(), Ok(page));
+    let (reply, text) = output(
+        &world,
+        &of(Source::Url("https://a.example/page".into()), ""),
+    )
+    .await;
+    assert_eq!(reply.mime, "text/html");
+    assert_eq!(body(&text).trim_end(), "# Hi\n\nthere");
+    let blocked = Fault::new(FaultCode::Denied, "Request to private network not allowed.")
+        .detail("ssrf_blocked");
+    lock(&world.outside).insert("http://169.254.169.254/".into(), Err(blocked));
+    let (reply, _) = output(
+        &world,
+        &of(Source::Url("http://169.254.169.254/".into()), ""),
+    )
+    .await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("refuse", "unreadable")
+    );
+    let (reply, _) = output(&world, &of(Source::Url("ftp://x/".into()), "")).await;
+    assert_eq!(reply.outcome, "refuse");
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_before_it_is_read() {
+    let world = World::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
+    let claim = world.put("big.txt", vec![b'x'; 2048]).await;
+    let (reply, text) = output(&world, &of(Source::Claim(claim.into()), "")).await;
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("refuse", "too_large")
+    );
+    assert!(
+        text.contains("exceeds max_file_bytes (2048 > 1024)"),
+        "{text}"
+    );
+    assert_eq!(world.conversions(), 0);
+}
+
+#[tokio::test]
+async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
+    let world = World::new().await;
+    let text: String = (0..20_000).fold(String::new(), |text, n| text + &format!("line {n}\n"));
+    let claim = world.put("long.txt", text).await;
+    let reply = world
+        .ask(&of(Source::Claim(claim.into()), ""))
+        .await
+        .unwrap();
+    assert_eq!(
+        (reply.outcome.as_str(), reply.error_code.as_str()),
+        ("inline", "summary_failed")
+    );
+    assert!(reply.truncated);
+    let body_ = reply.output.clone().unwrap().body;
+    assert!(
+        matches!(body_, Some(v1::content::Body::Claim(_))),
+        "80 kB do not fit a message"
+    );
+    let shown = world.read(reply.output).await;
+    assert!(shown.contains("bytes left out here)_") && shown.ends_with("--"));
+}
+
+#[tokio::test]
+async fn reading_can_be_switched_off_and_another_tenants_files_stay_theirs() {
+    let world = World::with(&[("file-resolver.reading.enabled", "false")]).await;
+    let claim = world.put("a.csv", TABLE).await;
+    let fault = world
+        .ask(&of(Source::Claim(claim.into()), ""))
+        .await
+        .unwrap_err();
+    assert_eq!(fault.detail, "reading_disabled");
+    let world = World::new().await;
+    let mut claim = v1::Claim::from(world.put("a.csv", TABLE).await);
+    claim.artifact.as_mut().unwrap().tenant = "other".into();
+    let fault = world.ask(&of(Source::Claim(claim), "")).await;
+    assert!(fault.is_err() || fault.unwrap().outcome == "refuse");
+}

@@ -1,0 +1,251 @@
+//! A resolver with everything around it, whose conversions run in the built service: a bus and a store of its own, a
+//! DIAL Core, a fetcher and a sandbox that answer what a test tells them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry::metrics::MeterProvider as _;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use dray_bus::{Bus, Meta, Topology};
+use dray_file_resolver::FileResolver;
+use dray_proto::contract::{Call, call_subject};
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_service::{Host, Running, Settings};
+use dray_store::embedded::EmbeddedS3;
+use dray_store::{Label, Store};
+use dray_testkit::dial::DialCore;
+use dray_types::{ByteSize, Claim, Clock, Deadline, Fault, FaultCode, TenantId};
+
+pub(crate) const TENANT: &str = "acme";
+
+pub(crate) struct World {
+    pub(crate) core: DialCore,
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) folder: TempDir,
+    /// Paths of the sandbox and their claims, or why not.
+    pub(crate) sandbox: Shared<Result<Claim, Fault>>,
+    /// Where puts of the sandbox really end; as asked for unless told otherwise.
+    pub(crate) places: Shared<String>,
+    /// What directories of the sandbox really are; missing ones are not there.
+    pub(crate) directories: Shared<String>,
+    /// What the fetcher answers.
+    pub(crate) outside: Shared<Result<v1::FetchReply, Fault>>,
+    clock: Clock,
+    _running: Running,
+    _tasks: JoinSet<()>,
+    _s3: EmbeddedS3,
+}
+
+type Shared<T> = Arc<Mutex<HashMap<String, T>>>;
+
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// A world whose resolver is configured with these keys on top.
+    pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
+        let core = DialCore::start().await.unwrap();
+        core.add_key("key", "b");
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
+            .await
+            .unwrap();
+        let store = Store::open(&options, clock.clone()).await.unwrap();
+        let bus = Bus::in_process(clock.clone(), &meter);
+        bus.apply_topology(&Topology::new(1, 1 << 30))
+            .await
+            .unwrap();
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir(&workspace).unwrap();
+        let mut all = Settings::embedded(folder.path())
+            .set("limits.free_disk_percent", "0")
+            .set("file-resolver.dial_url", core.url())
+            .set(
+                "file-resolver.reading.roots",
+                format!("[\"{}\"]", workspace.display()),
+            )
+            .set("file-resolver.reading.worker", counting(&folder))
+            .bus(bus.clone())
+            .store(store.clone());
+        for (key, value) in settings {
+            all = all.set(*key, *value);
+        }
+        let mut tasks = JoinSet::new();
+        let (sandbox, places) = (Shared::default(), Shared::default());
+        let (directories, outside) = (Shared::default(), Shared::default());
+        serve(&bus, "egress-fetcher", &mut tasks, &outside, fetched).await;
+        serve(&bus, "sandbox-transfer", &mut tasks, &sandbox, got).await;
+        serve(&bus, "sandbox-transfer", &mut tasks, &places, placed).await;
+        serve(&bus, "sandbox-transfer", &mut tasks, &directories, looked).await;
+        let running = Host::new(all).with::<FileResolver>().start().await.unwrap();
+        Self {
+            core,
+            bus,
+            store,
+            folder,
+            sandbox,
+            places,
+            directories,
+            outside,
+            clock,
+            _running: running,
+            _tasks: tasks,
+            _s3: s3,
+        }
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), Duration::from_mins(1));
+        Meta::new(TenantId::new(TENANT).unwrap(), deadline)
+    }
+
+    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Fault> {
+        Ok(self.bus.call(&self.meta(), request).await?)
+    }
+
+    pub(crate) async fn read(&self, content: Option<v1::Content>) -> String {
+        let bytes = match Content::try_from(content.unwrap()).unwrap() {
+            Content::Inline(bytes) => bytes,
+            Content::Claim(claim) => {
+                let tenant = TenantId::new(TENANT).unwrap();
+                let deadline = self.meta().deadline;
+                let reader = self.store.read(&tenant, &claim, deadline).await.unwrap();
+                reader.read_all(ByteSize::mib(64)).await.unwrap()
+            }
+        };
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    /// Stores a file of the tenant.
+    pub(crate) async fn put(&self, name: &str, bytes: impl Into<Bytes>) -> Claim {
+        let tenant = TenantId::new(TENANT).unwrap();
+        let operation = self.meta().operation;
+        let label = Label::new("application/octet-stream", name);
+        let stored = self.store.put(&tenant, &operation, bytes.into(), label);
+        stored.await.unwrap()
+    }
+
+    /// How many conversions ran.
+    pub(crate) fn conversions(&self) -> usize {
+        let log = std::fs::read_to_string(self.folder.path().join("conversions"));
+        log.map_or(0, |log| log.lines().count())
+    }
+}
+
+/// The built service as a worker that counts.
+fn counting(folder: &TempDir) -> String {
+    let path = folder.path().join("worker");
+    let log = folder.path().join("conversions");
+    let service = env!("CARGO_BIN_EXE_dray-file-resolver");
+    let script = format!(
+        "#!/bin/sh\necho one >> '{}'\nexec '{service}' \"$@\"\n",
+        log.display()
+    );
+    // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
+    // could not be run.
+    let written = std::process::Command::new("/bin/sh")
+        .args([
+            "-c",
+            "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"",
+            "sh",
+            &script,
+        ])
+        .arg(&path)
+        .status();
+    assert!(written.unwrap().success());
+    path.to_string_lossy().into_owned()
+}
+
+/// How one kind of call is answered from a table.
+type Answer<C, T> = fn(&C, &HashMap<String, T>) -> Result<<C as Call>::Reply, Fault>;
+
+/// Answers one kind of call from a table.
+async fn serve<C: Call, T: Clone + Send + 'static>(
+    bus: &Bus,
+    queue: &str,
+    tasks: &mut JoinSet<()>,
+    table: &Shared<T>,
+    answer: Answer<C, T>,
+) {
+    let mut responder = bus.respond_to(&call_subject::<C>(), queue).await.unwrap();
+    let table = Arc::clone(table);
+    tasks.spawn(async move {
+        while let Some(incoming) = responder.next().await {
+            let request: C = incoming.decode().unwrap();
+            let reply = answer(&request, &lock(&table));
+            incoming.answer(reply).await;
+        }
+    });
+}
+
+fn missing() -> Fault {
+    Fault::new(FaultCode::NotFound, "There is no such file.").detail("not_found")
+}
+
+fn fetched(
+    request: &v1::FetchRequest,
+    table: &HashMap<String, Result<v1::FetchReply, Fault>>,
+) -> Result<v1::FetchReply, Fault> {
+    table
+        .get(&request.url)
+        .cloned()
+        .unwrap_or_else(|| Err(missing()))
+}
+
+fn got(
+    request: &v1::GetSandboxFileRequest,
+    table: &HashMap<String, Result<Claim, Fault>>,
+) -> Result<v1::SandboxFile, Fault> {
+    let path = String::from_utf8(request.path.clone()).unwrap();
+    let claim = table
+        .get(&path)
+        .cloned()
+        .unwrap_or_else(|| Err(missing()))?;
+    Ok(v1::SandboxFile {
+        claim: Some(claim.into()),
+        ..v1::SandboxFile::default()
+    })
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one shape for all answers")]
+fn placed(
+    request: &v1::PutSandboxFileRequest,
+    table: &HashMap<String, String>,
+) -> Result<v1::PlacedFile, Fault> {
+    let directory = String::from_utf8(request.directory.clone()).unwrap();
+    let path = format!(
+        "{directory}/{}",
+        String::from_utf8(request.name.clone()).unwrap()
+    );
+    assert_eq!(request.collision, "overwrite");
+    Ok(v1::PlacedFile {
+        path: table.get(&path).unwrap_or(&path).clone().into_bytes(),
+        ..v1::PlacedFile::default()
+    })
+}
+
+fn looked(
+    request: &v1::StatSandboxRequest,
+    table: &HashMap<String, String>,
+) -> Result<v1::SandboxEntry, Fault> {
+    let path = String::from_utf8(request.path.clone()).unwrap();
+    let real = table.get(&path).ok_or_else(missing)?;
+    Ok(v1::SandboxEntry {
+        real_path: real.clone().into_bytes(),
+        kind: "dir".to_owned(),
+        ..v1::SandboxEntry::default()
+    })
+}
