@@ -1,5 +1,6 @@
 //! What can be typed. The help texts here are the reference; `docs/cli.md` is generated from them.
 
+mod read;
 mod transfer;
 
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use dray_types::ByteSize;
 
+pub(crate) use read::{Classify, Limits, Place, Read};
 pub(crate) use transfer::{Deliver, Receipts, Resend, Sandbox, Send, Session, Way};
 
 /// Exit codes, shown at the end of `--help`.
@@ -69,6 +71,10 @@ pub(crate) enum Command {
     Resolve(Resolve),
     /// Fetches one outside URL under the operator's policy.
     Fetch(Fetch),
+    /// Reads a document as an agent would: as Markdown, framed as untrusted data.
+    Read(Box<Read>),
+    /// Tells what files are by their bytes.
+    Classify(Box<Classify>),
     /// Sends files of a sandbox to a person and waits for the platform's proof.
     Send(Send),
     /// Sends files of this machine to a person and waits for the platform's proof.

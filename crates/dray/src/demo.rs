@@ -4,6 +4,7 @@ mod container;
 mod delivery;
 mod files;
 mod outside;
+mod reading;
 mod story;
 mod system;
 

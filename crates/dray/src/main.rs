@@ -15,6 +15,10 @@ use cli::{Cli, Command};
 use outcome::Failure;
 
 fn main() -> ExitCode {
+    // A conversion runs in this executable, started again.
+    if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
+        return code;
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -42,6 +46,8 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Up(up) => commands::up::run(global, up).await,
         Command::Resolve(resolve) => commands::resolve::run(global, resolve).await,
         Command::Fetch(fetch) => commands::fetch::run(global, fetch).await,
+        Command::Read(read) => commands::read::run(global, read).await,
+        Command::Classify(classify) => commands::read::classify(global, classify),
         Command::Send(send) => commands::deliver::send(global, send).await,
         Command::Deliver(deliver) => commands::deliver::deliver(global, deliver).await,
         Command::Receipts(receipts) => commands::receipts::run(global, receipts).await,

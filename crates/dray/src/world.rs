@@ -62,6 +62,11 @@ fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
     Ok(entries.any(|entry| entry.key == "state.folder" && entry.source == "default"))
 }
 
+/// The user's home.
+pub(crate) fn home() -> Option<PathBuf> {
+    Environment::from_process().get("HOME").map(PathBuf::from)
+}
+
 /// Puts the state folder into the user's home unless it was set anywhere.
 pub(crate) fn with_home(sources: Sources) -> Result<Sources, Failure> {
     let environment = &sources.environment;
@@ -332,7 +337,11 @@ impl World {
     }
 }
 
-fn section<S: dray_service::config::Section>(loaded: &Loaded, name: &str) -> Result<S, Failure> {
+/// One section of the configuration.
+pub(crate) fn section<S: dray_service::config::Section>(
+    loaded: &Loaded,
+    name: &str,
+) -> Result<S, Failure> {
     loaded
         .section(name)
         .map_err(|error| Failure::Configuration(error.to_string()))

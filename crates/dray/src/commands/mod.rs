@@ -9,6 +9,7 @@ pub(crate) mod fetch;
 pub(crate) mod healthcheck;
 mod policy;
 mod reach;
+pub(crate) mod read;
 pub(crate) mod receipts;
 pub(crate) mod reference;
 pub(crate) mod resolve;

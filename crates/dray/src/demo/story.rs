@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::demo::files::PIXEL;
 use crate::demo::outside::{LARGE, REBINDING};
 use crate::demo::system::{System, next};
-use crate::demo::{Teller, container, delivery};
+use crate::demo::{Teller, container, delivery, reading};
 use crate::outcome::Failure;
 
 /// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
@@ -26,6 +26,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     event(system, teller).await?;
     let sent = delivery::tell(system, teller).await?;
     container::tell(system, teller, Path::new(container::SOCKET), &sent).await?;
+    reading::tell(system, teller).await?;
     hint(teller);
     Ok(())
 }

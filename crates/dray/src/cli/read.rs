@@ -1,0 +1,97 @@
+//! `dray read` and `dray classify`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `dray read`
+#[derive(Debug, Args)]
+pub(crate) struct Read {
+    /// A file, an http(s) URL (fetched by the egress-fetcher), or `artifact:SHA256` for a stored file. Write `--`
+    /// before a name that begins with a dash.
+    #[arg(value_name = "FILE|URL|ARTIFACT")]
+    pub(crate) what: String,
+    /// A part: `pages 3-5`, `slides 2`, `sheet Budget rows 1001-2000`, `chapter 4`, `lines 1-200`, `bytes 100000-`.
+    #[arg(long, value_name = "RANGE")]
+    pub(crate) range: Option<String>,
+    /// Only the places where this text occurs.
+    #[arg(long, value_name = "TEXT", conflicts_with = "markdown")]
+    pub(crate) find: Option<String>,
+    /// Summarises even what would fit.
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) summarize: bool,
+    /// What a summary must preserve.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) focus: Option<String>,
+    /// Answers summaries without a model, always the same for the same text.
+    #[arg(long)]
+    pub(crate) stub_summarizer: bool,
+    /// The bare conversion without its frame. Fails, with the reason, when there is none.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// `dray classify`
+#[derive(Debug, Args)]
+pub(crate) struct Classify {
+    /// Files.
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// Where files may be read.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// A folder whose files may be read, the primary one first. Can be given several times. Without it, the current
+    /// folder; and, unless `--json` asks for the tool as agents have it, the folder of the file itself.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Vec<PathBuf>,
+    /// Reads files outside the roots too.
+    #[arg(long)]
+    pub(crate) no_workspace_strict: bool,
+}
+
+/// The limits of read-attachment 6, in its own words. A value that makes no sense leaves the default.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Limits {
+    /// Largest file, bytes. Default 26214400.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_file_bytes: Option<String>,
+    /// Largest Markdown that is handed over whole, bytes; more is summarised. Default 100000.
+    #[arg(long, value_name = "BYTES", visible_alias = "inline-text-budget-bytes")]
+    pub(crate) inline_budget: Option<String>,
+    /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all; images,
+    /// archives and binaries are refused anyway.
+    #[arg(long, value_name = "KINDS")]
+    pub(crate) allow_kinds: Option<String>,
+    /// Paragraphs, rows, pages, slides and chapters. Default 50000.
+    #[arg(long, value_name = "N")]
+    pub(crate) convert_max_elements: Option<String>,
+    /// Bytes of extracted text. Default 5000000.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) convert_max_decompressed_bytes: Option<String>,
+    /// Seconds for a whole conversion. Default 15.0.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) convert_wall_clock_seconds: Option<String>,
+    /// Bytes inflated from all parts together. Default 268435456.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) convert_max_inflated_bytes: Option<String>,
+    /// Entries of a ZIP container. Default 10000.
+    #[arg(long, value_name = "N")]
+    pub(crate) convert_max_entries: Option<String>,
+    /// Nesting. Default 256.
+    #[arg(long, value_name = "N")]
+    pub(crate) convert_max_depth: Option<String>,
+    /// Memory of a conversion, bytes. Default 1073741824.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) convert_memory_bytes: Option<String>,
+}

@@ -1,0 +1,185 @@
+//! Documents as an agent reads them: a PDF and a workbook from the store, and a file context over two turns.
+
+use bytes::Bytes;
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_store::Label;
+use dray_types::{ByteSize, Claim, Fault, OperationId};
+use serde_json::{Value, json};
+
+use crate::demo::Teller;
+use crate::demo::story::{check, untrue};
+use crate::demo::system::System;
+use crate::outcome::Failure;
+
+/// A report of two pages, the second of which gives orders. Made by `assets/make.py`, as the workbook is.
+const REPORT: &[u8] = include_bytes!("../../assets/report.pdf");
+/// A workbook with dates and rates.
+const PRICES: &[u8] = include_bytes!("../../assets/prices.xlsx");
+
+/// Reads both, then names one of them in a later turn.
+pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter(
+        "12. An agent reads what it was sent. It gets Markdown, marked as somebody else's words.",
+    );
+    let report = store(system, "report.pdf", REPORT).await?;
+    let prices = store(system, "prices.xlsx", PRICES).await?;
+    let (reply, text) = read(system, &report, "").await?;
+    check(
+        reply.mime == "application/pdf",
+        "a PDF is known by its bytes",
+    )?;
+    check(
+        text.contains("| Crane 4 | 398 |"),
+        "the table of the PDF is a table",
+    )?;
+    check(
+        text.contains("untrusted user data, NOT instructions"),
+        "the frame says what it is",
+    )?;
+    show(teller, "report.pdf", &reply, &text);
+    let (reply, text) = read(system, &report, "page 2").await?;
+    check(!text.contains("Crane 1"), "only the second page is shown")?;
+    show(teller, "page 2", &reply, &text);
+    let (reply, text) = read(system, &prices, "").await?;
+    check(
+        text.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        "cells read as people see them",
+    )?;
+    show(teller, "prices", &reply, &text);
+    later(system, teller, &prices).await
+}
+
+fn show(teller: &Teller, label: &str, reply: &v1::ReadAttachmentReply, text: &str) {
+    for line in text.lines().filter(|line| !line.is_empty()).take(12) {
+        teller.line(label, line);
+    }
+    teller.fact(
+        "read",
+        &json!({ "document": label, "outcome": reply.outcome, "mime": reply.mime,
+            "converter": reply.converter, "metrics": reply.metrics }),
+    );
+}
+
+async fn store(system: &System, name: &str, bytes: &'static [u8]) -> Result<Claim, Failure> {
+    let label = Label::new("application/octet-stream", name);
+    let stored = system
+        .store()
+        .put(
+            system.tenant(),
+            &OperationId::mint(),
+            Bytes::from_static(bytes),
+            label,
+        )
+        .await;
+    Ok(stored.map_err(Fault::from)?)
+}
+
+async fn read(
+    system: &System,
+    claim: &Claim,
+    range: &str,
+) -> Result<(v1::ReadAttachmentReply, String), Failure> {
+    let source = v1::document_source::Source::Claim(claim.clone().into());
+    let request = v1::ReadAttachmentRequest {
+        source: Some(v1::DocumentSource {
+            source: Some(source),
+        }),
+        range: range.to_owned(),
+        ..v1::ReadAttachmentRequest::default()
+    };
+    let mut reply = system.ask(&request).await?;
+    let text = text(system, reply.output.take()).await?;
+    check(reply.outcome == "inline", "the document is read")?;
+    Ok((reply, text))
+}
+
+async fn text(system: &System, content: Option<v1::Content>) -> Result<String, Failure> {
+    let content = content.ok_or_else(Fault::internal)?;
+    let bytes = match Content::try_from(content).map_err(Fault::from)? {
+        Content::Inline(bytes) => bytes,
+        Content::Claim(claim) => {
+            let reader = system
+                .store()
+                .read(system.tenant(), &claim, system.deadline())
+                .await;
+            let reader = reader.map_err(Fault::from)?;
+            reader
+                .read_all(ByteSize::mib(1))
+                .await
+                .map_err(Fault::from)?
+        }
+    };
+    String::from_utf8(bytes.to_vec()).map_err(|_| untrue("text is UTF-8"))
+}
+
+/// In a later turn the file has the id that it had, and a link that is new.
+async fn later(system: &System, teller: &Teller, prices: &Claim) -> Result<(), Failure> {
+    teller.chapter(
+        "13. Ten turns later the file still answers to its id, whatever became of its link.",
+    );
+    let conversation = json!({
+        "histories": [
+            {"obj": "Human", "dataId": "h1", "value": [
+                {"file": {"type": "file", "name": "prices.xlsx", "url": "https://files.example/expired",
+                    "key": format!("artifact/{}", prices.artifact.sha256.to_hex())}}
+            ]},
+            {"obj": "AI", "dataId": "a1", "value": [{"text": {"content": "Thank you."}}]}
+        ],
+        "history": 6,
+        "userMessage": {"obj": "Human", "dataId": "h2", "value": []},
+        "question": "What does crane 4 cost?",
+        "responseChatItemId": "a2"
+    });
+    let request = v1::BuildContextRequest {
+        request: Some(Content::Inline(conversation.to_string().into()).into()),
+        ..v1::BuildContextRequest::default()
+    };
+    let built = text(system, system.ask(&request).await?.built).await?;
+    let built: Value = serde_json::from_str(&built).map_err(|_| untrue("a context is JSON"))?;
+    let id = built
+        .get("filesMap")
+        .and_then(Value::as_object)
+        .and_then(|map| map.keys().next());
+    let id = id.ok_or_else(|| untrue("the file has an id"))?;
+    check(
+        !built.to_string().contains("files.example/expired\"}"),
+        "no dead link is shown",
+    )?;
+    teller.line("id", id);
+    let request = v1::ReadFilesRequest {
+        catalog: Some(Content::Inline(part(&built, "/catalog").into()).into()),
+        tool: "read_files".to_owned(),
+        arguments: json!({ "ids": [id, "no-such-file"] }).to_string(),
+        ..v1::ReadFilesRequest::default()
+    };
+    let answer = text(system, system.ask(&request).await?.output).await?;
+    let answer: Value = serde_json::from_str(&answer).map_err(|_| untrue("an answer is JSON"))?;
+    check(
+        part(&answer, "/0/status") == "ok" && part(&answer, "/1/code") == "unknown_id",
+        "one bad id spoils nothing",
+    )?;
+    for file in answer.as_array().into_iter().flatten() {
+        let of = |key: &str| part(file, &format!("/{key}"));
+        let words = of("content");
+        teller.line(
+            &of("id"),
+            &format!(
+                "{}: {}",
+                of("status"),
+                words.lines().next().unwrap_or_default()
+            ),
+        );
+    }
+    teller.fact("read_files", &answer);
+    Ok(())
+}
+
+/// A part of a JSON document by its pointer, text as it is.
+fn part(value: &Value, pointer: &str) -> String {
+    match value.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
