@@ -8,6 +8,15 @@ use serde_json::Value;
 use super::{read, strings, yaml};
 use crate::support;
 
+/// The services of the product.
+const SERVICES: [&str; 5] = [
+    "egress-fetcher",
+    "file-resolver",
+    "sandbox-transfer",
+    "platform-delivery",
+    "sweeper",
+];
+
 /// Variables as `deploy/credentials.sh` prints them.
 fn credentials() -> BTreeMap<String, String> {
     support::stdout(&mut Command::new(
@@ -52,6 +61,8 @@ fn compose_accepts_the_file() {
         "file-resolver",
         "minio",
         "nats",
+        "platform-delivery",
+        "sandbox-transfer",
         "store-setup",
         "sweeper",
         "topology",
@@ -107,7 +118,7 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
 }
 
 #[test]
-fn s_3_only_the_fetcher_has_a_way_out() {
+fn s_3_only_the_fetcher_and_the_deliverer_have_a_way_out() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
     for (name, service) in file["services"].as_object().unwrap() {
@@ -115,6 +126,11 @@ fn s_3_only_the_fetcher_has_a_way_out() {
         assert_eq!(
             networks.contains_key("outside"),
             name == "egress-fetcher",
+            "{name}"
+        );
+        assert_eq!(
+            networks.contains_key("platforms"),
+            name == "platform-delivery",
             "{name}"
         );
         let published = matches!(name.as_str(), "nats" | "minio");
@@ -125,7 +141,7 @@ fn s_3_only_the_fetcher_has_a_way_out() {
 #[test]
 fn s_1_each_container_holds_its_own_credentials_and_no_others() {
     let file = effective();
-    for name in ["egress-fetcher", "file-resolver", "sweeper"] {
+    for name in SERVICES {
         let environment = &file["services"][name]["environment"];
         assert_eq!(environment["DRAY_BUS__NATS__USER"], *name);
         assert_eq!(environment["DRAY_STORE__S3__ACCESS_KEY"], *name);
@@ -144,7 +160,7 @@ fn s_1_each_container_holds_its_own_credentials_and_no_others() {
 #[test]
 fn containers_are_locked_down() {
     let file = effective();
-    for name in ["egress-fetcher", "file-resolver", "sweeper", "topology"] {
+    for name in SERVICES.into_iter().chain(["topology"]) {
         let service = &file["services"][name];
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(service["user"], "65532:65532", "{name}");
@@ -207,5 +223,8 @@ fn store_policy_and_lifetimes_are_what_the_store_needs() {
             )
         })
         .collect();
-    assert_eq!(days, BTreeMap::from([("cache/", 15), ("cas/", 15), ("stage/", 1)]));
+    assert_eq!(
+        days,
+        BTreeMap::from([("cache/", 15), ("cas/", 15), ("stage/", 1)])
+    );
 }
