@@ -38,14 +38,7 @@ struct Arguments {
     transfer_once: Option<String>,
 }
 
-const NAMES: [&str; 6] = [
-    "bus",
-    "fetch",
-    "resolve",
-    "transfer",
-    "documents",
-    "memory",
-];
+const NAMES: [&str; 6] = ["bus", "fetch", "resolve", "transfer", "documents", "memory"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
