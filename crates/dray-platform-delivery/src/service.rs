@@ -246,7 +246,7 @@ impl PlatformDelivery {
         let Delivery {
             meta, work, cancel, ..
         } = delivery;
-        let ended = self.desk.deliver(&meta, &work, &cancel).await;
+        let ended = Box::pin(self.desk.deliver(&meta, &work, &cancel)).await;
         told(&work, ended)
     }
 }
