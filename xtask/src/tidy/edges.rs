@@ -5,6 +5,7 @@ use crate::metadata::{Metadata, Package};
 /// Our crates and which of ours each may be built from. What stands left never knows what stands right.
 const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
+    ("dray-agent", &["dray-types"]),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
     ("dray-context", &["dray-types"]),
@@ -120,6 +121,7 @@ const FILE_RESOLVER: &[&str] = &[
 /// What stands at the right end.
 const EVERYTHING: &[&str] = &[
     "dray-types",
+    "dray-agent",
     "dray-guard",
     "dray-proto",
     "dray-bus",

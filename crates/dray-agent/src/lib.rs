@@ -1,0 +1,6 @@
+//! What an agent session is made of, as pure values and rules: the messages of a chat request, and the state that
+//! carries tool rounds from one turn to the next.
+//!
+//! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
+
+pub mod message;

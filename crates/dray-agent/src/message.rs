@@ -1,0 +1,235 @@
+//! Messages of a chat completion (quickapps 3.1), lenient: fields that are not known here are carried along.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub mod shape;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions; only first.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of a tool call.
+    Tool,
+    /// The result of a function call of the days before tools.
+    Function,
+}
+
+impl Role {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+            Self::Function => "function",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said; absent and `null` are the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
+    /// Name of the speaker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a tool message: the call it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Of an assistant message: the calls it makes, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// What DIAL adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_content: Option<CustomContent>,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl Message {
+    /// A message of a role with text and nothing else.
+    pub fn new(role: Role, text: impl Into<String>) -> Self {
+        Self {
+            role,
+            content: Some(Content::Text(text.into())),
+            name: None,
+            tool_call_id: None,
+            tool_calls: None,
+            custom_content: None,
+            rest: Map::new(),
+        }
+    }
+
+    /// The calls it makes; empty for all but assistant messages.
+    pub fn calls(&self) -> &[ToolCall] {
+        match self.role {
+            Role::Assistant => self.tool_calls.as_deref().unwrap_or_default(),
+            _ => &[],
+        }
+    }
+}
+
+/// Text, or parts of text and images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    /// Text alone.
+    Text(String),
+    /// Parts as they came: `{"type":"text",…}`, `{"type":"image_url",…}`, or of a kind that is not known here.
+    Parts(Vec<Map<String, Value>>),
+}
+
+/// One call of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The id its result names.
+    pub id: String,
+    /// Always `function`.
+    #[serde(rename = "type", default = "function")]
+    pub kind: String,
+    /// What is called.
+    pub function: FunctionCall,
+    /// All else, `index` among it.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Name and arguments of a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// Name of the tool.
+    pub name: String,
+    /// JSON text, as the model wrote it: it may be malformed.
+    #[serde(default)]
+    pub arguments: String,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// The extension of a message.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CustomContent {
+    /// Files of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<Vec<Attachment>>,
+    /// Stages shown while it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Vec<Value>>,
+    /// Any JSON; of assistant messages see [`crate::state`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Value>,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// A file of a message. One without a type matches no filter of types.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// MIME type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name to show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The content itself: text or base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// Where the content is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// MIME type of what it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_type: Option<String>,
+    /// What it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_url: Option<String>,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+fn function() -> String {
+    "function".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_what_is_not_known_here() {
+        let wire = json!({
+            "role": "assistant",
+            "content": [{"type": "input_audio", "input_audio": {"data": "QQ=="}}],
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "t", "arguments": "{"}, "index": 0}],
+            "custom_content": {"attachments": [{"title": "a", "mood": 1}], "stages": [{"name": "s"}], "form": {}},
+            "refusal": "no",
+        });
+        let message: Message = serde_json::from_value(wire.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&message).unwrap(), wire);
+    }
+
+    #[test]
+    fn null_content_is_absent_content() {
+        let message: Message =
+            serde_json::from_value(json!({"role": "user", "content": null})).unwrap();
+        assert_eq!(message.content, None);
+        assert_eq!(
+            serde_json::to_value(&message).unwrap(),
+            json!({"role": "user"})
+        );
+    }
+
+    #[test]
+    fn a_call_without_type_or_arguments_is_read() {
+        let call: ToolCall =
+            serde_json::from_value(json!({"id": "1", "function": {"name": "t"}})).unwrap();
+        assert_eq!(
+            (call.kind.as_str(), call.function.arguments.as_str()),
+            ("function", "")
+        );
+    }
+
+    #[test]
+    fn only_assistants_make_calls() {
+        let wire =
+            |role| json!({"role": role, "tool_calls": [{"id": "1", "function": {"name": "t"}}]});
+        let calls = |role| {
+            serde_json::from_value::<Message>(wire(role))
+                .unwrap()
+                .calls()
+                .len()
+        };
+        assert_eq!((calls("assistant"), calls("user")), (1, 0));
+    }
+
+    #[test]
+    fn roles_outside_the_five_are_refused() {
+        assert!(serde_json::from_value::<Message>(json!({"role": "robot"})).is_err());
+    }
+}

@@ -1,0 +1,278 @@
+//! The order of roles in a request (quickapps 10): `(system)? (user assistant)* user`, with everything that breaks
+//! it said at once.
+
+use thiserror::Error;
+
+use super::Role;
+
+/// One thing that is wrong with the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// There is no message at all; reported alone.
+    #[error("Messages array must not be empty.")]
+    Empty,
+    /// A system message after the first place.
+    #[error("Message at index {index}: role 'system' is only allowed at index 0.")]
+    LateSystem {
+        /// Place in the array, from 0.
+        index: usize,
+    },
+    /// A tool or function message: results of tools come in the state of assistant messages.
+    #[error("Message at index {index}: role '{role}' is not allowed in a request.")]
+    NotAllowed {
+        /// Place in the array, from 0.
+        index: usize,
+        /// What stands there.
+        role: Role,
+    },
+    /// Nobody asks anything.
+    #[error("Messages array must contain at least one user message.")]
+    NoUser,
+    /// The other side should speak.
+    #[error("Message at index {index}: expected role '{expected}', got '{actual}'.")]
+    Alternation {
+        /// Place in the array, from 0.
+        index: usize,
+        /// Who should speak.
+        expected: Role,
+        /// Who speaks.
+        actual: Role,
+    },
+    /// The last word is not the user's.
+    #[error("Messages array must end with a user message, but index {index} has role '{role}'.")]
+    End {
+        /// Place in the array, from 0.
+        index: usize,
+        /// What stands there.
+        role: Role,
+    },
+}
+
+/// A request whose messages are out of order: status 400, type `invalid_request_error`. What it prints is the
+/// `message` of the error body.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("Invalid messages array")]
+pub struct InvalidMessages {
+    /// Everything that is wrong, in order of place; never empty.
+    pub violations: Vec<Violation>,
+}
+
+impl InvalidMessages {
+    /// The `display_message` of the error body: a line for each violation.
+    pub fn display_message(&self) -> String {
+        let mut text = format!("{self}:");
+        for violation in &self.violations {
+            text.push_str("\n- ");
+            text.push_str(&violation.to_string());
+        }
+        text
+    }
+}
+
+/// Checks the roles of a request, in order. The content is not looked at.
+///
+/// # Errors
+///
+/// [`InvalidMessages`] with all violations. When a role stands where it never may, only such places are named:
+/// the order of the rest says nothing then.
+///
+/// ```
+/// use dray_agent::message::{Role, shape};
+///
+/// assert!(shape::check(&[Role::System, Role::User]).is_ok());
+/// let refused = shape::check(&[Role::Assistant, Role::User]).unwrap_err();
+/// assert_eq!(
+///     refused.display_message(),
+///     "Invalid messages array:\n- Message at index 0: expected role 'user', got 'assistant'."
+/// );
+/// ```
+pub fn check(roles: &[Role]) -> Result<(), InvalidMessages> {
+    let violations = violations(roles);
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(InvalidMessages { violations })
+    }
+}
+
+fn violations(roles: &[Role]) -> Vec<Violation> {
+    let Some(last) = roles.last() else {
+        return vec![Violation::Empty];
+    };
+    let misplaced = misplaced(roles);
+    if !misplaced.is_empty() {
+        return misplaced;
+    }
+    let mut violations = alternation(roles);
+    if !roles.contains(&Role::User) {
+        violations.insert(0, Violation::NoUser);
+    } else if *last != Role::User {
+        violations.push(Violation::End {
+            index: roles.len() - 1,
+            role: *last,
+        });
+    }
+    violations
+}
+
+/// Roles that stand where they never may.
+fn misplaced(roles: &[Role]) -> Vec<Violation> {
+    let judge = |(index, role): (usize, &Role)| match role {
+        Role::System if index > 0 => Some(Violation::LateSystem { index }),
+        Role::Tool | Role::Function => Some(Violation::NotAllowed { index, role: *role }),
+        _ => None,
+    };
+    roles.iter().enumerate().filter_map(judge).collect()
+}
+
+/// Speakers out of turn. After one, the next turn follows who really spoke.
+fn alternation(roles: &[Role]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut expected = Role::User;
+    let speakers = roles.iter().copied().enumerate();
+    for (index, actual) in speakers.filter(|(_, role)| *role != Role::System) {
+        if actual != expected {
+            violations.push(Violation::Alternation {
+                index,
+                expected,
+                actual,
+            });
+        }
+        expected = if actual == Role::User {
+            Role::Assistant
+        } else {
+            Role::User
+        };
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Roles by first letter; `f` is function.
+    fn roles(letters: &str) -> Vec<Role> {
+        let role = |letter| match letter {
+            's' => Role::System,
+            'u' => Role::User,
+            'a' => Role::Assistant,
+            't' => Role::Tool,
+            _ => Role::Function,
+        };
+        letters.chars().map(role).collect()
+    }
+
+    fn refused(letters: &str, lines: &[&str]) {
+        let error = check(&roles(letters)).unwrap_err();
+        let said: Vec<_> = error.violations.iter().map(ToString::to_string).collect();
+        assert_eq!(said, lines, "{letters}");
+    }
+
+    #[test]
+    fn a_dialogue_that_ends_with_the_user_is_accepted() {
+        for letters in ["u", "su", "uau", "suauau"] {
+            assert_eq!(check(&roles(letters)), Ok(()), "{letters}");
+        }
+    }
+
+    #[test]
+    fn an_empty_array_is_reported_alone() {
+        refused("", &["Messages array must not be empty."]);
+    }
+
+    #[test]
+    fn a_late_system_message_is_named() {
+        refused(
+            "usau",
+            &["Message at index 1: role 'system' is only allowed at index 0."],
+        );
+    }
+
+    #[test]
+    fn tool_and_function_messages_are_not_allowed() {
+        refused(
+            "uatfu",
+            &[
+                "Message at index 2: role 'tool' is not allowed in a request.",
+                "Message at index 3: role 'function' is not allowed in a request.",
+            ],
+        );
+    }
+
+    #[test]
+    fn misplaced_roles_hide_the_alternation() {
+        refused(
+            "aasat",
+            &[
+                "Message at index 2: role 'system' is only allowed at index 0.",
+                "Message at index 4: role 'tool' is not allowed in a request.",
+            ],
+        );
+    }
+
+    #[test]
+    fn somebody_must_ask() {
+        refused(
+            "s",
+            &["Messages array must contain at least one user message."],
+        );
+        refused(
+            "a",
+            &[
+                "Messages array must contain at least one user message.",
+                "Message at index 0: expected role 'user', got 'assistant'.",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_expectation_follows_who_really_spoke() {
+        refused(
+            "uuau",
+            &["Message at index 1: expected role 'assistant', got 'user'."],
+        );
+        refused(
+            "saau",
+            &[
+                "Message at index 1: expected role 'user', got 'assistant'.",
+                "Message at index 2: expected role 'user', got 'assistant'.",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_last_word_is_the_users() {
+        refused(
+            "suaa",
+            &[
+                "Message at index 3: expected role 'user', got 'assistant'.",
+                "Messages array must end with a user message, but index 3 has role 'assistant'.",
+            ],
+        );
+    }
+
+    #[test]
+    fn the_two_texts_of_the_error_body() {
+        let error = check(&roles("uua")).unwrap_err();
+        assert_eq!(error.to_string(), "Invalid messages array");
+        assert_eq!(
+            error.display_message(),
+            "Invalid messages array:\n\
+             - Message at index 1: expected role 'assistant', got 'user'.\n\
+             - Messages array must end with a user message, but index 2 has role 'assistant'."
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_grammar_is_accepted(letters in "[suatf]{0,7}") {
+            let dialogue = letters.strip_prefix('s').unwrap_or(&letters);
+            let fits = dialogue.len() % 2 == 1
+                && dialogue.chars().enumerate().all(|(at, letter)| letter == ['u', 'a'][at % 2]);
+            prop_assert_eq!(check(&roles(&letters)).is_ok(), fits);
+        }
+    }
+}
