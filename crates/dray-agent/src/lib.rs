@@ -4,3 +4,4 @@
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
 
 pub mod message;
+pub mod state;

@@ -1,0 +1,130 @@
+//! What an assistant message carries to the next turn in `custom_content.state` (quickapps 11). The service keeps
+//! no conversation: what is not in here is forgotten.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::message::{Message, Role};
+
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+pub use unpack::{Notice, Unpacked, unpack};
+
+/// Key of the tool rounds of a turn.
+pub const HISTORY: &str = "tool_execution_history";
+
+/// Key of what the model's own deployment returned as state.
+pub const ORCHESTRATOR: &str = "orchestrator_state";
+
+/// Key of the Python interpreter's session.
+pub const INTERPRETER: &str = "py_interpreter_state";
+
+/// The older spelling of the Python interpreter's session: the id itself.
+const OLD_INTERPRETER: &str = "py_interpreter_session_id";
+
+/// The state of one turn. Written exactly once per answer, as `{}` when there is nothing to say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TurnState {
+    /// Tool rounds, see [`pack`].
+    #[serde(
+        rename = "tool_execution_history",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub history: Vec<Value>,
+    /// What the model's own deployment returned as state.
+    #[serde(rename = "orchestrator_state", skip_serializing_if = "Option::is_none")]
+    pub orchestrator: Option<Value>,
+    /// The Python interpreter's session.
+    #[serde(
+        rename = "py_interpreter_state",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub interpreter: Option<InterpreterState>,
+}
+
+/// State of the Python interpreter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InterpreterState {
+    /// Id of the open session.
+    pub session_id: String,
+}
+
+/// The tool rounds of the turn that ends with `messages`: all after the last user message that is a tool message, or
+/// an assistant message with calls. The final answer is not among them.
+///
+/// Fields that are `null` are left out, except inside `state`, which belongs to others. A round that was cut short,
+/// so that not every call has its result, is left out whole: models refuse such a conversation for ever after.
+pub fn pack(messages: &[Message]) -> Vec<Value> {
+    let start = messages
+        .iter()
+        .rposition(|message| message.role == Role::User)
+        .map_or(0, |last| last + 1);
+    let turn = messages.get(start..).unwrap_or_default();
+    let mut packed = Vec::new();
+    let mut kept = true;
+    for (at, message) in turn.iter().enumerate() {
+        if !message.calls().is_empty() {
+            kept = is_answered(message, turn.get(at + 1..).unwrap_or_default());
+        } else if message.role != Role::Tool {
+            continue;
+        }
+        if kept {
+            packed.extend(serde_json::to_value(message).ok().map(without_nulls));
+        }
+    }
+    packed
+}
+
+/// Whether the tool messages directly after a round hold a result for each of its calls.
+fn is_answered(round: &Message, after: &[Message]) -> bool {
+    let results = after
+        .iter()
+        .take_while(|message| message.role == Role::Tool);
+    let answered: Vec<_> = results
+        .filter_map(|result| result.tool_call_id.as_deref())
+        .collect();
+    round
+        .calls()
+        .iter()
+        .all(|call| answered.contains(&call.id.as_str()))
+}
+
+/// The value without object members that are `null`; what is under `state` stays as it is.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(
+            members
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| {
+                    let value = if key == "state" {
+                        value
+                    } else {
+                        without_nulls(value)
+                    };
+                    (key, value)
+                })
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
+}
+
+/// The Python interpreter's session of the newest assistant message that has one, in either spelling.
+pub fn interpreter_session(messages: &[Message]) -> Option<&str> {
+    messages
+        .iter()
+        .rev()
+        .filter(|message| message.role == Role::Assistant)
+        .find_map(|message| {
+            let state = message.custom_content.as_ref()?.state.as_ref()?;
+            let newer = state
+                .get(INTERPRETER)
+                .and_then(|inner| inner.get("session_id"));
+            newer.or_else(|| state.get(OLD_INTERPRETER))?.as_str()
+        })
+}

@@ -1,0 +1,150 @@
+//! From the state of earlier turns back to messages.
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::HISTORY;
+use crate::message::{Attachment, Content, CustomContent, Message, Role, ToolCall};
+
+/// Messages with their tool rounds, and what is to be logged about them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unpacked {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// In order of place.
+    pub notices: Vec<Notice>,
+}
+
+/// What was strange about a stored history. `index` counts the messages that were given, from 0.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Notice {
+    /// It was of the form of early releases; it was read.
+    #[error("message {index}: tool history of the deprecated form")]
+    Legacy {
+        /// The assistant message.
+        index: usize,
+    },
+    /// It cannot be read; the conversation goes on without it.
+    #[error("message {index}: tool history left out: item {item}: {reason}")]
+    Unreadable {
+        /// The assistant message.
+        index: usize,
+        /// The item, from 0.
+        item: usize,
+        /// What is wrong with it; nothing of its content.
+        reason: &'static str,
+    },
+    /// It is not a list; the conversation goes on without it.
+    #[error("message {index}: tool history left out: not a list")]
+    NotAList {
+        /// The assistant message.
+        index: usize,
+    },
+}
+
+/// Puts the tool rounds that assistant messages carry before these messages, and takes them out of their state.
+/// Messages without rounds stay as they are.
+///
+/// The state went through the client, so it may be anything. A history of which one item cannot be read is left out
+/// whole: half of a round is worse than none.
+pub fn unpack(messages: Vec<Message>) -> Unpacked {
+    let mut unpacked = Unpacked {
+        messages: Vec::with_capacity(messages.len()),
+        notices: Vec::new(),
+    };
+    for (index, mut message) in messages.into_iter().enumerate() {
+        match take_history(&mut message) {
+            Some(Value::Array(items)) => expand(index, &message, items, &mut unpacked),
+            None | Some(Value::Null) => {}
+            Some(_) => unpacked.notices.push(Notice::NotAList { index }),
+        }
+        unpacked.messages.push(message);
+    }
+    unpacked
+}
+
+/// Removes the history from the state of an assistant message.
+fn take_history(message: &mut Message) -> Option<Value> {
+    if message.role != Role::Assistant {
+        return None;
+    }
+    let state = message.custom_content.as_mut()?.state.as_mut()?;
+    state.as_object_mut()?.shift_remove(HISTORY)
+}
+
+/// Reads all items of one history, or none.
+fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut Unpacked) {
+    let mut rounds = Vec::with_capacity(items.len());
+    let mut is_legacy = false;
+    for (at, item) in items.into_iter().enumerate() {
+        let read = if item.get("role").is_some() {
+            current(item).map(|item| rounds.push(item))
+        } else {
+            is_legacy = true;
+            legacy(message, item).map(|pair| rounds.extend(pair))
+        };
+        if let Err(reason) = read {
+            unpacked.notices.push(Notice::Unreadable {
+                index,
+                item: at,
+                reason,
+            });
+            return;
+        }
+    }
+    if is_legacy {
+        unpacked.notices.push(Notice::Legacy { index });
+    }
+    unpacked.messages.append(&mut rounds);
+}
+
+/// An item that is a message. Only what [`super::pack`] writes is taken, so that a state cannot bring in
+/// instructions.
+fn current(item: Value) -> Result<Message, &'static str> {
+    match serde_json::from_value::<Message>(item) {
+        Ok(message) if matches!(message.role, Role::Assistant | Role::Tool) => Ok(message),
+        Ok(_) => Err("only assistant and tool messages have a place in it"),
+        Err(_) => Err("not a message"),
+    }
+}
+
+/// An item of early releases.
+#[derive(Deserialize)]
+struct Legacy {
+    tool_call: ToolCall,
+    tool_execution_result: LegacyResult,
+}
+
+/// The result in such an item.
+#[derive(Deserialize)]
+struct LegacyResult {
+    tool_call_id: Option<String>,
+    content: Option<Content>,
+    attachments: Option<Vec<Attachment>>,
+    state: Option<Value>,
+}
+
+/// A copy of the assistant message with this one call, and a tool message.
+fn legacy(message: &Message, item: Value) -> Result<[Message; 2], &'static str> {
+    let Legacy {
+        tool_call,
+        tool_execution_result: result,
+    } = serde_json::from_value(item).map_err(|_| "neither a message nor a call with its result")?;
+    let mut answer = Message::new(Role::Tool, "");
+    answer.content = result.content.or(answer.content);
+    answer.tool_call_id = result.tool_call_id.or_else(|| Some(tool_call.id.clone()));
+    if result.attachments.is_some() || result.state.is_some() {
+        answer.custom_content = Some(CustomContent {
+            attachments: result.attachments,
+            state: result.state,
+            ..CustomContent::default()
+        });
+    }
+    let call = Message {
+        content: Some(Content::Text(String::new())),
+        tool_calls: Some(vec![tool_call]),
+        ..message.clone()
+    };
+    Ok([call, answer])
+}
