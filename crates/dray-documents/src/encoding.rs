@@ -51,6 +51,9 @@ pub fn of_mark(bytes: &[u8]) -> Option<(Found, usize)> {
 
 /// UTF-16 without a mark: zeros at only even or only odd places, and nine of ten characters plausible.
 pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
+    if is_ascii_with_zeros(sample) {
+        return None;
+    }
     let zeros = |odd: usize| {
         sample
             .iter()
@@ -73,6 +76,12 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<Found> {
         .filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation())
         .count();
     (all > 0 && plausible * 10 >= all * 9).then_some(Found::Known(encoding))
+}
+
+/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from scripts nobody meant.
+fn is_ascii_with_zeros(sample: &[u8]) -> bool {
+    let others = sample.iter().filter(|byte| **byte != 0).count();
+    others * 4 > sample.len() * 3 && sample.is_ascii()
 }
 
 /// The encoding of a text: by its mark, else UTF-8 when valid, else UTF-16 by its zeros, else by statistics.
@@ -158,6 +167,12 @@ mod tests {
         let text = "Name;Ort\r\nMüller;Köln\r\n";
         assert_eq!(decode(&utf16(text, u16::to_le_bytes), None), text);
         assert_eq!(decode(&utf16(text, u16::to_be_bytes), None), text);
+    }
+
+    #[test]
+    fn a_zero_among_plain_ascii_does_not_make_it_utf_16() {
+        let text = "some\0words that are read as they are\n";
+        assert_eq!(decode(text.as_bytes(), None), text);
     }
 
     #[test]

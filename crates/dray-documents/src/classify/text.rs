@@ -26,7 +26,7 @@ pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
     }
     if sample.contains(&0) {
         let even = sample.get(..sample.len() & !1).unwrap_or(sample);
-        let found = encoding::utf16_without_mark(even).filter(|_| !is_ascii_with_zeros(even))?;
+        let found = encoding::utf16_without_mark(even)?;
         return Some(Text {
             sample: encoding::decode(even, Some(found.name())),
             encoding: found,
@@ -49,12 +49,6 @@ pub(super) fn look(sample: &[u8], cut: bool) -> Option<Text<'_>> {
             certain: false,
         }
     })
-}
-
-/// Whether zeros are strewn among plain ASCII. Read as UTF-16 that gives letters too, from scripts nobody meant.
-fn is_ascii_with_zeros(sample: &[u8]) -> bool {
-    let others = sample.iter().filter(|byte| **byte != 0).count();
-    others * 4 > sample.len() * 3 && sample.is_ascii()
 }
 
 /// Text in the encoding of its mark, when at most one character of a hundred cannot be decoded.

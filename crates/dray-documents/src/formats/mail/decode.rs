@@ -69,6 +69,34 @@ pub(super) fn quoted_printable(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Text of UTF-7 (RFC 2152), which WHATWG does not know; what is broken stays as it is or becomes U+FFFD.
+pub(super) fn utf7(text: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'+') {
+        let (before, shifted) = rest.split_at(at);
+        out.push_str(&String::from_utf8_lossy(before));
+        let shifted = shifted.get(1..).unwrap_or_default();
+        let length = shifted
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
+            .count();
+        let (signs, behind) = shifted.split_at(length);
+        let units = base64(signs);
+        let (pairs, _) = units.as_chunks::<2>();
+        if pairs.is_empty() {
+            out.push('+');
+            out.push_str(&String::from_utf8_lossy(signs));
+        }
+        let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
+        out.extend(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)));
+        // A hyphen ends the shift and is not shown.
+        rest = behind.strip_prefix(b"-").unwrap_or(behind);
+    }
+    out.push_str(&String::from_utf8_lossy(rest));
+    out
+}
+
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte)
         .to_digit(16)
@@ -77,7 +105,7 @@ fn digit(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{base64, base64_size, quoted_printable};
+    use super::{base64, base64_size, quoted_printable, utf7};
 
     #[test]
     fn base64_is_read_over_line_ends_and_noise() {
@@ -100,5 +128,16 @@ mod tests {
             "aébcd=zz=4".as_bytes()
         );
         assert_eq!(quoted_printable(b"="), b"=");
+    }
+
+    #[test]
+    fn utf_7_is_read_and_a_plain_plus_stays() {
+        for (text, read) in [
+            ("Fr+APY-sche +ACI-x+ACI +2D3eAA-", "Frösche \"x\" 😀"),
+            ("1 +- 1, a+b, +", "1 + 1, a+b, +"),
+            ("+2D0-", "\u{FFFD}"),
+        ] {
+            assert_eq!(utf7(text.as_bytes()), read);
+        }
     }
 }

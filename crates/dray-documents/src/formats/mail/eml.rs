@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use mail_parser::{Address as Addresses, Message, MessageParser, MimeHeaders};
+use mail_parser::{
+    Address as Addresses, DateTime, HeaderName, Message, MessageParser, MimeHeaders,
+};
 
 use super::decode;
 use super::letter::{Address, Attachment, Body, Letter};
@@ -19,6 +21,10 @@ use crate::markdown::Markdown;
 
 /// Bytes of headers that are read.
 const HEADERS: usize = 256 * 1024;
+/// Zones that have a name (RFC 5322, 4.3).
+const ZONES: [&str; 12] = [
+    "GMT", "UT", "UTC", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT",
+];
 /// Parts within parts.
 const DEPTH: usize = 32;
 
@@ -87,11 +93,19 @@ impl<'a> Part<'a> {
         } else {
             [head, b"\n"].concat().into()
         };
-        let headers = MessageParser::default().parse_headers(&*head);
-        Self {
-            headers: headers.map(Message::into_owned),
-            body,
-        }
+        let parser = MessageParser::new()
+            .with_mime_headers()
+            .with_address_headers()
+            .header_text(HeaderName::Subject)
+            // Read as a date it may take the next line along, where its zone is a single letter.
+            .header_raw(HeaderName::Date);
+        let parsed = |head: &[u8]| parser.parse_headers(head).map(Message::into_owned);
+        let headers = parsed(&head);
+        let headers = match readable(&head, bytes, headers.as_ref()) {
+            Some(readable) => parsed(&readable),
+            None => headers,
+        };
+        Self { headers, body }
     }
 
     /// The list of headers.
@@ -99,10 +113,8 @@ impl<'a> Part<'a> {
         let Some(headers) = &self.headers else {
             return Letter::default();
         };
-        let date = match headers.date() {
-            Some(date) if date.is_valid() => date.to_rfc3339(),
-            _ => headers.header_raw("Date").unwrap_or_default().to_owned(),
-        };
+        let date = headers.header_raw(HeaderName::Date).unwrap_or_default();
+        let date = rfc3339(date).unwrap_or_else(|| date.to_owned());
         Letter {
             from: addresses(headers.from()),
             to: addresses(headers.to()),
@@ -157,9 +169,11 @@ impl<'a> Part<'a> {
             "quoted-printable" => decode::quoted_printable(self.body),
             _ => self.body.to_vec(),
         };
-        let label = self
-            .attribute("charset")
-            .filter(|label| Found::of_label(label).is_some());
+        let named = self.attribute("charset");
+        if named.is_some_and(|label| label.eq_ignore_ascii_case("utf-7")) {
+            return source::line_feeds(decode::utf7(&decoded));
+        }
+        let label = named.filter(|label| Found::of_label(label).is_some());
         let text = match label {
             // What says that it is ASCII and is not, may be anything.
             Some(label) if !label.eq_ignore_ascii_case("us-ascii") => {
@@ -189,6 +203,46 @@ impl<'a> Part<'a> {
             size: Some(size),
         }
     }
+}
+
+/// Headers with letters beyond ASCII that are not UTF-8, as UTF-8: old programs write them in the encoding of the body.
+fn readable(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<Vec<u8>> {
+    if std::str::from_utf8(head).is_ok() {
+        return None;
+    }
+    let label = headers
+        .and_then(|headers| headers.content_type())
+        .and_then(|its| its.attribute("charset"));
+    let usable = |found: &Found| match found {
+        Found::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
+        _ => false,
+    };
+    let sample = whole.get(..encoding::SAMPLE).unwrap_or(whole);
+    let found = label
+        .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
+        .and_then(Found::of_label)
+        .filter(usable)
+        .or_else(|| Some(encoding::find(sample)).filter(usable))
+        .unwrap_or_else(|| encoding::find(head));
+    let text = encoding::decode(head, Some(found.name()));
+    Some(text.into_owned().into_bytes())
+}
+
+/// A date as numbers; nothing when it is none, or when its zone is a word that tells no offset.
+fn rfc3339(date: &str) -> Option<String> {
+    let known = date
+        .split('(')
+        .next()?
+        .split_whitespace()
+        .next_back()
+        .is_some_and(|zone| {
+            !zone.starts_with(|c: char| c.is_ascii_alphabetic())
+                || ZONES.iter().any(|its| zone.eq_ignore_ascii_case(its))
+        });
+    let line = date.split_whitespace().collect::<Vec<_>>().join(" ");
+    DateTime::parse_rfc822(&format!("{line}\n"))
+        .filter(|date| known && date.is_valid())
+        .map(|date| date.to_rfc3339())
 }
 
 /// The walk over parts.

@@ -153,3 +153,68 @@ fn parts_of_any_depth_and_number_end() {
         Some(crate::limits::Failure::Stopped(Limit::Element))
     );
 }
+
+#[test]
+fn headers_in_the_encoding_of_the_body_are_readable() {
+    let mail = |charset: &str| {
+        let mut bytes = Vec::new();
+        let text = format!(
+            "From: Иван <i@a.example>\r\nSubject: Привет, как дела\r\nContent-Type: text/plain{charset}\r\n\r\n\
+             Привет всем, это письмо\r\n"
+        );
+        bytes.extend_from_slice(&encoding_rs::WINDOWS_1251.encode(&text).0);
+        markdown("message/rfc822", "eml", &bytes)
+    };
+    for charset in ["; charset=windows-1251", "", "; charset=us-ascii"] {
+        assert_eq!(
+            mail(charset),
+            "- From: Иван <i@a.example>\n- Subject: Привет, как дела\n\nПривет всем, это письмо\n",
+            "{charset}"
+        );
+    }
+}
+
+#[test]
+fn headers_beside_a_body_of_utf_8_are_readable_too() {
+    let mut bytes = b"Subject: ".to_vec();
+    bytes.extend_from_slice(
+        &encoding_rs::WINDOWS_1252
+            .encode("Größe und Länge prüfen, bitte schön")
+            .0,
+    );
+    let body = "Größe и много других слов ".repeat(9);
+    bytes.extend_from_slice(
+        format!("\nContent-Type: text/plain; charset=utf-8\n\n{body}\n").as_bytes(),
+    );
+    let text = markdown("message/rfc822", "eml", &bytes);
+    assert!(
+        text.starts_with("- Subject: Größe und Länge prüfen, bitte schön\n\nGröße и"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_body_of_utf_7_is_decoded() {
+    assert_eq!(
+        eml(
+            "Subject: =?utf-7?Q?Fr+APY-sche?=\nContent-Type: text/plain; charset=UTF-7\n\nFr+APY-sche +ACI-da+ACI-\n"
+        ),
+        "- Subject: Frösche\n\nFrösche \"da\"\n"
+    );
+}
+
+#[test]
+fn a_date_of_an_unknown_zone_stays_as_it_is_written() {
+    for zone in ["CEST", "A"] {
+        assert_eq!(
+            eml(&format!(
+                "Date: Thu, 10 Jul 1997 14:53:31 {zone}\nSubject: s\n\nb\n"
+            )),
+            format!("- Date: Thu, 10 Jul 1997 14:53:31 {zone}\n- Subject: s\n\nb\n")
+        );
+    }
+    assert_eq!(
+        eml("Date: Thu, 10 Jul 1997 14:53:31 EDT (summer)\nSubject: s\n\nb\n"),
+        "- Date: 1997-07-10T14:53:31-04:00\n- Subject: s\n\nb\n"
+    );
+}
