@@ -100,7 +100,7 @@ fn riff(head: &[u8]) -> Option<Magic> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
-    Some(match &word(head, 8)? {
+    Some(match &word(head, 8).unwrap_or_default() {
         b"WEBP" => Magic::Is(Image, "image/webp"),
         b"WAVE" => Magic::Is(Binary, "audio/wav"),
         b"AVI " => Magic::Is(Binary, "video/x-msvideo"),
@@ -151,17 +151,13 @@ fn class_file(head: &[u8]) -> Option<Magic> {
     })
 }
 
-/// MPEG audio: a tag of a known version, or a frame whose bit rate and sample rate exist.
+/// MPEG audio: a tag, or a frame whose bit rate and sample rate exist.
 fn audio(head: &[u8]) -> Option<Magic> {
-    let [first, second, third, fourth, ..] = *head else {
-        return None;
-    };
-    let tag = head.starts_with(b"ID3") && (2..=4).contains(&fourth);
-    let frame = first == 0xFF
-        && matches!(second, 0xFB | 0xF3 | 0xF2)
-        && !matches!(third >> 4, 0 | 15)
-        && (third >> 2) & 3 != 3;
-    (tag || frame).then_some(Magic::Is(Binary, "audio/mpeg"))
+    let frame = matches!(
+        *head,
+        [0xFF, 0xFB | 0xF3 | 0xF2, third, _, ..] if !matches!(third >> 4, 0 | 15) && (third >> 2) & 3 != 3
+    );
+    (frame || head.starts_with(b"ID3")).then_some(Magic::Is(Binary, "audio/mpeg"))
 }
 
 fn matroska(head: &[u8]) -> Option<Magic> {

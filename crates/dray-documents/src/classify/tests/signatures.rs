@@ -95,6 +95,8 @@ fn every_signature_of_a_binary_is_known() {
         (b"SQLite format 3\0".to_vec(), "application/vnd.sqlite3"),
         (b"OggS\0".to_vec(), "application/ogg"),
         (b"ID3\x03\0\0".to_vec(), "audio/mpeg"),
+        (b"ID3 and words after it".to_vec(), "audio/mpeg"),
+        (b"RIFF".to_vec(), mime::OCTET_STREAM),
         (b"\xff\xfb\x90\x64".to_vec(), "audio/mpeg"),
         (b"fLaC\0".to_vec(), "audio/flac"),
         (ftyp("isom", b"mp42"), "video/mp4"),
