@@ -3,6 +3,8 @@
 use dray_documents::classify::Kind;
 use serde::Serialize;
 
+use crate::message;
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -141,6 +143,12 @@ impl Record {
         Self::new(Outcome::Refuse, Some(code), output)
     }
 
+    /// The record of a document that nobody waits for any more, for whoever had to bring it here first. `shown` is what
+    /// the model knows it by.
+    pub fn cancelled(shown: &str) -> Self {
+        Self::new(Outcome::Cancelled, None, message::cancelled(shown))
+    }
+
     /// A record that says this and knows nothing of the file yet.
     pub(crate) fn new(outcome: Outcome, code: Option<Code>, output: String) -> Self {
         Self {
@@ -249,6 +257,9 @@ mod tests {
             ]
         );
         assert_eq!(value["metrics"], "0 bytes converted");
+        let cancelled = Record::cancelled("a\nb");
+        assert_eq!(cancelled.outcome, Outcome::Cancelled);
+        assert_eq!(cancelled.output, "Reading a\\u{a}b was cancelled.");
         assert!(value["kind"].is_null() && value["error_code"].is_null());
     }
 }

@@ -35,10 +35,22 @@ impl Request {
         Self {
             file_path: text("file_path"),
             summarize: parameters.get("summarize").is_some_and(is_true),
-            focus: text("focus").as_deref().and_then(focus),
-            range: text("range").filter(|range| !range.trim().is_empty()),
-            find: text("find").filter(|find| !find.trim().is_empty()),
+            focus: text("focus"),
+            range: text("range"),
+            find: text("find"),
         }
+        .tidied()
+    }
+
+    /// The same, with what is blank absent and a focus of bounded length. Whoever fills in the fields from what
+    /// somebody typed calls it.
+    #[must_use]
+    pub fn tidied(mut self) -> Self {
+        let blank = |text: &String| text.trim().is_empty();
+        self.focus = self.focus.as_deref().and_then(focus);
+        self.range.take_if(|range| blank(range));
+        self.find.take_if(|find| blank(find));
+        self
     }
 }
 
@@ -105,6 +117,27 @@ mod tests {
         }
         assert!(Request::from_value(&json!({"summarize": true})).summarize);
         assert_eq!(Request::from_value(&json!("a.pdf")), Request::default());
+    }
+
+    #[test]
+    fn what_was_typed_counts_like_what_a_model_writes() {
+        let typed = Request {
+            file_path: Some(" ".to_owned()),
+            focus: Some("a\u{7}b ".repeat(300)),
+            range: Some(String::new()),
+            find: Some(" \n".to_owned()),
+            summarize: true,
+        };
+        let tidied = typed.tidied();
+        assert_eq!(tidied.focus.unwrap().chars().count(), 500 - 1);
+        assert_eq!((tidied.range, tidied.find), (None, None));
+        assert_eq!(tidied.file_path.as_deref(), Some(" "));
+        let kept = Request {
+            range: Some("pages 3".to_owned()),
+            find: Some("x".to_owned()),
+            ..Request::default()
+        };
+        assert_eq!(kept.clone().tidied(), kept);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::fs::File;
-use std::io::{Seek, Write};
+use std::io::{BufRead, Seek, Write};
 use std::path::PathBuf;
 
 use dray_documents::formats::Hint;
@@ -138,13 +138,51 @@ async fn endless_output_and_half_answers_are_no_answers() {
 
 #[tokio::test]
 async fn a_worker_without_room_to_work_is_stopped_by_memory() {
-    let mut job = job("text/plain");
-    job.limits.memory_bytes = 1 << 20;
-    let worked = worker()
-        .convert(file(b"x"), &job, &CancellationToken::new())
-        .await;
-    assert!(
-        matches!(worked, Worked::Stopped(Limit::Memory) | Worked::Failed),
-        "{worked:?}"
-    );
+    for bytes in [1, 1000, 1 << 20, 32 << 20, 64 << 20] {
+        let mut job = job("text/plain");
+        job.limits.memory_bytes = bytes;
+        let worked = worker()
+            .convert(file(b"x"), &job, &CancellationToken::new())
+            .await;
+        assert_eq!(worked, Worked::Stopped(Limit::Memory), "{bytes}");
+    }
+}
+
+/// Whether a process does something still.
+fn is_alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_worker_ends_with_the_parent_that_was_killed() {
+    // The parent is a shell that is killed while its worker hands over more than a pipe holds, and nobody reads it.
+    let folder = tempfile::tempdir().unwrap();
+    let document = folder.path().join("document");
+    std::fs::write(&document, "words\n".repeat(500_000)).unwrap();
+    let job = serde_json::to_string(&job("text/plain")).unwrap();
+    let mut shell = std::process::Command::new("/bin/sh")
+        .args(["-c", "\"$0\" convert-worker \"$1\" <\"$2\" & echo $!; wait"])
+        .args([env!("CARGO_BIN_EXE_dray-convert"), &job])
+        .arg(&document)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pid = String::new();
+    let mut stdout = std::io::BufReader::new(shell.stdout.take().unwrap());
+    stdout.read_line(&mut pid).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let sealed = || {
+        std::fs::read_to_string(format!("/proc/{}/status", pid.trim()))
+            .is_ok_and(|status| status.contains("Seccomp:\t2"))
+    };
+    while !sealed() && is_alive(pid.trim()) && std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
+    assert!(sealed());
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    while is_alive(pid.trim()) && std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
+    assert!(!is_alive(pid.trim()));
 }

@@ -350,7 +350,7 @@ fn internal(shown: &str) -> Record {
 }
 
 fn cancelled(shown: &str) -> Record {
-    Record::new(Outcome::Cancelled, None, message::cancelled(shown))
+    Record::cancelled(shown)
 }
 
 /// The range of a request. One that cannot be understood is refused before anything is looked at.

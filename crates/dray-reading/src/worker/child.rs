@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use dray_documents::formats::convert;
 
-use super::{ARGUMENT, Job, confine, wire};
+use super::{ARGUMENT, Job, NO_ROOM, confine, wire};
 
 /// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
 const STACK: usize = 64 << 20;
@@ -24,28 +24,43 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     }
     let job = arguments.next().and_then(|job| job.into_string().ok());
     let job = job.and_then(|job| serde_json::from_str::<Job>(&job).ok());
-    let done = job.is_some_and(|job| work(job).is_ok());
-    Some(if done {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Some(match job.map(work) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(Failed::Room)) => ExitCode::from(NO_ROOM),
+        Some(Err(Failed::Other)) | None => ExitCode::FAILURE,
     })
 }
 
-fn work(job: Job) -> io::Result<()> {
+/// Why there is no answer.
+enum Failed {
+    /// The memory does not even hold the converting thread.
+    Room,
+    Other,
+}
+
+impl From<io::Error> for Failed {
+    fn from(_: io::Error) -> Self {
+        Self::Other
+    }
+}
+
+fn work(job: Job) -> Result<(), Failed> {
     // What a panic says may hold content; nobody reads it here.
     std::panic::set_hook(Box::new(|_| {}));
+    confine::end_with_parent()?;
     let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     confine::limit(&job.limits)?;
-    confine::seal()?;
+    confine::seal(file.as_fd())?;
     let converting = std::thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || {
             file.seek(SeekFrom::Start(0))?;
             let converted = convert(&mut file, &job.hint, job.limits, job.selection);
             io::stdout().lock().write_all(&wire::write(converted))
-        })?;
+        })
+        .map_err(|_| Failed::Room)?;
     converting
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("converter panicked")))
+        .map_err(Failed::from)
 }

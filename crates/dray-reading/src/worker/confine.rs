@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use dray_documents::limits::Limits;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -15,6 +16,11 @@ use seccompiler::{
 const SPARE_SECONDS: u64 = 2;
 /// Descriptors: the three standard ones, the file again, and a few that libraries open for a moment.
 const DESCRIPTORS: u64 = 16;
+
+/// Nobody waits for an answer once the parent is gone, whatever ended it.
+pub(super) fn end_with_parent() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
 
 /// Sets the limits of the process.
 pub(super) fn limit(limits: &Limits) -> io::Result<()> {
@@ -37,15 +43,24 @@ pub(super) fn limit(limits: &Limits) -> io::Result<()> {
 
 /// Leaves only the system calls that computing needs. Any other one fails with `EPERM` instead of ending the process:
 /// libraries ask for things that they can do without. New privileges are given up with it.
-pub(super) fn seal() -> io::Result<()> {
+///
+/// Only `file` can be read and only the standard output and error written: whoever started the parent may have left
+/// descriptors open that are none of a document's business, and they are inherited.
+pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     // An abort is a signal to oneself; signals to anybody else are not computing.
-    let me = u64::from(std::process::id());
-    let own = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, me)
-        .and_then(|condition| SeccompRule::new(vec![condition]))
-        .map_err(io::Error::other)?;
-    rules.insert(libc::SYS_tgkill, vec![own]);
+    rules.insert(
+        libc::SYS_tgkill,
+        vec![argument_is(0, std::process::id().cast_signed())?],
+    );
+    for call in READING {
+        rules.insert(*call, vec![argument_is(0, file.as_raw_fd())?]);
+    }
+    for call in WRITING {
+        rules.insert(*call, vec![argument_is(0, 1)?, argument_is(0, 2)?]);
+    }
+    rules.insert(libc::SYS_mmap, vec![argument_is(4, -1)?]);
     let architecture = std::env::consts::ARCH
         .try_into()
         .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
@@ -56,17 +71,29 @@ pub(super) fn seal() -> io::Result<()> {
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-/// Reading and writing what is open, memory, threads, time, random numbers, ending.
-const ALLOWED: &[i64] = &[
+/// A call with this number in this place.
+fn argument_is(place: u8, number: i32) -> io::Result<SeccompRule> {
+    let number = u64::from(number.cast_unsigned());
+    SeccompCondition::new(place, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(io::Error::other)
+}
+
+/// Calls that the document's descriptor is for.
+const READING: &[i64] = &[
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
     libc::SYS_lseek,
+];
+
+/// Calls that the pipe is for.
+const WRITING: &[i64] = &[libc::SYS_write, libc::SYS_writev];
+
+/// Memory of its own, threads, time, random numbers, ending.
+const ALLOWED: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_close,
-    libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_mprotect,
@@ -93,3 +120,39 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{ErrorKind, Read, Seek, Write};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn file(text: &str) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        file
+    }
+
+    #[test]
+    fn a_descriptor_that_was_left_open_cannot_be_used() {
+        let (mut document, mut other) = (file("words"), file("secret"));
+        // The filter holds for the thread that asks for it.
+        let sealed = std::thread::spawn(move || {
+            seal(document.as_fd()).unwrap();
+            let mut text = String::new();
+            let refused = [
+                other.read_to_string(&mut text).unwrap_err().kind(),
+                other.write_all(b"x").unwrap_err().kind(),
+                document.write_all(b"x").unwrap_err().kind(),
+            ];
+            document.read_to_string(&mut text).unwrap();
+            (refused, text)
+        });
+        let (refused, text) = sealed.join().unwrap();
+        assert_eq!(refused, [ErrorKind::PermissionDenied; 3]);
+        assert_eq!(text, "words");
+    }
+}

@@ -31,6 +31,9 @@ pub use child::child;
 /// First argument that makes an executable a worker.
 pub const ARGUMENT: &str = "convert-worker";
 
+/// Status of a worker whose memory does not even hold the thread that converts.
+const NO_ROOM: u8 = 3;
+
 /// What the parent waits beyond the worker's own limit of time, so that a worker can still hand over what it has.
 const GRACE: Duration = Duration::from_millis(750);
 /// Bytes beyond the text that an answer may have: parts and warnings.
@@ -179,7 +182,11 @@ fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
     if let Some(converted) = wire::read(bytes) {
         return Worked::Done(converted);
     }
-    match status.ok().and_then(|status| status.signal()) {
+    let status = status.ok();
+    if status.and_then(|status| status.code()) == Some(NO_ROOM.into()) {
+        return Worked::Stopped(Limit::Memory);
+    }
+    match status.and_then(|status| status.signal()) {
         Some(signal) if signal == Signal::XCPU.as_raw() => Worked::Stopped(Limit::Time),
         // A failed allocation and a stack that ran over both end so, and so does the system when memory is short.
         Some(_) => Worked::Stopped(Limit::Memory),
@@ -202,5 +209,9 @@ mod tests {
             Worked::Failed
         );
         assert_eq!(judge(b"", Ok(ExitStatus::from_raw(0))), Worked::Failed);
+        assert_eq!(
+            judge(b"", Ok(ExitStatus::from_raw(i32::from(NO_ROOM) << 8))),
+            Worked::Stopped(Limit::Memory)
+        );
     }
 }
