@@ -129,7 +129,7 @@ mod tests {
             summarize: true,
         };
         let tidied = typed.tidied();
-        assert_eq!(tidied.focus.unwrap().chars().count(), 500 - 1);
+        assert_eq!(tidied.focus.unwrap().chars().count(), 500);
         assert_eq!((tidied.range, tidied.find), (None, None));
         assert_eq!(tidied.file_path.as_deref(), Some(" "));
         let kept = Request {
