@@ -15,6 +15,7 @@ use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
 
 use crate::accounts::{Account, Accounts};
 use crate::cli::Cli;
+use crate::inbound::origin::is_origin;
 use crate::link::Links;
 
 /// Section `platform-delivery`.
@@ -55,6 +56,9 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Bearer tokens for uploads over HTTP, by tenant.
     pub upload_tokens: BTreeMap<String, Secret>,
+    /// Origins whose pages may upload from a browser, exactly as browsers send them: `https://app.example`. The object
+    /// store needs the same origins for `PUT` in its own CORS rules.
+    pub upload_origins: Vec<String>,
     /// Asks platforms for messages where they are asked rather than call us. Default true.
     pub poll: bool,
     /// Most bytes of one attachment of a user. Default `128MiB`.
@@ -109,6 +113,7 @@ impl Default for Config {
             listen: None,
             hosts: Vec::new(),
             upload_tokens: BTreeMap::new(),
+            upload_origins: Vec::new(),
             poll: true,
             max_attachment: ByteSize::mib(128),
             max_message: ByteSize::mib(128),
@@ -160,6 +165,13 @@ impl Section for Config {
                 target.parse::<Target>().is_ok(),
                 &format!("allowed_targets.{index}"),
                 "must be written like telegram:12345 or telegram:*",
+            );
+        }
+        for (index, origin) in self.upload_origins.iter().enumerate() {
+            unless(
+                is_origin(origin),
+                &format!("upload_origins.{index}"),
+                "must be written like https://app.example, with a port where it is not the usual one",
             );
         }
         for (tenant, token) in &self.upload_tokens {

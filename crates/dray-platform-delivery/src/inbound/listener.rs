@@ -2,7 +2,7 @@
 //! TLS.
 //!
 //! Every request must name a host that the operator listed (platform-delivery 14.8). Webhooks are let in by the
-//! platform's own signature, uploads by a bearer token.
+//! platform's own signature, uploads by a bearer token; pages of other origins may upload when they are listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
@@ -22,7 +23,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::Door;
+use super::{Door, origin};
 use crate::deliver::Desk;
 
 /// Most bytes of a body.
@@ -40,10 +41,13 @@ pub async fn serve(desk: Arc<Desk>, listener: TcpListener, stop: CancellationTok
 
 /// Its routes.
 pub fn router(desk: Arc<Desk>) -> Router {
-    Router::new()
-        .route("/platforms/{account}/webhook", any(webhook))
+    let uploads = Router::new()
         .route("/uploads", post(prepare))
         .route("/uploads/{id}/finish", post(finish))
+        .layer(from_fn_with_state(Arc::clone(&desk), origin::allow));
+    Router::new()
+        .route("/platforms/{account}/webhook", any(webhook))
+        .merge(uploads)
         .with_state(desk)
 }
 

@@ -2,6 +2,7 @@
 //! into the session's sandbox (platform-delivery 11).
 
 pub mod listener;
+pub(crate) mod origin;
 pub mod poll;
 mod receive;
 
