@@ -1,15 +1,17 @@
 //! `dray read` and `dray classify`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 
 /// `dray read`
 #[derive(Debug, Args)]
 pub(crate) struct Read {
     /// A file, an http(s) URL (fetched by the egress-fetcher), or `artifact:SHA256` for a stored file. Write `--`
     /// before a name that begins with a dash.
-    #[arg(value_name = "FILE|URL|ARTIFACT")]
+    #[arg(value_name = "FILE|URL|ARTIFACT", value_parser = OsStringValueParser::new().map(lossy))]
     pub(crate) what: String,
     /// A part: `pages 3-5`, `slides 2`, `sheet Budget rows 1001-2000`, `chapter 4`, `lines 1-200`, `bytes 100000-`.
     #[arg(long, value_name = "RANGE")]
@@ -64,34 +66,94 @@ pub(crate) struct Place {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
     /// Largest file, bytes. Default 26214400.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) max_file_bytes: Option<String>,
     /// Largest Markdown that is handed over whole, bytes; more is summarised. Default 100000.
-    #[arg(long, value_name = "BYTES", visible_alias = "inline-text-budget-bytes")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        allow_negative_numbers = true,
+        visible_alias = "inline-text-budget-bytes"
+    )]
     pub(crate) inline_budget: Option<String>,
     /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all; images,
     /// archives and binaries are refused anyway.
     #[arg(long, value_name = "KINDS")]
     pub(crate) allow_kinds: Option<String>,
     /// Paragraphs, rows, pages, slides and chapters. Default 50000.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_elements: Option<String>,
     /// Bytes of extracted text. Default 5000000.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_max_decompressed_bytes: Option<String>,
     /// Seconds for a whole conversion. Default 15.0.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) convert_wall_clock_seconds: Option<String>,
     /// Bytes inflated from all parts together. Default 268435456.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_max_inflated_bytes: Option<String>,
     /// Entries of a ZIP container. Default 10000.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_entries: Option<String>,
     /// Nesting. Default 256.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) convert_max_depth: Option<String>,
     /// Memory of a conversion, bytes. Default 1073741824.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) convert_memory_bytes: Option<String>,
+}
+
+/// A name as the tool gets it, which is in JSON: one that is no UTF-8 names nothing there.
+fn lossy(name: OsString) -> String {
+    name.into_string()
+        .unwrap_or_else(|name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        read: Read,
+        #[arg(long)]
+        json: bool,
+    }
+
+    fn read(words: &[&str]) -> Read {
+        Line::try_parse_from(words).unwrap().read
+    }
+
+    #[test]
+    fn limits_below_zero_are_values_and_no_flags() {
+        let read = read(&[
+            "read",
+            "a",
+            "--max-file-bytes",
+            "-1",
+            "--inline-budget",
+            "-5",
+            "--convert-wall-clock-seconds",
+            "-0.5",
+        ]);
+        assert_eq!(read.limits.max_file_bytes.as_deref(), Some("-1"));
+        assert_eq!(read.limits.inline_budget.as_deref(), Some("-5"));
+        assert_eq!(
+            read.limits.convert_wall_clock_seconds.as_deref(),
+            Some("-0.5")
+        );
+    }
+
+    #[test]
+    fn names_may_begin_with_a_dash_and_be_no_utf_8() {
+        assert_eq!(read(&["read", "--", "--json"]).what, "--json");
+        let name = OsString::from_vec(b"\xff.txt".to_vec());
+        let line = Line::try_parse_from([OsString::from("read"), "--".into(), name]).unwrap();
+        assert_eq!(line.read.what, "\u{fffd}.txt");
+    }
 }

@@ -33,7 +33,7 @@ const FETCH: Duration = Duration::from_mins(10);
 
 /// Reads one document and prints what an agent would get.
 pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
-    let source = Source::of(&read.what);
+    let source = Source::of(&read.what, read.place.root.first().map(PathBuf::as_path));
     let folder = source.folder(global, &read.what);
     let reader = reader(&read.place, &read.limits, folder)?;
     let reader = if read.stub_summarizer {
@@ -50,12 +50,16 @@ pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
         focus: read.focus.clone(),
         range: read.range.clone(),
         find: read.find.clone(),
-    };
+    }
+    .tidied();
     let mut tasks = JoinSet::new();
     let cancel = cancelled_by_ctrl_c(&mut tasks);
     let file = match &source {
         Source::Path => None,
-        Source::Url | Source::Artifact(_) => Some(fetch(global, read, &source).await?),
+        Source::Url | Source::Artifact(_) => tokio::select! {
+            fetched = fetch(global, read, &source) => Some(fetched?),
+            () = cancel.cancelled() => return tell(global, &Record::cancelled(&read.what)),
+        },
     };
     if read.markdown {
         return markdown(&reader, read, &request, file, &cancel).await;
@@ -164,7 +168,8 @@ enum Source {
 }
 
 impl Source {
-    fn of(what: &str) -> Self {
+    /// `primary` is the root in which a file of that name would be looked for; the current folder when there is none.
+    fn of(what: &str, primary: Option<&Path>) -> Self {
         let is_url = ["http://", "https://"].iter().any(|scheme| {
             what.get(..scheme.len())
                 .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -173,8 +178,9 @@ impl Source {
             return Self::Url;
         }
         let digest = what.strip_prefix("artifact:").unwrap_or(what);
+        let file = primary.map_or_else(|| PathBuf::from(what), |root| root.join(what));
         match digest.parse() {
-            Ok(sha256) if !Path::new(what).exists() => Self::Artifact(sha256),
+            Ok(sha256) if file.symlink_metadata().is_err() => Self::Artifact(sha256),
             _ => Self::Path,
         }
     }
@@ -203,9 +209,9 @@ fn reader(place: &Place, limits: &Limits, folder: Option<PathBuf>) -> Result<Rea
     let mut roots =
         Roots::new(primary.as_deref().unwrap_or(&here)).strict(!place.no_workspace_strict);
     for root in named {
-        roots
-            .add(&root)
-            .map_err(|error| Failure::Usage(format!("--root {}: {error}", root.display())))?;
+        if let Err(error) = roots.add(&root) {
+            note(&format!("--root {} is skipped: {error}", root.display()));
+        }
     }
     if primary.is_none() {
         roots = roots.with(folder);
@@ -381,4 +387,33 @@ fn cancelled_by_ctrl_c(tasks: &mut JoinSet<()>) -> CancellationToken {
         }
     });
     cancel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_name_looks_like_a_digest_is_looked_for_in_the_primary_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "ab".repeat(32);
+        let source = || Source::of(&name, Some(folder.path()));
+        assert!(matches!(source(), Source::Artifact(_)));
+        std::fs::write(folder.path().join(&name), "words").unwrap();
+        assert!(matches!(source(), Source::Path));
+    }
+
+    #[test]
+    fn roots_that_do_not_exist_are_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place {
+            root: vec![folder.path().to_owned(), folder.path().join("none")],
+            no_workspace_strict: false,
+        };
+        let reader = reader(&place, &Limits::default(), None).unwrap();
+        assert_eq!(
+            reader.roots().paths(),
+            [folder.path().canonicalize().unwrap()]
+        );
+    }
 }
