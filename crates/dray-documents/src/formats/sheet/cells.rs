@@ -28,14 +28,21 @@ struct Open {
     inline: Option<String>,
 }
 
-/// Reads the cells and merged areas of a worksheet.
+/// Cells that lead somewhere, each with the id of the relation that tells where.
+pub(super) type Links = Vec<((u64, u32), String)>;
+
+/// Links that are read of one worksheet.
+const LINKS: usize = 10_000;
+
+/// Reads the cells and merged areas of a worksheet; answers its links.
 pub(super) fn read(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
     used: &mut Used,
     out: &Markdown,
-) -> Result<(), Failure> {
+) -> Result<Links, Failure> {
     let mut row = 0;
+    let mut links = Links::new();
     loop {
         match xml.next()? {
             Event::Open(e) => match e.name() {
@@ -51,6 +58,13 @@ pub(super) fn read(
                         used.merge(area);
                     }
                 }
+                "hyperlink" if links.len() < LINKS => {
+                    let cell = e.attr("ref").unwrap_or_default();
+                    let first = cell.split(':').next().and_then(place);
+                    if let (Some(first), Some(id)) = (first, xml.relation(&e, "id")) {
+                        links.push((first, id));
+                    }
+                }
                 "extLst"
                 | "conditionalFormatting"
                 | "dataValidations"
@@ -60,7 +74,7 @@ pub(super) fn read(
                 | "oddFooter" => xml.skip()?,
                 _ => {}
             },
-            Event::End => return Ok(()),
+            Event::End => return Ok(links),
             _ => {}
         }
     }
@@ -84,6 +98,9 @@ fn read_row(
                 let open = read_cell(&e, xml, context, (*row, column))?;
                 column = column.saturating_add(1);
                 let (row, column) = (open.row, open.column);
+                if let Some(url) = open.formula.as_deref().and_then(url_of_formula) {
+                    used.link((row, column), url);
+                }
                 let text = open.text(context);
                 used.cell(row, column, text, out)?;
             }
@@ -165,6 +182,14 @@ impl Open {
         let formula = self.formula.as_deref()?.trim();
         (!formula.is_empty()).then(|| format!("={}", formula.trim_start_matches('=')))
     }
+}
+
+/// Where `HYPERLINK("url", …)` leads to, when that is written out.
+fn url_of_formula(formula: &str) -> Option<&str> {
+    let (name, rest) = formula.trim().split_once('(')?;
+    let name = name.trim().trim_start_matches('=');
+    let url = rest.trim_start().strip_prefix('"')?.split('"').next()?;
+    (name.eq_ignore_ascii_case("HYPERLINK") && !url.starts_with('#')).then_some(url)
 }
 
 fn boolean(value: &str) -> &'static str {

@@ -113,6 +113,9 @@ impl Sheet {
                         let name = format!("{}{}", column_name(column), row + 1);
                         self.used.comment(name, comment);
                     }
+                    if let Some(url) = cell.link.filter(|url| !url.starts_with('#')) {
+                        self.used.link((row, column), &url);
+                    }
                     if !cell.text.trim().is_empty() && !covered {
                         filled = true;
                         let end = column.saturating_add(times).min(COLUMNS);
@@ -154,6 +157,7 @@ impl Sheet {
 struct Cell {
     text: String,
     comment: Option<String>,
+    link: Option<String>,
 }
 
 impl Cell {
@@ -163,13 +167,14 @@ impl Cell {
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
         let mut comment = None;
+        let mut link = None;
         loop {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => {
                     comment = Some(odf::annotation(xml)?.text);
                 }
                 Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
-                    lines.push(odf::plain(xml)?);
+                    lines.push(odf::linked(xml, &mut link)?);
                 }
                 Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
                 Event::Close if xml.depth() < depth => break,
@@ -185,7 +190,11 @@ impl Cell {
             }
             _ => text,
         };
-        Ok(Self { text, comment })
+        Ok(Self {
+            text,
+            comment,
+            link,
+        })
     }
 
     /// The text of a value that is not a string.

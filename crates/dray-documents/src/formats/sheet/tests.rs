@@ -182,6 +182,39 @@ fn merged_areas_show_their_first_cell_and_comments_follow_the_table() {
 }
 
 #[test]
+fn cells_show_where_they_lead() {
+    let text = |cell: &str, text: &str| format!("<c r=\"{cell}\" t=\"str\"><v>{text}</v></c>");
+    let formula = |cell: &str, formula: &str| {
+        format!("<c r=\"{cell}\" t=\"str\"><f>{formula}</f><v>go</v></c>")
+    };
+    let content = format!(
+        "<worksheet xmlns:r=\"http://schemas.openxmlformats.org/officeDocument/2006/relationships\"><sheetData><row r=\"1\">{}{}{}</row><row r=\"2\">{}{}{}</row></sheetData>\
+         <hyperlinks><hyperlink ref=\"A1\" r:id=\"https://a.example/x y\"/><hyperlink ref=\"B1:C1\" r:id=\"https://c.example/\"/>\
+         <hyperlink ref=\"C1\" location=\"S!A1\"/><hyperlink ref=\"ZZZZ1\" r:id=\"https://a.example/x y\"/></hyperlinks></worksheet>",
+        text("A1", "a | site"),
+        text("B1", "https://c.example"),
+        text("C1", "inside"),
+        formula("A2", "HYPERLINK(&quot;https://b.example/?q=1&quot;,D1)"),
+        formula("B2", "HYPERLINK(D1)"),
+        formula("C2", "HYPERLINK(&quot;javascript:x&quot;)"),
+    );
+    let bytes = workbook(
+        "",
+        &[("name=\"S\"", &content)],
+        "<sst/>",
+        &[
+            ("https://a.example/x y", "hyperlink", ""),
+            ("https://c.example/", "hyperlink", ""),
+        ],
+    );
+    assert_eq!(
+        markdown(XLSX, &bytes),
+        "## S\n\n| [a \\| site](<https://a.example/x y>) | https://c.example | inside |\n|---|---|---|\n\
+         | [go](https://b.example/?q=1) | go | go |\n"
+    );
+}
+
+#[test]
 fn a_window_names_rows_as_the_sheet_does() {
     let mut rows = String::new();
     for n in 1..=2000 {

@@ -1,7 +1,9 @@
 //! The used part of a worksheet while its cells arrive: only what will be shown is kept.
 
+use std::collections::HashMap;
+
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span};
+use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
 const GAP: u64 = 50;
@@ -13,6 +15,9 @@ const COLUMNS: usize = 4096;
 const AREAS: usize = 10_000;
 /// Merged areas that one row is held against.
 const AREAS_OF_ROW: usize = 256;
+/// Links that are kept, and the longest one.
+const LINKS: usize = 10_000;
+const URL: usize = 2048;
 
 /// Cells that are merged, from zero, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,7 @@ pub(super) struct Used {
     bytes: u64,
     areas: Vec<Area>,
     comments: Vec<(String, String)>,
+    links: HashMap<(u64, u32), String>,
 }
 
 impl Used {
@@ -47,6 +53,7 @@ impl Used {
             bytes: 0,
             areas: Vec::new(),
             comments: Vec::new(),
+            links: HashMap::new(),
         }
     }
 
@@ -128,6 +135,14 @@ impl Used {
         }
     }
 
+    /// Where a cell leads to.
+    pub(super) fn link(&mut self, place: (u64, u32), url: &str) {
+        let url = url.trim();
+        if !url.is_empty() && url.len() <= URL && self.links.len() < LINKS {
+            self.links.insert(place, url.to_owned());
+        }
+    }
+
     /// A comment on a cell, such as `B7`.
     pub(super) fn comment(&mut self, cell: String, text: String) {
         if !text.trim().is_empty() {
@@ -191,7 +206,7 @@ impl Used {
                 }
             }
             last = Some(number);
-            table.row(number + 1, dense(&columns, cells));
+            table.row(number + 1, dense(&columns, number, cells, &self.links));
         }
         let counted = self.window.map_or(1, |w| w.first);
         for _ in 0..self.beyond {
@@ -227,16 +242,38 @@ impl Used {
 }
 
 /// The cells of a row at the places of the columns that are used.
-fn dense(columns: &[u32], cells: Vec<(u32, String)>) -> Vec<Cell> {
+fn dense(
+    columns: &[u32],
+    number: u64,
+    cells: Vec<(u32, String)>,
+    links: &HashMap<(u64, u32), String>,
+) -> Vec<Cell> {
     let mut row = Vec::new();
     for (column, text) in cells {
         let Ok(at) = columns.binary_search(&column) else {
             continue;
         };
         row.resize(at, Cell::default());
-        row.push(Cell::plain(&text));
+        row.push(match links.get(&(number, column)) {
+            Some(url) if !says(&text, url) => linked(&text, url),
+            _ => Cell::plain(&text),
+        });
     }
     row
+}
+
+/// Whether a text already says where it leads to.
+fn says(text: &str, url: &str) -> bool {
+    let bare = url.strip_prefix("mailto:").unwrap_or(url);
+    text.contains(bare.trim_end_matches('/'))
+}
+
+fn linked(text: &str, url: &str) -> Cell {
+    let mut inline = Inline::new();
+    inline.begin_link(url);
+    inline.text(text.trim(), Style::default());
+    inline.end_link();
+    Cell::new(&inline)
 }
 
 /// The name of a column, from zero: `A`, `Z`, `AA`.

@@ -113,9 +113,16 @@ fn write(
     let text = decoded(&bytes);
     let mut xml = Xml::new(&text, &budget);
     match cells::read(&mut xml, context, &mut used, out) {
-        Ok(()) => {
-            let comments = comments(&sheet.part, package, &mut used);
-            spared(comments, out, "comments are")?;
+        Ok(links) => {
+            let more = package.relations(&sheet.part).and_then(|relations| {
+                for (place, id) in links {
+                    if let Some(relation) = relations.get(&id).filter(|r| r.external) {
+                        used.link(place, &relation.target);
+                    }
+                }
+                comments(&relations, package, &mut used)
+            });
+            spared(more, out, "comments are")?;
             used.finish(out)
         }
         Err(failure) => {
@@ -126,8 +133,11 @@ fn write(
 }
 
 /// Comments of a sheet; a thread hides the note that stands for it in older programs.
-fn comments(part: &str, package: &mut Package<'_>, used: &mut Used) -> Result<(), Failure> {
-    let relations = package.relations(part)?;
+fn comments(
+    relations: &Relations,
+    package: &mut Package<'_>,
+    used: &mut Used,
+) -> Result<(), Failure> {
     let mut threaded = HashSet::new();
     for relation in relations.of_kind("threadedComment") {
         let Some(bytes) = package.part(&relation.target)? else {

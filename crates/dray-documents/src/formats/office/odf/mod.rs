@@ -125,6 +125,14 @@ pub(in crate::formats) fn annotation(xml: &mut Xml<'_>) -> Result<Annotation, Fa
 
 /// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs as they are meant.
 pub(in crate::formats) fn plain(xml: &mut Xml<'_>) -> Result<String, Failure> {
+    linked(xml, &mut None)
+}
+
+/// As [`plain`]; the first link that is found goes to `link`, unless there is one already.
+pub(in crate::formats) fn linked(
+    xml: &mut Xml<'_>,
+    link: &mut Option<String>,
+) -> Result<String, Failure> {
     let depth = xml.depth();
     let mut out = String::new();
     loop {
@@ -137,6 +145,7 @@ pub(in crate::formats) fn plain(xml: &mut Xml<'_>) -> Result<String, Failure> {
                 }
                 "tab" => out.push(' '),
                 "line-break" => out.push('\n'),
+                "a" if link.is_none() => *link = e.attr("href"),
                 "note" | "ruby-text" => xml.skip()?,
                 _ => {}
             },

@@ -91,3 +91,22 @@ fn merged_cells_and_comments() {
         "## T\n\n| a | b |\n|---|---|\n\n- A1: ask\n"
     );
 }
+
+#[test]
+fn cells_show_where_they_lead() {
+    let link = |url: &str| {
+        format!(
+            "<table:table-cell><text:p>see <text:a xmlns:xlink=\"http://www.w3.org/1999/xlink\" xlink:href=\"{url}\">it</text:a></text:p></table:table-cell>"
+        )
+    };
+    let row = [link("https://a.example/"), link("#Other.A1")].concat();
+    assert_eq!(
+        markdown(
+            ODS,
+            &ods(&format!(
+                "<table:table table:name=\"T\"><table:table-row>{row}</table:table-row></table:table>"
+            ))
+        ),
+        "## T\n\n| [see it](https://a.example/) | see it |\n|---|---|\n"
+    );
+}
