@@ -38,6 +38,10 @@ pub(super) struct Blocks<'o> {
     table: Option<Table>,
     rows: u64,
     notes: Vec<Inline>,
+    /// Comments, each behind its author.
+    comments: Vec<Inline>,
+    /// Who made the comment that follows.
+    pub(super) author: String,
     /// The line in which the note stands that is collected.
     aside: Option<Inline>,
     pending: u64,
@@ -57,6 +61,8 @@ impl<'o> Blocks<'o> {
             table: None,
             rows: 0,
             notes: Vec::new(),
+            comments: Vec::new(),
+            author: String::new(),
             aside: None,
             pending: 0,
         }
@@ -232,7 +238,7 @@ impl<'o> Blocks<'o> {
 
     /// Begins a note; answers whether it did, for within a note there is none.
     pub(super) fn begin_note(&mut self) -> bool {
-        if self.aside.is_some() || self.notes.len() >= NOTES {
+        if self.aside.is_some() || self.notes.len() + self.comments.len() >= NOTES {
             return false;
         }
         self.aside = Some(std::mem::take(&mut self.line));
@@ -247,6 +253,24 @@ impl<'o> Blocks<'o> {
             self.notes.push(note);
             let number = self.notes.len();
             self.line.raw(&format!("[^{number}]"));
+        }
+    }
+
+    /// Ends the comment: it leaves nothing in the text.
+    pub(super) fn end_comment(&mut self) {
+        let comment = std::mem::take(&mut self.line);
+        self.line = self.aside.take().unwrap_or_default();
+        let author = std::mem::take(&mut self.author);
+        if !comment.is_blank() {
+            let mut line = Inline::new();
+            if !author.trim().is_empty() {
+                line.text(&format!("{}:", author.trim()), Style::default());
+                if !comment.to_plain().starts_with(char::is_whitespace) {
+                    line.text(" ", Style::default());
+                }
+            }
+            line.append(comment);
+            self.comments.push(line);
         }
     }
 
@@ -275,6 +299,13 @@ impl<'o> Blocks<'o> {
             }
             line.append(note);
             self.out.paragraph(&line)?;
+        }
+        let comments = std::mem::take(&mut self.comments);
+        if !comments.is_empty() {
+            self.out.heading(3, &Inline::plain("Comments"))?;
+        }
+        for comment in comments {
+            self.out.item(0, Marker::Bullet, &comment)?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::words::{Destination, character, destination, heading, marker, target}
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Markdown, Style};
 
-/// Tokens between two looks at the clock.
+/// Between two looks at the clock.
 const TOKENS_PER_LOOK: u32 = 1024;
 /// Fonts and styles that are remembered.
 const NAMES: usize = 4096;
@@ -185,6 +185,8 @@ impl<'o> Reader<'o> {
                 Destination::Result => self.blocks.end_link(),
                 Destination::Note => self.blocks.end_note(),
                 Destination::Marker => self.end_marker(),
+                Destination::Comment => self.blocks.end_comment(),
+                Destination::Author => self.blocks.author = std::mem::take(&mut self.short),
                 _ => {}
             }
         }
@@ -208,14 +210,16 @@ impl<'o> Reader<'o> {
         }
         self.now.owner = true;
         match wanted {
-            Destination::Instruction | Destination::Marker => self.short.clear(),
+            Destination::Instruction | Destination::Marker | Destination::Author => {
+                self.short.clear();
+            }
             Destination::Result => {
                 if let Some(url) = target(&self.short) {
                     self.blocks.begin_link(url);
                 }
                 self.short.clear();
             }
-            Destination::Note if !self.blocks.begin_note() => {
+            Destination::Note | Destination::Comment if !self.blocks.begin_note() => {
                 self.now.owner = false;
                 return;
             }
@@ -403,13 +407,16 @@ impl<'o> Reader<'o> {
             return Ok(());
         }
         match self.now.destination {
-            Destination::Text | Destination::Result | Destination::Note => {
+            Destination::Text | Destination::Result | Destination::Note | Destination::Comment => {
                 if self.now.unseen {
                     return Ok(());
                 }
                 self.blocks.text(text, self.now.style)
             }
-            Destination::Instruction | Destination::Marker | Destination::Styles => {
+            Destination::Instruction
+            | Destination::Marker
+            | Destination::Author
+            | Destination::Styles => {
                 if self.short.len() < SHORT {
                     let end = text.floor_char_boundary(SHORT);
                     self.short.push_str(text.get(..end).unwrap_or_default());

@@ -55,7 +55,7 @@ fn groups_that_are_no_text_are_dropped() {
              {\\upr{ansi}{\\*\\ud{uni}}}{\\shp{\\*\\shpinst{\\sp{\\sn n}{\\sv v}}{\\shptxt box}}{\\shprslt old}}\
              a{\\v hidden}{\\deleted gone}b"
         ),
-        "uniboxab\n"
+        "shownuniboxab\n"
     );
 }
 
@@ -137,6 +137,17 @@ fn links_and_notes() {
              {\\field{\\*\\fldinst PAGE}{\\fldrslt 7}}{\\super\\chftn{\\footnote {\\chftn} A note}}."
         ),
         "[here](https://a.example/x) [there](#mark) no 7[^1].\n\n### Footnotes\n\n[^1]: A note\n"
+    );
+}
+
+#[test]
+fn comments_follow_the_text_with_their_authors() {
+    assert_eq!(
+        body(
+            "a{\\*\\atrfstart 1}b{\\*\\atrfend 1}{\\*\\atnid AL}{\\*\\atnauthor Ada L}\\chatn{\\*\\annotation{\\*\\atnref 1}{\\*\\atndate 5}\\pard {\\chatn} why\\par so?}c\\par{}\
+             d{\\*\\annotation{\\*\\atnref 2}{\\footnote lost}nobody}{\\*\\annotation }e"
+        ),
+        "abc\n\nde\n\n### Comments\n\n- Ada L: why\n  so?\n- lostnobody\n"
     );
 }
 

@@ -22,6 +22,9 @@ pub(super) enum Destination {
     Marker,
     /// A note.
     Note,
+    /// A comment, and who made it.
+    Comment,
+    Author,
 }
 
 /// The destination that a control word begins; nothing when it begins none. `starred` ones that are not known are
@@ -34,8 +37,11 @@ pub(super) fn destination(word: &str, starred: bool) -> Option<Destination> {
         "fldrslt" => Destination::Result,
         "listtext" | "pntext" => Destination::Marker,
         "footnote" => Destination::Note,
-        // The Unicode half of `\upr`, the text of shapes and formulas, and the properties of tables within cells.
-        "ud" | "shpinst" | "shptxt" | "moMath" | "moMathPara" | "nesttableprops" => {
+        "annotation" => Destination::Comment,
+        "atnauthor" => Destination::Author,
+        // The Unicode half of `\upr`, what stands for an object, the text of shapes and formulas, and the properties of
+        // tables within cells.
+        "ud" | "result" | "shpinst" | "shptxt" | "moMath" | "moMathPara" | "nesttableprops" => {
             Destination::Text
         }
         "colortbl" | "info" | "pict" | "object" | "objdata" | "objclass" | "header" | "headerl"
@@ -44,11 +50,12 @@ pub(super) fn destination(word: &str, starred: bool) -> Option<Destination> {
         | "colorschememapping" | "latentstyles" | "datastore" | "listtable"
         | "listoverridetable" | "rsidtbl" | "revtbl" | "filetbl" | "xmlnstbl" | "mmathPr"
         | "bkmkstart" | "bkmkend" | "nonshppict" | "nonesttables" | "shprslt" | "sp" | "upr"
-        | "xe" | "tc" | "rxe" | "template" | "private" | "pn" | "pnseclvl" | "atnid"
-        | "atnauthor" | "annotation" | "atntime" | "atrfstart" | "atrfend" | "datafield"
-        | "docvar" | "formfield" | "fontemb" | "falt" | "panose" | "picprop" | "blipuid"
-        | "background" | "mctrlPr" | "mrPr" | "mfPr" | "mnaryPr" | "mradPr" | "msSupPr"
-        | "msSubPr" | "mdPr" => Destination::Dropped,
+        | "xe" | "tc" | "rxe" | "template" | "private" | "pn" | "pnseclvl" | "atnid" | "atnref"
+        | "atntime" | "atrfstart" | "atrfend" | "datafield" | "docvar" | "formfield"
+        | "fontemb" | "falt" | "panose" | "picprop" | "blipuid" | "background" | "mctrlPr"
+        | "mrPr" | "mfPr" | "mnaryPr" | "mradPr" | "msSupPr" | "msSubPr" | "mdPr" => {
+            Destination::Dropped
+        }
         _ if starred => Destination::Dropped,
         _ => return None,
     })
