@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 
 /// How much of a file is looked at to find its encoding.
 pub const SAMPLE: usize = 64 * 1024;
@@ -84,13 +84,26 @@ fn is_ascii_with_zeros(sample: &[u8]) -> bool {
     others * 4 > sample.len() * 3 && sample.is_ascii()
 }
 
-/// The encoding of a text: by its mark, else UTF-8 when valid, else UTF-16 by its zeros, else by statistics.
+/// Seven bits, with escape sequences that switch to Japanese and back; as UTF-8 it would be valid, and unreadable.
+fn is_iso_2022_jp(sample: &[u8]) -> bool {
+    let has = |escape: &[u8]| sample.windows(escape.len()).any(|bytes| bytes == escape);
+    sample.contains(&0x1B)
+        && sample.is_ascii()
+        && (has(b"\x1B$B") || has(b"\x1B$@"))
+        && (has(b"\x1B(B") || has(b"\x1B(J"))
+        && !ISO_2022_JP.decode_without_bom_handling(sample).1
+}
+
+/// The encoding of a text: by its mark, else ISO-2022-JP by its escapes, else UTF-8 when valid, else UTF-16 by its zeros, else by statistics.
 /// Never fails; the last resort is windows-1252.
 pub fn find(bytes: &[u8]) -> Found {
     if let Some((found, _)) = of_mark(bytes) {
         return found;
     }
     let sample = bytes.get(..SAMPLE).unwrap_or(bytes);
+    if is_iso_2022_jp(sample) {
+        return Found::Known(ISO_2022_JP);
+    }
     if std::str::from_utf8(bytes).is_ok() && !sample.contains(&0) {
         return Found::Known(UTF_8);
     }
@@ -197,6 +210,18 @@ mod tests {
         ] {
             let (bytes, _, _) = encoding.encode(text);
             assert_eq!(decode(&bytes, None), text, "{}", encoding.name());
+        }
+    }
+
+    #[test]
+    fn iso_2022_jp_is_known_by_its_escapes_and_colours_are_not_it() {
+        let (bytes, _, _) = ISO_2022_JP.encode("これは日本語です。\nasdf");
+        assert_eq!(decode(&bytes, None), "これは日本語です。\nasdf");
+        for text in [
+            "\u{1B}[31mred\u{1B}[0m",
+            "\u{1B}$B\u{1B}(B\u{1B}$Bx\u{1B}(B",
+        ] {
+            assert_eq!(decode(text.as_bytes(), None), text);
         }
     }
 

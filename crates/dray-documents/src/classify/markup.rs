@@ -137,7 +137,7 @@ pub(super) fn look(sample: &str, extension: &str, cut: bool) -> (Kind, &'static 
     if !matches!(extension, "jsonl" | "ndjson" | "md" | "markdown") && is_json(text, cut) {
         return (Kind::Text, mime::JSON);
     }
-    if extension == "eml" && is_mail(sample) {
+    if matches!(extension, "eml" | "mht" | "mhtml") && is_mail(sample) {
         return (Kind::Document, mime::EML);
     }
     (Kind::Text, mime::of_text_extension(extension))

@@ -131,7 +131,9 @@ fn notebooks_need_their_name_and_their_key() {
 #[test]
 fn mail_needs_its_name_and_headers() {
     let mail = b"Received: from a\r\n\tby b\r\nFrom: a@example.org\r\nSubject: x\r\n\r\nHello";
-    assert_eq!(named(mail, "a.eml"), (Document, mime::EML));
+    for name in ["a.eml", "page.mht", "page.mhtml"] {
+        assert_eq!(named(mail, name), (Document, mime::EML), "{name}");
+    }
     assert_eq!(named(mail, "a.txt"), (Text, mime::PLAIN));
     let parts = b"Content-Type: multipart/mixed; boundary=b\n\n--b\n";
     assert_eq!(named(parts, "a.eml"), (Document, mime::EML));
