@@ -6,7 +6,9 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use dray_documents::limits::Limits;
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
@@ -24,7 +26,8 @@ pub(super) fn end_with_parent() -> io::Result<()> {
 
 /// Sets the limits of the process.
 pub(super) fn limit(limits: &Limits) -> io::Result<()> {
-    let set = |resource, most: u64| {
+    let set = |resource, wanted: u64| {
+        let most = within(wanted, getrlimit(resource).maximum);
         setrlimit(
             resource,
             Rlimit {
@@ -39,6 +42,12 @@ pub(super) fn limit(limits: &Limits) -> io::Result<()> {
     set(Resource::Fsize, 0)?;
     set(Resource::Nofile, DESCRIPTORS)?;
     Ok(())
+}
+
+/// What is wanted, as far as the limit goes that was set for this program from outside; only the superuser may raise
+/// that one.
+fn within(wanted: u64, outer: Option<u64>) -> u64 {
+    outer.map_or(wanted, |outer| wanted.min(outer))
 }
 
 /// Leaves only the system calls that computing needs. Any other one fails with `EPERM` instead of ending the process:
@@ -134,6 +143,13 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         file.rewind().unwrap();
         file
+    }
+
+    #[test]
+    fn limits_from_outside_are_kept() {
+        assert_eq!(within(17, None), 17);
+        assert_eq!(within(17, Some(5)), 5);
+        assert_eq!(within(17, Some(90)), 17);
     }
 
     #[test]

@@ -34,10 +34,11 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// One root: the working directory of the agent. It need not exist; then nothing lies in it.
+    /// One root: the working directory of the agent. It need not exist or be a directory; then nothing lies in it.
     pub fn new(primary: &Path) -> Self {
         let absolute = std::path::absolute(primary).unwrap_or_else(|_| primary.to_owned());
         let real = std::fs::canonicalize(&absolute).ok();
+        let real = real.filter(|real| real.is_dir());
         Self {
             primary: real.clone().unwrap_or(absolute),
             real: real.into_iter().collect(),

@@ -173,6 +173,9 @@ fn roots_must_exist_and_be_directories() {
     assert!(world.roots.add(&world.root.join("missing")).is_err());
     let roots = Roots::new(&world.root).with([world.root.join("missing"), world.outside.clone()]);
     assert_eq!(roots.paths(), [world.root.clone(), world.outside.clone()]);
+    let file = Roots::new(&world.root.join("a.txt"));
+    let refusal = file.open(Some(".")).unwrap_err();
+    assert_eq!(refusal.code, Code::OutsideWorkspace);
     let none = Roots::new(Path::new("/does/not/exist"));
     let refusal = none.open(Some("a.txt")).unwrap_err();
     assert_eq!(refusal.code, Code::OutsideWorkspace);
