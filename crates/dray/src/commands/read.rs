@@ -203,7 +203,12 @@ fn parent(file: &Path) -> Option<PathBuf> {
 
 /// The reader that the command line describes.
 fn reader(place: &Place, limits: &Limits, folder: Option<PathBuf>) -> Result<Reader, Failure> {
-    let here = std::env::current_dir().map_err(Failure::local("there is no current folder"))?;
+    let here = match std::env::current_dir() {
+        Ok(here) => here,
+        // It was removed; with a root it is not needed.
+        Err(_) if place.root.first().is_some_and(|root| root.is_absolute()) => PathBuf::from("/"),
+        Err(error) => return Err(Failure::local("there is no current folder")(error)),
+    };
     let mut named = place.root.iter().map(|root| here.join(root));
     let primary = named.next();
     let mut roots =
