@@ -15,10 +15,10 @@ mod world;
 use dray_testkit::docker::{ContainerOptions, Engine};
 use dray_testkit::sshd::{Options, Sshd};
 
-use world::World;
+use world::{Proof, World};
 
 /// Sizes and rounds.
-const SIZES: [(u64, usize); 3] = [(1 << 10, 15), (25 << 20, 15), (1 << 30, 5)];
+const SIZES: [(u64, usize); 3] = [(1 << 10, 15), (25 << 20, 15), (1 << 30, 3)];
 /// Those over SSH.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// What can be measured alone.
@@ -29,28 +29,36 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let engine = Engine::start();
     let sshd = Sshd::start(&Options::default());
-    let world = World::start(&engine, &sshd).await?;
-    for (size, rounds) in SIZES.into_iter().filter(|_| wanted("docker")) {
-        docker::get(&world, size, rounds).await?;
-        docker::put(&world, size, rounds).await?;
+    for proof in [Proof::Digest, Proof::State] {
+        let world = World::start(&engine, &sshd, proof).await?;
+        measure(&world, &wanted).await?;
+        world.stop().await;
     }
-    for (size, rounds) in SSH_SIZES.into_iter().filter(|_| wanted("ssh")) {
-        ssh::get(&world, size, rounds).await?;
-        ssh::put(&world, size, rounds).await?;
-    }
-    if wanted("exec") {
-        docker::exec(&world, 25 << 20, 9).await?;
-    }
-    if wanted("delivery") {
-        delivery::run(&world, 25 << 20, 9).await?;
-    }
-    if wanted("crowd") {
-        crowd::run(&world).await?;
-    }
-    world.stop().await;
     if wanted("memory") {
         let container = engine.container(ContainerOptions::default());
         memory::run(&engine, &container).await?;
+    }
+    Ok(())
+}
+
+/// The parts that go through one system.
+async fn measure(world: &World<'_>, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
+    for (size, rounds) in SIZES.into_iter().filter(|_| wanted("docker")) {
+        docker::get(world, size, rounds).await?;
+        docker::put(world, size, rounds).await?;
+    }
+    for (size, rounds) in SSH_SIZES.into_iter().filter(|_| wanted("ssh")) {
+        ssh::get(world, size, rounds).await?;
+        ssh::put(world, size, rounds).await?;
+    }
+    if wanted("exec") {
+        docker::exec(world, 25 << 20, 9).await?;
+    }
+    if wanted("delivery") {
+        delivery::run(world, 25 << 20, 9).await?;
+    }
+    if wanted("crowd") {
+        crowd::run(world).await?;
     }
     Ok(())
 }

@@ -62,14 +62,15 @@ pub(super) async fn run(world: &World<'_>) -> anyhow::Result<()> {
     let outcomes = join_all(transfers).await;
     let took = start.elapsed();
     std::fs::remove_dir_all(&host)?;
-    report(outcomes, took);
+    report(world, outcomes, took);
     Ok(())
 }
 
-fn report(outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+fn report(world: &World<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
     say(&format!(
-        "(h) {CROWD} transfers of {} MiB at once, out of and into {CONTAINERS} containers and a host",
-        SIZE >> 20
+        "(h) {CROWD} transfers of {} MiB at once, out of and into {CONTAINERS} containers and a host, {}",
+        SIZE >> 20,
+        world.proof.words()
     ));
     let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     for error in failed.iter().take(3) {

@@ -83,7 +83,10 @@ pub(super) async fn run(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
         anyhow::ensure!(whole == rounds + 1, "{whole} files are in the chat");
     }
     world.container.sh(&format!("rm -rf {folder}"));
-    let name = format!("(g) send_file of {size} B from a container to a platform double");
+    let name = format!(
+        "(g) send_file of {size} B from a container to a platform double, {}",
+        world.proof.words()
+    );
     say(&comparison(name, "docker cp, then curl -F", times).to_string());
     Ok(())
 }

@@ -51,7 +51,7 @@ pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
     )
     .await?;
     world.container.sh(&format!("rm -rf {folder}"));
-    let name = format!("(e) get {size} B from a container");
+    let name = format!("(e) get {size} B from a container, {}", world.proof.words());
     say(&comparison(name, "docker cp", times).to_string());
     Ok(())
 }
@@ -75,7 +75,7 @@ pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
     )
     .await?;
     world.container.sh("rm -rf /workspace/in");
-    let name = format!("(e) put {size} B into a container");
+    let name = format!("(e) put {size} B into a container, {}", world.proof.words());
     say(&comparison(name, "docker cp", times).to_string());
     Ok(())
 }
@@ -108,7 +108,10 @@ pub(super) async fn exec(world: &World<'_>, size: u64, rounds: usize) -> anyhow:
     )
     .await?;
     world.container.sh(&format!("rm -rf {folder}"));
-    let name = format!("(e) get {size} B by a command, from memory of a container");
+    let name = format!(
+        "(e) get {size} B by a command, from memory of a container, {}",
+        world.proof.words()
+    );
     say(&comparison(name, "docker exec cat", times).to_string());
     Ok(())
 }

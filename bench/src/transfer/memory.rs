@@ -100,9 +100,10 @@ async fn start(order: &Order) -> anyhow::Result<Running> {
     let docker = format!("unix://{}", order.docker.display());
     let settings = Settings::embedded(&order.folder)
         .set("limits.free_disk_percent", "0")
-        .set("store.endpoint", &order.endpoint)
-        .set("store.access_key", &order.access_key)
-        .set("store.secret_key", &order.secret_key)
+        .set("store.mode", "s3")
+        .set("store.s3.endpoint", &order.endpoint)
+        .set("store.s3.access_key", &order.access_key)
+        .set("store.s3.secret_key", &order.secret_key)
         .set("sandbox-transfer.kinds", "[\"docker\"]")
         .set("sandbox-transfer.docker.endpoint", docker)
         .set("sandbox-transfer.policy.roots", "[\"/workspace\"]");

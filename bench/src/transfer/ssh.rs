@@ -43,7 +43,7 @@ pub(super) async fn get(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
     )
     .await?;
     std::fs::remove_dir_all(&folder)?;
-    let name = format!("(f) get {size} B over SSH");
+    let name = format!("(f) get {size} B over SSH, {}", world.proof.words());
     say(&comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }
@@ -68,7 +68,7 @@ pub(super) async fn put(world: &World<'_>, size: u64, rounds: usize) -> anyhow::
     )
     .await?;
     std::fs::remove_dir_all(&folder)?;
-    let name = format!("(f) put {size} B over SSH");
+    let name = format!("(f) put {size} B over SSH, {}", world.proof.words());
     say(&comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }

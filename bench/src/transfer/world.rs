@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dray_bus::{Bus, Meta};
+use dray_bus::{Bus, CallError, Meta};
 use dray_platform_delivery::PlatformDelivery;
 use dray_platform_telegram::double::Double;
+use dray_proto::contract::Call;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::{Host, Running, Settings};
 use dray_store::{Label, Store};
 use dray_testkit::docker::{Container, ContainerOptions, Engine};
 use dray_testkit::sshd::Sshd;
-use dray_types::{Deadline, OperationId, TenantId};
+use dray_types::{Deadline, Fault, FaultCode, OperationId, Retry, TenantId};
 use tokio::process::Command;
 
 use crate::harness::{Aim, Comparison, Measured};
@@ -27,6 +28,32 @@ const PIECE: usize = 1 << 20;
 /// Account of the platform double.
 const ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
 
+/// How large files are proved.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Proof {
+    /// By digests in the sandbox: the default.
+    Digest,
+    /// By size, inode and times: what an operator may choose for files above 2 MiB.
+    State,
+}
+
+impl Proof {
+    /// In names of rows.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Digest => "proved by digests",
+            Self::State => "proved by state",
+        }
+    }
+
+    fn limit(self) -> &'static str {
+        match self {
+            Self::Digest => "1024GiB",
+            Self::State => "2MiB",
+        }
+    }
+}
+
 /// Everything that a measurement needs.
 pub(super) struct World<'a> {
     pub(super) engine: &'a Engine,
@@ -34,18 +61,24 @@ pub(super) struct World<'a> {
     /// Where files are measured; others have containers of their own.
     pub(super) container: Container,
     pub(super) telegram: Double,
+    pub(super) proof: Proof,
     running: Running,
     folder: tempfile::TempDir,
     next: AtomicUsize,
 }
 
 impl<'a> World<'a> {
-    pub(super) async fn start(engine: &'a Engine, sshd: &'a Sshd) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        engine: &'a Engine,
+        sshd: &'a Sshd,
+        proof: Proof,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let telegram = Double::start().await?;
         let control = folder.path().join("ssh");
         let settings = settings(folder.path(), engine)
             .set("sandbox-transfer.kinds", "[\"docker\", \"ssh\"]")
+            .set("sandbox-transfer.digest_always_up_to", proof.limit())
             .set("sandbox-transfer.ssh.identity_file", text(&sshd.key())?)
             .set("sandbox-transfer.ssh.control_directory", text(&control)?)
             .set("sandbox-transfer.ssh.config_file", "/dev/null")
@@ -67,6 +100,7 @@ impl<'a> World<'a> {
                 ..ContainerOptions::default()
             }),
             telegram,
+            proof,
             running,
             folder,
             next: AtomicUsize::new(0),
@@ -156,7 +190,7 @@ pub(super) async fn get(
         path: path.as_bytes().to_vec(),
         max_bytes: 0,
     };
-    let file = running.context().bus.call(&meta(running), &request).await?;
+    let file = ask(running, &request).await?;
     let receipt = file.receipt.unwrap_or_default();
     anyhow::ensure!(receipt.bytes == size, "{receipt:?}");
     Ok(())
@@ -176,9 +210,24 @@ pub(super) async fn put(
         name: name.into_bytes(),
         ..v1::PutSandboxFileRequest::default()
     };
-    let placed = running.context().bus.call(&meta(running), &request).await?;
+    let placed = ask(running, &request).await?;
     anyhow::ensure!(!placed.existed, "the file was there already");
     Ok(())
+}
+
+/// Asks, and again when the service is too busy and says when to.
+async fn ask<C: Call>(running: &Running, request: &C) -> anyhow::Result<C::Reply> {
+    let meta = meta(running);
+    loop {
+        match running.context().bus.call(&meta, request).await {
+            Err(CallError::Fault(Fault {
+                code: FaultCode::RateLimited,
+                retry: Retry::After(pause),
+                ..
+            })) => tokio::time::sleep(pause).await,
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// The content of a file here in a store.

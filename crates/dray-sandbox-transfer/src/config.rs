@@ -48,10 +48,10 @@ pub struct Config {
     pub spool_folder: PathBuf,
     /// Most bytes of one transfer in the spool folder. Default `16GiB`.
     pub spool_limit: ByteSize,
-    /// Largest file that is always digested in the sandbox, whatever that costs. Of larger ones in containers and on
-    /// hosts the size, inode and times before and after are enough, when the file was left alone for two seconds and the
-    /// file system is a local one; receipts say `size_mtime`. Set it above `max_file` to digest every file. Default
-    /// `2MiB`.
+    /// Largest file that is always digested in the sandbox, whatever that costs. Default `1024GiB`: every file. Set lower,
+    /// say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and after,
+    /// when they were left alone for two seconds on a local file system; receipts say `size_mtime`, and a copy takes a
+    /// fraction of the time.
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,
@@ -118,7 +118,7 @@ impl Default for Config {
             idle_timeout: Period::secs(30),
             spool_folder: engine.spool_dir,
             spool_limit: ByteSize::mib(16 * 1024),
-            digest_always_up_to: ByteSize::mib(2),
+            digest_always_up_to: ByteSize::mib(1 << 20),
             digest_before_up_to: ByteSize::mib(1024),
             local: Local::default(),
             docker: dray_sandbox_docker::Config::default(),
