@@ -167,6 +167,20 @@ impl Section for Config {
                 "must be written like telegram:12345 or telegram:*",
             );
         }
+        problems.extend(self.upload_problems());
+        problems
+    }
+}
+
+impl Config {
+    /// What is wrong with the way in over HTTP.
+    fn upload_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
         for (index, origin) in self.upload_origins.iter().enumerate() {
             unless(
                 is_origin(origin),
