@@ -1,0 +1,113 @@
+//! The manifest of an agent (quickapps 6): typed, published as JSON schema, refused with every problem at once.
+//!
+//! Keys that are not known are ignored, for manifests outlive releases, and named in the warnings. What is typed here
+//! is what the manifest says; defaults that come from the service's configuration stay open (`None`).
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub mod call;
+mod check;
+pub mod feature;
+pub mod orchestrator;
+mod prepare;
+pub mod publish;
+pub mod read;
+pub mod tool;
+pub mod toolset;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::Problem;
+pub use read::{Invalid, Reader, Reading, Settings};
+
+use feature::{ConversationStarters, Features};
+use orchestrator::Orchestrator;
+use toolset::ToolSet;
+
+/// An agent.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Manifest {
+    /// The model that leads, and how.
+    pub orchestrator: Orchestrator,
+    /// What the agent always knows of.
+    pub contexts: Vec<Context>,
+    /// What the agent can do.
+    pub tool_sets: Vec<ToolSet>,
+    /// Former form of `conversation_starters`: title and text in one.
+    #[schemars(extend("deprecated" = true))]
+    pub starters: Option<Vec<String>>,
+    /// Buttons shown before the first message.
+    pub conversation_starters: Option<ConversationStarters>,
+    /// Skills beyond the predefined ones.
+    pub skills: Option<Vec<SkillRef>>,
+    /// Tools that the runtime itself calls.
+    #[schemars(extend("x-preview" = true))]
+    pub hooks: Option<Vec<Map<String, Value>>>,
+    /// Switches of single abilities.
+    #[serde(default)]
+    pub features: Features,
+    /// What holds for all tools.
+    pub tool_defaults: Option<ToolDefaults>,
+}
+
+/// Something the agent always knows of.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Context {
+    /// A file that is told of, not read.
+    File {
+        /// The file, `files/{bucket}/{path}`, percent-encoded.
+        #[schemars(extend("format" = "dial-file-encoded", "dial:file" = true))]
+        url: String,
+        /// What is in it.
+        description: Option<String>,
+    },
+    /// Text that is put into the system prompt.
+    UserDefined {
+        /// The text.
+        content: String,
+    },
+    /// All files of a folder.
+    #[schemars(extend("x-preview" = true, "x-rule" = "folder"))]
+    Folder {
+        /// The folder; ends with `/`.
+        #[schemars(extend("format" = "dial-file-encoded"))]
+        url: String,
+        /// What is in it.
+        description: Option<String>,
+        /// How many levels down, 1 to 10.
+        #[serde(default = "ten")]
+        #[schemars(range(min = 1, max = 10))]
+        max_depth: u32,
+    },
+}
+
+/// A skill that is stored elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum SkillRef {
+    /// A prompt of DIAL.
+    DialPrompt {
+        /// The prompt, `prompts/{bucket}/{path}`.
+        url: String,
+    },
+}
+
+/// What holds for all tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+pub struct ToolDefaults {
+    /// Longest duration of one call in seconds, more than 0 and at most 3600.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 3600))]
+    pub timeout_seconds: Option<f64>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn ten() -> u32 {
+    10
+}

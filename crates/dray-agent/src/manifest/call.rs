@@ -1,0 +1,171 @@
+//! What happens around a call of a tool (quickapps 6.5): files of its result, failures, display.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::yes;
+
+/// Files of results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct AttachmentRules {
+    /// Types that are kept; all if absent, see [`Self::supported`].
+    pub supported_types: Option<Vec<String>>,
+    /// Types that the user sees too, see [`Self::propagated`].
+    pub propagate_types_to_choice: Option<Vec<String>>,
+    /// Types that are called otherwise.
+    pub media_type_substitution: Option<BTreeMap<String, String>>,
+}
+
+impl AttachmentRules {
+    /// Types that are kept: `*/*` by default.
+    pub fn supported(&self) -> Vec<&str> {
+        or(self.supported_types.as_ref(), &["*/*"])
+    }
+
+    /// Types that the user sees too: images and plots by default.
+    pub fn propagated(&self) -> Vec<&str> {
+        or(
+            self.propagate_types_to_choice.as_ref(),
+            &["image/*", "application/vnd.plotly.v1+json"],
+        )
+    }
+}
+
+fn or<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'a str> {
+    given.map_or_else(
+        || default.to_vec(),
+        |given| given.iter().map(String::as_str).collect(),
+    )
+}
+
+/// What to do when a call fails.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Fallback {
+    /// Tried in order; the first that applies wins.
+    #[serde(default = "go_on")]
+    pub strategies: Vec<Strategy>,
+    /// Whether the stage shows what went wrong.
+    #[serde(default = "yes")]
+    pub display_error_in_stage: bool,
+}
+
+impl Default for Fallback {
+    fn default() -> Self {
+        Self {
+            strategies: go_on(),
+            display_error_in_stage: true,
+        }
+    }
+}
+
+/// One way to deal with a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(extend("x-rule" = "strategy"))]
+pub struct Strategy {
+    /// What is done.
+    #[serde(rename = "type")]
+    pub kind: StrategyKind,
+    /// What the model is told; `retry` needs it.
+    pub instructions: Option<String>,
+    /// When; always if absent.
+    pub trigger_on: Option<Trigger>,
+}
+
+/// What is done about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StrategyKind {
+    /// The model is told and goes on.
+    Continue,
+    /// The request ends.
+    Stop,
+    /// The model is told to try again.
+    Retry,
+    /// The request ends, whatever the model thinks.
+    HardStop,
+}
+
+/// The failures that a strategy is for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Trigger {
+    /// How the text of the failure is compared.
+    #[serde(rename = "type")]
+    pub kind: TriggerKind,
+    /// With what.
+    pub value: String,
+    /// Whether `A` is not `a`.
+    #[serde(default)]
+    pub case_sensitive: bool,
+}
+
+/// How the text of a failure is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TriggerKind {
+    /// The value is in it.
+    Contains,
+    /// The value is all of it.
+    Equals,
+}
+
+/// How a tool looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ToolDisplay {
+    /// Its stage.
+    pub stage: Option<ToolStage>,
+}
+
+/// How the stage of a tool looks.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ToolStage {
+    /// Its name.
+    pub name: Option<String>,
+    /// Kept by editors; not used.
+    pub body: Option<String>,
+    /// Whether it is shown.
+    #[serde(default = "yes")]
+    pub show: bool,
+    /// Whether it stays open after the call.
+    pub defer_close: Option<bool>,
+}
+
+/// How an argument looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ParameterDisplay {
+    /// In the stage of its tool.
+    pub stage: Option<ParameterStage>,
+}
+
+/// How an argument looks in the stage of its tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ParameterStage {
+    /// Hides it.
+    #[serde(default)]
+    pub ignore: bool,
+    /// Hides its name.
+    #[serde(default)]
+    pub ignore_parameter_name: bool,
+    /// Puts the value behind the name of the stage.
+    #[serde(default)]
+    pub show_value_in_stage_title: bool,
+    /// Shown in place of its name.
+    pub name: Option<String>,
+    /// Shown before the value.
+    pub prefix: Option<String>,
+    /// Shown behind the value.
+    pub suffix: Option<String>,
+    /// Shown in place of the value.
+    pub replaced_value_info: Option<String>,
+    /// How the value is formatted.
+    pub format: Option<String>,
+}
+
+fn go_on() -> Vec<Strategy> {
+    vec![Strategy {
+        kind: StrategyKind::Continue,
+        instructions: None,
+        trigger_on: None,
+    }]
+}

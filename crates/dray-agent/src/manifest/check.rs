@@ -1,0 +1,331 @@
+//! Checks a document against the schema of a type and finds every problem, where reading into the type would stop
+//! at the first. Knows what schemas of [`super::Manifest`] and its parts are made of, no more.
+
+use std::fmt;
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Map, Value};
+
+/// What is wrong at one place of a document. Prints as `path: reason`; never shows a value, which may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Keys and indices from the root, joined by dots; empty for the root.
+    pub path: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() {
+            "(root)"
+        } else {
+            &self.path
+        };
+        write!(f, "{path}: {}", self.reason)
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) problems: Vec<Problem>,
+    /// Paths of keys that no type knows.
+    pub(super) unknown: Vec<String>,
+}
+
+impl Report {
+    fn problem(&mut self, path: &str, reason: impl Into<String>) {
+        self.problems.push(Problem {
+            path: path.to_owned(),
+            reason: reason.into(),
+        });
+    }
+}
+
+/// A schema with the definitions that it refers to.
+#[derive(Debug)]
+pub(super) struct Schema(pub(super) Value);
+
+/// Why no variant fits: the key that says so, if it is one, and the reason.
+pub(super) struct Miss(Option<&'static str>, String);
+
+impl Schema {
+    pub(super) fn of<T: JsonSchema>() -> Self {
+        let generator = SchemaSettings::draft2020_12().into_generator();
+        Self(generator.into_root_schema_for::<T>().to_value())
+    }
+
+    /// All schemas that hold for a value at once: the given one, what it refers to, and the variants that the value
+    /// chooses.
+    pub(super) fn applicable<'s>(
+        &'s self,
+        schema: &'s Value,
+        value: &Value,
+    ) -> Result<Vec<&'s Map<String, Value>>, Miss> {
+        let mut chain = Vec::new();
+        self.collect(schema, value, &mut chain)?;
+        Ok(chain)
+    }
+
+    fn collect<'s>(
+        &'s self,
+        schema: &'s Value,
+        value: &Value,
+        chain: &mut Vec<&'s Map<String, Value>>,
+    ) -> Result<(), Miss> {
+        let Some(members) = schema.as_object() else {
+            return Ok(());
+        };
+        chain.push(members);
+        if let Some(target) = self.target(members) {
+            self.collect(target, value, chain)?;
+        }
+        if let Some(Value::Array(either)) = members.get("anyOf")
+            && let Some(variant) = fitting(either, value)?
+        {
+            self.collect(variant, value, chain)?;
+        }
+        if let Some(Value::Array(variants)) = members.get("oneOf")
+            && let Some(variant) = chosen(variants, value)?
+        {
+            self.collect(variant, value, chain)?;
+        }
+        Ok(())
+    }
+
+    /// What `$ref` names.
+    fn target(&self, members: &Map<String, Value>) -> Option<&Value> {
+        let name = members.get("$ref")?.as_str()?.strip_prefix("#/$defs/")?;
+        self.0.get("$defs")?.get(name)
+    }
+
+    /// Finds every problem of a value.
+    pub(super) fn check(&self, schema: &Value, value: &Value, path: &str, report: &mut Report) {
+        let chain = match self.applicable(schema, value) {
+            Ok(chain) => chain,
+            Err(Miss(key, reason)) => {
+                let path = key.map_or_else(|| path.to_owned(), |key| join(path, key));
+                return report.problem(&path, reason);
+            }
+        };
+        for members in &chain {
+            if let Some(reason) = broken(members, value) {
+                return report.problem(path, reason);
+            }
+        }
+        for rule in chain.iter().filter_map(|members| members.get("x-rule")) {
+            if let Some((key, reason)) = rule.as_str().and_then(|rule| breach(rule, value)) {
+                report.problem(&join(path, key), reason);
+            }
+        }
+        match value {
+            Value::Object(object) => self.check_object(&chain, object, path, report),
+            Value::Array(items) => {
+                let schemas = || chain.iter().filter_map(|members| members.get("items"));
+                for (at, item) in items.iter().enumerate() {
+                    for schema in schemas() {
+                        self.check(schema, item, &join(path, &at.to_string()), report);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_object(
+        &self,
+        chain: &[&Map<String, Value>],
+        object: &Map<String, Value>,
+        path: &str,
+        report: &mut Report,
+    ) {
+        let required = chain.iter().filter_map(|members| members.get("required"));
+        for key in required.filter_map(Value::as_array).flatten() {
+            if let Some(key) = key.as_str().filter(|key| !object.contains_key(*key)) {
+                report.problem(&join(path, key), "is required");
+            }
+        }
+        for (key, value) in object {
+            let path = join(path, key);
+            match member(chain, key) {
+                Some(schema) => self.check(schema, value, &path, report),
+                None => report.unknown.push(path),
+            }
+        }
+    }
+}
+
+/// The one of a few alternatives whose type is that of the value; nothing for an allowed `null`.
+fn fitting<'s>(either: &'s [Value], value: &Value) -> Result<Option<&'s Value>, Miss> {
+    let is_null = |schema: &&Value| schema.get("type").and_then(Value::as_str) == Some("null");
+    if value.is_null() && either.iter().any(|schema| is_null(&schema)) {
+        return Ok(None);
+    }
+    let others: Vec<_> = either.iter().filter(|schema| !is_null(schema)).collect();
+    if let [only] = others[..] {
+        return Ok(Some(only));
+    }
+    let typed = |schema: &&Value| schema.get("type").is_some_and(|kind| is_of(kind, value));
+    match others.iter().find(|schema| typed(schema)) {
+        Some(found) => Ok(Some(found)),
+        None => Err(Miss(None, "has none of the allowed types".to_owned())),
+    }
+}
+
+/// The schema of a member of an object.
+pub(super) fn member<'s>(chain: &[&'s Map<String, Value>], key: &str) -> Option<&'s Value> {
+    let named = chain
+        .iter()
+        .find_map(|members| members.get("properties")?.get(key));
+    named.or_else(|| {
+        chain
+            .iter()
+            .find_map(|members| members.get("additionalProperties"))
+    })
+}
+
+/// The variant that the value's `type` names; nothing when the variants are plain values, one of which it is.
+fn chosen<'s>(variants: &'s [Value], value: &Value) -> Result<Option<&'s Value>, Miss> {
+    let plain: Vec<_> = variants.iter().flat_map(values).collect();
+    if !plain.is_empty() {
+        let fits = plain.contains(&value);
+        return if fits {
+            Ok(None)
+        } else {
+            Err(Miss(None, one_of(&plain)))
+        };
+    }
+    if !value.is_object() {
+        return Err(Miss(None, must_be("an object", value)));
+    }
+    let tag = |variant: &'s Value| variant.get("properties")?.get("type")?.get("const");
+    let given = value.get("type");
+    let found = variants
+        .iter()
+        .find(|variant| given.is_some() && tag(variant) == given);
+    found.map(Some).ok_or_else(|| {
+        let tags: Vec<_> = variants.iter().filter_map(tag).collect();
+        Miss(Some("type"), one_of(&tags))
+    })
+}
+
+/// The values that a variant without structure allows.
+fn values(variant: &Value) -> Vec<&Value> {
+    let listed = variant.get("enum").and_then(Value::as_array);
+    let one = variant.get("const");
+    listed.into_iter().flatten().chain(one).collect()
+}
+
+fn one_of(values: &[&Value]) -> String {
+    let names: Vec<_> = values.iter().filter_map(|value| value.as_str()).collect();
+    format!("must be one of {}", names.join(", "))
+}
+
+fn must_be(what: &str, value: &Value) -> String {
+    let actual = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    format!("must be {what}, not {actual}")
+}
+
+/// The first keyword of one schema that the value itself breaks; members and items aside.
+fn broken(schema: &Map<String, Value>, value: &Value) -> Option<String> {
+    if let Some(kind) = schema.get("type").filter(|kind| !is_of(kind, value)) {
+        let kinds = kind
+            .as_array()
+            .map_or(std::slice::from_ref(kind), Vec::as_slice);
+        let names: Vec<_> = kinds
+            .iter()
+            .filter_map(Value::as_str)
+            .map(with_article)
+            .collect();
+        return Some(must_be(&names.join(" or "), value));
+    }
+    let allowed = values_of(schema);
+    if !allowed.is_empty() && !allowed.contains(&value) {
+        return Some(one_of(&allowed));
+    }
+    let bound = |key| schema.get(key).and_then(Value::as_f64);
+    if let Some(number) = value.as_f64() {
+        let low = bound("minimum").filter(|low| number < *low);
+        let open = bound("exclusiveMinimum").filter(|low| number <= *low);
+        let high = bound("maximum").filter(|high| number > *high);
+        return low
+            .map(|low| format!("must be at least {low}"))
+            .or_else(|| open.map(|low| format!("must be more than {low}")))
+            .or_else(|| high.map(|high| format!("must be at most {high}")));
+    }
+    let least = schema.get("minItems").and_then(Value::as_u64)?;
+    let is_short = u64::try_from(value.as_array()?.len()).is_ok_and(|length| length < least);
+    is_short.then(|| format!("must have at least {least} item"))
+}
+
+fn values_of(schema: &Map<String, Value>) -> Vec<&Value> {
+    let listed = schema.get("enum").and_then(Value::as_array);
+    listed
+        .into_iter()
+        .flatten()
+        .chain(schema.get("const"))
+        .collect()
+}
+
+fn with_article(kind: &str) -> &str {
+    match kind {
+        "string" => "a string",
+        "number" => "a number",
+        "integer" => "an integer",
+        "boolean" => "a boolean",
+        "array" => "a list",
+        "object" => "an object",
+        other => other,
+    }
+}
+
+/// Whether a value is of a type, or of one of a list of types.
+fn is_of(kind: &Value, value: &Value) -> bool {
+    match kind {
+        Value::Array(kinds) => kinds.iter().any(|kind| is_of(kind, value)),
+        _ => match kind.as_str() {
+            Some("null") => value.is_null(),
+            Some("boolean") => value.is_boolean(),
+            Some("integer") => value.is_i64() || value.is_u64(),
+            Some("number") => value.is_number(),
+            Some("string") => value.is_string(),
+            Some("array") => value.is_array(),
+            Some("object") => value.is_object(),
+            _ => true,
+        },
+    }
+}
+
+/// Rules that a schema cannot say: the member that breaks one, and why.
+fn breach(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
+    let text = |key| value.get(key).and_then(Value::as_str);
+    match rule {
+        "folder" => text("url")
+            .filter(|url| !url.ends_with('/'))
+            .map(|_| ("url", "folder context url must end with '/'")),
+        "strategy" => (text("type") == Some("retry")
+            && text("instructions").unwrap_or_default().is_empty())
+        .then_some(("instructions", "is required by retry")),
+        "constant" => (value.get("type").is_none_or(Value::is_null)
+            && value.get("const").is_none())
+        .then_some(("type", "must be given unless there is a const")),
+        _ => None,
+    }
+}
+
+/// The path of a member.
+pub(super) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}

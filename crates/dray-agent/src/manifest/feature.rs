@@ -1,0 +1,184 @@
+//! Switches of single abilities, and starters (quickapps 6.6, 6.7).
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::yes;
+
+/// Switches of single abilities.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Features {
+    /// The time of day for the model; on unless `null`.
+    #[serde(default = "Timestamp::on")]
+    pub timestamp: Option<Timestamp>,
+    /// Files in arguments.
+    #[serde(default)]
+    pub file_loading: FileLoading,
+    /// Files of the web in arguments.
+    #[serde(default)]
+    pub external_url_fetch: ExternalUrlFetch,
+    /// Which stages are shown.
+    #[serde(default)]
+    pub stage_display: StageDisplay,
+    /// Tools over the files of DIAL; off unless given.
+    pub dial_files: Option<DialFiles>,
+    /// The tool that reads pages of the web; off unless given.
+    #[schemars(extend("x-preview" = true))]
+    pub web_fetch: Option<WebFetch>,
+    /// Tools by which the model shows things.
+    #[schemars(extend("x-preview" = true))]
+    pub representation_tooling: Option<RepresentationTooling>,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            timestamp: Timestamp::on(),
+            file_loading: FileLoading::default(),
+            external_url_fetch: ExternalUrlFetch::default(),
+            stage_display: StageDisplay::default(),
+            dial_files: None,
+            web_fetch: None,
+            representation_tooling: None,
+        }
+    }
+}
+
+/// The time of day for the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Timestamp {
+    /// How it is told.
+    #[serde(default)]
+    pub injection_strategy: InjectionStrategy,
+}
+
+impl Timestamp {
+    #[expect(clippy::unnecessary_wraps, reason = "the default of an optional field")]
+    fn on() -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
+/// How the model is told something that it did not ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum InjectionStrategy {
+    /// As the result of a tool call that it seems to have made.
+    ToolCall {},
+}
+
+impl Default for InjectionStrategy {
+    fn default() -> Self {
+        Self::ToolCall {}
+    }
+}
+
+/// Files in arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct FileLoading {
+    /// Largest file in bytes; the service's default if absent.
+    #[schemars(range(min = 1, max = i64::MAX))]
+    pub size_limit: Option<u64>,
+}
+
+/// Files of the web in arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ExternalUrlFetch {
+    /// Whether they may be fetched.
+    pub enabled: Option<bool>,
+    /// From which hosts.
+    pub host_allowlist: Option<Vec<String>>,
+}
+
+/// Which stages are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct StageDisplay {
+    /// The least important that is.
+    #[serde(default)]
+    pub level: StageLevel,
+}
+
+/// How much of the work is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StageLevel {
+    /// Nothing.
+    None,
+    /// What failed.
+    Error,
+    /// All but what is hidden.
+    #[default]
+    Info,
+    /// All.
+    Debug,
+}
+
+/// Tools over the files of DIAL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct DialFiles {
+    /// Large results of tools are put into files.
+    pub tool_call_result_offload: Option<Offload>,
+    /// The tools that are offered; all if absent.
+    pub enabled_tools: Option<Vec<String>>,
+}
+
+/// Large results of tools are put into files; absent fields are the service's defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Offload {
+    /// Whether they are.
+    pub enabled: Option<bool>,
+    /// From which size on, in bytes.
+    #[schemars(range(min = 1, max = i64::MAX))]
+    pub size_threshold: Option<u64>,
+    /// Tools whose results stay.
+    pub excluded_tools: Option<Vec<String>>,
+}
+
+/// The tool that reads pages of the web.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct WebFetch {
+    /// Whether there is one.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Largest answer that is given as text, in bytes.
+    #[schemars(range(min = 1, max = i64::MAX))]
+    pub max_inline_size: Option<u64>,
+}
+
+/// Tools by which the model shows things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct RepresentationTooling {
+    /// The tool that shows a file.
+    #[serde(default)]
+    pub add_attachment: bool,
+}
+
+/// Buttons shown before the first message.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ConversationStarters {
+    /// What stands above them.
+    #[serde(default = "select_an_action")]
+    pub intro_text: String,
+    /// Whether nothing can be typed.
+    #[serde(default)]
+    pub chat_message_input_disabled: bool,
+    /// Whether the text is sent at once.
+    #[serde(default = "yes")]
+    pub auto_submit: bool,
+    /// The buttons; at least one.
+    #[schemars(length(min = 1))]
+    pub starters: Vec<Starter>,
+}
+
+/// A button.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Starter {
+    /// What stands on it.
+    pub title: String,
+    /// What it says for the user.
+    pub text: String,
+}
+
+fn select_an_action() -> String {
+    "Select an action".to_owned()
+}

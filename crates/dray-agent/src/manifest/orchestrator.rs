@@ -1,0 +1,140 @@
+//! The model that leads the session (quickapps 6.2).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::yes;
+
+/// The model, its instructions and its limits.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Orchestrator {
+    /// The model; may be left out where the service has a default.
+    pub deployment: Deployment,
+    /// Its instructions.
+    #[serde(default)]
+    pub system_prompt: SystemPrompt,
+    /// How many times the model is called in one turn; the service's default if absent.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_iterations: Option<u32>,
+    /// Whether stages that the model's deployment shows are passed on.
+    #[serde(default = "yes")]
+    pub propagate_stages: bool,
+    /// How files reach the model.
+    #[schemars(extend("x-preview" = true))]
+    pub attachment_strategy: Option<AttachmentStrategy>,
+}
+
+/// A deployment and what is sent with each call.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct Deployment {
+    /// Its id; `name` in early manifests.
+    #[schemars(extend("x-alias" = "name"))]
+    pub deployment_id: String,
+    /// What is sent with each call.
+    #[serde(default)]
+    pub parameters: Parameters,
+}
+
+/// Sampling and the like; what is absent is not sent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Parameters {
+    /// Randomness, 0 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub top_p: Option<f64>,
+    /// Seed of sampling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = i64::MIN, max = i64::MAX))]
+    pub seed: Option<i64>,
+    /// Where to stop: a text or a list of texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// How many answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 128))]
+    pub n: Option<u32>,
+    /// Longest answer in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    pub max_tokens: Option<u32>,
+    /// Penalty on what was mentioned, -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -2, max = 2))]
+    pub presence_penalty: Option<f64>,
+    /// Penalty on what was repeated, -2 to 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -2, max = 2))]
+    pub frequency_penalty: Option<f64>,
+    /// What DIAL adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub custom_fields: Option<CustomFields>,
+}
+
+/// What DIAL adds to the body of a call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CustomFields {
+    /// Settings of the deployment, by its own schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<Map<String, Value>>,
+}
+
+/// Where the model stops.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Stop {
+    /// At one text.
+    One(String),
+    /// At any of these.
+    Any(Vec<String>),
+}
+
+/// The configured part of the system prompt.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum SystemPrompt {
+    /// A text that the service knows by name.
+    Predefined {
+        /// Its name.
+        template: String,
+        /// Kept by editors; not used.
+        content: Option<String>,
+    },
+    /// The text itself.
+    Custom {
+        /// Used as it is.
+        content: String,
+        /// Kept by editors; not used.
+        variables: Option<Map<String, Value>>,
+    },
+    /// A prompt of DIAL.
+    Dial {
+        /// Where it is.
+        path: String,
+        /// Kept by editors; not used.
+        variables: Option<Map<String, Value>>,
+        /// Kept by editors; not used.
+        content: Option<String>,
+    },
+}
+
+impl Default for SystemPrompt {
+    fn default() -> Self {
+        Self::Custom {
+            content: String::new(),
+            variables: None,
+        }
+    }
+}
+
+/// How files reach the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum AttachmentStrategy {
+    /// The model asks for the content of those it wants.
+    LazyOnDemand {},
+}

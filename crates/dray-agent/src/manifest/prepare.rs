@@ -1,0 +1,90 @@
+//! Brings a document into the form that the types know: early names of keys, and the preview gate.
+
+use serde_json::{Map, Value};
+
+use super::check::{Schema, member};
+
+impl Schema {
+    /// Renames keys and, unless `preview`, puts what is in preview out of use: members become `null`, variants
+    /// leave their list. Adds one warning for each.
+    pub(super) fn prepare(
+        &self,
+        schema: &Value,
+        value: &mut Value,
+        preview: bool,
+        warnings: &mut Vec<String>,
+    ) {
+        let Ok(chain) = self.applicable(schema, value) else {
+            return;
+        };
+        match value {
+            Value::Object(object) => {
+                rename(&chain, object);
+                for (key, value) in object {
+                    let Some(schema) = member(&chain, key) else {
+                        continue;
+                    };
+                    if !preview && !value.is_null() && is_preview(schema.as_object()) {
+                        warnings.push(deactivated(key));
+                        *value = Value::Null;
+                    } else {
+                        self.prepare(schema, value, preview, warnings);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for schema in chain.iter().filter_map(|members| members.get("items")) {
+                    if !preview {
+                        items.retain(|item| self.is_usable(schema, item, warnings));
+                    }
+                    for item in &mut *items {
+                        self.prepare(schema, item, preview, warnings);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an item is not of a variant in preview.
+    fn is_usable(&self, schema: &Value, item: &Value, warnings: &mut Vec<String>) -> bool {
+        let Ok(chain) = self.applicable(schema, item) else {
+            return true;
+        };
+        let is_hidden = chain.iter().any(|members| is_preview(Some(members)));
+        if is_hidden {
+            let name = item.get("type").and_then(Value::as_str);
+            warnings.push(deactivated(name.unwrap_or_default()));
+        }
+        !is_hidden
+    }
+}
+
+/// Gives keys of early manifests their present names.
+fn rename(chain: &[&Map<String, Value>], object: &mut Map<String, Value>) {
+    let properties = chain
+        .iter()
+        .filter_map(|members| members.get("properties")?.as_object());
+    for (key, schema) in properties.flatten() {
+        let Some(alias) = schema.get("x-alias").and_then(Value::as_str) else {
+            continue;
+        };
+        if !object.contains_key(key)
+            && let Some(value) = object.shift_remove(alias)
+        {
+            object.insert(key.clone(), value);
+        }
+    }
+}
+
+/// Whether a schema is marked as preview.
+pub(super) fn is_preview(schema: Option<&Map<String, Value>>) -> bool {
+    schema.is_some_and(|schema| schema.get("x-preview") == Some(&Value::Bool(true)))
+}
+
+fn deactivated(name: &str) -> String {
+    format!(
+        "Preview feature \"{name}\" is configured but preview features are disabled (ENABLE_PREVIEW_FEATURES is not \
+         set). The feature has been deactivated."
+    )
+}

@@ -1,0 +1,164 @@
+//! The schema of manifests as editors and DIAL get it (quickapps 6).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::Manifest;
+use super::check::Schema;
+use super::prepare::is_preview;
+use super::read::Settings;
+
+/// The id of the schema, unless the service is told another.
+pub const ID: &str = "https://mydial.epam.com/custom_application_schemas/quickapps2";
+
+/// What DIAL's schemas of application types are written in.
+const META: &str = "https://dial.epam.com/application_type_schemas/schema#";
+
+/// Keys of ours that nobody else understands.
+const PRIVATE: [&str; 2] = ["x-alias", "x-rule"];
+
+/// The schema for editors: no `dial:` fields at the root.
+///
+/// Without preview, what is in preview is not in it. Definitions of root properties stand in place, and only
+/// definitions that something refers to are there.
+pub fn editor(settings: &Settings, id: &str) -> Value {
+    let mut schema = Schema::of::<Manifest>().0;
+    if let Some(deployment) = settings.deployment() {
+        allow_default(&mut schema, deployment);
+    }
+    tidy(&mut schema, settings.preview);
+    let mut definitions = take_definitions(&mut schema);
+    inline_properties(&mut schema, &definitions);
+    keep_reachable(&schema, &mut definitions);
+    if let Some(root) = schema.as_object_mut() {
+        root.insert("$schema".to_owned(), json!(META));
+        root.insert("$id".to_owned(), json!(id));
+        root.insert("$defs".to_owned(), Value::Object(definitions));
+    }
+    schema
+}
+
+/// The schema by which DIAL knows the type of application; who registers it adds the service's own addresses.
+pub fn application_type(settings: &Settings, id: &str) -> Value {
+    let mut schema = editor(settings, id);
+    let properties = schema
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten();
+    for (order, (_, property)) in (1..).zip(properties) {
+        if let Some(property) = property.as_object_mut() {
+            let meta = json!({"dial:propertyKind": "server", "dial:propertyOrder": order});
+            property.insert("dial:meta".to_owned(), meta);
+        }
+    }
+    if let Some(root) = schema.as_object_mut() {
+        for (key, value) in [
+            ("applicationTypeDisplayName", json!("Quick App 2.0")),
+            ("appendApplicationPropertiesHeader", json!(false)),
+            (
+                "applicationTypeAssistantAttachmentsInRequestSupported",
+                json!(true),
+            ),
+        ] {
+            root.insert(format!("dial:{key}"), value);
+        }
+    }
+    schema
+}
+
+/// Shows the service's model as the default one.
+fn allow_default(schema: &mut Value, id: &str) {
+    let Some(orchestrator) = schema.pointer_mut("/$defs/Orchestrator") else {
+        return;
+    };
+    if let Some(required) = orchestrator
+        .get_mut("required")
+        .and_then(Value::as_array_mut)
+    {
+        required.retain(|key| key != "deployment");
+    }
+    let deployment = orchestrator.pointer_mut("/properties/deployment");
+    if let Some(deployment) = deployment.and_then(Value::as_object_mut) {
+        deployment.insert("default".to_owned(), json!({ "deployment_id": id }));
+    }
+}
+
+/// Takes out our own keys and, unless `preview`, what is in preview.
+fn tidy(schema: &mut Value, preview: bool) {
+    match schema {
+        Value::Object(members) => {
+            members.retain(|key, value| {
+                !PRIVATE.contains(&key.as_str())
+                    && (preview || key == "x-preview" || !is_preview(value.as_object()))
+            });
+            for member in members.values_mut() {
+                tidy(member, preview);
+            }
+        }
+        Value::Array(items) => {
+            items.retain(|item| preview || !is_preview(item.as_object()));
+            for item in items {
+                tidy(item, preview);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn take_definitions(schema: &mut Value) -> Map<String, Value> {
+    let taken = schema
+        .as_object_mut()
+        .and_then(|root| root.shift_remove("$defs"));
+    match taken {
+        Some(Value::Object(definitions)) => definitions,
+        _ => Map::new(),
+    }
+}
+
+/// Puts definitions in place of references directly under `properties` of the root.
+fn inline_properties(schema: &mut Value, definitions: &Map<String, Value>) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (_, property) in properties.into_iter().flatten() {
+        let Some(property) = property.as_object_mut() else {
+            continue;
+        };
+        let Some(reference) = property.shift_remove("$ref") else {
+            continue;
+        };
+        let definition = name(&reference).and_then(|name| definitions.get(name)?.as_object());
+        for (key, value) in definition.into_iter().flatten() {
+            property.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+/// Drops definitions that nothing refers to, directly or through others.
+fn keep_reachable(schema: &Value, definitions: &mut Map<String, Value>) {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                if let Some(name) = members.get("$ref").and_then(name)
+                    && reached.insert(name.to_owned())
+                {
+                    open.extend(definitions.get(name));
+                }
+                open.extend(members.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    definitions.retain(|name, _| reached.contains(name));
+}
+
+/// The name in a reference to a definition.
+fn name(reference: &Value) -> Option<&str> {
+    reference.as_str()?.strip_prefix("#/$defs/")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! From JSON to a [`Manifest`].
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use super::Manifest;
+use super::check::{Problem, Report, Schema};
+
+/// What the service's configuration says about manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether preview features may be used.
+    pub preview: bool,
+    /// The model of manifests that name none; blank is none.
+    pub default_deployment: Option<String>,
+}
+
+impl Settings {
+    /// The model of manifests that name none.
+    pub(super) fn deployment(&self) -> Option<&str> {
+        let id = self.default_deployment.as_deref()?.trim();
+        (!id.is_empty()).then_some(id)
+    }
+}
+
+/// What was read, and what is to be logged about it.
+#[derive(Clone, Debug)]
+pub struct Reading<T> {
+    /// What was read.
+    pub value: T,
+    /// A line for each feature put out of use and each key that is not known.
+    pub warnings: Vec<String>,
+}
+
+/// A document with problems: status 400. Prints a line for each.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}", lines(problems))]
+pub struct Invalid {
+    /// All of them, in the order of the document; never empty.
+    pub problems: Vec<Problem>,
+}
+
+fn lines(problems: &[Problem]) -> String {
+    let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
+    lines.join("\n")
+}
+
+/// Reads manifests and their parts. Made once: it holds the schema.
+#[derive(Debug)]
+pub struct Reader {
+    settings: Settings,
+    schema: Schema,
+}
+
+impl Reader {
+    /// A reader with the service's settings.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            schema: Schema::of::<Manifest>(),
+        }
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`] with every problem.
+    pub fn manifest(&self, mut document: Value) -> Result<Reading<Manifest>, Invalid> {
+        if let (Some(id), Some(orchestrator)) = (
+            self.settings.deployment(),
+            document
+                .get_mut("orchestrator")
+                .and_then(Value::as_object_mut),
+        ) {
+            insert_default(orchestrator, id);
+        }
+        self.read(&self.schema.0, document)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        schema: &Value,
+        mut document: Value,
+    ) -> Result<Reading<T>, Invalid> {
+        let mut warnings = Vec::new();
+        self.schema
+            .prepare(schema, &mut document, self.settings.preview, &mut warnings);
+        let mut report = Report::default();
+        self.schema.check(schema, &document, "", &mut report);
+        if !report.problems.is_empty() {
+            return Err(Invalid {
+                problems: report.problems,
+            });
+        }
+        let unknown = report.unknown.iter();
+        warnings.extend(unknown.map(|path| format!("Unknown key \"{path}\" is ignored.")));
+        match serde_json::from_value(document) {
+            Ok(value) => Ok(Reading { value, warnings }),
+            Err(_) => Err(Invalid {
+                problems: vec![Problem {
+                    path: String::new(),
+                    reason: "holds a number that is out of range".to_owned(),
+                }],
+            }),
+        }
+    }
+}
+
+/// Names the default model where none is named.
+fn insert_default(orchestrator: &mut Map<String, Value>, id: &str) {
+    if orchestrator.get("deployment").is_none_or(Value::is_null) {
+        orchestrator.insert("deployment".to_owned(), json!({ "deployment_id": id }));
+    }
+}

@@ -1,0 +1,354 @@
+//! Reading and refusing manifests.
+
+use serde_json::{Value, json};
+
+use super::feature::{StageLevel, Timestamp};
+use super::orchestrator::SystemPrompt;
+use super::tool::{RestEndpoint, RestTool};
+use super::toolset::{AppTransport, RestAuthorization, ToolSet};
+use super::*;
+
+/// The example of the manual.
+fn example() -> Value {
+    let page = include_str!("../../../../docs/manifest.md");
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    serde_json::from_str(rest.split_once("```").unwrap().0).unwrap()
+}
+
+/// The least manifest, with a few members changed.
+fn least(pointer: &str, value: Value) -> Value {
+    let mut document = json!({
+        "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [], "features": {},
+    });
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    document.pointer_mut(parent).unwrap()[key] = value;
+    document
+}
+
+fn reader(preview: bool) -> Reader {
+    Reader::new(Settings {
+        preview,
+        default_deployment: None,
+    })
+}
+
+fn read(document: Value) -> Manifest {
+    let reading = reader(true).manifest(document).unwrap();
+    assert_eq!(reading.warnings, [""; 0]);
+    reading.value
+}
+
+fn refused(document: Value, lines: &[&str]) {
+    let error = reader(true).manifest(document).unwrap_err();
+    assert_eq!(error.to_string(), lines.join("\n"));
+}
+
+fn endpoint(manifest: &Manifest) -> &RestEndpoint {
+    let ToolSet::RestApi(set) = &manifest.tool_sets[0] else {
+        panic!("{:?}", manifest.tool_sets[0]);
+    };
+    let RestTool::Endpoint(tool) = &set.tools[0] else {
+        panic!("{:?}", set.tools[0]);
+    };
+    tool
+}
+
+#[test]
+fn the_example_of_the_manual_is_read_without_a_warning() {
+    let manifest = read(example());
+    assert_eq!(manifest.tool_sets.len(), 7);
+    let ToolSet::RestApi(shop) = &manifest.tool_sets[0] else {
+        panic!("not first");
+    };
+    assert!(
+        matches!(&shop.authorization, Some(RestAuthorization::ApiKey { key, .. }) if key.expose() == "k-123")
+    );
+    assert_eq!(shop.common.timeout_seconds, Some(30.0));
+    assert!(
+        matches!(&manifest.tool_sets[5], ToolSet::DialApp(app) if app.transport == AppTransport::ChatCompletion)
+    );
+    assert_eq!(manifest.orchestrator.deployment.parameters.top_p, Some(0.9));
+    assert_eq!(manifest.features.timestamp, None);
+    assert_eq!(manifest.features.stage_display.level, StageLevel::Debug);
+    assert!(
+        !format!("{manifest:?}").contains("k-123"),
+        "secrets do not print"
+    );
+}
+
+#[test]
+fn arguments_keep_their_order_their_schema_and_their_constants() {
+    let manifest = read(example());
+    let arguments = endpoint(&manifest)
+        .open_ai_tool
+        .function
+        .parameters
+        .as_ref();
+    let properties = &arguments.unwrap().properties;
+    let names: Vec<_> = properties.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["number", "format"]);
+    assert_eq!(properties[0].1.schema["description"], "Number of the order");
+    assert_eq!(properties[1].1.constant, Some(json!("full")));
+    assert!(properties[1].1.kind.is_none());
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let manifest = read(least("/features", json!({})));
+    let orchestrator = &manifest.orchestrator;
+    assert_eq!(orchestrator.system_prompt, SystemPrompt::default());
+    assert!(orchestrator.propagate_stages);
+    assert_eq!(orchestrator.max_iterations, None);
+    assert_eq!(manifest.features.timestamp, Some(Timestamp::default()));
+    assert_eq!(manifest.features.stage_display.level, StageLevel::Info);
+    assert!(manifest.skills.is_none() && manifest.tool_defaults.is_none());
+
+    let starters = json!({"starters": [{"title": "a", "text": "b"}]});
+    let starters = read(least("/conversation_starters", starters))
+        .conversation_starters
+        .unwrap();
+    assert_eq!(starters.intro_text, "Select an action");
+    assert!(starters.auto_submit && !starters.chat_message_input_disabled);
+
+    let sets = json!([{"type": "dial-mcp", "dial_id": "t"}]);
+    let [ToolSet::DialMcp(set)] = &read(least("/tool_sets", sets)).tool_sets[..] else {
+        panic!("one");
+    };
+    assert_eq!(set.name, "untitled-mcp-toolset");
+    assert!(set.common.enabled);
+}
+
+#[test]
+fn rules_of_calls_have_defaults_that_null_means_too() {
+    let rules: call::AttachmentRules =
+        serde_json::from_value(json!({"supported_types": null})).unwrap();
+    assert_eq!(rules.supported(), ["*/*"]);
+    assert_eq!(
+        rules.propagated(),
+        ["image/*", "application/vnd.plotly.v1+json"]
+    );
+    let fallback: call::Fallback = serde_json::from_value(json!({})).unwrap();
+    assert_eq!(fallback, call::Fallback::default());
+    assert_eq!(fallback.strategies[0].kind, call::StrategyKind::Continue);
+}
+
+#[test]
+fn r_11_all_problems_are_named_at_once_with_path_and_reason() {
+    refused(
+        json!({
+            "orchestrator": {"deployment": {"parameters": {"temperature": 3, "stop": 7}}, "max_iterations": -1,
+                "system_prompt": {"type": "poem"}},
+            "tool_sets": [
+                {"type": "rest-api", "name": "s", "tools": [{"type": "tool"}, {"type": "predefined-tool"}]},
+                {"name": "s"},
+                "s",
+            ],
+            "tool_defaults": {"timeout_seconds": 0},
+            "conversation_starters": {"starters": []},
+            "features": {"stage_display": {"level": "all"}, "file_loading": {"size_limit": 0}},
+        }),
+        &[
+            "contexts: is required",
+            "orchestrator.deployment.deployment_id: is required",
+            "orchestrator.deployment.parameters.temperature: must be at most 2",
+            "orchestrator.deployment.parameters.stop: has none of the allowed types",
+            "orchestrator.max_iterations: must be at least 1",
+            "orchestrator.system_prompt.type: must be one of predefined, custom, dial",
+            "tool_sets.0.tools.0.type: must be one of restapi-tool, predefined-tool",
+            "tool_sets.0.tools.1.template_name: is required",
+            "tool_sets.1.type: must be one of rest-api, dial-deployment, internal, mcp, dial-mcp, dial-app, predefined",
+            "tool_sets.2: must be an object, not a string",
+            "tool_defaults.timeout_seconds: must be more than 0",
+            "conversation_starters.starters: must have at least 1 item",
+            "features.stage_display.level: must be one of none, error, info, debug",
+            "features.file_loading.size_limit: must be at least 1",
+        ],
+    );
+}
+
+#[test]
+fn what_is_no_object_is_refused_at_the_root() {
+    refused(json!([]), &["(root): must be an object, not a list"]);
+}
+
+#[test]
+fn timeouts_end_at_an_hour() {
+    let with = |seconds: f64| least("/tool_defaults", json!({"timeout_seconds": seconds}));
+    assert_eq!(
+        read(with(3600.0)).tool_defaults.unwrap().timeout_seconds,
+        Some(3600.0)
+    );
+    refused(
+        with(3600.5),
+        &["tool_defaults.timeout_seconds: must be at most 3600"],
+    );
+}
+
+#[test]
+fn problems_never_show_a_value() {
+    let set = json!({"type": "rest-api", "name": "s", "tools": [],
+        "authorization": {"type": "bearer", "token": {"hunter2": "hunter2"}}});
+    refused(
+        least("/tool_sets", json!([set])),
+        &["tool_sets.0.authorization.token: must be a string, not an object"],
+    );
+}
+
+#[test]
+fn a_folder_ends_with_a_slash() {
+    let with = |url: &str| least("/contexts", json!([{"type": "folder", "url": url}]));
+    assert!(matches!(
+        read(with("files/b/")).contexts[0],
+        Context::Folder { max_depth: 10, .. }
+    ));
+    refused(
+        with("files/b"),
+        &["contexts.0.url: folder context url must end with '/'"],
+    );
+}
+
+#[test]
+fn retry_needs_instructions_and_a_type_may_only_miss_from_constants() {
+    let mut document = example();
+    let tool = document.pointer_mut("/tool_sets/0/tools/0").unwrap();
+    tool["fallback_configuration"]["strategies"][0]["type"] = json!("retry");
+    tool["open_ai_tool"]["function"]["parameters"]["properties"]["number"]["type"] = Value::Null;
+    refused(
+        document,
+        &[
+            "tool_sets.0.tools.0.open_ai_tool.function.parameters.properties.number.type: \
+             must be given unless there is a const",
+            "tool_sets.0.tools.0.fallback_configuration.strategies.0.instructions: is required by retry",
+        ],
+    );
+}
+
+#[test]
+fn unknown_keys_are_ignored_and_named() {
+    let document = least("/features/teleport", json!({"enabled": true}));
+    let reading = reader(true).manifest(document).unwrap();
+    assert_eq!(
+        reading.warnings,
+        ["Unknown key \"features.teleport\" is ignored."]
+    );
+}
+
+#[test]
+fn early_names_of_keys_are_read() {
+    let document = least("/orchestrator/deployment", json!({"name": "old"}));
+    assert_eq!(read(document).orchestrator.deployment.deployment_id, "old");
+    let sets = json!([{"type": "dial-mcp", "deployment_id": "t"}]);
+    assert!(
+        matches!(&read(least("/tool_sets", sets)).tool_sets[0], ToolSet::DialMcp(set) if set.dial_id == "t")
+    );
+}
+
+#[test]
+fn the_default_model_serves_where_none_is_named() {
+    let read = |default: &str, deployment: Value| {
+        let settings = Settings {
+            preview: false,
+            default_deployment: Some(default.to_owned()),
+        };
+        let reading = Reader::new(settings).manifest(least("/orchestrator/deployment", deployment));
+        reading.map(|reading| reading.value.orchestrator.deployment.deployment_id)
+    };
+    assert_eq!(read("d", Value::Null).unwrap(), "d");
+    assert_eq!(read("d", json!({"deployment_id": "m"})).unwrap(), "m");
+    let error = read(" ", Value::Null).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "orchestrator.deployment: must be an object, not null"
+    );
+}
+
+#[test]
+fn without_preview_its_features_are_put_out_of_use_with_a_warning_each() {
+    let mut document = least(
+        "/orchestrator/attachment_strategy",
+        json!({"type": "of tomorrow"}),
+    );
+    document["contexts"] =
+        json!([{"type": "folder", "url": "files/b/"}, {"type": "user-defined", "content": "c"}]);
+    document["hooks"] = json!([{}]);
+    document["features"]["web_fetch"] = Value::Null;
+    let reading = reader(false).manifest(document.clone()).unwrap();
+    assert!(reading.value.orchestrator.attachment_strategy.is_none());
+    assert!(reading.value.hooks.is_none());
+    assert!(matches!(
+        &reading.value.contexts[..],
+        [Context::UserDefined { .. }]
+    ));
+    let warning = |name| {
+        format!(
+            "Preview feature \"{name}\" is configured but preview features are disabled (ENABLE_PREVIEW_FEATURES is \
+             not set). The feature has been deactivated."
+        )
+    };
+    assert_eq!(
+        reading.warnings,
+        ["attachment_strategy", "folder", "hooks"].map(warning)
+    );
+    refused(
+        document,
+        &["orchestrator.attachment_strategy.type: must be one of lazy_on_demand"],
+    );
+}
+
+/// Pointers to every value of a document.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    found.push(at.to_owned());
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                pointers(value, &format!("{at}/{}", key.replace('/', "~1")), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                pointers(value, &format!("{at}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The check and the types agree: what passes one is read by the other, so the last resort is never needed.
+#[test]
+fn any_one_changed_value_is_read_or_refused_at_its_place() {
+    let values = [
+        json!(null),
+        json!(true),
+        json!(-7),
+        json!(0.5),
+        json!(""),
+        json!([]),
+        json!([null]),
+        json!({}),
+        json!({"type": "x"}),
+        json!({"type": 1}),
+        json!(u64::MAX),
+    ];
+    let reader = reader(true);
+    let mut found = Vec::new();
+    let example = example();
+    pointers(&example, "", &mut found);
+    for (pointer, value) in found
+        .iter()
+        .flat_map(|pointer| values.iter().map(move |value| (pointer, value)))
+    {
+        let mut document = example.clone();
+        *document.pointer_mut(pointer).unwrap() = value.clone();
+        let place = pointer
+            .trim_start_matches('/')
+            .replace('/', ".")
+            .replace("~1", "/");
+        let problems = reader
+            .manifest(document)
+            .map_or_else(|error| error.problems, |_| Vec::new());
+        for problem in problems {
+            assert!(problem.path.starts_with(&place), "{problem} for {place}");
+            assert!(!problem.reason.contains("out of range"), "{place}");
+        }
+    }
+}

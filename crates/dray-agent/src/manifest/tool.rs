@@ -1,0 +1,290 @@
+//! Single tools of a tool set (quickapps 6.4).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::call::{AttachmentRules, Fallback, ParameterDisplay, ToolDisplay};
+use super::orchestrator::Deployment;
+use super::toolset::Predefined;
+use super::yes;
+
+/// What tools share.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Common {
+    /// Files of results.
+    pub attachment: Option<AttachmentRules>,
+    /// What to do when a call fails.
+    pub fallback_configuration: Option<Fallback>,
+    /// How its stage looks.
+    pub display: Option<ToolDisplay>,
+    /// Whether it is there at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Longest duration of one call in seconds, before that of the tool set.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 3600))]
+    pub timeout_seconds: Option<f64>,
+}
+
+/// A tool of HTTP endpoints.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type")]
+pub enum RestTool {
+    /// An endpoint.
+    #[serde(rename = "restapi-tool")]
+    Endpoint(Box<RestEndpoint>),
+    /// One that the service knows by name.
+    #[serde(rename = "predefined-tool")]
+    Predefined(Predefined),
+}
+
+/// An HTTP endpoint.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct RestEndpoint {
+    /// What the model is told.
+    pub open_ai_tool: OpenAiTool<RestParameter>,
+    /// Where it is.
+    pub rest_api_method_info: RestMethod,
+    /// What tools share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Answers as files.
+    pub response_as_attachment: Option<ResponseAsAttachment>,
+}
+
+/// Method and address.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct RestMethod {
+    /// The address.
+    pub method_url: String,
+    /// The method.
+    pub method_type: Method,
+}
+
+/// Methods of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// DELETE.
+    Delete,
+}
+
+/// Answers as files.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ResponseAsAttachment {
+    /// Whether they are.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Which types are; all if empty.
+    #[serde(default)]
+    pub content_types: Vec<String>,
+    /// Whether the model sees the text too.
+    #[serde(default = "yes")]
+    pub include_body_as_content: bool,
+}
+
+/// A tool that is a deployment.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum DeploymentTool {
+    /// Described here.
+    DeploymentTool(Box<DescribedDeployment>),
+    /// Described by its own metadata.
+    DialDeploymentSimple {
+        /// Its id.
+        deployment_id: String,
+        /// Whether it is there at all.
+        #[serde(default = "yes")]
+        enabled: bool,
+    },
+    /// One that the service knows by name.
+    PredefinedTool(Predefined),
+}
+
+/// A deployment with its description.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct DescribedDeployment {
+    /// What the model is told.
+    pub open_ai_tool: OpenAiTool<Parameter>,
+    /// The deployment.
+    pub deployment: Deployment,
+    /// Its instructions.
+    pub system_prompt: Option<String>,
+    /// What it learns of the session.
+    #[serde(default)]
+    pub content_propagation: ContentPropagation,
+    /// What tools share.
+    #[serde(flatten)]
+    pub common: Common,
+}
+
+/// What a deployment learns of the session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ContentPropagation {
+    /// Earlier calls of the same tool.
+    #[serde(default)]
+    pub propagate_history: bool,
+    /// The caller's headers that are passed on.
+    pub propagate_headers: Option<Vec<String>>,
+}
+
+/// A tool of the service itself.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum InternalTool {
+    /// Runs Python.
+    PythonInterpreter(Common),
+    /// One that the service knows by name.
+    PredefinedTool(Predefined),
+}
+
+/// What the model is told of a tool.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
+pub struct OpenAiTool<P> {
+    /// Always `function`.
+    #[serde(rename = "type", default)]
+    pub kind: FunctionTag,
+    /// The function.
+    pub function: Function<P>,
+}
+
+/// The one kind of tool that models know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FunctionTag {
+    /// A function.
+    #[default]
+    Function,
+}
+
+/// A function as models know it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
+pub struct Function<P> {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// Its arguments.
+    pub parameters: Option<Arguments<P>>,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// The arguments of a function: a JSON schema of an object.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
+pub struct Arguments<P> {
+    /// Each argument, in the order of the manifest.
+    #[serde(default, deserialize_with = "in_order")]
+    #[schemars(with = "BTreeMap<String, P>")]
+    pub properties: Vec<(String, P)>,
+    /// Those that must be given.
+    #[serde(default)]
+    pub required: Vec<String>,
+    /// All else.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// An argument of a deployment: a JSON schema and how it is shown.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Parameter {
+    /// How its value is shown.
+    pub display: Option<ParameterDisplay>,
+    /// The schema.
+    #[serde(flatten)]
+    pub schema: Map<String, Value>,
+}
+
+/// An argument of an HTTP endpoint, or a constant that the model never sees.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(extend("x-rule" = "constant"))]
+pub struct RestParameter {
+    /// Its type; absent or `null` for a constant.
+    #[serde(rename = "type")]
+    pub kind: Option<ParameterKind>,
+    /// Where it goes.
+    pub parameter_info: ParameterInfo,
+    /// How its value is shown.
+    pub display: Option<ParameterDisplay>,
+    /// The value of a constant.
+    #[serde(rename = "const", default, deserialize_with = "present")]
+    pub constant: Option<Value>,
+    /// The value when the model gives none.
+    #[serde(default, deserialize_with = "present")]
+    pub default: Option<Value>,
+    /// All else of its schema.
+    #[serde(flatten)]
+    pub schema: Map<String, Value>,
+}
+
+/// Types of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ParameterKind {
+    /// Text.
+    String,
+    /// Any number.
+    Number,
+    /// A whole number.
+    Integer,
+    /// True or false.
+    Boolean,
+    /// A list.
+    Array,
+    /// An object.
+    Object,
+}
+
+/// Where an argument goes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct ParameterInfo {
+    /// The part of the request.
+    #[serde(rename = "type")]
+    pub place: ParameterPlace,
+    /// Its name there.
+    pub key: String,
+}
+
+/// Parts of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ParameterPlace {
+    /// Behind the question mark.
+    Query,
+    /// In the path.
+    Url,
+    /// The body.
+    Body,
+    /// A header.
+    Header,
+}
+
+/// Members in the order of the document.
+fn in_order<'de, D, P>(deserializer: D) -> Result<Vec<(String, P)>, D::Error>
+where
+    D: Deserializer<'de>,
+    P: serde::de::DeserializeOwned,
+{
+    Map::<String, Value>::deserialize(deserializer)?
+        .into_iter()
+        .map(|(name, value)| Ok((name, serde_json::from_value(value)?)))
+        .collect::<Result<_, serde_json::Error>>()
+        .map_err(serde::de::Error::custom)
+}
+
+/// A value that is there, be it `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,292 @@
+//! Tool sets (quickapps 6.4).
+
+use dray_types::Secret;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::call::{AttachmentRules, Fallback};
+use super::tool::{DeploymentTool, InternalTool, ResponseAsAttachment, RestTool};
+use super::yes;
+
+/// Tools that belong together.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum ToolSet {
+    /// HTTP endpoints.
+    RestApi(RestApi),
+    /// Deployments of DIAL.
+    DialDeployment(DialDeployment),
+    /// What the service does itself.
+    Internal(Internal),
+    /// An MCP server by address.
+    Mcp(Mcp),
+    /// An MCP server that DIAL knows.
+    DialMcp(DialMcp),
+    /// An application of DIAL, by whatever it speaks.
+    DialApp(DialApp),
+    /// A tool set that the service knows by name.
+    Predefined(Predefined),
+}
+
+/// What tool sets share.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Common {
+    /// What it is for.
+    pub description: Option<String>,
+    /// Whether it is there at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Longest duration of one call in seconds, before that of `tool_defaults`.
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 3600))]
+    pub timeout_seconds: Option<f64>,
+}
+
+/// HTTP endpoints.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct RestApi {
+    /// Prefix of the tools' names.
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Credentials.
+    pub authorization: Option<RestAuthorization>,
+    /// Default for the tools.
+    pub response_as_attachment: Option<ResponseAsAttachment>,
+    /// The endpoints.
+    pub tools: Vec<RestTool>,
+}
+
+/// Credentials of HTTP endpoints.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum RestAuthorization {
+    /// RFC 7617.
+    Basic(Basic),
+    /// RFC 6750.
+    Bearer(Bearer),
+    /// OAuth 2.0 client credentials (RFC 6749 section 4.4).
+    ClientIdSecret(ClientIdSecret),
+    /// A key in a place of its own.
+    ApiKey {
+        /// The key.
+        key: Secret,
+        /// Name of the header, parameter or field.
+        name: String,
+        /// Where it goes.
+        location: KeyLocation,
+    },
+    /// The token of the caller.
+    ForwardAuthToken {},
+}
+
+/// User and password.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Basic {
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: Secret,
+}
+
+/// A token.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Bearer {
+    /// The token.
+    pub token: Secret,
+}
+
+/// A client that gets its tokens from a server.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct ClientIdSecret {
+    /// Who asks.
+    pub client_id: String,
+    /// And proves it.
+    pub client_secret: Secret,
+    /// The server.
+    pub token_url: String,
+    /// What for.
+    pub scope: Option<String>,
+    /// For whom.
+    pub aud: Option<String>,
+}
+
+/// Where a key goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyLocation {
+    /// A header.
+    Header,
+    /// A parameter of the URL.
+    Query,
+    /// A field of the body.
+    Body,
+}
+
+/// Deployments of DIAL.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct DialDeployment {
+    /// Prefix of the tools' names.
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// The deployments.
+    pub tools: Vec<DeploymentTool>,
+}
+
+/// What the service does itself.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Internal {
+    /// Name of the set.
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// The tools.
+    pub tools: Vec<InternalTool>,
+}
+
+/// An MCP server by address.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct Mcp {
+    /// Prefix of the tools' names.
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// The server.
+    pub mcp_server_info: McpServer,
+    /// The tools that are offered; all if absent.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Files of results.
+    pub attachment: Option<AttachmentRules>,
+    /// What to do when a call fails.
+    pub fallback_configuration: Option<Fallback>,
+}
+
+/// An MCP server.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct McpServer {
+    /// Its address.
+    pub url: String,
+    /// What it speaks.
+    pub protocol: McpProtocol,
+    /// Credentials.
+    pub authorization: Option<McpAuthorization>,
+}
+
+/// How an MCP server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpProtocol {
+    /// Server-sent events and posts.
+    Sse,
+    /// One endpoint for all.
+    StreamableHttp,
+}
+
+/// Credentials of MCP servers.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum McpAuthorization {
+    /// RFC 7617.
+    Basic(Basic),
+    /// RFC 6750.
+    Bearer(Bearer),
+    /// OAuth 2.0 client credentials (RFC 6749 section 4.4).
+    ClientIdSecret(ClientIdSecret),
+    /// A key in a header.
+    ApiKey {
+        /// The key.
+        key: Secret,
+        /// Name of the header.
+        name: String,
+    },
+}
+
+/// An MCP server that DIAL knows.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct DialMcp {
+    /// Its id; `deployment_id` in later manifests.
+    #[schemars(extend("x-alias" = "deployment_id"))]
+    pub dial_id: String,
+    /// Prefix of the tools' names.
+    #[serde(default = "untitled")]
+    pub name: String,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// What the author thinks it speaks; DIAL knows better.
+    #[serde(default)]
+    pub transport: DialTransport,
+    /// The tools that are offered; all if absent.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Files of results.
+    pub attachment: Option<AttachmentRules>,
+    /// What to do when a call fails.
+    pub fallback_configuration: Option<Fallback>,
+}
+
+/// How DIAL speaks to an MCP server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum DialTransport {
+    /// One endpoint for all.
+    #[default]
+    Http,
+    /// Server-sent events and posts.
+    Sse,
+}
+
+/// An application of DIAL.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub struct DialApp {
+    /// Prefix of the tools' names; its display name if absent.
+    pub name: Option<String>,
+    /// What tool sets share.
+    #[serde(flatten)]
+    pub common: Common,
+    /// Its id.
+    pub deployment_id: String,
+    /// What it is spoken to by.
+    #[serde(default)]
+    pub transport: AppTransport,
+    /// The tools that are offered; all if absent.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Files of results.
+    pub attachment: Option<AttachmentRules>,
+    /// What to do when a call fails.
+    pub fallback_configuration: Option<Fallback>,
+}
+
+/// What an application is spoken to by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AppTransport {
+    /// Whatever it offers.
+    #[default]
+    Auto,
+    /// MCP.
+    Mcp,
+    /// Chat completions.
+    ChatCompletion,
+}
+
+/// Something that the service knows by name.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct Predefined {
+    /// Its name.
+    pub template_name: String,
+    /// Changes to it: a merge patch (RFC 7396).
+    #[serde(rename = "override")]
+    pub patch: Option<Map<String, Value>>,
+    /// Whether it is there at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+}
+
+fn untitled() -> String {
+    "untitled-mcp-toolset".to_owned()
+}
