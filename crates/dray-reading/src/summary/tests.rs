@@ -304,3 +304,12 @@ async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
     assert_eq!(body["messages"][1]["content"], "u");
     assert!(body.get("tools").is_none());
 }
+
+#[tokio::test]
+async fn the_stub_summarises_everything_that_may_be_summarised() {
+    let largest = "words of a line\n".repeat(500_000);
+    assert_eq!(largest.len(), 8_000_000);
+    let summary = run(&largest, &Stub).await.unwrap();
+    assert!(summary.starts_with("[stub summary of "), "{summary}");
+    assert_eq!(run(&largest, &Stub).await.unwrap(), summary);
+}
