@@ -3,7 +3,7 @@
 use super::state::{Note, Para, Tag, Walker};
 use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::limits::Failure;
-use crate::markdown::Markdown;
+use crate::markdown::{Inline, Markdown};
 
 /// Warning for text that the author hid.
 const HIDDEN: &str = "hidden text dropped";
@@ -78,10 +78,15 @@ impl Walker {
             listed.definition = of_style.definition;
             listed.level = listed.level.or(of_style.level);
         }
-        let marker = self.numbering.next(&listed, style);
-        match (heading, marker) {
+        let numbered = self.numbering.next(&listed, style);
+        match (heading, numbered) {
+            (Some(level), Some(its)) if !its.label.is_empty() && !para.text.is_blank() => {
+                let mut text = Inline::plain(&format!("{} ", its.label));
+                text.append(para.text);
+                Block::Heading(level, text)
+            }
             (Some(level), _) => Block::Heading(level, para.text),
-            (None, Some((depth, marker))) => Block::Item(depth, marker, para.text),
+            (None, Some(its)) => Block::Item(its.depth, its.marker, para.text),
             (None, None) => Block::Paragraph(para.text),
         }
     }

@@ -2,6 +2,7 @@
 
 mod close;
 mod field;
+mod label;
 mod numbering;
 mod open;
 mod state;

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::label::{Spelling, label};
 use super::styles::Listed;
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decoded};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;
 
+/// Bytes of a level's pattern that are kept.
+const PATTERN: usize = 256;
 /// Levels that a list has.
 const LEVELS: usize = 9;
 
@@ -23,6 +26,11 @@ enum Kind {
 struct Level {
     kind: Kind,
     start: u64,
+    /// What is shown, with `%1` for the number of the first level, and how this level spells its own.
+    pattern: String,
+    spelling: Spelling,
+    /// All numbers are shown in digits.
+    legal: bool,
     /// Goes back to its start only after a level up to this one (from 1); 0 means never.
     restart: Option<usize>,
     /// The style of paragraphs that stands for this level.
@@ -34,10 +42,23 @@ impl Default for Level {
         Self {
             kind: Kind::Number,
             start: 1,
+            pattern: String::new(),
+            spelling: Spelling::default(),
+            legal: false,
             restart: None,
             style: None,
         }
     }
+}
+
+/// What a paragraph of a list has before its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Numbered {
+    /// From 0.
+    pub(super) depth: usize,
+    pub(super) marker: Marker,
+    /// The number in full, such as `3.1`; empty for bullets.
+    pub(super) label: String,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +74,20 @@ struct Definition {
     starts: HashMap<usize, u64>,
     levels: HashMap<usize, Level>,
     begun: bool,
+}
+
+impl Definition {
+    /// Sets the counts back where the list says so, at its first paragraph.
+    fn begin(&mut self, counts: &mut [Option<u64>; LEVELS]) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        for (at, start) in &self.starts {
+            if let Some(count) = counts.get_mut(*at) {
+                *count = start.checked_sub(1);
+            }
+        }
+    }
 }
 
 /// All lists, and how far each was counted.
@@ -136,13 +171,17 @@ impl Numbering {
         }
     }
 
-    /// Depth and marker of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
+    /// Depth, marker and label of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
     /// the paragraph's, which may stand for a level.
-    pub(super) fn next(&mut self, listed: &Listed, style: Option<&str>) -> Option<(usize, Marker)> {
+    pub(super) fn next(&mut self, listed: &Listed, style: Option<&str>) -> Option<Numbered> {
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
         let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
             // A list that is defined nowhere is still one.
-            return Some((listed.level.unwrap_or(0).min(LEVELS - 1), Marker::Bullet));
+            return Some(Numbered {
+                depth: listed.level.unwrap_or(0).min(LEVELS - 1),
+                marker: Marker::Bullet,
+                label: String::new(),
+            });
         };
         let levels = self.abstracts.get(&of).map(|a| a.levels.as_slice());
         let levels = levels.unwrap_or_default();
@@ -163,14 +202,7 @@ impl Numbering {
             .cloned()
             .unwrap_or_default();
         let counts = self.counts.entry(of).or_default();
-        if !definition.begun {
-            definition.begun = true;
-            for (at, start) in &definition.starts {
-                if let Some(count) = counts.get_mut(*at) {
-                    *count = start.checked_sub(1);
-                }
-            }
-        }
+        definition.begin(counts);
         let start = definition.starts.get(&at).copied().unwrap_or(level.start);
         let count = counts.get_mut(at)?;
         let number = match *count {
@@ -184,12 +216,39 @@ impl Numbering {
                 *count = None;
             }
         }
-        match level.kind {
-            Kind::Bullet => Some((at, Marker::Bullet)),
-            Kind::Number => Some((at, Marker::Number(number))),
-            Kind::None => None,
-        }
+        let (marker, label) = match level.kind {
+            Kind::Bullet => (Marker::Bullet, String::new()),
+            Kind::Number => (
+                Marker::Number(number),
+                full(&level, definition, levels, counts),
+            ),
+            Kind::None => return None,
+        };
+        Some(Numbered {
+            depth: at,
+            marker,
+            label,
+        })
     }
+}
+
+/// The number of a level in full, as its pattern asks.
+fn full(
+    level: &Level,
+    definition: &Definition,
+    levels: &[Level],
+    counts: &[Option<u64>; LEVELS],
+) -> String {
+    label(&level.pattern, |at| {
+        let of = definition.levels.get(&at).or_else(|| levels.get(at))?;
+        let spelling = if level.legal {
+            Spelling::Digits
+        } else {
+            of.spelling
+        };
+        let number = counts.get(at).copied()?.unwrap_or(of.start);
+        (of.kind == Kind::Number).then_some((spelling, number))
+    })
 }
 
 fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
@@ -199,8 +258,16 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
         match xml.next()? {
             Event::Open(e) if e.ns == Ns::Word => match e.name() {
                 "start" => level.start = number(&e).unwrap_or(1),
+                "lvlText" => {
+                    level.pattern = e.attr("val").unwrap_or_default();
+                    let end = level.pattern.floor_char_boundary(PATTERN);
+                    level.pattern.truncate(end);
+                }
+                "isLgl" => level.legal = !matches!(e.attr("val").as_deref(), Some("0" | "false")),
                 "numFmt" => {
-                    level.kind = match e.attr("val").as_deref() {
+                    let format = e.attr("val");
+                    level.spelling = Spelling::of(format.as_deref().unwrap_or_default());
+                    level.kind = match format.as_deref() {
                         Some("bullet") => Kind::Bullet,
                         Some("none") => Kind::None,
                         _ => Kind::Number,

@@ -156,6 +156,55 @@ fn lists_nest_and_count_as_a_person_sees_it() {
 }
 
 #[test]
+fn numbered_headings_show_their_number() {
+    let level = |at: u32, format: &str, pattern: &str, more: &str| {
+        format!(
+            "<w:lvl w:ilvl=\"{at}\"><w:start w:val=\"1\"/><w:numFmt w:val=\"{format}\"/>{more}<w:lvlText w:val=\"{pattern}\"/></w:lvl>"
+        )
+    };
+    let levels = [
+        level(0, "upperRoman", "Article %1.", ""),
+        level(1, "decimal", "%1.%2", "<w:isLgl/>"),
+        level(2, "lowerLetter", "(%3)", ""),
+        level(3, "bullet", "o", ""),
+        level(4, "decimal", &"x".repeat(1000), ""),
+    ];
+    let numbering = part(
+        "numbering",
+        &format!(
+            "<w:abstractNum w:abstractNumId=\"0\">{}</w:abstractNum><w:num w:numId=\"1\"><w:abstractNumId w:val=\"0\"/></w:num>",
+            levels.concat()
+        ),
+    );
+    let heading = |level: u32, text: &str| {
+        p(&format!(
+            "<w:pPr><w:outlineLvl w:val=\"{level}\"/><w:numPr><w:ilvl w:val=\"{level}\"/><w:numId w:val=\"1\"/></w:numPr></w:pPr>{}",
+            r(text)
+        ))
+    };
+    let body = [
+        heading(0, "Terms"),
+        heading(0, "Duties"),
+        heading(1, "Of both"),
+        heading(2, "Details"),
+        heading(3, "No number"),
+        heading(2, ""),
+        heading(4, "Long"),
+    ]
+    .concat();
+    let long = "x".repeat(256);
+    assert_eq!(
+        markdown(
+            DOCX,
+            &docx(&body, &[("numbering.xml", "numbering", &numbering)])
+        ),
+        format!(
+            "# Article I. Terms\n\n# Article II. Duties\n\n## 2.1 Of both\n\n### (a) Details\n\n#### No number\n\n##### {long} Long\n"
+        )
+    );
+}
+
+#[test]
 fn links_by_relationship_and_by_field_show_no_instruction() {
     let body = p(&[
         "<w:hyperlink r:id=\"link\">".to_owned(),

@@ -1,0 +1,132 @@
+//! The number of a heading as a person sees it, such as `3.1` or `Article II.`.
+
+/// How a level spells its numbers; what is not known is spelled in digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Spelling {
+    #[default]
+    Digits,
+    Letters {
+        upper: bool,
+    },
+    Roman {
+        upper: bool,
+    },
+}
+
+impl Spelling {
+    /// By the name of the format.
+    pub(super) fn of(format: &str) -> Self {
+        match format {
+            "lowerLetter" => Self::Letters { upper: false },
+            "upperLetter" => Self::Letters { upper: true },
+            "lowerRoman" => Self::Roman { upper: false },
+            "upperRoman" => Self::Roman { upper: true },
+            _ => Self::Digits,
+        }
+    }
+
+    fn spell(self, number: u64) -> String {
+        let (spelled, upper) = match self {
+            Self::Letters { upper } => (letters(number), upper),
+            Self::Roman { upper } => (roman(number), upper),
+            Self::Digits => (None, false),
+        };
+        match spelled {
+            Some(text) if upper => text.to_uppercase(),
+            Some(text) => text,
+            None => number.to_string(),
+        }
+    }
+}
+
+/// The pattern of a level with its `%1` to `%9` replaced by what `level` answers for 0 to 8.
+pub(super) fn label(pattern: &str, level: impl Fn(usize) -> Option<(Spelling, u64)>) -> String {
+    let mut out = String::new();
+    let mut signs = pattern.chars().peekable();
+    while let Some(sign) = signs.next() {
+        let at = signs
+            .peek()
+            .filter(|_| sign == '%')
+            .and_then(|c| c.to_digit(10))
+            .and_then(|digit| usize::try_from(digit).ok()?.checked_sub(1));
+        match at {
+            Some(at) => {
+                signs.next();
+                if let Some((spelling, number)) = level(at) {
+                    out.push_str(&spelling.spell(number));
+                }
+            }
+            None => out.push(sign),
+        }
+    }
+    out.trim().to_owned()
+}
+
+/// `a` to `z`, then `aa`, `bb`.
+fn letters(number: u64) -> Option<String> {
+    let before = number.checked_sub(1).filter(|before| *before < 26 * 16)?;
+    let letter = char::from(b'a' + u8::try_from(before % 26).ok()?);
+    let times = usize::try_from(before / 26 + 1).ok()?;
+    Some(letter.to_string().repeat(times))
+}
+
+fn roman(number: u64) -> Option<String> {
+    const SIGNS: [(u64, &str); 13] = [
+        (1000, "m"),
+        (900, "cm"),
+        (500, "d"),
+        (400, "cd"),
+        (100, "c"),
+        (90, "xc"),
+        (50, "l"),
+        (40, "xl"),
+        (10, "x"),
+        (9, "ix"),
+        (5, "v"),
+        (4, "iv"),
+        (1, "i"),
+    ];
+    let mut rest = (1..4000).contains(&number).then_some(number)?;
+    let mut out = String::new();
+    for (value, sign) in SIGNS {
+        while rest >= value {
+            out.push_str(sign);
+            rest -= value;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Spelling, label};
+
+    #[test]
+    fn numbers_are_spelled_as_their_level_asks() {
+        for (format, number, spelled) in [
+            ("decimal", 12, "12"),
+            ("lowerLetter", 27, "aa"),
+            ("upperLetter", 3, "C"),
+            ("lowerRoman", 1994, "mcmxciv"),
+            ("upperRoman", 4, "IV"),
+            ("upperRoman", 0, "0"),
+            ("lowerLetter", u64::MAX, "18446744073709551615"),
+            ("ideographDigital", 5, "5"),
+        ] {
+            assert_eq!(Spelling::of(format).spell(number), spelled);
+        }
+    }
+
+    #[test]
+    fn patterns_keep_what_is_no_level() {
+        let level = |at| (at < 2).then_some((Spelling::Digits, 7 + at as u64));
+        for (pattern, shown) in [
+            ("%1.%2", "7.8"),
+            ("Article %1:", "Article 7:"),
+            ("100% %0 %9.", "100% %0 ."),
+            ("%", "%"),
+        ] {
+            assert_eq!(label(pattern, level), shown);
+        }
+    }
+}
