@@ -66,7 +66,10 @@ fn write_cell(cell: &Value, language: &str, out: &mut Markdown) -> Result<(), Fa
         }
         "code" => {
             if !text.trim().is_empty() {
-                out.code(language, &text)?;
+                // The third version names the language in each cell.
+                let own = cell.get("language").and_then(Value::as_str).map(tag);
+                let own = own.filter(|own| language.is_empty() && !own.is_empty());
+                out.code(own.as_deref().unwrap_or(language), &text)?;
             }
         }
         _ => write_lines(&text, out)?,
@@ -162,10 +165,13 @@ fn joined(value: Option<&Value>) -> String {
 fn language(notebook: &Value) -> String {
     let metadata = notebook.get("metadata");
     let of = |place: &str, key: &str| metadata?.get(place)?.get(key)?.as_str();
-    of("language_info", "name")
-        .or_else(|| of("kernelspec", "language"))
-        .unwrap_or_default()
-        .to_lowercase()
+    let name = of("language_info", "name").or_else(|| of("kernelspec", "language"));
+    tag(name.unwrap_or_default())
+}
+
+/// A language's name as the tag of a fence.
+fn tag(name: &str) -> String {
+    name.to_lowercase()
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
         .take(LANGUAGE)
@@ -219,9 +225,12 @@ mod tests {
     fn the_third_version_has_sheets_and_headings() {
         let text = notebook(
             r#"{"nbformat":3,"worksheets":[{"cells":[{"cell_type":"heading","level":2,"source":"H"},
-            {"cell_type":"code","input":"y","outputs":[{"output_type":"display_data","png":"AAAA"}]}]}]}"#,
+            {"cell_type":"code","input":"x","language":"Py`"},{"cell_type":"code","input":"y","outputs":[{"output_type":"display_data","png":"AAAA"}]}]}]}"#,
         );
-        assert_eq!(text, "## H\n\n```\ny\n```\n\n_(image output)_\n");
+        assert_eq!(
+            text,
+            "## H\n\n```py\nx\n```\n\n```\ny\n```\n\n_(image output)_\n"
+        );
     }
 
     #[test]
