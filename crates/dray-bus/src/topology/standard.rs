@@ -45,7 +45,7 @@ const STREAMS: [Row; 11] = [
         72 * HOUR,
         30 * MINUTE,
         256 * KIB,
-        16,
+        15,
     ),
     Row(
         DEAD,
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(
             names("file-resolver"),
             (
-                "DRAY_WORK DRAY_EVENT DRAY_DEAD KV_dray_ledger".to_owned(),
+                "DRAY_WORK DRAY_EVENT DRAY_DEAD KV_dray_ledger KV_dray_conversions".to_owned(),
                 "file-resolver".to_owned()
             )
         );
