@@ -61,6 +61,7 @@ fn orchestrator() -> Identity {
         "dray.file.v1.*",
         "dray.reading.v1.*",
         "dray.sandbox.v1.*",
+        "dray.session.v1.*",
         "dray.delivery.v1.*",
         "dray.work.toolcall.>",
         "dray.work.sandbox.>",
