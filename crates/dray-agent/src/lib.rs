@@ -1,8 +1,9 @@
 //! What an agent session is made of, as pure values and rules: the manifest that describes the agent, the
-//! messages of a chat request, and the state that carries tool rounds from one turn to the next.
+//! templates that it may name, the messages of a chat request, and the state that carries tool rounds from one turn to the next.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
 
+pub mod layer;
 pub mod manifest;
 pub mod message;
 pub mod state;

@@ -1,5 +1,6 @@
 //! From JSON to a [`Manifest`].
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -77,6 +78,15 @@ impl Reader {
             insert_default(orchestrator, id);
         }
         self.read(&self.schema.0, document)
+    }
+
+    /// Reads a part of a manifest that stands alone, such as a tool set.
+    pub(crate) fn part<T: DeserializeOwned + JsonSchema>(
+        &self,
+        document: Value,
+    ) -> Result<Reading<T>, Invalid> {
+        let schema = json!({ "$ref": format!("#/$defs/{}", T::schema_name()) });
+        self.read(&schema, document)
     }
 
     fn read<T: DeserializeOwned>(

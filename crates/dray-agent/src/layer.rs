@@ -1,0 +1,175 @@
+//! What the service knows by name: prompts, tools, tool sets and skills, in layers (quickapps 8.1).
+//!
+//! Layers are folders; who reads them gives each file to [`Layers::add`], layer after layer. An entry of a later
+//! layer replaces the one of the same name.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use thiserror::Error;
+
+mod patch;
+mod resolve;
+
+pub use patch::{Refusal, apply};
+pub use resolve::{Cause, Failure, Resolved};
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Text of a system prompt: `prompt/*.md`.
+    Prompt,
+    /// Body of a tool: `tool/*.json`.
+    Tool,
+    /// Body of a tool set: `toolset/*.json`.
+    ToolSet,
+    /// A skill: `skills/{name}/SKILL.md`, in early layers `skills/*.md`.
+    Skill,
+}
+
+impl Kind {
+    /// The name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Tool => "tool",
+            Self::ToolSet => "toolset",
+            Self::Skill => "skill",
+        }
+    }
+}
+
+/// A file of a layer that cannot be used; it stops the start of the service.
+#[derive(Debug, Error)]
+#[error("{path} is not JSON")]
+pub struct Unreadable {
+    /// The path inside the layer.
+    pub path: String,
+    /// What is wrong with it.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// All entries of all layers, in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    texts: BTreeMap<(Kind, String), String>,
+    bodies: BTreeMap<(Kind, String), Value>,
+}
+
+impl Layers {
+    /// Takes one file, named by its path inside the layer with `/` between the parts. Tells whether it is an entry;
+    /// other files may lie around.
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`] for a tool or tool set that is not JSON.
+    pub fn add(&mut self, path: &str, content: &str) -> Result<bool, Unreadable> {
+        let Some((kind, name)) = entry(path) else {
+            return Ok(false);
+        };
+        let key = (kind, name.to_owned());
+        match kind {
+            Kind::Prompt | Kind::Skill => {
+                self.texts.insert(key, content.to_owned());
+            }
+            Kind::Tool | Kind::ToolSet => {
+                let body = serde_json::from_str(content).map_err(|source| Unreadable {
+                    path: path.to_owned(),
+                    source,
+                })?;
+                self.bodies.insert(key, body);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Names of all entries of a kind, sorted.
+    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        let texts = self.texts.keys();
+        texts
+            .chain(self.bodies.keys())
+            .filter(move |(of, _)| *of == kind)
+            .map(|(_, name)| name.as_str())
+    }
+
+    /// The text of a prompt or skill.
+    pub fn text(&self, kind: Kind, name: &str) -> Option<&str> {
+        self.texts.get(&(kind, name.to_owned())).map(String::as_str)
+    }
+
+    /// The body of a tool or tool set as it stands in its file.
+    pub fn body(&self, kind: Kind, name: &str) -> Option<&Value> {
+        self.bodies.get(&(kind, name.to_owned()))
+    }
+}
+
+/// What a file of a layer is.
+fn entry(path: &str) -> Option<(Kind, &str)> {
+    let (folder, file) = path.split_once('/')?;
+    let (kind, name) = match folder {
+        "prompt" => (Kind::Prompt, file.strip_suffix(".md")?),
+        "tool" => (Kind::Tool, file.strip_suffix(".json")?),
+        "toolset" => (Kind::ToolSet, file.strip_suffix(".json")?),
+        "skills" => {
+            let name = file
+                .strip_suffix("/SKILL.md")
+                .or_else(|| file.strip_suffix(".md"));
+            (Kind::Skill, name?)
+        }
+        _ => return None,
+    };
+    (!name.is_empty() && !name.contains('/')).then_some((kind, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_entries_by_folder_and_ending() {
+        for (path, expected) in [
+            ("prompt/gpt_prompt.md", Some((Kind::Prompt, "gpt_prompt"))),
+            ("tool/dial_rag.json", Some((Kind::Tool, "dial_rag"))),
+            ("toolset/weather.json", Some((Kind::ToolSet, "weather"))),
+            ("skills/a-b/SKILL.md", Some((Kind::Skill, "a-b"))),
+            ("skills/old.md", Some((Kind::Skill, "old"))),
+            ("skills/a/notes.md", None),
+            ("prompt/.md", None),
+            ("prompt/a.txt", None),
+            ("tool/deep/a.json", None),
+            ("other/a.json", None),
+            ("README.md", None),
+        ] {
+            assert_eq!(entry(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn later_layers_replace_entries_of_the_same_kind_and_name() {
+        let mut layers = Layers::default();
+        for (path, content) in [
+            ("prompt/x.md", "built in"),
+            ("prompt/y.md", "stays"),
+            ("tool/x.json", "{\"layer\":1}"),
+            ("prompt/x.md", "own"),
+            ("toolset/x.json", "{\"layer\":2}"),
+        ] {
+            assert!(layers.add(path, content).unwrap());
+        }
+        assert_eq!(layers.text(Kind::Prompt, "x"), Some("own"));
+        assert_eq!(layers.text(Kind::Prompt, "y"), Some("stays"));
+        assert_eq!(layers.body(Kind::Tool, "x").unwrap()["layer"], 1);
+        assert_eq!(layers.body(Kind::ToolSet, "x").unwrap()["layer"], 2);
+        assert_eq!(layers.names(Kind::Prompt).collect::<Vec<_>>(), ["x", "y"]);
+    }
+
+    #[test]
+    fn what_is_no_entry_is_passed_over_and_what_is_no_json_is_named() {
+        let mut layers = Layers::default();
+        assert!(!layers.add("README.md", "{").unwrap());
+        let error = layers.add("tool/x.json", "{").unwrap_err();
+        assert_eq!(error.to_string(), "tool/x.json is not JSON");
+        assert_eq!(layers.names(Kind::Tool).count(), 0);
+    }
+}

@@ -1,0 +1,212 @@
+//! Changes to a template: merge patches (RFC 7396) that leave discriminators alone (quickapps 8.3).
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// A place that a patch may not change. Prints as `pointer: reason`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// JSON pointer (RFC 6901) into the patch.
+    pub pointer: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: 'type' discriminator may not be overridden by a patch",
+            self.pointer
+        )
+    }
+}
+
+/// The template with the patch applied; the template itself stays as it is.
+///
+/// Objects merge, arrays and scalars replace, `null` deletes. What a member `type` of the template says cannot be
+/// changed or deleted. A `type` where the template has none, and those inside a new array, may come: that adds a
+/// parameter or replaces a list of tools, and the check afterwards judges them.
+///
+/// # Errors
+///
+/// Every place where the patch changes a `type`, in its order.
+pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    find(template, patch, "", &mut refusals);
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let mut patched = template.clone();
+    merge(&mut patched, patch);
+    Ok(patched)
+}
+
+fn find(template: &Value, patch: &Map<String, Value>, at: &str, refusals: &mut Vec<Refusal>) {
+    for (key, change) in patch {
+        let Some(present) = template.get(key) else {
+            continue;
+        };
+        let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+        match change {
+            Value::Object(inner) if present.is_object() => {
+                find(present, inner, &pointer, refusals);
+            }
+            _ if key == "type" && change != present => refusals.push(Refusal { pointer }),
+            _ => {}
+        }
+    }
+}
+
+fn merge(target: &mut Value, patch: &Map<String, Value>) {
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(members) = target.as_object_mut() else {
+        return;
+    };
+    for (key, change) in patch {
+        match change {
+            Value::Null => {
+                members.shift_remove(key);
+            }
+            Value::Object(inner) => merge(members.entry(key.clone()).or_insert(Value::Null), inner),
+            other => {
+                members.insert(key.clone(), other.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(template: &Value, patch: &Value) -> Value {
+        let before = template.clone();
+        let result = apply(template, patch.as_object().unwrap()).unwrap();
+        assert_eq!(*template, before);
+        result
+    }
+
+    fn refused(template: &Value, patch: &Value, pointers: &[&str]) {
+        let refusals = apply(template, patch.as_object().unwrap()).unwrap_err();
+        let found: Vec<_> = refusals
+            .iter()
+            .map(|refusal| refusal.pointer.as_str())
+            .collect();
+        assert_eq!(found, pointers);
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7396_with_objects_hold() {
+        for (template, patch, result) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (
+                json!({"a": "b"}),
+                json!({"b": "c"}),
+                json!({"a": "b", "b": "c"}),
+            ),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (
+                json!({"a": "b", "b": "c"}),
+                json!({"a": null}),
+                json!({"b": "c"}),
+            ),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (
+                json!({"a": [{"b": "c"}]}),
+                json!({"a": [1]}),
+                json!({"a": [1]}),
+            ),
+            (
+                json!({"e": null}),
+                json!({"a": 1}),
+                json!({"e": null, "a": 1}),
+            ),
+            (
+                json!([1, 2]),
+                json!({"a": "b", "c": null}),
+                json!({"a": "b"}),
+            ),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+        ] {
+            assert_eq!(patched(&template, &patch), result);
+        }
+    }
+
+    #[test]
+    fn an_empty_patch_yields_a_copy_and_a_missing_key_may_be_deleted() {
+        let template = json!({"type": "t", "a": [1]});
+        assert_eq!(patched(&template, &json!({})), template);
+        assert_eq!(patched(&template, &json!({"nowhere": null})), template);
+    }
+
+    #[test]
+    fn a_type_of_the_template_cannot_be_changed_at_any_depth() {
+        let template =
+            json!({"type": "t", "a": {"b/c": {"type": "u", "~": {"type": {"type": 1}}}}});
+        refused(
+            &template,
+            &json!({"type": "x", "a": {"b/c": {"type": null}}}),
+            &["/type", "/a/b~1c/type"],
+        );
+        refused(
+            &template,
+            &json!({"a": {"b/c": {"~": {"type": {"type": 2}}}}}),
+            &["/a/b~1c/~0/type/type"],
+        );
+        refused(&template, &json!({"type": {"a": 1}}), &["/type"]);
+        let refusal = Refusal {
+            pointer: "/tools/0/type".to_owned(),
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "/tools/0/type: 'type' discriminator may not be overridden by a patch"
+        );
+    }
+
+    #[test]
+    fn a_type_may_come_where_there_is_none_and_in_a_new_array_and_stay_as_it_is() {
+        let template = json!({"type": "t", "tools": [{"type": "a"}], "properties": {}});
+        let patch =
+            json!({"type": "t", "tools": [{"type": "b"}], "properties": {"p": {"type": "string"}}});
+        assert_eq!(patched(&template, &patch), patch);
+    }
+
+    /// JSON with few keys, so that they meet; no `type`.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(Value::Null), any::<i8>().prop_map(Value::from)];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[abc]", inner, 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn applied_twice_is_applied_once(template in any_json(), patch in any_json()) {
+            let Some(patch) = patch.as_object() else { return Ok(()); };
+            let once = apply(&template, patch).unwrap();
+            prop_assert_eq!(&apply(&once, patch).unwrap(), &once);
+            for (key, change) in patch {
+                prop_assert_eq!(change.is_null(), once.get(key).is_none());
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Puts entries of the layers in place of their names (quickapps 8.2, 8.4).
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+use super::patch::{Refusal, apply};
+use super::{Kind, Layers};
+use crate::manifest::orchestrator::SystemPrompt;
+use crate::manifest::tool::{DeploymentTool, InternalTool, RestTool};
+use crate::manifest::toolset::{Predefined, ToolSet};
+use crate::manifest::{Problem, Reader};
+
+#[cfg(test)]
+mod tests;
+
+/// A template that could not be used. What names it is skipped; the rest survives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Name of the template.
+    pub template: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a template could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// There is none of this kind.
+    Missing(Kind),
+    /// The manifest changes what it may not.
+    Refused(Vec<Refusal>),
+    /// With the changes it is not what it should be.
+    Invalid(Vec<Problem>),
+    /// It leads back to itself.
+    Endless,
+}
+
+impl Failure {
+    /// What happened, in one line.
+    pub fn message(&self) -> String {
+        match &self.cause {
+            Cause::Missing(kind) => format!(
+                "{} '{}' not found in predefined content",
+                kind.as_str(),
+                self.template
+            ),
+            Cause::Refused(_) => "the override is refused".to_owned(),
+            Cause::Invalid(_) => "the configuration is not valid".to_owned(),
+            Cause::Endless => "the template refers to itself".to_owned(),
+        }
+    }
+
+    /// A line `path: reason` for each problem.
+    pub fn details(&self) -> Vec<String> {
+        match &self.cause {
+            Cause::Refused(refusals) => refusals.iter().map(ToString::to_string).collect(),
+            Cause::Invalid(problems) => problems.iter().map(ToString::to_string).collect(),
+            Cause::Missing(_) | Cause::Endless => Vec::new(),
+        }
+    }
+}
+
+/// The entry in the stage *Initialization issues* (quickapps 40).
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "- **template '{}'**: {}", self.template, self.message())?;
+        let details = self.details();
+        if details.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n  ```\n  {}\n  ```", details.join("\n  "))
+    }
+}
+
+/// Tool sets without names of templates.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved {
+    /// What is enabled, in the order of the manifest.
+    pub tool_sets: Vec<ToolSet>,
+    /// What was skipped.
+    pub failures: Vec<Failure>,
+    /// Lines for the log.
+    pub warnings: Vec<String>,
+}
+
+impl Layers {
+    /// The configured text of the system prompt. One of DIAL has none here: it is stored elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] for a name that no layer has; the request ends with it.
+    pub fn system_prompt<'a>(&'a self, prompt: &'a SystemPrompt) -> Result<&'a str, Failure> {
+        match prompt {
+            SystemPrompt::Custom { content, .. } => Ok(content),
+            SystemPrompt::Dial { .. } => Ok(""),
+            SystemPrompt::Predefined { template, .. } => {
+                self.text(Kind::Prompt, template).ok_or_else(|| Failure {
+                    template: template.clone(),
+                    cause: Cause::Missing(Kind::Prompt),
+                })
+            }
+        }
+    }
+
+    /// The tool sets of a manifest with every template put in its place, first tool sets, then the tools in them.
+    /// Disabled ones are dropped, and disabled templates not even looked for.
+    pub fn resolve(&self, reader: &Reader, tool_sets: Vec<ToolSet>) -> Resolved {
+        let mut run = Run {
+            layers: self,
+            reader,
+            resolved: Resolved::default(),
+        };
+        for tool_set in run.all(tool_sets) {
+            let tool_set = run.with_tools(tool_set);
+            run.resolved.tool_sets.push(tool_set);
+        }
+        run.resolved
+    }
+}
+
+/// Something that a template may stand for.
+trait Entry: DeserializeOwned + JsonSchema {
+    /// Which templates.
+    const KIND: Kind;
+
+    /// The template that it names.
+    fn template(&self) -> Option<&Predefined>;
+
+    /// Whether it is there at all.
+    fn is_enabled(&self) -> bool;
+}
+
+impl Entry for ToolSet {
+    const KIND: Kind = Kind::ToolSet;
+
+    fn template(&self) -> Option<&Predefined> {
+        match self {
+            Self::Predefined(template) => Some(template),
+            _ => None,
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::RestApi(set) => set.common.enabled,
+            Self::DialDeployment(set) => set.common.enabled,
+            Self::Internal(set) => set.common.enabled,
+            Self::Mcp(set) => set.common.enabled,
+            Self::DialMcp(set) => set.common.enabled,
+            Self::DialApp(set) => set.common.enabled,
+            Self::Predefined(template) => template.enabled,
+        }
+    }
+}
+
+impl Entry for RestTool {
+    const KIND: Kind = Kind::Tool;
+
+    fn template(&self) -> Option<&Predefined> {
+        match self {
+            Self::Predefined(template) => Some(template),
+            Self::Endpoint(_) => None,
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::Endpoint(tool) => tool.common.enabled,
+            Self::Predefined(template) => template.enabled,
+        }
+    }
+}
+
+impl Entry for DeploymentTool {
+    const KIND: Kind = Kind::Tool;
+
+    fn template(&self) -> Option<&Predefined> {
+        match self {
+            Self::PredefinedTool(template) => Some(template),
+            _ => None,
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::DeploymentTool(tool) => tool.common.enabled,
+            Self::DialDeploymentSimple { enabled, .. } => *enabled,
+            Self::PredefinedTool(template) => template.enabled,
+        }
+    }
+}
+
+impl Entry for InternalTool {
+    const KIND: Kind = Kind::Tool;
+
+    fn template(&self) -> Option<&Predefined> {
+        match self {
+            Self::PredefinedTool(template) => Some(template),
+            Self::PythonInterpreter(_) => None,
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        match self {
+            Self::PythonInterpreter(tool) => tool.enabled,
+            Self::PredefinedTool(template) => template.enabled,
+        }
+    }
+}
+
+/// One resolution.
+struct Run<'a> {
+    layers: &'a Layers,
+    reader: &'a Reader,
+    resolved: Resolved,
+}
+
+impl Run<'_> {
+    fn with_tools(&mut self, mut tool_set: ToolSet) -> ToolSet {
+        match &mut tool_set {
+            ToolSet::RestApi(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
+            ToolSet::DialDeployment(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
+            ToolSet::Internal(set) => set.tools = self.all(std::mem::take(&mut set.tools)),
+            ToolSet::Mcp(_)
+            | ToolSet::DialMcp(_)
+            | ToolSet::DialApp(_)
+            | ToolSet::Predefined(_) => {}
+        }
+        tool_set
+    }
+
+    fn all<T: Entry>(&mut self, entries: Vec<T>) -> Vec<T> {
+        entries
+            .into_iter()
+            .filter_map(|entry| self.one(entry))
+            .collect()
+    }
+
+    /// Follows templates until something stands by itself.
+    fn one<T: Entry>(&mut self, mut entry: T) -> Option<T> {
+        let mut trail: Vec<String> = Vec::new();
+        while entry.is_enabled() {
+            let Some(template) = entry.template() else {
+                return Some(entry);
+            };
+            let name = template.template_name.clone();
+            let read = if trail.contains(&name) {
+                Err(Cause::Endless)
+            } else {
+                self.load(template)
+            };
+            match read {
+                Ok(read) => entry = read,
+                Err(cause) => {
+                    self.resolved.failures.push(Failure {
+                        template: name,
+                        cause,
+                    });
+                    return None;
+                }
+            }
+            trail.push(name);
+        }
+        None
+    }
+
+    /// Reads a template with the changes of the manifest.
+    fn load<T: Entry>(&mut self, template: &Predefined) -> Result<T, Cause> {
+        let name = &template.template_name;
+        let body = self.layers.body(T::KIND, name);
+        let body = body.ok_or(Cause::Missing(T::KIND))?;
+        let body = match &template.patch {
+            Some(patch) => apply(body, patch).map_err(Cause::Refused)?,
+            None => body.clone(),
+        };
+        let reading = self
+            .reader
+            .part::<T>(body)
+            .map_err(|invalid| Cause::Invalid(invalid.problems))?;
+        let warnings = reading.warnings.into_iter();
+        self.resolved
+            .warnings
+            .extend(warnings.map(|warning| format!("template '{name}': {warning}")));
+        Ok(reading.value)
+    }
+}
