@@ -146,11 +146,15 @@ impl Schema {
                 report.problem(&join(path, key), "is required");
             }
         }
+        let is_described = chain
+            .iter()
+            .any(|members| members.contains_key("properties"));
         for (key, value) in object {
             let path = join(path, key);
             match member(chain, key) {
                 Some(schema) => self.check(schema, value, &path, report),
-                None => report.unknown.push(path),
+                None if is_described => report.unknown.push(path),
+                None => {}
             }
         }
     }

@@ -234,6 +234,22 @@ fn unknown_keys_are_ignored_and_named() {
 }
 
 #[test]
+fn free_values_hold_whatever_they_hold() {
+    let mut document = example();
+    let free = json!({"a": {"b": [{"c": null}]}});
+    document["orchestrator"]["deployment"]["parameters"]["custom_fields"] =
+        json!({"configuration": free});
+    document["tool_sets"][6]["override"] = free.clone();
+    let tool = document.pointer_mut("/tool_sets/0/tools/0/open_ai_tool/function");
+    let parameters = &mut tool.unwrap()["parameters"];
+    parameters["properties"]["number"]["items"] = free.clone();
+    parameters["properties"]["format"]["const"] = free.clone();
+    let manifest = read(document);
+    let fields = manifest.orchestrator.deployment.parameters.custom_fields;
+    assert_eq!(fields.unwrap().configuration.map(Value::from), Some(free));
+}
+
+#[test]
 fn early_names_of_keys_are_read() {
     let document = least("/orchestrator/deployment", json!({"name": "old"}));
     assert_eq!(read(document).orchestrator.deployment.deployment_id, "old");
