@@ -1,5 +1,6 @@
-//! What an agent session is made of, as pure values and rules: the manifest that describes the agent, the
-//! templates that it may name, the messages of a chat request, and the state that carries tool rounds from one turn to the next.
+//! What an agent session is made of, as pure values and rules: the manifest that describes the agent, the templates
+//! that it may name, the messages of a chat request, and the state that carries tool rounds from one turn to the
+//! next.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
 
