@@ -171,4 +171,39 @@ mod tests {
         assert_eq!(refused, [ErrorKind::PermissionDenied; 3]);
         assert_eq!(text, "words");
     }
+
+    /// What a sealed thread may still do; the filter is that of the thread alone.
+    #[test]
+    fn a_sealed_thread_reads_its_document_and_reaches_nothing_else() {
+        use std::net::{TcpStream, UdpSocket};
+
+        let mut document = file("text");
+        let mut other = file("secret");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sealed = std::thread::spawn(move || {
+            seal(document.as_fd()).unwrap();
+            let mut text = [0; 4];
+            let read = document.read(&mut text).map(|_| text);
+            let refused = [
+                File::open("/etc/hostname").map(drop),
+                File::create("/tmp/sealed").map(drop),
+                other.read(&mut [0; 6]).map(drop),
+                document.write(b"x").map(drop),
+                TcpStream::connect(address).map(drop),
+                UdpSocket::bind("127.0.0.1:0").map(drop),
+                std::process::Command::new("/bin/true").spawn().map(drop),
+            ];
+            (
+                read,
+                refused.map(|tried| tried.map_err(|error| error.raw_os_error())),
+            )
+        });
+        let (read, refused) = sealed.join().unwrap();
+        assert_eq!(&read.unwrap(), b"text");
+        for (number, tried) in refused.into_iter().enumerate() {
+            assert_eq!(tried, Err(Some(libc::EPERM)), "{number}");
+        }
+        assert!(!std::path::Path::new("/tmp/sealed").exists());
+    }
 }
