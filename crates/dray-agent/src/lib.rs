@@ -1,9 +1,12 @@
 //! What an agent session is made of, as pure values and rules: the manifest that describes the agent, the templates
-//! that it may name, the messages of a chat request, and the state that carries tool rounds from one turn to the
-//! next.
+//! that it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and
+//! what the client sees of an answer.
 //!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
 
+pub mod caller;
+pub mod event;
+pub mod failure;
 pub mod layer;
 pub mod manifest;
 pub mod message;

@@ -6,6 +6,11 @@ use crate::metadata::{Metadata, Package};
 const EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
     ("dray-agent", &["dray-types"]),
+    ("dray-tool", &["dray-types", "dray-agent"]),
+    ("dray-dial", &["dray-types", "dray-agent", "dray-http"]),
+    ("dray-tool-dial", TOOL),
+    ("dray-tool-mcp", TOOL),
+    ("dray-tool-rest", TOOL),
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
     ("dray-context", &["dray-types"]),
@@ -45,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-file-resolver", FILE_RESOLVER),
     ("dray-sandbox-transfer", SANDBOX_TRANSFER),
     ("dray-platform-delivery", PLATFORM_DELIVERY),
+    ("dray-orchestrator", ORCHESTRATOR),
     ("dray-testkit", &["dray-types", "dray-proto"]),
     ("dray", EVERYTHING),
     ("dray-tests", EVERYTHING),
@@ -118,10 +124,42 @@ const FILE_RESOLVER: &[&str] = &[
     "dray-context",
 ];
 
+/// What one kind of tool is made of; another one is not among it.
+const TOOL: &[&str] = &[
+    "dray-types",
+    "dray-agent",
+    "dray-http",
+    "dray-dial",
+    "dray-tool",
+];
+
+/// A service and all kinds of tools; no reader, sandbox or platform is among it.
+const ORCHESTRATOR: &[&str] = &[
+    "dray-types",
+    "dray-agent",
+    "dray-content",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
+    "dray-service",
+    "dray-http",
+    "dray-dial",
+    "dray-tool",
+    "dray-tool-dial",
+    "dray-tool-mcp",
+    "dray-tool-rest",
+];
+
 /// What stands at the right end.
 const EVERYTHING: &[&str] = &[
     "dray-types",
     "dray-agent",
+    "dray-dial",
+    "dray-orchestrator",
+    "dray-tool",
+    "dray-tool-dial",
+    "dray-tool-mcp",
+    "dray-tool-rest",
     "dray-guard",
     "dray-proto",
     "dray-bus",

@@ -1,0 +1,57 @@
+//! Who asks: what one chat request brings along for the calls that are made on its behalf (quickapps 2.1).
+
+use dray_types::Secret;
+
+/// What a chat request brought along. Lives as long as the request and is never stored.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The per-request key of DIAL; goes to the exact DIAL origin only.
+    pub api_key: Option<Secret>,
+    /// The whole value of `Authorization`, scheme included; goes to the exact DIAL origin, and to tools whose manifest
+    /// says `forward_auth_token`.
+    pub authorization: Option<Secret>,
+    /// All `X-*` headers but those that this service reads itself, names in lower case, in order of arrival. They go to
+    /// the DIAL origin; to third parties only those that an explicit list names.
+    pub forwarded: Vec<(String, String)>,
+    /// `X-DIAL-CLIENT-CHANNEL-ID`: the client can show a sign-in.
+    pub channel: Option<String>,
+    /// Language of texts for the user, as it came in `Accept-Language`.
+    pub language: Option<String>,
+}
+
+impl Caller {
+    /// The forwarded headers that `allowed` names, ignoring case.
+    pub fn forwarded_only<'a>(
+        &'a self,
+        allowed: &'a [String],
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.forwarded
+            .iter()
+            .filter(|(name, _)| {
+                allowed
+                    .iter()
+                    .any(|allowed| allowed.eq_ignore_ascii_case(name))
+            })
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_headers_go_on() {
+        let caller = Caller {
+            forwarded: vec![
+                ("x-tenant".to_owned(), "a".to_owned()),
+                ("x-secret".to_owned(), "b".to_owned()),
+            ],
+            ..Caller::default()
+        };
+        let allowed = ["X-Tenant".to_owned()];
+        let passed: Vec<_> = caller.forwarded_only(&allowed).collect();
+        assert_eq!(passed, [("x-tenant", "a")]);
+        assert_eq!(caller.forwarded_only(&[]).count(), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! A request that failed, as the client gets it (quickapps 4).
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+/// A failed request. `message` and `display_message` are for the client and hold no secret, path or inner address; what
+/// is behind it goes to the log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// HTTP status; used when nothing of the answer has left yet.
+    pub status: u16,
+    /// What went wrong.
+    pub message: String,
+    /// Kind, such as `invalid_request_error` and `runtime_error`.
+    pub kind: String,
+    /// The parameter at fault.
+    pub param: Option<String>,
+    /// Code of the cause; the status as text by default.
+    pub code: Option<String>,
+    /// What the user is shown.
+    pub display_message: Option<String>,
+}
+
+impl Failure {
+    /// A failure whose kind follows from the status: `invalid_request_error` for 4xx, else `runtime_error`.
+    pub fn new(status: u16, message: impl Into<String>) -> Self {
+        let kind = if (400..500).contains(&status) {
+            "invalid_request_error"
+        } else {
+            "runtime_error"
+        };
+        Self {
+            status,
+            message: message.into(),
+            kind: kind.to_owned(),
+            param: None,
+            code: None,
+            display_message: None,
+        }
+    }
+
+    /// What is said when something went wrong that nobody foresaw.
+    pub fn unexpected() -> Self {
+        Self::new(500, "Error during processing the request")
+    }
+
+    /// With another kind.
+    #[must_use]
+    pub fn kind(mut self, kind: &str) -> Self {
+        kind.clone_into(&mut self.kind);
+        self
+    }
+
+    /// With a text for the user.
+    #[must_use]
+    pub fn display(mut self, text: impl Into<String>) -> Self {
+        self.display_message = Some(text.into());
+        self
+    }
+
+    /// The body on the wire: absent values are left out.
+    pub fn body(&self) -> Value {
+        let mut error = Map::new();
+        error.insert("message".to_owned(), json!(self.message));
+        error.insert("type".to_owned(), json!(self.kind));
+        if let Some(param) = &self.param {
+            error.insert("param".to_owned(), json!(param));
+        }
+        let code = self.code.clone();
+        error.insert(
+            "code".to_owned(),
+            json!(code.unwrap_or_else(|| self.status.to_string())),
+        );
+        if let Some(display) = &self.display_message {
+            error.insert("display_message".to_owned(), json!(display));
+        }
+        json!({ "error": error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_values_are_left_out_and_the_code_is_the_status() {
+        assert_eq!(
+            Failure::new(400, "Api-Key header is required").body(),
+            json!({"error": {
+                "message": "Api-Key header is required",
+                "type": "invalid_request_error",
+                "code": "400",
+            }})
+        );
+        assert_eq!(
+            Failure::unexpected().body()["error"]["type"],
+            "runtime_error"
+        );
+    }
+
+    #[test]
+    fn a_failure_with_everything_says_everything() {
+        let mut failure = Failure::new(429, "slow down")
+            .display("Later.")
+            .kind("rate");
+        failure.param = Some("messages".to_owned());
+        failure.code = Some("rate_limit".to_owned());
+        assert_eq!(
+            failure.body(),
+            json!({"error": {
+                "message": "slow down", "type": "rate", "param": "messages", "code": "rate_limit",
+                "display_message": "Later.",
+            }})
+        );
+    }
+}

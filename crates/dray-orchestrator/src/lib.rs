@@ -1,0 +1,1 @@
+//! The orchestrator: turns a chat completion into a loop of model and tools (quickapps).

@@ -1,0 +1,33 @@
+//! What a call gives (quickapps 19.3).
+
+use dray_agent::event::ModelUsage;
+use dray_agent::message::Attachment;
+use serde_json::Value;
+
+/// The result of a call, before the rules for its files are applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Text for the model.
+    pub content: String,
+    /// MIME type of the text; `text/plain` if empty.
+    pub content_type: String,
+    /// Files, with their original types.
+    pub attachments: Vec<Attachment>,
+    /// What the tool wants to get back in the next turn.
+    pub state: Option<Value>,
+    /// Tokens that it used.
+    pub usage: Vec<ModelUsage>,
+    /// Whether the text already went to the stage as it came.
+    pub streamed: bool,
+}
+
+impl Output {
+    /// A result that is text alone.
+    pub fn text(content: impl Into<String>, content_type: &str) -> Self {
+        Self {
+            content: content.into(),
+            content_type: content_type.to_owned(),
+            ..Self::default()
+        }
+    }
+}

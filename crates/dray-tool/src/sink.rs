@@ -1,0 +1,173 @@
+//! Where the events of an answer go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dray_agent::event::{Event, StageStatus};
+use dray_agent::message::Attachment;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+/// Events that may wait for a slow client before whoever makes more has to wait too.
+const WAITING: usize = 64;
+
+/// Nobody listens any more: the client is gone and the work should end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the client is gone")]
+pub struct Gone;
+
+/// The way to the client, shared by everything that works on one answer. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    events: mpsc::Sender<Event>,
+    stages: Arc<AtomicU32>,
+}
+
+impl Sink {
+    /// A way to the client and its end. When the end is dropped, every send fails with [`Gone`].
+    pub fn new() -> (Self, mpsc::Receiver<Event>) {
+        let (events, end) = mpsc::channel(WAITING);
+        let stages = Arc::default();
+        (Self { events, stages }, end)
+    }
+
+    /// Sends one event; waits while the client is slow.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn send(&self, event: Event) -> Result<(), Gone> {
+        self.events.send(event).await.map_err(|_| Gone)
+    }
+
+    /// Opens a stage with the next number.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn open(&self, name: Option<String>) -> Result<Stage, Gone> {
+        let number = self.stages.fetch_add(1, Ordering::Relaxed);
+        let stage = number;
+        self.send(Event::StageOpened { stage, name }).await?;
+        Ok(Stage {
+            shown: Some((self.clone(), number)),
+        })
+    }
+}
+
+/// A stage of an answer, or one that nobody sees: writing to that does nothing. Cheap to clone; whoever opened it
+/// closes it.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    shown: Option<(Sink, u32)>,
+}
+
+impl Stage {
+    /// A stage that is not shown.
+    pub const fn hidden() -> Self {
+        Self { shown: None }
+    }
+
+    /// Whether the client sees it.
+    pub const fn is_shown(&self) -> bool {
+        self.shown.is_some()
+    }
+
+    /// Adds to the name.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn name(&self, name: impl Into<String>) -> Result<(), Gone> {
+        let name = name.into();
+        self.send(|stage| Event::StageName { stage, name }).await
+    }
+
+    /// Adds text.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn content(&self, content: impl Into<String>) -> Result<(), Gone> {
+        let content = content.into();
+        self.send(|stage| Event::StageContent { stage, content })
+            .await
+    }
+
+    /// Adds a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn attachment(&self, attachment: Attachment) -> Result<(), Gone> {
+        self.send(|stage| Event::StageAttachment { stage, attachment })
+            .await
+    }
+
+    /// Ends the stage; once.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn close(&self, status: StageStatus) -> Result<(), Gone> {
+        self.send(|stage| Event::StageClosed { stage, status })
+            .await
+    }
+
+    async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), Gone> {
+        match &self.shown {
+            Some((sink, number)) => sink.send(event(*number)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn stages_are_numbered_in_order_of_opening() {
+        let (sink, mut events) = Sink::new();
+        let first = sink.open(Some("a".to_owned())).await.unwrap();
+        let second = sink.clone().open(None).await.unwrap();
+        second.content("x").await.unwrap();
+        first.close(StageStatus::Failed).await.unwrap();
+        drop((sink, first, second));
+        let mut seen = Vec::new();
+        while let Some(event) = events.recv().await {
+            seen.push(event);
+        }
+        assert_eq!(
+            seen,
+            [
+                Event::StageOpened {
+                    stage: 0,
+                    name: Some("a".to_owned())
+                },
+                Event::StageOpened {
+                    stage: 1,
+                    name: None
+                },
+                Event::StageContent {
+                    stage: 1,
+                    content: "x".to_owned()
+                },
+                Event::StageClosed {
+                    stage: 0,
+                    status: StageStatus::Failed
+                },
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_is_noticed_by_the_next_event() {
+        let (sink, events) = Sink::new();
+        let stage = sink.open(None).await.unwrap();
+        drop(events);
+        assert_eq!(stage.content("x").await, Err(Gone));
+        assert_eq!(sink.send(Event::Content("y".to_owned())).await, Err(Gone));
+        assert_eq!(Stage::hidden().content("z").await, Ok(()));
+    }
+}

@@ -1,0 +1,103 @@
+//! A tool and its calls.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_agent::manifest::call::{AttachmentRules, Fallback, ParameterDisplay, ToolDisplay};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::{Failure, Output, Stage, Turn};
+
+/// What the model is told of a tool. Extension keys of manifests are not in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// Unique in a request; 1 to 64 of `[a-zA-Z0-9_-]`.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// JSON schema of an object.
+    pub parameters: Value,
+}
+
+impl Declaration {
+    /// The form in the body of a chat completion.
+    pub fn body(&self) -> Value {
+        let mut function = Map::new();
+        function.insert("name".to_owned(), Value::from(self.name.as_str()));
+        if let Some(description) = &self.description {
+            function.insert("description".to_owned(), Value::from(description.as_str()));
+        }
+        function.insert("parameters".to_owned(), self.parameters.clone());
+        serde_json::json!({ "type": "function", "function": function })
+    }
+}
+
+/// How the stage of a call looks (quickapps 22.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Request as a line for each argument, response as it streams.
+    Deployment,
+    /// Request and response in fences.
+    #[default]
+    Api,
+    /// The tool writes what there is to see.
+    Own,
+}
+
+/// How a tool is called.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Name of the stage when the manifest gives none.
+    pub label: String,
+    /// How the stage looks.
+    pub style: Style,
+    /// Whether the stage is shown at level `debug` only.
+    pub debug_only: bool,
+    /// Files of results.
+    pub attachments: AttachmentRules,
+    /// What to do when a call fails.
+    pub fallback: Fallback,
+    /// How the stage looks, by the manifest.
+    pub display: ToolDisplay,
+    /// How arguments look, by name.
+    pub parameters: BTreeMap<String, ParameterDisplay>,
+    /// The limit of the tool, else of its set; the defaults of manifest and service come after it.
+    pub timeout: Option<Duration>,
+    /// Arguments that take references to files and never content: `file:…::` before them is taken off whatever it says.
+    pub by_reference: Vec<String>,
+}
+
+/// One call of a tool.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Id by the model.
+    pub id: String,
+    /// Arguments with files in place of references.
+    pub arguments: Map<String, Value>,
+    /// Arguments as the model wrote them: what stages and logs show.
+    pub written: Map<String, Value>,
+    /// Where the call may write while it runs; what is alike for all tools is written by whoever calls.
+    pub stage: Stage,
+    /// When the call must have ended; the caller drops it then.
+    pub deadline: Instant,
+}
+
+/// Something that the model can call.
+#[async_trait]
+pub trait Tool: fmt::Debug + Send + Sync {
+    /// What the model is told.
+    fn declaration(&self) -> &Declaration;
+
+    /// How it is called.
+    fn rules(&self) -> &Rules;
+
+    /// Calls it. Dropping the future ends the call: it leaves nothing running.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure>;
+}

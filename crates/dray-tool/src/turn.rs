@@ -1,0 +1,60 @@
+//! What one chat request offers to the calls made on its behalf.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_agent::caller::Caller;
+use dray_agent::message::Message;
+
+use crate::Storage;
+
+/// One chat request. Shared by all its calls.
+#[derive(Debug)]
+pub struct Turn {
+    /// Who asks.
+    pub caller: Caller,
+    /// Names the conversation on the bus and in sandboxes.
+    pub session: String,
+    /// The conversation as it came, tool rounds of earlier turns in place; ends with the user's message.
+    pub history: Vec<Message>,
+    /// Files.
+    pub storage: Arc<dyn Storage>,
+    /// Most bytes of one file in an argument.
+    pub file_limit: u64,
+    interpreter: Mutex<Option<String>>,
+}
+
+impl Turn {
+    /// A turn. The interpreter's session of earlier turns is taken from the history.
+    pub fn new(
+        caller: Caller,
+        session: impl Into<String>,
+        history: Vec<Message>,
+        storage: Arc<dyn Storage>,
+        file_limit: u64,
+    ) -> Self {
+        let interpreter = dray_agent::state::interpreter_session(&history).map(str::to_owned);
+        Self {
+            caller,
+            session: session.into(),
+            history,
+            storage,
+            file_limit,
+            interpreter: Mutex::new(interpreter),
+        }
+    }
+
+    /// The Python interpreter's session, if one is known.
+    pub fn interpreter(&self) -> Option<String> {
+        let session = self.interpreter.lock();
+        session.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers the Python interpreter's session for this turn and the next ones.
+    pub fn set_interpreter(&self, session: impl Into<String>) {
+        let mut known = self
+            .interpreter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = Some(session.into());
+    }
+}
