@@ -1,1 +1,3 @@
 //! The orchestrator: turns a chat completion into a loop of model and tools (quickapps).
+
+pub mod http;

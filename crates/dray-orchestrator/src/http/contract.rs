@@ -1,0 +1,92 @@
+//! What the surface asks, and of whom.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_agent::event::Ending;
+use dray_agent::failure::Failure;
+use dray_agent::manifest::Manifest;
+use dray_agent::message::Message;
+use dray_tool::Sink;
+use serde_json::Value;
+
+/// Whoever answers requests.
+#[async_trait]
+pub trait Agent: Send + Sync + 'static {
+    /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a failure
+    /// too. Start chunk, end chunk and error event are the surface's.
+    ///
+    /// The future is dropped as soon as the client is gone, and a send to `sink` waits while the client is slow.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`]. The client gets it as HTTP status and body when nothing but the state was sent before, or when it did
+    /// not ask for a stream; else as the last event of the stream.
+    async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure>;
+
+    /// The manifest that a request names, read and checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] when there is none or it is refused.
+    async fn manifest(
+        &self,
+        caller: &Caller,
+        source: &ManifestSource,
+    ) -> Result<Arc<Manifest>, Failure>;
+
+    /// A deployment tool for a manifest, made from the metadata of a deployment of DIAL (quickapps 24.4, 38).
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`]; 404 when there is no such deployment.
+    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure>;
+}
+
+/// One chat request, read and checked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The body.
+    pub request: ChatRequest,
+    /// Who asks.
+    pub caller: Caller,
+    /// Which agent.
+    pub manifest: ManifestSource,
+    /// The deployment in the path; of plain OpenAI requests the model.
+    pub deployment: String,
+}
+
+/// Where the manifest is (quickapps 2.2).
+#[derive(Clone, Debug, PartialEq)]
+pub enum ManifestSource {
+    /// In the request itself.
+    Given(Value),
+    /// In DIAL Core, as the properties of this application.
+    Application(String),
+    /// In the local folder, by name.
+    Named(String),
+    /// The request names none.
+    Default,
+}
+
+/// What is read of a body (quickapps 3.1). Values of sampling are checked and not passed on.
+#[derive(Clone, Debug, Default)]
+pub struct ChatRequest {
+    /// The model that the body names.
+    pub model: Option<String>,
+    /// The conversation; its order of roles was checked.
+    pub messages: Vec<Message>,
+    /// Whether the client wants the answer as it is made. The agent sends events either way.
+    pub stream: bool,
+    /// Tools that the client would call itself.
+    pub tools: Vec<Value>,
+    /// Which tool the model shall call first.
+    pub tool_choice: Option<Value>,
+    /// Form of the answer.
+    pub response_format: Option<Value>,
+    /// `custom_fields.configuration`: what the user chose of the agent's configuration, starters among it.
+    pub configuration: Option<Value>,
+    /// `stream_options.include_usage`.
+    pub include_usage: bool,
+}
