@@ -6,16 +6,27 @@
 //! - [`Resolve`]: arguments with references to files.
 //! - [`Sink`] and [`Stage`]: what the client sees while it waits.
 //! - [`Issue`]: why a tool of the manifest is not there.
+//! - [`pipeline`]: one call from the text of its arguments to the message for the model; `matching`, `fallback`,
+//!   `timeout` and `stage` are its rules.
+//! - [`naming`]: names that models accept, each once.
 //!
 //! What it does not do: it knows no protocol. REST, DIAL and MCP are crates of their own, and the loop that calls the
 //! model is the orchestrator's.
 
+#[cfg(test)]
+mod double;
 mod failure;
+pub mod fallback;
 mod issue;
+pub mod matching;
+pub mod naming;
 mod output;
+pub mod pipeline;
 mod resolve;
 mod sink;
+pub mod stage;
 mod storage;
+pub mod timeout;
 mod tool;
 mod turn;
 

@@ -40,6 +40,16 @@ impl Sink {
         self.events.send(event).await.map_err(|_| Gone)
     }
 
+    /// Ends when nobody listens any more.
+    pub async fn gone(&self) {
+        self.events.closed().await;
+    }
+
+    /// Whether nobody listens any more.
+    pub fn is_gone(&self) -> bool {
+        self.events.is_closed()
+    }
+
     /// Opens a stage with the next number.
     ///
     /// # Errors

@@ -1,0 +1,165 @@
+//! What is done about a call that failed (quickapps 20).
+
+use dray_agent::manifest::call::{Fallback, Strategy, StrategyKind, Trigger, TriggerKind};
+
+/// What the answer says when a strategy ends the request.
+pub const STOPPED: &str = "A tool encountered an error and the agent was stopped. Please try again or contact your \
+                           administrator if the issue persists.";
+
+/// What a stage says when it may not say what went wrong.
+pub const HIDDEN: &str = "An error occurred while executing the tool.";
+
+/// What is done about a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The model is told this and goes on.
+    Tell(String),
+    /// The request ends with [`STOPPED`].
+    Stop,
+    /// No strategy applies.
+    Raise,
+}
+
+/// Asks the strategies in order; the first that applies and has something to say wins. Of a timeout only those with a
+/// trigger are asked.
+pub fn decide(fallback: &Fallback, error: &str, timed_out: bool) -> Decision {
+    fallback
+        .strategies
+        .iter()
+        .filter(|strategy| applies(strategy, error, timed_out))
+        .find_map(|strategy| outcome(strategy, error))
+        .unwrap_or(Decision::Raise)
+}
+
+fn applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
+    match &strategy.trigger_on {
+        Some(trigger) => is_triggered(trigger, error),
+        None => !timed_out,
+    }
+}
+
+fn is_triggered(trigger: &Trigger, error: &str) -> bool {
+    let fold = |text: &str| {
+        if trigger.case_sensitive {
+            text.to_owned()
+        } else {
+            text.to_lowercase()
+        }
+    };
+    let (error, value) = (fold(error), fold(&trigger.value));
+    match trigger.kind {
+        TriggerKind::Contains => error.contains(&value),
+        TriggerKind::Equals => error == value,
+    }
+}
+
+fn outcome(strategy: &Strategy, error: &str) -> Option<Decision> {
+    let instructions = strategy
+        .instructions
+        .as_deref()
+        .filter(|text| !text.trim().is_empty());
+    match strategy.kind {
+        StrategyKind::Continue => {
+            let mut told = if error.is_empty() {
+                "The tool call failed with an error.".to_owned()
+            } else {
+                format!("The tool call failed with an error: {error}")
+            };
+            if let Some(instructions) = instructions {
+                told.push_str("\n\n");
+                told.push_str(instructions);
+            }
+            Some(Decision::Tell(told))
+        }
+        StrategyKind::Retry => instructions.map(|text| Decision::Tell(text.to_owned())),
+        StrategyKind::Stop | StrategyKind::HardStop => Some(Decision::Stop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> Decision {
+        let fallback: Fallback =
+            serde_json::from_value(json!({ "strategies": strategies })).unwrap();
+        decide(&fallback, error, timed_out)
+    }
+
+    fn tell(text: &str) -> Decision {
+        Decision::Tell(text.to_owned())
+    }
+
+    #[test]
+    fn by_default_the_model_is_told_what_went_wrong() {
+        let fallback = Fallback::default();
+        assert_eq!(
+            decide(&fallback, "no stock", false),
+            tell("The tool call failed with an error: no stock")
+        );
+        assert_eq!(
+            decide(&fallback, "", false),
+            tell("The tool call failed with an error.")
+        );
+    }
+
+    #[test]
+    fn instructions_follow_after_a_blank_line() {
+        let strategies = json!([{"type": "continue", "instructions": "Ask the user."}]);
+        assert_eq!(
+            decided(strategies, "x", false),
+            tell("The tool call failed with an error: x\n\nAsk the user.")
+        );
+    }
+
+    #[test]
+    fn the_first_that_applies_wins() {
+        let strategies = json!([
+            {"type": "stop", "trigger_on": {"type": "contains", "value": "401"}},
+            {"type": "retry", "instructions": "Again.", "trigger_on": {"type": "equals", "value": "Busy"}},
+            {"type": "hard_stop", "trigger_on": {"type": "equals", "value": "Fatal", "case_sensitive": true}},
+        ]);
+        assert_eq!(
+            decided(strategies.clone(), "status 401", false),
+            Decision::Stop
+        );
+        assert_eq!(decided(strategies.clone(), "BUSY", false), tell("Again."));
+        assert_eq!(
+            decided(strategies.clone(), "very busy", false),
+            Decision::Raise
+        );
+        assert_eq!(decided(strategies.clone(), "fatal", false), Decision::Raise);
+        assert_eq!(decided(strategies, "Fatal", false), Decision::Stop);
+        assert_eq!(decided(json!([]), "x", false), Decision::Raise);
+    }
+
+    #[test]
+    fn a_strategy_with_nothing_to_say_is_passed_over() {
+        let strategies = json!([{"type": "retry", "instructions": " "}, {"type": "stop"}]);
+        assert_eq!(decided(strategies, "x", false), Decision::Stop);
+    }
+
+    #[test]
+    fn a_timeout_asks_only_strategies_with_a_trigger() {
+        let text = "The tool call `t` timed out after 1 seconds.";
+        assert_eq!(
+            decided(json!([{"type": "stop"}]), text, true),
+            Decision::Raise
+        );
+        let triggered =
+            json!([{"type": "stop", "trigger_on": {"type": "contains", "value": "timed out"}}]);
+        assert_eq!(decided(triggered, text, true), Decision::Stop);
+    }
+
+    #[test]
+    fn the_sentence_of_the_end_is_the_contract() {
+        assert_eq!(
+            STOPPED,
+            "A tool encountered an error and the agent was stopped. Please try again or contact your administrator \
+             if the issue persists."
+        );
+        assert_eq!(HIDDEN, "An error occurred while executing the tool.");
+    }
+}

@@ -1,0 +1,130 @@
+//! Which files of a result are kept, what they are called, and which of them the user sees (quickapps 19.2).
+
+use dray_agent::manifest::call::AttachmentRules;
+use dray_agent::message::Attachment;
+
+/// Whether a type is of a pattern: `*/*` is any type, `x/*` any that begins with `x/`, anything else must be equal
+/// but for the case of ASCII letters. No type is of no pattern.
+pub fn matches(kind: Option<&str>, pattern: &str) -> bool {
+    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
+        return false;
+    };
+    match pattern.strip_suffix('*') {
+        _ if pattern == "*/*" => true,
+        Some(family) if family.ends_with('/') => kind
+            .get(..family.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(family)),
+        _ => kind.eq_ignore_ascii_case(pattern),
+    }
+}
+
+/// The files of a result after the rules of its tool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kept {
+    /// All that are kept, in order.
+    pub all: Vec<Attachment>,
+    /// Those of them that the user sees too.
+    pub propagate: Vec<Attachment>,
+}
+
+/// Keeps files of supported types, renames their types, and picks those that the user sees by the new type.
+pub fn keep(attachments: Vec<Attachment>, rules: &AttachmentRules) -> Kept {
+    let (supported, propagated) = (rules.supported(), rules.propagated());
+    let is_of = |kind: Option<&str>, patterns: &[&str]| {
+        patterns.iter().any(|pattern| matches(kind, pattern))
+    };
+    let mut kept = Kept::default();
+    for mut attachment in attachments {
+        if !is_of(attachment.kind.as_deref(), &supported) {
+            continue;
+        }
+        if let Some(other) = substitute(attachment.kind.as_deref(), rules) {
+            attachment.kind = Some(other);
+        }
+        if is_of(attachment.kind.as_deref(), &propagated) {
+            kept.propagate.push(attachment.clone());
+        }
+        kept.all.push(attachment);
+    }
+    kept
+}
+
+fn substitute(kind: Option<&str>, rules: &AttachmentRules) -> Option<String> {
+    let kind = kind?;
+    rules
+        .media_type_substitution
+        .as_ref()?
+        .iter()
+        .find(|(from, _)| from.eq_ignore_ascii_case(kind))
+        .map(|(_, to)| to.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn file(kind: &str) -> Attachment {
+        Attachment {
+            kind: (!kind.is_empty()).then(|| kind.to_owned()),
+            title: Some(kind.to_owned()),
+            ..Attachment::default()
+        }
+    }
+
+    fn kinds(files: &[Attachment]) -> Vec<&str> {
+        files
+            .iter()
+            .filter_map(|file| file.kind.as_deref())
+            .collect()
+    }
+
+    #[test]
+    fn a_pattern_is_all_types_a_family_or_one_type() {
+        assert!(matches(Some("image/png"), "*/*"));
+        assert!(matches(Some("image/png"), "image/*"));
+        assert!(matches(Some("Image/PNG"), "image/png"));
+        assert!(!matches(Some("imagery/png"), "image/*"));
+        assert!(!matches(Some("image/png"), "image/pn*"));
+        assert!(!matches(Some("text/csv; charset=utf-8"), "text/csv"));
+        assert!(matches(Some("text/csv; charset=utf-8"), "text/*"));
+    }
+
+    #[test]
+    fn no_type_is_of_no_pattern_not_even_of_all() {
+        assert!(!matches(None, "*/*"));
+        assert!(!matches(Some(""), "*/*"));
+        assert_eq!(
+            keep(vec![file("")], &AttachmentRules::default()),
+            Kept::default()
+        );
+    }
+
+    #[test]
+    fn by_default_all_is_kept_and_the_user_sees_images_and_plots() {
+        let files = ["image/png", "application/vnd.plotly.v1+json", "text/csv"].map(file);
+        let kept = keep(files.to_vec(), &AttachmentRules::default());
+        assert_eq!(kept.all, files);
+        assert_eq!(
+            kinds(&kept.propagate),
+            ["image/png", "application/vnd.plotly.v1+json"]
+        );
+    }
+
+    #[test]
+    fn the_original_type_decides_what_is_kept_and_the_new_one_what_is_shown() {
+        let rules = AttachmentRules {
+            supported_types: Some(vec!["text/x".to_owned(), "image/*".to_owned()]),
+            propagate_types_to_choice: Some(vec!["text/plain".to_owned()]),
+            media_type_substitution: Some(BTreeMap::from([
+                ("text/x".to_owned(), "text/plain".to_owned()),
+                ("audio/x".to_owned(), "text/x".to_owned()),
+            ])),
+        };
+        let files = ["text/x", "audio/x", "image/gif", "text/plain"].map(file);
+        let kept = keep(files.to_vec(), &rules);
+        assert_eq!(kinds(&kept.all), ["text/plain", "image/gif"]);
+        assert_eq!(kinds(&kept.propagate), ["text/plain"]);
+    }
+}

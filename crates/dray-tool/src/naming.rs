@@ -1,0 +1,94 @@
+//! Names of tools as models accept them (quickapps 19.1), each once (R10).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::{Issue, Tool};
+
+/// Longest name, in characters.
+const LONGEST: usize = 64;
+
+/// The name of a tool of a set: `{toolset}_{tool}`, made of what models accept.
+pub fn name(toolset: &str, tool: &str) -> String {
+    sanitised(&format!("{toolset}_{tool}"))
+}
+
+/// A text with one `_` for every run of characters outside `[a-zA-Z0-9_-]`, cut to 64 characters.
+pub fn sanitised(text: &str) -> String {
+    let mut name = String::with_capacity(text.len().min(LONGEST));
+    let mut in_run = false;
+    for character in text.chars() {
+        let fits = character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+        if fits || !in_run {
+            name.push(if fits { character } else { '_' });
+        }
+        in_run = !fits;
+    }
+    name.truncate(LONGEST);
+    name
+}
+
+/// Drops every tool whose name an earlier one has, and says so.
+pub fn dedup(tools: &mut Vec<Arc<dyn Tool>>) -> Vec<Issue> {
+    let mut known = HashSet::new();
+    let mut issues = Vec::new();
+    tools.retain(|tool| {
+        let name = &tool.declaration().name;
+        let is_new = known.insert(name.clone());
+        if !is_new {
+            issues.push(Issue {
+                tool: Some(name.clone()),
+                toolset: None,
+                message: "Another tool has the same name; only the first one is used.".to_owned(),
+                details: Vec::new(),
+            });
+        }
+        is_new
+    });
+    issues
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::double::Double;
+
+    #[test]
+    fn a_run_of_other_characters_is_one_underscore() {
+        assert_eq!(name("My shop!", "get order"), "My_shop__get_order");
+        assert_eq!(name("a", "(x) é€y-z_"), "a__x_y-z_");
+        assert_eq!(name("погода", "t"), "__t");
+    }
+
+    #[test]
+    fn a_name_has_at_most_64_characters() {
+        let long = name(&"s".repeat(60), "order");
+        assert_eq!(long, format!("{}_ord", "s".repeat(60)));
+    }
+
+    #[test]
+    fn r_10_of_tools_with_one_name_the_first_stays_and_the_rest_are_told() {
+        let tool = |name: &str, text: &str| -> Arc<dyn Tool> { Double::named(name).says(text) };
+        let mut tools = vec![tool("a", "1"), tool("b", "2"), tool("a", "3")];
+        let first = Arc::clone(&tools[0]);
+        let issues = dedup(&mut tools);
+        assert_eq!(tools.len(), 2);
+        assert!(Arc::ptr_eq(&tools[0], &first));
+        assert_eq!(issues.len(), 1);
+        assert_eq!(issues[0].tool.as_deref(), Some("a"));
+        assert!(issues[0].message.contains("same name"));
+        assert_eq!(dedup(&mut tools), []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_one_that_models_accept(set in ".*", tool in ".*") {
+            let name = name(&set, &tool);
+            prop_assert!((1..=64).contains(&name.len()));
+            prop_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'));
+            prop_assert_eq!(sanitised(&name), name);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Arguments on their way from the model to the tool.
+
+use dray_types::reference::{FileReference, Parsed};
+use serde_json::{Map, Value};
+
+use crate::{Failure, Resolve};
+
+/// Forms that are taken off arguments which never take content.
+const FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
+
+/// The arguments in a text; nothing at all is none.
+///
+/// # Errors
+///
+/// What is wrong, for the model.
+pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(other) => Err(format!("it is {}", kind(&other))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The arguments as the tool gets them: content in place of references, bare references where only those are taken.
+/// Nobody is asked when there is no reference.
+pub(super) async fn given(
+    tool: &str,
+    written: &Map<String, Value>,
+    by_reference: &[String],
+    resolve: &dyn Resolve,
+) -> Result<Map<String, Value>, Failure> {
+    let is_bare = |name: &String| by_reference.contains(name);
+    let mut bare = Map::new();
+    let mut content = Map::new();
+    for (name, value) in written {
+        if is_bare(name) {
+            bare.insert(name.clone(), unwrapped(value));
+        } else {
+            content.insert(name.clone(), value.clone());
+        }
+    }
+    if content.values().any(refers) {
+        content = resolve.resolve(tool, content).await?;
+    }
+    if bare.is_empty() {
+        return Ok(content);
+    }
+    // In the order in which they were written.
+    let mut given = Map::new();
+    for name in written.keys() {
+        let value = bare
+            .shift_remove(name)
+            .or_else(|| content.shift_remove(name));
+        given.extend(value.map(|value| (name.clone(), value)));
+    }
+    given.extend(content);
+    Ok(given)
+}
+
+/// Whether there is a reference anywhere in a value.
+fn refers(value: &Value) -> bool {
+    match value {
+        Value::String(text) => FileReference::parse(text) != Parsed::Plain,
+        Value::Array(items) => items.iter().any(refers),
+        Value::Object(members) => members.values().any(refers),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The value without `file:…::`, also in the items of a list.
+fn unwrapped(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::from(bare(text)),
+        Value::Array(items) => Value::Array(items.iter().map(unwrapped).collect()),
+        other => other.clone(),
+    }
+}
+
+fn bare(text: &str) -> &str {
+    let Some(rest) = without(text.trim_start_matches('/'), "file:") else {
+        return text;
+    };
+    let target = FORMS
+        .iter()
+        .find_map(|form| without(rest, form))
+        .filter(|target| !target.is_empty());
+    target.map_or(text, |target| target.strip_suffix('\n').unwrap_or(target))
+}
+
+fn without<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+    let head = text.get(..keyword.len())?;
+    let rest = text.get(keyword.len()..)?;
+    head.eq_ignore_ascii_case(keyword).then_some(rest)
+}

@@ -1,0 +1,37 @@
+//! Something that may fail, hang, panic, or lose its listener.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{Failed, Failure, Gone, Sink};
+
+/// Runs until it is done, its time is up or nobody listens any more; then it is dropped.
+pub(super) async fn attempt<T>(
+    work: impl Future<Output = Result<T, Failure>> + Send,
+    deadline: Instant,
+    sink: &Sink,
+) -> Result<Result<T, Failure>, Gone> {
+    let guarded = AssertUnwindSafe(work).catch_unwind();
+    tokio::select! {
+        biased;
+        done = timeout_at(deadline, guarded) => Ok(match done {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => Err(panicked(panic.as_ref()).into()),
+            Err(_) => Err(Failure::TimedOut),
+        }),
+        () = sink.gone() => Err(Gone),
+    }
+}
+
+/// What the model is told of a panic, which is not what the panic says.
+fn panicked(panic: &(dyn Any + Send)) -> Failed {
+    let said = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = said, "a tool panicked");
+    Failed::new("The tool failed unexpectedly.")
+}

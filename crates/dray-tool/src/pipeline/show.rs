@@ -1,0 +1,134 @@
+//! The stage of one call, from its opening to its end.
+
+use std::time::Duration;
+
+use dray_agent::event::StageStatus;
+use dray_agent::manifest::feature::StageLevel;
+use dray_agent::message::Attachment;
+use serde_json::{Map, Value};
+
+use crate::stage::{self, Visibility, body};
+use crate::{Failure, Gone, Output, Rules, Sink, Stage, Style, fallback};
+
+/// The stage of one call, or what would be in it.
+pub(super) struct Show<'a> {
+    rules: &'a Rules,
+    sink: &'a Sink,
+    visibility: Visibility,
+    stage: Stage,
+    request: String,
+    /// The arguments as the model wrote them.
+    pub(super) written: Map<String, Value>,
+}
+
+impl<'a> Show<'a> {
+    /// Opens the stage, if it is to be seen already.
+    pub(super) async fn open(
+        rules: &'a Rules,
+        written: Map<String, Value>,
+        level: StageLevel,
+        sink: &'a Sink,
+    ) -> Result<Self, Gone> {
+        let visibility = stage::visibility(level, rules);
+        let stage = match visibility {
+            Visibility::Always => sink.open(Some(stage::title(rules, &written))).await?,
+            Visibility::OnError | Visibility::Never => Stage::hidden(),
+        };
+        Ok(Self {
+            rules,
+            sink,
+            visibility,
+            stage,
+            request: String::new(),
+            written,
+        })
+    }
+
+    /// Where the tool may write.
+    pub(super) fn stage(&self) -> Stage {
+        self.stage.clone()
+    }
+
+    /// Writes what was asked. `given` is what the tool gets; it only tells sizes.
+    pub(super) async fn request(&mut self, given: Option<&Map<String, Value>>) -> Result<(), Gone> {
+        if self.visibility == Visibility::Never {
+            return Ok(());
+        }
+        let request = body::request(self.rules, &self.written, given);
+        if self.visibility == Visibility::OnError {
+            self.request = request;
+            return Ok(());
+        }
+        write(&self.stage, request).await?;
+        if self.rules.style == Style::Deployment && given.is_some() {
+            let heading = body::heading(Style::Deployment);
+            self.stage.content(heading).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what came, and the files of it that have an address.
+    pub(super) async fn response(&self, output: &Output, files: &[Attachment]) -> Result<(), Gone> {
+        if !self.stage.is_shown() || self.rules.style == Style::Own {
+            return Ok(());
+        }
+        if self.rules.style == Style::Api {
+            self.stage.content(body::heading(Style::Api)).await?;
+        }
+        if output.streamed {
+            return Ok(());
+        }
+        let text = body::response(self.rules.style, &output.content, &output.content_type);
+        write(&self.stage, text).await?;
+        for file in files.iter().filter(|file| file.url.is_some()) {
+            let mut file = file.clone();
+            file.data = None;
+            self.stage.attachment(file).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the stage of a call that succeeded.
+    pub(super) async fn completed(self, elapsed: Duration) -> Result<(), Gone> {
+        close(&self.stage, StageStatus::Completed, elapsed).await
+    }
+
+    /// Writes what went wrong and ends the stage; opens it first when it is shown for failures only (R12).
+    pub(super) async fn failed(
+        mut self,
+        failure: &Failure,
+        text: &str,
+        elapsed: Duration,
+    ) -> Result<(), Gone> {
+        if self.visibility == Visibility::OnError {
+            let title = stage::title(self.rules, &self.written);
+            self.stage = self.sink.open(Some(title)).await?;
+            write(&self.stage, std::mem::take(&mut self.request)).await?;
+        }
+        if !self.stage.is_shown() {
+            return Ok(());
+        }
+        let style = self.rules.style;
+        let is_told = self.rules.fallback.display_error_in_stage;
+        let body = match failure {
+            Failure::TimedOut => body::error(style, text),
+            _ if !is_told => fallback::HIDDEN.to_owned(),
+            Failure::Failed(failed) => body::failed(style, failed),
+            Failure::Parameter { .. } => body::error(style, text),
+        };
+        write(&self.stage, body).await?;
+        close(&self.stage, StageStatus::Failed, elapsed).await
+    }
+}
+
+async fn write(stage: &Stage, text: String) -> Result<(), Gone> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    stage.content(text).await
+}
+
+async fn close(stage: &Stage, status: StageStatus, elapsed: Duration) -> Result<(), Gone> {
+    stage.name(stage::suffix(elapsed)).await?;
+    stage.close(status).await
+}

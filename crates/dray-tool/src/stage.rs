@@ -1,0 +1,71 @@
+//! What the client sees of a call (quickapps 22): whether there is a stage, its name, its bodies.
+
+use std::time::Duration;
+
+use dray_agent::manifest::feature::StageLevel;
+use serde_json::{Map, Value};
+
+use crate::Rules;
+
+pub mod body;
+mod table;
+pub mod value;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest value in the name of a stage, in characters.
+const IN_TITLE: usize = 100;
+
+/// When the stage of a call is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// From its beginning.
+    Always,
+    /// Once the call has failed.
+    OnError,
+    /// Never.
+    Never,
+}
+
+/// When the stage of a call is shown at a level. Hiding never changes what the model is told.
+pub fn visibility(level: StageLevel, rules: &Rules) -> Visibility {
+    let is_hidden = rules.debug_only
+        || rules
+            .display
+            .stage
+            .as_ref()
+            .is_some_and(|stage| !stage.show);
+    match level {
+        StageLevel::Debug => Visibility::Always,
+        StageLevel::Info if !is_hidden => Visibility::Always,
+        StageLevel::Error if !is_hidden => Visibility::OnError,
+        StageLevel::None | StageLevel::Error | StageLevel::Info => Visibility::Never,
+    }
+}
+
+/// The name of a stage: what the manifest says, else the label of the tool; then the value of the first argument that
+/// is to be shown there.
+pub fn title(rules: &Rules, written: &Map<String, Value>) -> String {
+    let name = rules
+        .display
+        .stage
+        .as_ref()
+        .and_then(|stage| stage.name.as_deref())
+        .unwrap_or(&rules.label);
+    let shown = written.iter().find(|(argument, _)| {
+        let display = rules.parameters.get(*argument);
+        display
+            .and_then(|display| display.stage.as_ref())
+            .is_some_and(|stage| stage.show_value_in_stage_title)
+    });
+    match shown {
+        Some((_, value)) => format!("{name}{}", value::line(value, IN_TITLE)),
+        None => name.to_owned(),
+    }
+}
+
+/// What is added to the name of a stage when it closes.
+pub fn suffix(elapsed: Duration) -> String {
+    format!(" [{:.2}s]", elapsed.as_secs_f64())
+}

@@ -1,0 +1,187 @@
+//! Bodies of stages (quickapps 22.3): what was asked, what came, what went wrong.
+
+use std::fmt::Write as _;
+
+use serde::Serialize as _;
+use serde_json::ser::{PrettyFormatter, Serializer};
+use serde_json::{Map, Value};
+
+use crate::stage::{table, value};
+use crate::{Failed, Rules, Style};
+
+/// Longest body of a stage, in characters. The model gets all.
+const LONGEST: usize = 50_000;
+
+/// What was asked. Empty when there is nothing to show.
+pub fn request(
+    rules: &Rules,
+    written: &Map<String, Value>,
+    given: Option<&Map<String, Value>>,
+) -> String {
+    match rules.style {
+        Style::Deployment => lines(rules, written, given),
+        Style::Api => json_of(rules, written, given),
+        Style::Own => String::new(),
+    }
+}
+
+/// What stands before an answer that comes piece by piece.
+pub const fn heading(style: Style) -> &'static str {
+    match style {
+        Style::Deployment => "> #### Response:\n",
+        Style::Api => "> ##### Response:\n",
+        Style::Own => "",
+    }
+}
+
+/// What came, without its heading.
+pub fn response(style: Style, content: &str, content_type: &str) -> String {
+    match style {
+        Style::Deployment => value::shortened(content, LONGEST),
+        Style::Api => by_type(content, content_type),
+        Style::Own => String::new(),
+    }
+}
+
+/// What went wrong, in a sentence.
+pub fn error(style: Style, text: &str) -> String {
+    let text = value::shortened(text, LONGEST);
+    match style {
+        Style::Deployment => format!("> #### Error:\n{text}\n"),
+        Style::Api => format!("> ##### Error:\n{text}\n"),
+        Style::Own => format!("{text}\n"),
+    }
+}
+
+/// What went wrong, as the tool wants it shown, if it does.
+pub fn failed(style: Style, failed: &Failed) -> String {
+    match &failed.shown {
+        Some(shown) => value::shortened(shown, LONGEST),
+        None => error(style, &failed.text),
+    }
+}
+
+/// Text in a fence one longer than the longest run of backticks in it, three at least.
+pub fn fenced(text: &str, language: &str) -> String {
+    let longest = text
+        .split(|character| character != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or_default();
+    let fence = "`".repeat((longest + 1).max(3));
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{end}{fence}\n")
+}
+
+/// JSON indented by four.
+pub fn pretty(value: &Value) -> String {
+    let mut text = Vec::new();
+    let mut writer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"    "));
+    match value.serialize(&mut writer) {
+        Ok(()) => String::from_utf8_lossy(&text).into_owned(),
+        Err(_) => value.to_string(),
+    }
+}
+
+/// An answer in the form that its type suggests: JSON indented, CSV as a table, all else in a fence.
+pub fn by_type(content: &str, content_type: &str) -> String {
+    if content.is_empty() {
+        return String::new();
+    }
+    let subtype = subtype(content_type);
+    match subtype.as_str() {
+        "csv" => {
+            if let Some(table) = table::markdown(content) {
+                return table;
+            }
+        }
+        "json" => {
+            if let Ok(value) = serde_json::from_str::<Value>(content) {
+                return fenced(&value::shortened(&pretty(&value), LONGEST), "json");
+            }
+        }
+        _ => {}
+    }
+    fenced(&value::shortened(content, LONGEST), &subtype)
+}
+
+/// What is behind the slash, in lower case, when it can stand behind a fence. `application/problem+json` is `json`.
+fn subtype(content_type: &str) -> String {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
+    let subtype = subtype.rsplit_once('+').map_or(subtype, |(_, last)| last);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if subtype.bytes().all(fits) {
+        subtype.to_ascii_lowercase()
+    } else {
+        String::new()
+    }
+}
+
+/// Each argument on a line of its own.
+fn lines(
+    rules: &Rules,
+    written: &Map<String, Value>,
+    given: Option<&Map<String, Value>>,
+) -> String {
+    let mut body = "> #### Request:\n\r".to_owned();
+    for (name, value) in written {
+        let display = rules.parameters.get(name);
+        let stage = display
+            .and_then(|display| display.stage.clone())
+            .unwrap_or_default();
+        if stage.ignore {
+            continue;
+        }
+        if !stage.ignore_parameter_name {
+            let label = stage.name.as_deref().unwrap_or(name);
+            let _ = write!(body, "***{label}:*** ");
+        }
+        let text = stage.replaced_value_info.unwrap_or_else(|| {
+            value::plain(&value::shown(
+                value,
+                given.and_then(|given| given.get(name)),
+            ))
+        });
+        let (prefix, suffix) = (
+            stage.prefix.unwrap_or_default(),
+            stage.suffix.unwrap_or_default(),
+        );
+        let text = format!("{prefix}{text}{suffix}");
+        match stage.format {
+            Some(format) => {
+                body.push('\n');
+                body.push_str(&fenced(&text, &format));
+            }
+            None => body.push_str(&text),
+        }
+        body.push_str("\n\r");
+    }
+    body
+}
+
+/// All arguments as JSON; nothing when there are none.
+fn json_of(
+    rules: &Rules,
+    written: &Map<String, Value>,
+    given: Option<&Map<String, Value>>,
+) -> String {
+    let mut arguments = Map::new();
+    for (name, value) in written {
+        let display = rules.parameters.get(name);
+        let stage = display.and_then(|display| display.stage.as_ref());
+        if stage.is_some_and(|stage| stage.ignore) {
+            continue;
+        }
+        let shown = match stage.and_then(|stage| stage.replaced_value_info.clone()) {
+            Some(info) => Value::String(info),
+            None => value::shown(value, given.and_then(|given| given.get(name))),
+        };
+        arguments.insert(name.clone(), shown);
+    }
+    if arguments.is_empty() {
+        return String::new();
+    }
+    let text = value::shortened(&pretty(&Value::Object(arguments)), LONGEST);
+    format!("> ##### Request:\n{}\n", fenced(&text, "json"))
+}

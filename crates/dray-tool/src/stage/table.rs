@@ -1,0 +1,75 @@
+//! CSV (RFC 4180) as a markdown table.
+
+use std::fmt::Write as _;
+
+/// Most rows that are shown.
+const ROWS: usize = 200;
+
+/// The table; `None` for what is no table: an open quote, or no row at all.
+pub(super) fn markdown(text: &str) -> Option<String> {
+    let rows = rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    let (head, body) = rows.split_first()?;
+    let width = rows.iter().map(Vec::len).max()?;
+    let mut table = row(head, width);
+    table.push_str(&row(&vec!["---".to_owned(); width], width));
+    for cells in body.iter().take(ROWS) {
+        table.push_str(&row(cells, width));
+    }
+    if body.len() > ROWS {
+        let _ = write!(table, "\n… ({} rows)\n", body.len());
+    }
+    Some(table)
+}
+
+fn row(cells: &[String], width: usize) -> String {
+    let mut row = "|".to_owned();
+    for at in 0..width {
+        let cell = cells.get(at).map_or("", String::as_str);
+        let cell = cell.replace('\\', "\\\\").replace('|', "\\|");
+        let cell: Vec<_> = cell.lines().collect();
+        let _ = write!(row, " {} |", cell.join("<br>"));
+    }
+    row.push('\n');
+    row
+}
+
+/// The rows that have anything in them.
+fn rows(text: &str) -> Option<Vec<Vec<String>>> {
+    let (mut rows, mut cells, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let (mut is_quoted, mut has_any) = (false, false);
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                cell.push('"');
+            }
+            '"' if is_quoted => is_quoted = false,
+            '"' if cell.is_empty() => (is_quoted, has_any) = (true, true),
+            ',' if !is_quoted => {
+                cells.push(std::mem::take(&mut cell));
+                has_any = true;
+            }
+            '\r' if !is_quoted && characters.peek() == Some(&'\n') => {}
+            '\n' if !is_quoted => {
+                cells.push(std::mem::take(&mut cell));
+                let row = std::mem::take(&mut cells);
+                if std::mem::take(&mut has_any) {
+                    rows.push(row);
+                }
+            }
+            other => {
+                cell.push(other);
+                has_any = true;
+            }
+        }
+    }
+    if is_quoted {
+        return None;
+    }
+    if has_any {
+        cells.push(cell);
+        rows.push(cells);
+    }
+    (!rows.is_empty()).then_some(rows)
+}

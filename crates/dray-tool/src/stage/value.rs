@@ -1,0 +1,156 @@
+//! Values of arguments as people see them (R8): references with sizes, never the bytes behind them; addresses without
+//! user and query; long values cut, with what they measure.
+
+use dray_types::RedactedUrl;
+use dray_types::reference::{FileReference, Form, Parsed};
+use serde_json::{Map, Value};
+
+/// Longest value of one argument, in characters.
+const LONGEST: usize = 1000;
+
+/// Longest `data:` URL that is shown whole, in characters.
+const LONGEST_DATA: usize = 100;
+
+/// What is shown of a value. `given` is what the tool got in its place; it only tells sizes.
+pub fn shown(written: &Value, given: Option<&Value>) -> Value {
+    match written {
+        Value::String(text) => Value::String(shown_text(text, given.and_then(Value::as_str))),
+        Value::Array(items) => {
+            let given = given.and_then(Value::as_array);
+            let item = |(at, item)| shown(item, given.and_then(|given| given.get(at)));
+            Value::Array(items.iter().enumerate().map(item).collect())
+        }
+        Value::Object(members) => {
+            let given = given.and_then(Value::as_object);
+            let member = |(name, value): (&String, &Value)| {
+                let given = given.and_then(|given| given.get(name));
+                (name.clone(), shown(value, given))
+            };
+            Value::Object(members.iter().map(member).collect::<Map<_, _>>())
+        }
+        other => other.clone(),
+    }
+}
+
+/// A value on one line: text as it is, all else as JSON; at most `limit` characters and a mark.
+pub fn line(written: &Value, limit: usize) -> String {
+    let whole = plain(&shown(written, None));
+    let mut line: String = whole
+        .chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .take(limit)
+        .collect();
+    if whole.chars().nth(limit).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+/// Text as it is, all else as JSON.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// At most `limit` characters; of more, the beginning and how many there are.
+pub fn shortened(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!(
+            "{}… ({} characters)",
+            text.get(..end).unwrap_or_default(),
+            text.chars().count()
+        ),
+    }
+}
+
+fn shown_text(written: &str, given: Option<&str>) -> String {
+    let is_data = |text: &str| {
+        text.get(..5)
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
+    };
+    if is_data(written) && written.len() > LONGEST_DATA {
+        return data(written);
+    }
+    let reference = FileReference::parse(written);
+    let spelt = match &reference {
+        Parsed::Reference(reference) if is_data(reference.target) => {
+            let at = written.len() - reference.target.len();
+            let head = written.get(..at).unwrap_or_default();
+            format!("{head}{}", data(reference.target))
+        }
+        _ => shortened(&without_secrets(written), LONGEST),
+    };
+    match size(&reference, written, given) {
+        Some(bytes) => format!("{spelt} ({bytes} bytes)"),
+        None => spelt,
+    }
+}
+
+/// A `data:` URL by its type and length.
+fn data(url: &str) -> String {
+    let head = url.split_once(',').map_or("data:", |(head, _)| head);
+    format!(
+        "{},… ({} characters)",
+        shortened(head, LONGEST_DATA),
+        url.chars().count()
+    )
+}
+
+/// The size of the file behind a reference, by what came in its place.
+fn size(reference: &Parsed<'_>, written: &str, given: Option<&str>) -> Option<usize> {
+    let given = given.filter(|given| *given != written)?;
+    let base64 = |text: &str| {
+        let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+        (text.len() / 4 * 3).saturating_sub(padding)
+    };
+    match reference {
+        Parsed::Reference(FileReference { form, .. }) => match form {
+            Form::Base64 => Some(base64(given)),
+            Form::Text => Some(given.len()),
+            Form::Url => None,
+        },
+        Parsed::MissingPrefix => given
+            .split_once(";base64,")
+            .filter(|(head, _)| head.starts_with("data:"))
+            .map(|(_, content)| base64(content)),
+        Parsed::Plain => None,
+    }
+}
+
+/// The text with every address in it that has a user or a query without them.
+fn without_secrets(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(mark) = rest.find("://") {
+        let (before, _) = rest.split_at(mark);
+        let scheme = before
+            .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        let begin = scheme.len();
+        let address = rest.get(begin..).unwrap_or_default();
+        let end = address
+            .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`'))
+            .unwrap_or(address.len());
+        let (address, after) = address.split_at(end);
+        safe.push_str(scheme);
+        if address.contains(['?', '#', '@']) {
+            safe.push_str(RedactedUrl::from_text(address).as_str());
+        } else {
+            safe.push_str(address);
+        }
+        rest = after;
+    }
+    safe.push_str(rest);
+    safe
+}

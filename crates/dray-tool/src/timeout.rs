@@ -1,0 +1,65 @@
+//! Texts about calls that take too long (quickapps 21).
+
+use std::time::Duration;
+
+/// What the model is told, on one line.
+pub fn text(tool: &str, limit: Duration) -> String {
+    format!(
+        "The tool call `{tool}` timed out after {} seconds. Consider retrying with a smaller or different input, \
+         breaking the request into smaller pieces, or informing the user that the operation is taking longer than \
+         expected.",
+        seconds(limit)
+    )
+}
+
+/// Seconds as a person writes them: `30`, `0.5`.
+fn seconds(limit: Duration) -> String {
+    let text = format!("{:.3}", limit.as_secs_f64());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The limit of a call: the tool's or its set's, else the default. A limit of nothing is none of a person's making
+/// and counts as absent.
+pub fn effective(own: Option<Duration>, default: Duration) -> Duration {
+    own.filter(|own| !own.is_zero()).unwrap_or(default)
+}
+
+/// The limit that a manifest gives in seconds; `None` for what is not more than 0.
+pub fn from_seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|limit| !limit.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_the_contract() {
+        assert_eq!(
+            text("shop_order", Duration::from_secs(300)),
+            "The tool call `shop_order` timed out after 300 seconds. Consider retrying with a smaller or different \
+             input, breaking the request into smaller pieces, or informing the user that the operation is taking \
+             longer than expected."
+        );
+        assert!(text("t", Duration::from_millis(500)).contains("after 0.5 seconds."));
+        assert!(text("t", Duration::from_millis(1250)).contains("after 1.25 seconds."));
+    }
+
+    #[test]
+    fn r_13_the_limit_of_a_tool_wins_over_the_default() {
+        let (own, default) = (Duration::from_secs(3), Duration::from_mins(5));
+        assert_eq!(effective(Some(own), default), own);
+        assert_eq!(effective(None, default), default);
+        assert_eq!(effective(Some(Duration::ZERO), default), default);
+    }
+
+    #[test]
+    fn seconds_that_are_no_limit_give_none() {
+        assert_eq!(from_seconds(1.5), Some(Duration::from_millis(1500)));
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(from_seconds(wrong), None);
+        }
+    }
+}
