@@ -10,4 +10,7 @@ pub mod failure;
 pub mod layer;
 pub mod manifest;
 pub mod message;
+pub mod starters;
 pub mod state;
+pub mod support;
+pub mod wire;

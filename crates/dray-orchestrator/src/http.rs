@@ -1,4 +1,4 @@
-//! The HTTP surface: chat completions of DIAL and of plain OpenAI clients, starters, and help for editors of manifests
+//! The HTTP surface: chat completions of DIAL and of plain `OpenAI` clients, starters, and help for editors of manifests
 //! (quickapps 2, 3, 4, 37, 38).
 //!
 //! It reads and checks requests and writes answers. What is between is an [`Agent`]'s: it gets what was [`Asked`] and

@@ -53,7 +53,7 @@ pub struct Asked {
     pub caller: Caller,
     /// Which agent.
     pub manifest: ManifestSource,
-    /// The deployment in the path; of plain OpenAI requests the model.
+    /// The deployment in the path; of plain `OpenAI` requests the model.
     pub deployment: String,
 }
 

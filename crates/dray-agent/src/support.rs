@@ -1,0 +1,164 @@
+//! What editors of manifests ask for: entries of the layers, with what they name put in place (quickapps 38).
+
+use serde_json::{Map, Value, json};
+
+use crate::layer::{Kind, Layers, apply};
+
+/// What stands for a secret of an operator's template: editors show templates to everybody.
+const HIDDEN: &str = "********";
+
+/// Deepest chain of templates that is followed.
+const DEEPEST: usize = 8;
+
+/// Names of prompts and the models they are meant for, in order.
+pub fn system_prompts<'a>(
+    mapping: impl IntoIterator<Item = (&'a String, &'a Vec<String>)>,
+) -> Value {
+    let entries = mapping.into_iter();
+    entries
+        .map(|(prompt, models)| json!({ "prompt": prompt, "allowed_models": models }))
+        .collect()
+}
+
+/// The answer for a name that nothing has; status 404.
+pub fn not_found(kind: Kind, name: &str) -> Value {
+    let kind = match kind {
+        Kind::Prompt => "Prompt",
+        Kind::Tool => "Tool",
+        Kind::ToolSet => "Toolset",
+        Kind::Skill => "Skill",
+    };
+    json!({ "detail": format!("{kind} '{name}' not found.") })
+}
+
+/// The body of a tool or tool set. Tools in it that name templates stand in their place; what cannot be put in place stays
+/// as it is. Credentials are hidden.
+pub fn body(layers: &Layers, kind: Kind, name: &str) -> Option<Value> {
+    let mut body = layers.body(kind, name)?.clone();
+    if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
+        for tool in tools {
+            resolve(layers, tool);
+        }
+    }
+    hide(&mut body);
+    Some(body)
+}
+
+fn resolve(layers: &Layers, tool: &mut Value) {
+    for _ in 0..DEEPEST {
+        let Some(read) = template(layers, tool) else {
+            return;
+        };
+        *tool = read;
+    }
+}
+
+fn template(layers: &Layers, tool: &Value) -> Option<Value> {
+    if tool.get("type")? != "predefined-tool" {
+        return None;
+    }
+    let body = layers.body(Kind::Tool, tool.get("template_name")?.as_str()?)?;
+    match tool.get("override").and_then(Value::as_object) {
+        Some(patch) => apply(body, patch).ok(),
+        None => Some(body.clone()),
+    }
+}
+
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                match member.as_object_mut() {
+                    Some(authorization) if key == "authorization" => hide_secrets(authorization),
+                    _ => hide(member),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide),
+        _ => {}
+    }
+}
+
+fn hide_secrets(authorization: &mut Map<String, Value>) {
+    for key in ["password", "token", "client_secret", "key"] {
+        if let Some(secret) = authorization.get_mut(key) {
+            *secret = json!(HIDDEN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers() -> Layers {
+        let mut layers = Layers::default();
+        for (path, content) in [
+            (
+                "tool/base.json",
+                r#"{"type": "restapi-tool", "a": 1, "b": 2}"#,
+            ),
+            (
+                "tool/loop.json",
+                r#"{"type": "predefined-tool", "template_name": "loop"}"#,
+            ),
+            (
+                "toolset/set.json",
+                r#"{"type": "rest-api", "authorization": {"type": "api_key", "key": "hunter2", "name": "k"}, "tools": [
+                    {"type": "predefined-tool", "template_name": "base", "override": {"b": null, "c": 3}},
+                    {"type": "predefined-tool", "template_name": "none"},
+                    {"type": "predefined-tool", "template_name": "loop"},
+                    {"type": "predefined-tool", "template_name": "base", "override": {"type": "x"}}
+                ]}"#,
+            ),
+        ] {
+            layers.add(path, content).unwrap();
+        }
+        layers
+    }
+
+    #[test]
+    fn templates_in_a_tool_set_stand_in_their_place() {
+        let body = body(&layers(), Kind::ToolSet, "set").unwrap();
+        assert_eq!(
+            body["tools"][0],
+            json!({"type": "restapi-tool", "a": 1, "c": 3})
+        );
+        for (tool, name) in [(1, "none"), (2, "loop"), (3, "base")] {
+            assert_eq!(body["tools"][tool]["template_name"], name);
+        }
+    }
+
+    #[test]
+    fn credentials_of_templates_are_hidden() {
+        let body = body(&layers(), Kind::ToolSet, "set").unwrap();
+        assert_eq!(
+            body["authorization"],
+            json!({"type": "api_key", "key": "********", "name": "k"})
+        );
+        assert!(!body.to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn names_that_nothing_has_are_told_with_their_kind() {
+        assert_eq!(body(&layers(), Kind::Tool, "none"), None);
+        assert_eq!(
+            not_found(Kind::ToolSet, "x"),
+            json!({"detail": "Toolset 'x' not found."})
+        );
+        assert_eq!(
+            not_found(Kind::Prompt, "x"),
+            json!({"detail": "Prompt 'x' not found."})
+        );
+    }
+
+    #[test]
+    fn prompts_are_listed_with_their_models() {
+        let mapping = [("gpt_prompt".to_owned(), vec!["gpt-4o".to_owned()])];
+        let mapping = mapping.iter().map(|(prompt, models)| (prompt, models));
+        assert_eq!(
+            system_prompts(mapping),
+            json!([{"prompt": "gpt_prompt", "allowed_models": ["gpt-4o"]}])
+        );
+    }
+}

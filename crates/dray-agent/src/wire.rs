@@ -1,0 +1,236 @@
+//! Answers on the wire: chunks of a stream, one by one (quickapps 3.2), and the whole answer made of them (3.3).
+//!
+//! Keys stand in a fixed order and nothing depends on time or chance but what [`Writer::new`] is given: the same events
+//! give the same bytes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::event::{Ending, Event, FinishReason, ModelUsage, StageStatus, Tokens};
+use crate::message::{Attachment, ToolCall};
+
+mod line;
+mod merge;
+#[cfg(test)]
+mod tests;
+
+pub use line::{DONE, line};
+pub use merge::Merged;
+
+/// Writes the chunks of one answer.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    id: String,
+    created: u64,
+    model: Option<String>,
+    attachments: u32,
+    calls: u32,
+    stages: BTreeMap<u32, Shown>,
+}
+
+/// What was sent of a stage.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    attachments: u32,
+    closed: bool,
+}
+
+impl Writer {
+    /// A writer for the answer `id` (a UUID), made at `created` (Unix seconds). The model is told if there is one.
+    pub fn new(id: impl Into<String>, created: u64, model: Option<String>) -> Self {
+        Self {
+            id: id.into(),
+            created,
+            model,
+            attachments: 0,
+            calls: 0,
+            stages: BTreeMap::new(),
+        }
+    }
+
+    /// The first chunk.
+    pub fn start(&self) -> Value {
+        self.delta(json!({ "role": "assistant" }))
+    }
+
+    /// The chunks of an event; one for each, but one for each call of [`Event::ToolCalls`].
+    pub fn event(&mut self, event: Event) -> Vec<Value> {
+        let chunk = match event {
+            Event::Content(content) => self.delta(json!({ "content": content })),
+            Event::Attachment(attachment) => {
+                let index = next(&mut self.attachments);
+                let attachment = shown(index, attachment);
+                self.delta(json!({ "custom_content": { "attachments": [attachment] } }))
+            }
+            Event::StageOpened { stage, name } => {
+                self.stages.insert(stage, Shown::default());
+                self.stage(json!({ "index": stage, "name": name, "status": null }))
+            }
+            Event::StageName { stage, name } => {
+                self.stage(json!({ "index": stage, "name": name, "status": null }))
+            }
+            Event::StageContent { stage, content } => {
+                self.stage(json!({ "index": stage, "content": content, "status": null }))
+            }
+            Event::StageAttachment { stage, attachment } => {
+                let index = next(&mut self.stages.entry(stage).or_default().attachments);
+                let attachment = shown(index, attachment);
+                self.stage(json!({ "index": stage, "attachments": [attachment], "status": null }))
+            }
+            Event::StageClosed { stage, status } => self.close(stage, status),
+            Event::State(state) => self.delta(json!({ "custom_content": { "state": state } })),
+            Event::ToolCalls(calls) => return calls.iter().map(|call| self.call(call)).collect(),
+        };
+        vec![chunk]
+    }
+
+    /// Chunks that close the stages which are still open, in order of opening.
+    pub fn close_open(&mut self, status: StageStatus) -> Vec<Value> {
+        let open = self.stages.iter().filter(|(_, shown)| !shown.closed);
+        let open: Vec<_> = open.map(|(stage, _)| *stage).collect();
+        open.into_iter()
+            .map(|stage| self.close(stage, status))
+            .collect()
+    }
+
+    /// The last chunk of an answer, held back until all work is over.
+    pub fn end(&self, ending: &Ending) -> Value {
+        let mut choice = Map::new();
+        choice.insert("index".to_owned(), json!(0));
+        choice.insert("finish_reason".to_owned(), json!(ending.reason.as_str()));
+        choice.insert("delta".to_owned(), json!({}));
+        let mut chunk = self.chunk(choice);
+        if let Some(members) = chunk.as_object_mut() {
+            if let Some(tokens) = ending.usage {
+                members.insert("usage".to_owned(), Value::Object(usage(tokens)));
+            }
+            if !ending.per_model.is_empty() {
+                let models = (0..).zip(&ending.per_model);
+                let models: Vec<_> = models
+                    .map(|(index, model)| of_model(index, model))
+                    .collect();
+                members.insert(
+                    "statistics".to_owned(),
+                    json!({ "usage_per_model": models }),
+                );
+            }
+        }
+        chunk
+    }
+
+    /// The last chunk of an answer that failed; the error event comes after it (quickapps 4).
+    pub fn end_of_failed(&self) -> Value {
+        self.end(&Ending {
+            reason: FinishReason::Stop,
+            ..Ending::default()
+        })
+    }
+
+    fn close(&mut self, stage: u32, status: StageStatus) -> Value {
+        self.stages.entry(stage).or_default().closed = true;
+        self.stage(json!({ "index": stage, "status": status.as_str() }))
+    }
+
+    fn call(&mut self, call: &ToolCall) -> Value {
+        let index = next(&mut self.calls);
+        let call = json!({
+            "index": index,
+            "id": call.id,
+            "type": "function",
+            "function": { "name": call.function.name, "arguments": call.function.arguments },
+        });
+        let mut choice = Map::new();
+        choice.insert("index".to_owned(), json!(0));
+        choice.insert(
+            "delta".to_owned(),
+            json!({ "content": null, "tool_calls": [call] }),
+        );
+        self.chunk(choice)
+    }
+
+    fn stage(&self, stage: Value) -> Value {
+        let mut stages = Map::new();
+        stages.insert("stages".to_owned(), Value::Array(vec![stage]));
+        let mut delta = Map::new();
+        delta.insert("custom_content".to_owned(), Value::Object(stages));
+        self.delta(Value::Object(delta))
+    }
+
+    fn delta(&self, delta: Value) -> Value {
+        let mut choice = Map::new();
+        choice.insert("index".to_owned(), json!(0));
+        choice.insert("finish_reason".to_owned(), Value::Null);
+        choice.insert("delta".to_owned(), delta);
+        self.chunk(choice)
+    }
+
+    fn chunk(&self, choice: Map<String, Value>) -> Value {
+        let mut chunk = Map::new();
+        chunk.insert("id".to_owned(), json!(self.id));
+        chunk.insert("object".to_owned(), json!("chat.completion.chunk"));
+        chunk.insert("created".to_owned(), json!(self.created));
+        if let Some(model) = &self.model {
+            chunk.insert("model".to_owned(), json!(model));
+        }
+        chunk.insert(
+            "choices".to_owned(),
+            Value::Array(vec![Value::Object(choice)]),
+        );
+        chunk.insert("usage".to_owned(), Value::Null);
+        Value::Object(chunk)
+    }
+}
+
+fn next(counter: &mut u32) -> u32 {
+    let index = *counter;
+    *counter = counter.saturating_add(1);
+    index
+}
+
+/// An attachment with its index and what of it is not empty. Clients want exactly one of content and address: the
+/// address wins, and what it was made from stands in for one.
+fn shown(index: u32, attachment: Attachment) -> Map<String, Value> {
+    let is_there = |text: &String| !text.is_empty();
+    let reference = attachment.reference_url.filter(is_there);
+    let mut data = attachment.data.filter(is_there);
+    let mut url = attachment.url.filter(is_there);
+    if url.is_some() {
+        data = None;
+    } else if data.is_none() {
+        url.clone_from(&reference);
+        data = url.is_none().then(String::new);
+    }
+    let mut shown = Map::new();
+    shown.insert("index".to_owned(), json!(index));
+    for (key, value) in [
+        ("type", attachment.kind.filter(is_there)),
+        ("title", attachment.title.filter(is_there)),
+        ("data", data),
+        ("url", url),
+        ("reference_url", reference),
+        ("reference_type", attachment.reference_type.filter(is_there)),
+    ] {
+        if let Some(value) = value {
+            shown.insert(key.to_owned(), Value::String(value));
+        }
+    }
+    shown
+}
+
+fn usage(tokens: Tokens) -> Map<String, Value> {
+    let mut usage = Map::new();
+    usage.insert("prompt_tokens".to_owned(), json!(tokens.prompt));
+    usage.insert("completion_tokens".to_owned(), json!(tokens.completion));
+    let total = tokens.prompt.saturating_add(tokens.completion);
+    usage.insert("total_tokens".to_owned(), json!(total));
+    usage
+}
+
+fn of_model(index: u32, model: &ModelUsage) -> Map<String, Value> {
+    let mut entry = Map::new();
+    entry.insert("index".to_owned(), json!(index));
+    entry.insert("model".to_owned(), json!(model.model));
+    entry.extend(usage(model.tokens));
+    entry
+}

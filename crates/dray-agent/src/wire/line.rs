@@ -1,0 +1,44 @@
+//! Lines of a stream of events.
+
+use std::io;
+
+use serde::Serialize as _;
+use serde_json::Value;
+use serde_json::ser::{Formatter, Serializer};
+
+/// What ends a stream.
+pub const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// Adds one event to `out`: no spaces in the JSON, and nothing but ASCII, so that no client takes a character for the end
+/// of a line.
+pub fn line(out: &mut Vec<u8>, event: &Value) {
+    out.extend_from_slice(b"data: ");
+    let written = event.serialize(&mut Serializer::with_formatter(&mut *out, Ascii));
+    debug_assert!(written.is_ok(), "memory takes all that is written");
+    out.extend_from_slice(b"\n\n");
+}
+
+/// JSON whose strings are ASCII alone.
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        if fragment.is_ascii() {
+            return writer.write_all(fragment.as_bytes());
+        }
+        let mut units = [0; 2];
+        for character in fragment.chars() {
+            if character.is_ascii() {
+                writer.write_all(&[u8::try_from(character).unwrap_or_default()])?;
+                continue;
+            }
+            for unit in character.encode_utf16(&mut units) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The whole answer, made of its chunks (quickapps 3.3).
+
+use serde_json::{Map, Value, json};
+
+/// Chunks put together.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    whole: Map<String, Value>,
+}
+
+impl Merged {
+    /// Adds the next chunk: members merge key by key, texts append, numbers and `null` give way, arrays merge by the
+    /// `index` of their elements.
+    pub fn add(&mut self, chunk: Value) {
+        let Value::Object(chunk) = chunk else { return };
+        for (key, value) in chunk {
+            match self.whole.get_mut(&key) {
+                Some(whole) if key == "choices" => merge(whole, value),
+                // The rest is alike in all chunks, but for what the last one counts.
+                Some(whole) if !value.is_null() => *whole = value,
+                Some(_) => {}
+                None => {
+                    self.whole.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// The answer.
+    pub fn into_answer(self) -> Value {
+        let mut answer = self.whole;
+        if let Some(object) = answer.get_mut("object") {
+            *object = json!("chat.completion");
+        }
+        let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+        for choice in choices.into_iter().flatten() {
+            if let Some(choice) = choice.as_object_mut() {
+                let mut message = choice.shift_remove("delta").unwrap_or_else(|| json!({}));
+                drop_indices(&mut message);
+                choice.insert("message".to_owned(), message);
+            }
+        }
+        Value::Object(answer)
+    }
+}
+
+fn merge(whole: &mut Value, more: Value) {
+    match (whole, more) {
+        (_, Value::Null) => {}
+        (Value::String(whole), Value::String(more)) => whole.push_str(&more),
+        (Value::Object(whole), Value::Object(more)) => {
+            for (key, value) in more {
+                match whole.get_mut(&key) {
+                    Some(known) => merge(known, value),
+                    None => {
+                        whole.insert(key, value);
+                    }
+                }
+            }
+        }
+        (Value::Array(whole), Value::Array(more)) => {
+            for element in more {
+                let same = |known: &&mut Value| {
+                    let index = element.get("index");
+                    index.is_some() && known.get("index") == index
+                };
+                // What is added to is mostly the newest.
+                match whole.iter_mut().rev().find(same) {
+                    Some(known) => merge(known, element),
+                    None => whole.push(element),
+                }
+            }
+        }
+        (whole, more) => *whole = more,
+    }
+}
+
+/// Takes out every `index`, but not of the state: that belongs to whoever reads it in the next turn.
+fn drop_indices(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.shift_remove("index");
+            for (key, member) in members {
+                if key != "state" {
+                    drop_indices(member);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_indices),
+        _ => {}
+    }
+}
