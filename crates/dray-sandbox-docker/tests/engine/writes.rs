@@ -81,7 +81,7 @@ async fn r_15_a_full_disk_is_no_space_and_shows_no_host_path() {
             .write_by(transport, &at, &vec![1; 8 << 20])
             .await
             .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?}");
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
         assert!(!error.to_string().contains("docker"), "{error}");
         world.container.sh("rm -f /small/*");
     }

@@ -94,19 +94,43 @@ impl Reply {
             .run(command(script, &nonce, text, arguments), stdin)
             .await?;
         let mut output = Vec::new();
-        while let Some(piece) = running.stdout.next().await {
-            output.extend_from_slice(&piece?);
+        let broken = loop {
+            match running.stdout.next().await {
+                Some(Ok(piece)) => output.extend_from_slice(&piece),
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
             if output.len() > limit {
                 return Self::cut(&output, &nonce);
             }
-        }
+        };
         drop(running.stdout);
-        let exit = running.end.await?;
+        let ended = match broken {
+            Some(error) => Err(error),
+            None => running.end.await,
+        };
+        let exit = match ended {
+            Ok(exit) => exit,
+            Err(error) => return Self::despite(error, &output, &nonce),
+        };
         Self::parse(&output, &nonce)?.ok_or_else(|| {
             let begun = find(&output, &nonce.mark("begin ")).is_some();
             let tail = output.len().saturating_sub(4096);
             unanswered(&exit, output.get(tail..).unwrap_or_default(), begun)
         })
+    }
+
+    /// What was said before the channel broke, where that is all there was to say. A script that fails leaves input
+    /// unread, and some channels break under what is still on its way to it: its reason counts, not theirs.
+    fn despite(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
+        let whole = begin(output, nonce).and_then(|_| Self::parse(output, nonce).ok().flatten());
+        match whole {
+            Some(reply) => {
+                tracing::debug!(%error, "a channel broke after the answer");
+                Ok(reply)
+            }
+            None => Err(error),
+        }
     }
 
     /// A whole answer; `None` when it has no end.

@@ -1,5 +1,6 @@
 //! Every operation with every shell and over every kind of channel.
 
+mod broken;
 mod channels;
 mod commands;
 mod conformance;

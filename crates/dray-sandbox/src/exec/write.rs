@@ -1,6 +1,8 @@
 //! Writing a new file: over stdin where there is one, otherwise piece by piece as arguments
 //! (sandbox-transfer 11.5, R-3, R-13).
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 
 use super::channel::Exec;
@@ -15,10 +17,13 @@ use crate::error::{Again, Error, ErrorKind};
 
 const SCRIPT: &str = include_str!("script/write.sh");
 const CHUNK: &str = include_str!("script/chunk.sh");
+const ROOM: &str = include_str!("script/room.sh");
 /// Most bytes of one piece as an argument: 60 000 characters of base64, well under the limit for one argument.
 const LONGEST_CHUNK: usize = 45_000;
 /// Times that a piece is sent whose answer got lost.
 const TRIES: u32 = 3;
+/// How long to look for the reason of a failure that gave none.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// How the bytes travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +110,30 @@ impl<E: Exec + 'static> ExecFiles<E> {
             coding.as_bytes(),
             &length.to_string().into_bytes(),
         ];
-        self.ask(SCRIPT, &arguments, stdin).await
+        match self.ask(SCRIPT, &arguments, stdin).await {
+            Err(error) => Err(self.reason(&write, error).await),
+            reply => reply,
+        }
+    }
+
+    /// Why there was no answer, where the disk tells: a full one ends a command before its input, and what breaks then
+    /// breaks with no reason given.
+    async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
+        if !matches!(
+            error.kind(),
+            ErrorKind::Unavailable | ErrorKind::Truncated | ErrorKind::Timeout
+        ) {
+            return error;
+        }
+        let arguments = [write.path.as_bytes()];
+        let look = self.ask(ROOM, &arguments, None);
+        let Ok(Ok(reply)) = tokio::time::timeout(LOOK, look).await else {
+            return error;
+        };
+        match lack(&reply, write.size) {
+            Some(found) => no_space(found, write.size).caused_by(error),
+            None => error,
+        }
     }
 
     async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
@@ -166,7 +194,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 Err(error) if last > 0 && may_be_lost(&error) => {
                     tracing::debug!(%error, offset, "the answer to a piece got lost");
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.reason(write, error).await),
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "no answer"))
@@ -209,20 +237,18 @@ fn mode(mode: u32) -> Vec<u8> {
 /// Whether so many bytes lie there now. Not every tool says that a disk is full in words that are known, so where less
 /// lies there and nothing more fits, that is what happened.
 fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
-    let found = reply.number("size");
-    let lacks = found.is_some_and(|found| {
-        found < size && free(&reply.text("free")).is_some_and(|left| left < size - found)
-    });
+    let lack = lack(reply, size);
     match reply.check("text") {
-        Err(error) if !(lacks && error.kind() == ErrorKind::Unavailable) => return Err(error),
+        Err(error) if lack.is_none() || error.kind() != ErrorKind::Unavailable => {
+            return Err(error);
+        }
         _ => {}
     }
-    match found {
+    if let Some(found) = lack {
+        return Err(no_space(found, size));
+    }
+    match reply.number("size") {
         Some(found) if found == size => Ok(()),
-        Some(found) if lacks => Err(Error::new(
-            ErrorKind::NoSpace,
-            format!("{found} of {size} bytes lie there, and nothing more fits"),
-        )),
         Some(found) if found < size => Err(Error::new(
             ErrorKind::Truncated,
             format!("{found} of {size} bytes lie there"),
@@ -233,6 +259,20 @@ fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
         )),
         None => Err(Error::new(ErrorKind::Protocol, "no size")),
     }
+}
+
+/// Bytes that lie there, where they are too few and nothing makes room for the rest.
+fn lack(reply: &Reply, size: u64) -> Option<u64> {
+    let found = reply.number("size")?;
+    let left = free(&reply.text("free"))?;
+    (found < size && left < size - found).then_some(found)
+}
+
+fn no_space(found: u64, size: u64) -> Error {
+    Error::new(
+        ErrorKind::NoSpace,
+        format!("{found} of {size} bytes lie there, and nothing more fits"),
+    )
 }
 
 #[cfg(test)]

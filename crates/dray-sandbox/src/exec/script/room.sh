@@ -1,0 +1,8 @@
+# What lies at a path, of a file that was to be written there, and what room there is for more.
+look() {
+  rec size
+  if [ -f "$1" ]; then size "$1"; else printf 0; fi
+  rec free
+  df -Pk "$1" 2>/dev/null || df -Pk "${1%/*}/" 2>/dev/null
+}
+answer look "$@"
