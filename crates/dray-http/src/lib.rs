@@ -14,6 +14,7 @@ mod client;
 #[cfg(any(test, feature = "double"))]
 pub mod double;
 mod error;
+mod exactly;
 mod multipart;
 mod request;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use futures_util::Stream;
 pub use answer::Answer;
 pub use client::{Client, Limits};
 pub use error::{Error, Failure, Sent};
+pub use exactly::exactly;
 pub use multipart::Multipart;
 pub use request::Request;
 /// Both directions of a connection after an answer with status 101.

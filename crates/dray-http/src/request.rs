@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::client::Client;
 use crate::error::{Error, Failure, Sent};
-use crate::multipart::{Multipart, exactly};
+use crate::exactly::announced;
+use crate::multipart::Multipart;
 use crate::{ByteStream, Cause};
 
 /// How often progress is looked at.
@@ -134,7 +135,7 @@ impl Request {
     /// A streamed body of exactly `size` bytes, sent with `Content-Length`.
     #[must_use]
     pub fn stream(mut self, media_type: &str, size: u64, body: ByteStream) -> Self {
-        self.body = Some((size, exactly(size, body)));
+        self.body = Some((size, announced(size, body)));
         if self.headers.contains_key(CONTENT_TYPE) {
             self
         } else {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dray_http::Multipart;
 use dray_platform::{ByteStream, Error, ErrorKind, InboundAttachment, http};
-use futures_util::{StreamExt as _, stream};
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
@@ -55,7 +55,7 @@ pub(crate) async fn fetch(
     {
         return Err(broken("the file has another length than was told"));
     }
-    Ok(exactly(file.file_size.or(length), http::stream(answer)))
+    Ok(whole(file.file_size.or(length), http::stream(answer)))
 }
 
 /// A server in local mode names a path of its own disk.
@@ -86,38 +86,17 @@ async fn on_disk(options: &Options, file: &File) -> Result<ByteStream, Error> {
     let body = pieces.map(|piece| {
         piece.map_err(|cause| broken("the file of the local server broke").caused_by(cause))
     });
-    Ok(exactly(file.file_size, body.boxed()))
+    Ok(whole(file.file_size, body.boxed()))
+}
+
+/// The same stream, which fails when it is shorter or longer than was told.
+fn whole(size: Option<u64>, body: ByteStream) -> ByteStream {
+    match size {
+        Some(size) => http::exactly(size, body),
+        None => body,
+    }
 }
 
 fn broken(context: &str) -> Error {
     Error::new(ErrorKind::Transient, context)
-}
-
-/// The same stream, which fails when it is shorter or longer than was told.
-fn exactly(size: Option<u64>, body: ByteStream) -> ByteStream {
-    let Some(size) = size else {
-        return body;
-    };
-    stream::unfold((Some(body), 0_u64), move |(body, seen)| async move {
-        let mut body = body?;
-        match body.next().await {
-            Some(Ok(piece)) => {
-                let seen = seen + u64::try_from(piece.len()).unwrap_or(u64::MAX);
-                if seen > size {
-                    return Some((
-                        Err(broken("the file is longer than was told")),
-                        (None, seen),
-                    ));
-                }
-                Some((Ok(piece), (Some(body), seen)))
-            }
-            None if seen < size => Some((
-                Err(broken("the file is shorter than was told")),
-                (None, seen),
-            )),
-            None => None,
-            Some(Err(error)) => Some((Err(error), (None, seen))),
-        }
-    })
-    .boxed()
 }

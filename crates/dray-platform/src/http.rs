@@ -2,7 +2,6 @@
 
 use dray_http::{Failure, Sent};
 use futures_util::StreamExt as _;
-use futures_util::stream;
 
 use crate::delivery::ByteStream;
 use crate::error::{Error, ErrorKind};
@@ -28,27 +27,14 @@ pub fn stream(answer: dray_http::Answer) -> ByteStream {
 
 /// The same stream, which fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
 pub fn exactly(size: u64, body: ByteStream) -> ByteStream {
-    let broken = |why: &str| Error::new(ErrorKind::Transient, why);
-    stream::unfold((Some(body), 0_u64), move |(body, seen)| async move {
-        let mut body = body?;
-        match body.next().await {
-            Some(Ok(piece)) => {
-                let seen = seen.saturating_add(piece.len() as u64);
-                if seen > size {
-                    let error = broken("the file is longer than was told");
-                    return Some((Err(error), (None, seen)));
-                }
-                Some((Ok(piece), (Some(body), seen)))
-            }
-            None if seen < size => {
-                let error = broken("the file is shorter than was told");
-                Some((Err(error), (None, seen)))
-            }
-            None => None,
-            Some(Err(error)) => Some((Err(error), (None, seen))),
-        }
+    dray_http::exactly(size, body, move |seen| {
+        let why = if seen > size {
+            "the file is longer than was told"
+        } else {
+            "the file is shorter than was told"
+        };
+        Error::new(ErrorKind::Transient, why)
     })
-    .boxed()
 }
 
 /// A SHA-256 signature as headers write it: 64 hexadecimal digits; `None` for anything else.
@@ -82,6 +68,8 @@ impl From<dray_http::Error> for Error {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+
     use super::*;
     use crate::error::Moment;
 
