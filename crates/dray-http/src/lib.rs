@@ -9,6 +9,7 @@
 //! What it does not do: it never dials what an agent, a user or a document chose (the egress-fetcher does), follows
 //! no redirect and tries nothing twice.
 
+mod address;
 mod answer;
 mod client;
 #[cfg(any(test, feature = "double"))]
@@ -25,6 +26,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::Stream;
 
+pub use address::authority;
 pub use answer::Answer;
 pub use client::{Client, Limits};
 pub use error::{Error, Failure, Sent};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client};
+use dray_http::{Answer, Client, authority};
 use dray_platform::{ByteStream, Error, ErrorKind, Moment, http};
 use dray_types::Secret;
 use serde_json::Value;
@@ -126,15 +126,6 @@ impl Api {
             Err(wrong())
         }
     }
-}
-
-/// Host, with its port where one is named.
-fn authority(url: &Url) -> Option<String> {
-    let host = url.host_str()?;
-    Some(match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    })
 }
 
 async fn checked(answer: Answer) -> Result<Value, Error> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{Answer, Client, Request};
+use dray_http::{Answer, Client, Request, authority};
 use dray_platform::{Error, ErrorKind, Moment};
 use dray_types::Secret;
 use serde::Deserialize;
@@ -130,15 +130,6 @@ impl Api {
 /// A failure of a request that shows nothing to anybody.
 fn passing(error: dray_http::Error) -> Error {
     Error::from(error).at(Moment::NotSent)
-}
-
-/// Host, with its port where one is named.
-fn authority(url: &Url) -> Option<String> {
-    let host = url.host_str()?;
-    Some(match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    })
 }
 
 async fn refused(answer: Answer) -> Error {

@@ -1,0 +1,31 @@
+//! What of an address says whom a request reaches.
+
+use reqwest::Url;
+
+/// Host, with its port where one is named that is not the scheme's own; `None` for an address without a host.
+pub fn authority(url: &Url) -> Option<String> {
+    let host = url.host_str()?;
+    Some(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_named_where_it_is_not_the_schemes_own() {
+        for (url, expected) in [
+            ("https://Files.Example/a?b", Some("files.example")),
+            ("https://files.example:443/", Some("files.example")),
+            ("https://files.example:8443/", Some("files.example:8443")),
+            ("http://user:word@[::1]:80/", Some("[::1]")),
+            ("data:,a", None),
+        ] {
+            let found = authority(&Url::parse(url).unwrap());
+            assert_eq!(found.as_deref(), expected, "{url}");
+        }
+    }
+}
