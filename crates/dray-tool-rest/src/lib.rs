@@ -1,1 +1,96 @@
 //! HTTP endpoints as tools (quickapps 23).
+//!
+//! - [`build`]: the tools of a `rest-api` tool set, and why others are not there.
+//! - [`Options`]: what holds for all of them.
+//! - [`Tokens`]: tokens of client credentials, shared by all tool sets until they expire.
+//!
+//! What it does not do: it follows no redirect and tries nothing twice, but for a token that was refused. Endpoints are
+//! the choice of the manifest's author; nothing the model writes chooses a host.
+
+mod answer;
+mod authorization;
+mod body;
+mod endpoint;
+mod failure;
+mod place;
+mod request;
+mod token;
+mod tool;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use dray_agent::manifest::tool::RestTool;
+use dray_agent::manifest::toolset::RestApi;
+use dray_http::Client;
+use dray_tool::{Built, Issue};
+use dray_types::Clock;
+
+pub use token::Tokens;
+
+/// Most bytes of an answer unless the operator says otherwise.
+pub const ANSWER_LIMIT: usize = 10 << 20;
+
+/// What holds for all REST tools.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The caller's headers that third parties get, by the operator; none by default (R2).
+    pub forward_headers: Vec<String>,
+    /// Most bytes of an answer.
+    pub answer_limit: usize,
+    /// Tokens of client credentials; one for the life of the service.
+    pub tokens: Tokens,
+    /// Time in the names of files.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            forward_headers: Vec::new(),
+            answer_limit: ANSWER_LIMIT,
+            tokens: Tokens::default(),
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// The tools of a set. What is disabled is not there; what cannot be used is an issue. Predefined tools must have been
+/// put in place before.
+pub fn build(set: &RestApi, client: &Client, options: &Options) -> Built {
+    let mut built = Built::default();
+    if !set.common.enabled {
+        return built;
+    }
+    let shared = Arc::new(tool::Shared {
+        client: client.clone(),
+        options: options.clone(),
+        authorization: set.authorization.clone(),
+    });
+    for tool in &set.tools {
+        let (name, made) = match tool {
+            RestTool::Endpoint(endpoint) if !endpoint.common.enabled => continue,
+            RestTool::Predefined(predefined) if !predefined.enabled => continue,
+            RestTool::Endpoint(endpoint) => (
+                endpoint.open_ai_tool.function.name.clone(),
+                tool::Rest::new(set, endpoint, &shared),
+            ),
+            RestTool::Predefined(predefined) => (
+                predefined.template_name.clone(),
+                Err("The predefined tool is not known.".to_owned()),
+            ),
+        };
+        match made {
+            Ok(tool) => built.tools.push(Arc::new(tool)),
+            Err(message) => built.issues.push(Issue {
+                tool: Some(name),
+                toolset: Some(set.name.clone()),
+                message,
+                details: Vec::new(),
+            }),
+        }
+    }
+    built
+}

@@ -1,0 +1,171 @@
+//! An answer made into a result (quickapps 23.2). Bytes are kept exactly as they came.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_agent::manifest::tool::ResponseAsAttachment;
+use dray_agent::message::Attachment;
+use dray_http::Answer;
+use dray_tool::{Failure, Output, Storage};
+use dray_types::Clock;
+use jiff::Timestamp;
+
+use crate::{body, failure};
+
+/// Most bytes of a refusal that are read.
+const REFUSAL: usize = 64 << 10;
+
+/// Most bytes that are put into the attachment itself when they cannot be kept elsewhere: messages go to the model, to
+/// the client and back again with every turn.
+const INLINE: usize = 256 << 10;
+
+/// What becomes of answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Answers {
+    /// Name of the function; the files of its answers are called after it.
+    pub(crate) function: String,
+    /// What the manifest says about answers as files.
+    pub(crate) as_file: Option<ResponseAsAttachment>,
+    /// Most bytes.
+    pub(crate) limit: usize,
+    /// Time in the names of files.
+    pub(crate) clock: Clock,
+}
+
+impl Answers {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    ///
+    /// A failure for a status outside 2xx, an answer that breaks or is too long, and a file that nobody can keep.
+    pub(crate) async fn output(
+        &self,
+        answer: Answer,
+        storage: &dyn Storage,
+    ) -> Result<Output, Failure> {
+        let content_type = answer.header("content-type").unwrap_or_default().to_owned();
+        if !answer.is_success() {
+            return Err(refusal(answer, &content_type).await);
+        }
+        let encoding = answer.header("content-encoding").unwrap_or("identity");
+        if !encoding.trim().eq_ignore_ascii_case("identity") {
+            let text = "The answer of the server is compressed, which was not asked for.";
+            return Err(failure::of_answer(text));
+        }
+        let read = answer.bytes(self.limit).await;
+        let bytes = read.map_err(|error| failure::of_transport(error, "server"))?;
+        let kind = body::essence(&content_type);
+        let text = body::text(&bytes, &content_type);
+        match text {
+            Some(text) if !self.wants_file(&kind) => Ok(Output::text(text, &content_type)),
+            text => self.file(bytes, kind, text, &content_type, storage).await,
+        }
+    }
+
+    /// Whether the manifest asks for files of a type.
+    fn wants_file(&self, kind: &str) -> bool {
+        self.as_file.as_ref().is_some_and(|rules| {
+            let types = &rules.content_types;
+            let is_listed = types.iter().any(|listed| body::essence(listed) == kind);
+            rules.enabled && (types.is_empty() || is_listed)
+        })
+    }
+
+    async fn file(
+        &self,
+        bytes: Bytes,
+        kind: String,
+        text: Option<String>,
+        content_type: &str,
+        storage: &dyn Storage,
+    ) -> Result<Output, Failure> {
+        let kind = if kind.is_empty() {
+            "application/octet-stream".to_owned()
+        } else {
+            kind
+        };
+        let title = self.title(&kind);
+        let attachment = match storage.keep(&title, &kind, bytes.clone()).await {
+            Ok(kept) => kept,
+            Err(error) => {
+                tracing::warn!(error = %error, size = bytes.len(), "the answer of a tool was not kept");
+                inline(&bytes, text.as_deref()).ok_or_else(|| {
+                    let size = bytes.len();
+                    failure::of_answer(&format!(
+                        "The answer is a file of type {kind} with {size} bytes, and it could not be stored."
+                    ))
+                })?
+            }
+        };
+        let title = attachment.title.clone().unwrap_or(title);
+        let shows_text = self
+            .as_file
+            .as_ref()
+            .is_none_or(|rules| rules.include_body_as_content);
+        let content = match text {
+            Some(text) if shows_text => text,
+            _ => format!("See attached file: {title}"),
+        };
+        let attachment = Attachment {
+            kind: Some(kind),
+            title: Some(title),
+            ..attachment
+        };
+        Ok(Output {
+            attachments: vec![attachment],
+            ..Output::text(content, content_type)
+        })
+    }
+
+    /// `{function}-{time}{extension}`, without what is special in paths.
+    fn title(&self, kind: &str) -> String {
+        let now = i64::try_from(self.clock.now_ms()).unwrap_or_default();
+        let now = Timestamp::from_millisecond(now).unwrap_or_default();
+        let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6f");
+        let title = format!("{}-{time}{}", self.function, body::extension(kind));
+        title
+            .chars()
+            .map(|c| {
+                if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect()
+    }
+}
+
+/// Content in the attachment itself: text as it is, all else as base64.
+fn inline(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
+    if bytes.len() > INLINE {
+        return None;
+    }
+    let data = text.map_or_else(|| STANDARD.encode(bytes), str::to_owned);
+    Some(Attachment {
+        data: Some(data),
+        ..Attachment::default()
+    })
+}
+
+/// What a refusal says, as far as it can be read.
+async fn refusal(mut answer: Answer, content_type: &str) -> Failure {
+    let status = answer.status();
+    let mut said = Vec::new();
+    while said.len() < REFUSAL {
+        match answer.chunk().await {
+            Ok(Some(piece)) => said.extend_from_slice(&piece),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let is_cut = said.len() > REFUSAL;
+    said.truncate(REFUSAL);
+    let text = if is_cut {
+        // A letter may have been cut in two.
+        Some(String::from_utf8_lossy(&said).into_owned())
+            .filter(|_| body::text(b"", content_type).is_some())
+    } else {
+        body::text(&said, content_type)
+    };
+    failure::of_status(status, &text.unwrap_or_default(), content_type)
+}

@@ -1,0 +1,89 @@
+//! Credentials on requests (quickapps 6.4).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::{KeyLocation, RestAuthorization};
+use dray_tool::{Failed, Failure};
+
+use crate::place;
+use crate::request::Prepared;
+
+/// Checks credentials before the first call.
+///
+/// # Errors
+///
+/// What is wrong, for the builder; holds no value.
+pub(crate) fn check(authorization: &RestAuthorization) -> Result<(), String> {
+    let (what, is_right) = match authorization {
+        RestAuthorization::Bearer(bearer) => {
+            ("token", place::is_header_value(bearer.token.expose()))
+        }
+        RestAuthorization::ApiKey {
+            key,
+            name,
+            location: KeyLocation::Header,
+        } => (
+            "header of the key",
+            place::is_settable(name) && place::is_header_value(key.expose()),
+        ),
+        RestAuthorization::ClientIdSecret(client) => (
+            "token_url",
+            url::Url::parse(&client.token_url)
+                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host()),
+        ),
+        RestAuthorization::Basic(_)
+        | RestAuthorization::ApiKey { .. }
+        | RestAuthorization::ForwardAuthToken {} => return Ok(()),
+    };
+    if is_right {
+        Ok(())
+    } else {
+        Err(format!("The {what} of `authorization` cannot be used."))
+    }
+}
+
+/// Puts credentials that need no server on a request.
+///
+/// # Errors
+///
+/// A failure when the caller has no token to pass on.
+pub(crate) fn apply(
+    authorization: &RestAuthorization,
+    caller: &Caller,
+    prepared: &mut Prepared,
+) -> Result<(), Failure> {
+    match authorization {
+        RestAuthorization::Basic(basic) => {
+            let both = format!("{}:{}", basic.username, basic.password.expose());
+            let value = format!("Basic {}", STANDARD.encode(both));
+            prepared.set_header("authorization", &value);
+        }
+        RestAuthorization::Bearer(bearer) => {
+            let value = format!("Bearer {}", bearer.token.expose());
+            prepared.set_header("authorization", &value);
+        }
+        RestAuthorization::ApiKey {
+            key,
+            name,
+            location,
+        } => match location {
+            KeyLocation::Header => prepared.set_header(name, key.expose()),
+            KeyLocation::Query => prepared.set_query(name, key.expose()),
+            KeyLocation::Body => prepared.set_field(name, key.expose()),
+        },
+        RestAuthorization::ForwardAuthToken {} => {
+            let token = caller.authorization.as_ref();
+            let usable =
+                token.filter(|token| !token.is_empty() && place::is_header_value(token.expose()));
+            let Some(token) = usable else {
+                let text =
+                    "The tool needs the user's own sign-in, and the request came without one.";
+                return Err(Failed::new(text).into());
+            };
+            prepared.set_header("authorization", token.expose());
+        }
+        RestAuthorization::ClientIdSecret(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! What the bytes of an answer are: text, or something that must not be touched.
+
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
+
+/// How many bytes are looked at to tell text from other things.
+const LOOKED_AT: usize = 64 << 10;
+
+/// The type of an answer without its parameters, in lower case; empty when it names none.
+pub(crate) fn essence(content_type: &str) -> String {
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
+}
+
+/// The text in the bytes; `None` for what is no text, which stays as it is.
+pub(crate) fn text(bytes: &[u8], content_type: &str) -> Option<String> {
+    let kind = essence(content_type);
+    let is_called_text = is_text(&kind);
+    if !is_called_text && !is_open(&kind) {
+        return None;
+    }
+    if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
+        return decoded(encoding, bytes.get(mark..).unwrap_or_default());
+    }
+    if let Some(label) = charset(content_type) {
+        let encoding = Encoding::for_label(label.as_bytes())?;
+        return decoded(encoding, bytes);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return (is_called_text || is_clean(bytes)).then(|| text.to_owned());
+    }
+    let is_json = kind == "application/json" || kind.ends_with("+json");
+    if is_called_text && !is_json && is_clean(bytes) {
+        return decoded(WINDOWS_1252, bytes);
+    }
+    None
+}
+
+/// The text, if every byte has a meaning in the encoding.
+fn decoded(encoding: &'static Encoding, bytes: &[u8]) -> Option<String> {
+    let text = encoding.decode_without_bom_handling_and_without_replacement(bytes)?;
+    let is_ours = encoding == UTF_8 || !text.contains('\0');
+    is_ours.then(|| text.into_owned())
+}
+
+fn charset(content_type: &str) -> Option<String> {
+    content_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"').trim();
+        (name.trim().eq_ignore_ascii_case("charset") && !value.is_empty()).then(|| value.to_owned())
+    })
+}
+
+/// Types whose content is text.
+fn is_text(kind: &str) -> bool {
+    kind.starts_with("text/")
+        || kind.ends_with("+json")
+        || kind.ends_with("+xml")
+        || kind.ends_with("+yaml")
+        || matches!(
+            kind,
+            "application/json"
+                | "application/ndjson"
+                | "application/x-ndjson"
+                | "application/jsonl"
+                | "application/xml"
+                | "application/yaml"
+                | "application/x-yaml"
+                | "application/toml"
+                | "application/javascript"
+                | "application/graphql"
+                | "application/sql"
+                | "application/x-www-form-urlencoded"
+        )
+}
+
+/// Types that say nothing.
+fn is_open(kind: &str) -> bool {
+    matches!(
+        kind,
+        "" | "application/octet-stream" | "*/*" | "application/unknown"
+    )
+}
+
+/// Whether there is no control character but those of texts.
+fn is_clean(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .take(LOOKED_AT)
+        .all(|byte| *byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c))
+}
+
+/// The extension of a type, with its dot; `.bin` for one that is not known.
+pub(crate) fn extension(kind: &str) -> &'static str {
+    match kind {
+        "text/plain" => ".txt",
+        "text/csv" => ".csv",
+        "text/html" | "application/xhtml+xml" => ".html",
+        "text/markdown" => ".md",
+        "text/xml" | "application/xml" => ".xml",
+        "text/css" => ".css",
+        "text/calendar" => ".ics",
+        "text/tab-separated-values" => ".tsv",
+        "application/json" => ".json",
+        "application/x-ndjson" | "application/jsonl" | "application/ndjson" => ".jsonl",
+        "application/yaml" | "application/x-yaml" | "text/yaml" => ".yaml",
+        "application/pdf" => ".pdf",
+        "application/zip" => ".zip",
+        "application/gzip" => ".gz",
+        "application/rtf" => ".rtf",
+        "application/msword" => ".doc",
+        "application/vnd.ms-excel" => ".xls",
+        "application/vnd.ms-powerpoint" => ".ppt",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => ".docx",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => ".xlsx",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation" => ".pptx",
+        "image/png" => ".png",
+        "image/jpeg" => ".jpg",
+        "image/gif" => ".gif",
+        "image/webp" => ".webp",
+        "image/svg+xml" => ".svg",
+        "image/tiff" => ".tiff",
+        "image/bmp" => ".bmp",
+        "audio/mpeg" => ".mp3",
+        "audio/wav" => ".wav",
+        "audio/ogg" => ".ogg",
+        "video/mp4" => ".mp4",
+        "video/webm" => ".webm",
+        _ if kind.ends_with("+json") => ".json",
+        _ if kind.ends_with("+xml") => ".xml",
+        _ if kind.starts_with("text/") => ".txt",
+        _ => ".bin",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_decoded_by_its_charset() {
+        let check = |bytes: &[u8], kind: &str, expected: Option<&str>| {
+            assert_eq!(text(bytes, kind).as_deref(), expected, "{kind}");
+        };
+        check("é".as_bytes(), "text/plain", Some("é"));
+        check(b"\xe9", "text/plain; charset=\"ISO-8859-1\"", Some("é"));
+        check(b"\xe9", "text/html", Some("é"));
+        check(b"\xff\xfea\0", "text/csv", Some("a"));
+        check(b"\xcf\xf0", "text/plain;charset=windows-1251", Some("Пр"));
+        check(
+            "\u{feff}{}".as_bytes(),
+            "application/problem+json",
+            Some("{}"),
+        );
+    }
+
+    #[test]
+    fn what_is_no_text_is_not_made_one() {
+        assert_eq!(text(b"\x89PNG\r\n\x1a\n", "image/png"), None);
+        assert_eq!(text(b"abc", "image/png"), None);
+        assert_eq!(text(b"\xe9", "text/plain; charset=utf-8"), None);
+        assert_eq!(text(b"\xe9", "application/json"), None);
+        assert_eq!(text(b"\xe9\0\x01", "text/plain"), None);
+        assert_eq!(text(b"a", "text/plain; charset=klingon"), None);
+        assert_eq!(text(b"\0\x01", ""), None);
+    }
+
+    #[test]
+    fn a_type_that_says_nothing_leaves_it_to_the_bytes() {
+        assert_eq!(text(b"plain\n", "").as_deref(), Some("plain\n"));
+        assert_eq!(
+            text(b"plain", "application/octet-stream").as_deref(),
+            Some("plain")
+        );
+        assert_eq!(text(b"a\0b", "application/octet-stream"), None);
+    }
+
+    #[test]
+    fn extensions_follow_the_type() {
+        assert_eq!(extension(&essence("Application/PDF; x=y")), ".pdf");
+        assert_eq!(extension("application/hal+json"), ".json");
+        assert_eq!(extension("application/x-strange"), ".bin");
+    }
+}

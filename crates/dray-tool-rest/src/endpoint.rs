@@ -1,0 +1,170 @@
+//! An endpoint as the manifest describes it, checked once.
+
+use dray_agent::manifest::tool::{
+    Method, ParameterKind, ParameterPlace, RestEndpoint, RestParameter,
+};
+use dray_tool::Declaration;
+use serde_json::{Map, Value, json};
+
+use crate::place::{is_header_value, is_settable};
+
+/// Where an argument goes, and what goes there when the model gives none.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Name of the argument.
+    pub(crate) argument: String,
+    /// The part of the request.
+    pub(crate) place: ParameterPlace,
+    /// Its name there.
+    pub(crate) key: String,
+    /// A value that the model cannot change.
+    pub(crate) constant: Option<Value>,
+    /// The value when the model gives none.
+    pub(crate) default: Option<Value>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) method: http::Method,
+    /// Address with `{key}` in its path.
+    pub(crate) url: String,
+    pub(crate) slots: Vec<Slot>,
+    /// Types of answers that are asked for.
+    pub(crate) accept: String,
+}
+
+impl Endpoint {
+    /// Checks what the manifest says.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for the builder; holds no value.
+    pub(crate) fn new(endpoint: &RestEndpoint) -> Result<Self, String> {
+        let method = &endpoint.rest_api_method_info;
+        check_url(&method.method_url)?;
+        let parameters = endpoint.open_ai_tool.function.parameters.as_ref();
+        let slots: Vec<_> = parameters
+            .map(|parameters| parameters.properties.iter().map(slot).collect())
+            .unwrap_or_default();
+        for slot in &slots {
+            check_slot(slot)?;
+        }
+        let rules = endpoint.common.attachment.clone().unwrap_or_default();
+        let accept = format!("{}; charset=utf-8", rules.supported().join(", "));
+        if !is_header_value(&accept) {
+            return Err("`attachment.supported_types` holds what no header can hold.".to_owned());
+        }
+        Ok(Self {
+            method: match method.method_type {
+                Method::Get => http::Method::GET,
+                Method::Post => http::Method::POST,
+                Method::Put => http::Method::PUT,
+                Method::Delete => http::Method::DELETE,
+            },
+            url: method.method_url.clone(),
+            slots,
+            accept,
+        })
+    }
+}
+
+/// What the model is told: no constants, no keys of the manifest's own.
+pub(crate) fn declaration(name: String, endpoint: &RestEndpoint) -> Declaration {
+    let function = &endpoint.open_ai_tool.function;
+    let mut parameters = Map::new();
+    parameters.insert("type".to_owned(), json!("object"));
+    let mut properties = Map::new();
+    if let Some(arguments) = &function.parameters {
+        let shown = arguments.properties.iter();
+        for (name, parameter) in shown.filter(|(_, parameter)| parameter.constant.is_none()) {
+            properties.insert(name.clone(), Value::Object(schema(parameter)));
+        }
+        for (key, value) in &arguments.rest {
+            parameters.insert(key.clone(), value.clone());
+        }
+        let required: Vec<_> = arguments
+            .required
+            .iter()
+            .filter(|name| properties.contains_key(*name))
+            .cloned()
+            .collect();
+        if !required.is_empty() {
+            parameters.insert("required".to_owned(), json!(required));
+        }
+    }
+    parameters.insert("properties".to_owned(), Value::Object(properties));
+    Declaration {
+        name,
+        description: function.description.clone(),
+        parameters: Value::Object(parameters),
+    }
+}
+
+fn schema(parameter: &RestParameter) -> Map<String, Value> {
+    let kind = parameter.kind.map(|kind| match kind {
+        ParameterKind::String => "string",
+        ParameterKind::Number => "number",
+        ParameterKind::Integer => "integer",
+        ParameterKind::Boolean => "boolean",
+        ParameterKind::Array => "array",
+        ParameterKind::Object => "object",
+    });
+    let mut schema = Map::new();
+    schema.extend(kind.map(|kind| ("type".to_owned(), json!(kind))));
+    schema.extend(parameter.schema.clone());
+    schema
+}
+
+fn slot((argument, parameter): &(String, RestParameter)) -> Slot {
+    Slot {
+        argument: argument.clone(),
+        place: parameter.parameter_info.place,
+        key: parameter.parameter_info.key.clone(),
+        constant: parameter.constant.clone(),
+        default: parameter.default.clone(),
+    }
+}
+
+fn check_url(text: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("`method_url` {why}."));
+    let Ok(url) = url::Url::parse(text) else {
+        return wrong("is not an absolute URL");
+    };
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return wrong("is not an http or https URL");
+    }
+    let begin = text.find("://").map_or(0, |at| at + 3);
+    let rest = text.get(begin..).unwrap_or_default();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = rest.get(..end).unwrap_or_default();
+    if authority.contains(['{', '}']) || authority.to_ascii_lowercase().contains("%7b") {
+        return wrong("has a parameter in its host: the model does not choose hosts");
+    }
+    Ok(())
+}
+
+fn check_slot(slot: &Slot) -> Result<(), String> {
+    if slot.place != ParameterPlace::Header {
+        return Ok(());
+    }
+    if !is_settable(&slot.key) {
+        return Err(format!(
+            "The header of the parameter `{}` cannot be set.",
+            slot.argument
+        ));
+    }
+    let texts = [&slot.constant, &slot.default];
+    let all_fit = texts
+        .into_iter()
+        .flatten()
+        .all(|value| is_header_value(&crate::place::text(value)));
+    if all_fit {
+        Ok(())
+    } else {
+        Err(format!(
+            "The value of the parameter `{}` is none that a header can hold.",
+            slot.argument
+        ))
+    }
+}

@@ -1,0 +1,146 @@
+//! A request made of arguments (quickapps 23.1).
+
+use dray_agent::manifest::tool::ParameterPlace;
+use dray_tool::{Failed, Failure};
+use dray_types::Secret;
+use serde_json::{Map, Value};
+
+use crate::endpoint::{Endpoint, Slot};
+use crate::place;
+
+/// A request before it is sent. Made anew when a token was refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    method: http::Method,
+    url: String,
+    query: Vec<(String, String)>,
+    /// Names in lower case, each once.
+    headers: Vec<(String, Secret)>,
+    body: Map<String, Value>,
+}
+
+impl Prepared {
+    /// Puts arguments in their places. What the model gives for a constant, or beyond what the endpoint knows, is left
+    /// out. Objects and lists in the body are what they are in JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Parameter`] for a value that its place cannot hold; a failure for a value of the path that is
+    /// missing.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Self, Failure> {
+        let mut prepared = Self {
+            method: endpoint.method.clone(),
+            url: String::new(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: Map::new(),
+        };
+        prepared.set_header("accept", &endpoint.accept);
+        let mut path = Vec::new();
+        for slot in &endpoint.slots {
+            let given = match &slot.constant {
+                Some(constant) => Some(constant.clone()),
+                None => arguments
+                    .remove(&slot.argument)
+                    .or_else(|| slot.default.clone()),
+            };
+            if slot.place == ParameterPlace::Url {
+                let text = given.as_ref().map(place::text);
+                path.push((slot, text.filter(|text| !text.is_empty())));
+            } else if let Some(value) = given {
+                prepared.put(slot, value)?;
+            }
+        }
+        prepared.url = address(&endpoint.url, &path)?;
+        Ok(prepared)
+    }
+
+    fn put(&mut self, slot: &Slot, value: Value) -> Result<(), Failure> {
+        match slot.place {
+            ParameterPlace::Body => {
+                self.body.insert(slot.key.clone(), value);
+            }
+            ParameterPlace::Query if !value.is_null() => {
+                self.set_query(&slot.key, &place::text(&value));
+            }
+            ParameterPlace::Header if !value.is_null() => {
+                let text = place::text(&value);
+                if !place::is_header_value(&text) {
+                    let why = "it must not hold line breaks or control characters";
+                    return Err(Failure::parameter(&slot.argument, why));
+                }
+                self.set_header(&slot.key, &text);
+            }
+            ParameterPlace::Query | ParameterPlace::Header | ParameterPlace::Url => {}
+        }
+        Ok(())
+    }
+
+    /// Sets a header, in place of one that is there.
+    pub(crate) fn set_header(&mut self, name: &str, value: &str) {
+        let name = name.to_ascii_lowercase();
+        self.headers.retain(|(known, _)| *known != name);
+        self.headers.push((name, Secret::new(value)));
+    }
+
+    /// Sets a header if there is none of the name.
+    pub(crate) fn add_header(&mut self, name: &str, value: &str) {
+        let is_known = self
+            .headers
+            .iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if !is_known && place::is_settable(name) && place::is_header_value(value) {
+            self.set_header(name, value);
+        }
+    }
+
+    /// Sets a parameter of the query, in place of one that is there.
+    pub(crate) fn set_query(&mut self, name: &str, value: &str) {
+        self.query.retain(|(known, _)| known != name);
+        self.query.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Sets a field of the body.
+    pub(crate) fn set_field(&mut self, name: &str, value: &str) {
+        self.body.insert(name.to_owned(), Value::from(value));
+    }
+
+    /// The request to send. GET and DELETE have no body when there is nothing to say in it.
+    pub(crate) fn request(&self, client: &dray_http::Client) -> dray_http::Request {
+        let url = place::with_query(&self.url, &self.query);
+        let mut request = client.request(self.method.clone(), &url);
+        for (name, value) in &self.headers {
+            request = request.header(name, value.expose());
+        }
+        let may_be_bare = matches!(self.method, http::Method::GET | http::Method::DELETE);
+        if may_be_bare && self.body.is_empty() {
+            request
+        } else {
+            request.json(&self.body)
+        }
+    }
+}
+
+fn address(template: &str, path: &[(&Slot, Option<String>)]) -> Result<String, Failure> {
+    let value = |key: &str| {
+        let (_, text) = path.iter().find(|(slot, _)| slot.key == key)?;
+        Some(text.as_deref())
+    };
+    // A value that the address does not ask for is required all the same.
+    let missing = path.iter().find(|(_, text)| text.is_none());
+    let filled = match missing {
+        Some((slot, _)) => Err(slot.key.clone()),
+        None => place::filled(template, value),
+    };
+    let url =
+        filled.map_err(|key| Failed::new(format!("Missing required URL parameter: {key}")))?;
+    if !place::has_dots(template) && place::has_dots(&url) {
+        let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
+        let why = "a part of the path must not be `.` or `..`";
+        return Err(Failure::parameter(name, why));
+    }
+    Ok(url)
+}

@@ -1,0 +1,6 @@
+//! Endpoints over a real connection to a double, through the pipeline of calls.
+
+mod answers;
+mod requests;
+mod tokens;
+mod world;

@@ -1,0 +1,228 @@
+//! What comes back.
+
+use std::sync::Arc;
+
+use dray_agent::event::{Event, StageStatus};
+use dray_tool::pipeline::{Ended, Ran};
+use serde_json::{Value, json};
+
+use super::world::{Act, Kept, World, files, text};
+
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\xff\xfe abcd";
+
+async fn get(world: &World) -> Ran {
+    let set = world.set("get", "/x", &json!({}));
+    world.call(set, json!({})).await.unwrap()
+}
+
+async fn get_as(world: &World, rules: Value) -> Ran {
+    let mut set = world.set("get", "/x", &json!({}));
+    set["response_as_attachment"] = rules;
+    world.call(set, json!({})).await.unwrap()
+}
+
+#[tokio::test]
+async fn text_is_the_content_with_the_type_of_the_header() {
+    let latin = Act::Bytes(
+        200,
+        "text/csv; charset=iso-8859-1",
+        b"a,b\n\xe9,2\n".to_vec(),
+    );
+    let world = World::new([latin]).await;
+    let ran = get(&world).await;
+    assert_eq!(text(&ran), "a,b\né,2\n");
+    assert_eq!(ran.content_type, "text/csv; charset=iso-8859-1");
+    assert_eq!(ran.message.custom_content, None);
+    assert!(
+        world
+            .shown()
+            .ends_with("| a | b |\n| --- | --- |\n| é | 2 |\n")
+    );
+}
+
+#[tokio::test]
+async fn r_9_a_file_is_kept_byte_for_byte_under_a_name_of_its_own() {
+    let world = World::new([Act::Bytes(200, "image/png", PNG.to_vec())]).await;
+    let ran = get_as(
+        &world,
+        json!({"enabled": true, "content_types": ["image/png"]}),
+    )
+    .await;
+    let title = "order-2026-11-20T21_08_07.123000.png";
+    assert_eq!(text(&ran), format!("See attached file: {title}"));
+    assert_eq!(ran.propagate, files(&ran));
+    assert_eq!(
+        files(&ran)[0].url.as_deref(),
+        Some(&*format!("files/B/{title}"))
+    );
+    let kept = world.kept.files.lock().unwrap();
+    assert_eq!(
+        kept[0],
+        (title.to_owned(), "image/png".to_owned(), PNG.into())
+    );
+}
+
+#[tokio::test]
+async fn r_9_text_that_looks_like_base64_is_kept_as_it_is() {
+    let world = World::new([
+        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
+        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
+    ])
+    .await;
+    let rules = json!({"enabled": true, "content_types": ["text/plain"]});
+    assert_eq!(text(&get_as(&world, rules).await), "abcd");
+    let rules =
+        json!({"enabled": true, "content_types": ["text/plain"], "include_body_as_content": false});
+    let ran = get_as(&world, rules).await;
+    assert!(text(&ran).starts_with("See attached file: order-"));
+    for (_, _, bytes) in world.kept.files.lock().unwrap().iter() {
+        assert_eq!(bytes.as_ref(), b"abcd");
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_become_a_file_without_being_asked_for() {
+    let world = World::new([
+        Act::Bytes(200, "application/octet-stream", PNG.to_vec()),
+        Act::Bytes(200, "text/plain", b"a\0\xff".to_vec()),
+    ])
+    .await;
+    for _ in 0..2 {
+        let ran = get(&world).await;
+        assert!(
+            text(&ran).starts_with("See attached file: order-"),
+            "{ran:?}"
+        );
+    }
+    let kept = world.kept.files.lock().unwrap();
+    assert_eq!(kept[0].2.as_ref(), PNG);
+    assert_eq!(kept[1].2.as_ref(), b"a\0\xff");
+}
+
+#[tokio::test]
+async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
+    let big = vec![0_u8; 300 << 10];
+    let mut world = World::new([
+        Act::Bytes(200, "image/png", PNG.to_vec()),
+        Act::Bytes(200, "text/plain", b"abcd".to_vec()),
+        Act::Bytes(200, "image/png", big),
+    ])
+    .await;
+    world.kept = Arc::new(Kept {
+        fails: true,
+        ..Kept::default()
+    });
+    let rules = json!({"enabled": true});
+    let ran = get_as(&world, rules.clone()).await;
+    assert_eq!(
+        files(&ran)[0].data.as_deref(),
+        Some("iVBORw0KGgoA//4gYWJjZA==")
+    );
+    let ran = get_as(&world, rules.clone()).await;
+    assert_eq!(files(&ran)[0].data.as_deref(), Some("abcd"));
+    let ran = get_as(&world, rules).await;
+    assert!(ran.failed && text(&ran).contains("307200 bytes, and it could not be stored"));
+    assert!(!world.shown().contains("iVBOR"));
+    let events = world.events.lock().unwrap();
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, Event::StageAttachment { .. }))
+    );
+}
+
+#[tokio::test]
+async fn r_12_a_refusal_is_told_shown_and_closes_the_stage_failed() {
+    let world = World::new([Act::Json(422, json!({"error": "no stock"}))]).await;
+    let ran = get(&world).await;
+    assert!(ran.failed);
+    assert_eq!(
+        text(&ran),
+        r#"The tool call failed with an error: The server answered with status 422: {"error":"no stock"}"#
+    );
+    let body = "> ##### Status Code:\n422\n> ##### Response:\n```json\n{\n    \"error\": \"no stock\"\n}\n```\n";
+    assert_eq!(world.shown(), body);
+    let events = world.events.lock().unwrap();
+    let status = StageStatus::Failed;
+    assert_eq!(
+        events.last(),
+        Some(&Event::StageClosed { stage: 0, status })
+    );
+}
+
+#[tokio::test]
+async fn a_strategy_on_a_status_ends_the_request() {
+    let world = World::new([Act::Json(401, json!({}))]).await;
+    let mut set = world.set("get", "/x", &json!({}));
+    set["tools"][0]["fallback_configuration"] = json!({"strategies": [
+        {"type": "stop", "trigger_on": {"type": "contains", "value": "401"}},
+    ]});
+    let ended = world.call(set, json!({})).await;
+    assert!(matches!(ended, Err(Ended::Stopped { .. })), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_says_so() {
+    let url = "http://127.0.0.1:1/elsewhere?token=abc";
+    let world = World::new([Act::With(302, "location", url)]).await;
+    let ran = get(&world).await;
+    assert!(text(&ran).contains("status 302") && text(&ran).contains("redirects are not followed"));
+    assert!(!text(&ran).contains("elsewhere"));
+    assert_eq!(world.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_is_refused_and_one_at_it_is_not() {
+    let at = |size: usize| Act::Bytes(200, "text/plain", vec![b'a'; size]);
+    let mut world = World::new([at(1000), at(1001)]).await;
+    world.options.answer_limit = 1000;
+    assert_eq!(text(&get(&world).await).len(), 1000);
+    let ran = get(&world).await;
+    assert!(ran.failed);
+    assert!(
+        text(&ran).ends_with("The answer of the server is longer than the limit of 1000 bytes.")
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_said_without_an_address() {
+    let whole = br#"{"a": "0123456789"}"#.to_vec();
+    let world = World::new([Act::Cut(whole, 8), Act::Close]).await;
+    for _ in 0..2 {
+        let ran = get(&world).await;
+        assert!(ran.failed);
+        assert!(
+            text(&ran).contains("broke before its answer was complete"),
+            "{ran:?}"
+        );
+        assert!(!text(&ran).contains("127.0.0.1") && !world.shown().contains("127.0.0.1"));
+    }
+    assert_eq!(world.seen().len(), 2, "nothing is tried twice");
+    let mut set = world.set("get", "/x", &json!({}));
+    set["tools"][0]["rest_api_method_info"]["method_url"] = json!("http://127.0.0.1:1/x?k=secret");
+    let ran = world.call(set, json!({})).await.unwrap();
+    assert!(
+        text(&ran).ends_with("There is no connection to the server."),
+        "{ran:?}"
+    );
+    assert!(
+        world
+            .shown()
+            .contains("> ##### Error:\n ConnectionError There is no connection")
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_compressed_unasked_is_refused() {
+    let world = World::new([Act::With(200, "content-encoding", "gzip")]).await;
+    let ran = get(&world).await;
+    assert!(ran.failed && text(&ran).contains("compressed"));
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_empty_text() {
+    let world = World::new([Act::Bytes(204, "application/json", Vec::new())]).await;
+    let ran = get(&world).await;
+    assert!(!ran.failed);
+    assert_eq!((text(&ran), files(&ran).len()), ("", 0));
+}

@@ -1,0 +1,264 @@
+//! What leaves.
+
+use dray_agent::event::{Event, StageStatus};
+use serde_json::{Value, json};
+
+use super::world::{Act, World, text};
+
+#[tokio::test]
+async fn every_argument_goes_to_its_place() {
+    let world = World::new([]).await;
+    let set = world.set(
+        "post",
+        "/orders/{id}?v=1&tags=old",
+        &json!({
+            "id": "url", "tags": "query", "gone": "query", "flag": "query", "filter": "query", "x-text": "header",
+            "lines": "body", "note": "body",
+            "kind": {"type": null, "const": "full", "parameter_info": {"type": "query", "key": "kind"}},
+            "size": {"type": "integer", "default": 5, "parameter_info": {"type": "body", "key": "page"}},
+        }),
+    );
+    let arguments = json!({
+        "id": "a/b?c#d", "tags": ["x", "y z"], "gone": null, "flag": true, "filter": {"a": 1}, "x-text": 7,
+        "lines": [{"sku": 1}], "note": {"deep": [true]}, "kind": "forged", "unheard-of": "of",
+    });
+    let ran = world.call(set, arguments).await.unwrap();
+    assert!(!ran.failed);
+    let seen = world.last();
+    assert_eq!(
+        (seen.method.as_str(), seen.path.as_str()),
+        ("POST", "/orders/a%2Fb%3Fc%23d")
+    );
+    assert_eq!(
+        seen.query,
+        "v=1&tags=x%2Cy%20z&flag=true&filter=%7B%22a%22%3A1%7D&kind=full"
+    );
+    assert_eq!(seen.header("x-text"), Some("7"));
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    assert_eq!(seen.header("accept"), Some("*/*; charset=utf-8"));
+    let body: Value = serde_json::from_str(&seen.body).unwrap();
+    assert_eq!(
+        body,
+        json!({"lines": [{"sku": 1}], "note": {"deep": [true]}, "page": 5})
+    );
+}
+
+#[tokio::test]
+async fn an_empty_body_is_sent_by_post_and_put_alone() {
+    let world = World::new([]).await;
+    for (method, body) in [("get", ""), ("delete", ""), ("post", "{}"), ("put", "{}")] {
+        let set = world.set(method, "/x", &json!({}));
+        world.call(set, json!({})).await.unwrap();
+        let seen = world.last();
+        assert_eq!(seen.body, body, "{method}");
+        assert_eq!(seen.header("content-type").is_some(), !body.is_empty());
+    }
+    let set = world.set("delete", "/x", &json!({"why": "body"}));
+    world.call(set, json!({"why": "old"})).await.unwrap();
+    assert_eq!(world.last().body, r#"{"why":"old"}"#);
+}
+
+#[tokio::test]
+async fn a_path_with_a_missing_value_is_not_called() {
+    let world = World::new([]).await;
+    for arguments in [json!({}), json!({"id": null}), json!({"id": ""})] {
+        let set = world.set("delete", "/orders/{id}", &json!({"id": "url"}));
+        let ran = world.call(set, arguments).await.unwrap();
+        assert_eq!(
+            text(&ran),
+            "The tool call failed with an error: Missing required URL parameter: id"
+        );
+    }
+    for dots in ["..", "."] {
+        let set = world.set("delete", "/orders/{id}/x", &json!({"id": "url"}));
+        let ran = world.call(set, json!({ "id": dots })).await.unwrap();
+        assert!(text(&ran).starts_with("Parameter id is invalid"), "{dots}");
+    }
+    assert!(world.seen().is_empty());
+}
+
+#[tokio::test]
+async fn no_value_adds_a_header() {
+    let world = World::new([]).await;
+    let set = world.set("get", "/x", &json!({"x-text": "header"}));
+    let arguments = json!({"x-text": "a\r\nx-key: forged"});
+    let ran = world.call(set, arguments).await.unwrap();
+    assert!(text(&ran).starts_with("Parameter x-text is invalid"));
+    assert!(world.seen().is_empty());
+}
+
+#[tokio::test]
+async fn every_authorization_goes_to_its_place() {
+    let world = World::new([]).await;
+    let key = |location: &str| json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": location});
+    let cases = [
+        (
+            json!({"type": "basic", "username": "u", "password": "p:é"}),
+            "authorization",
+            "Basic dTpwOsOp",
+        ),
+        (
+            json!({"type": "bearer", "token": "t-1"}),
+            "authorization",
+            "Bearer t-1",
+        ),
+        (
+            json!({"type": "forward_auth_token"}),
+            "authorization",
+            "Bearer of-the-user",
+        ),
+        (key("header"), "x-key", "k-1"),
+    ];
+    for (authorization, header, value) in cases {
+        let mut set = world.set("get", "/x", &json!({}));
+        set["authorization"] = authorization;
+        world.call(set, json!({})).await.unwrap();
+        assert_eq!(world.last().header(header), Some(value));
+        assert!(!world.shown().contains(value));
+    }
+    let mut set = world.set("get", "/x?a=1", &json!({}));
+    set["authorization"] = key("query");
+    world.call(set, json!({})).await.unwrap();
+    assert_eq!(world.last().query, "a=1&X-Key=k-1");
+    let mut set = world.set("post", "/x", &json!({}));
+    set["authorization"] = key("body");
+    world.call(set, json!({})).await.unwrap();
+    assert_eq!(world.last().body, r#"{"X-Key":"k-1"}"#);
+}
+
+#[tokio::test]
+async fn a_caller_without_a_token_has_none_to_pass_on() {
+    let mut world = World::new([]).await;
+    world.caller.authorization = None;
+    let mut set = world.set("get", "/x", &json!({}));
+    set["authorization"] = json!({"type": "forward_auth_token"});
+    let ran = world.call(set, json!({})).await.unwrap();
+    assert!(text(&ran).contains("the user's own sign-in"));
+    assert!(world.seen().is_empty());
+}
+
+#[tokio::test]
+async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
+    let mut world = World::new([]).await;
+    let set = world.set("get", "/x", &json!({}));
+    world.call(set.clone(), json!({})).await.unwrap();
+    let seen = world.last();
+    for header in ["authorization", "x-tenant", "x-secret", "x-key"] {
+        assert_eq!(seen.header(header), None, "{header}");
+    }
+    world.options.forward_headers = vec!["X-Tenant".to_owned(), "x-key".to_owned()];
+    let mut with_key = set;
+    with_key["authorization"] =
+        json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": "header"});
+    world.call(with_key, json!({})).await.unwrap();
+    let seen = world.last();
+    assert_eq!(seen.header("x-tenant"), Some("t1"));
+    assert_eq!(seen.header("x-secret"), None);
+    assert_eq!(seen.header("x-key"), Some("k-1"), "what is configured wins");
+}
+
+#[tokio::test]
+async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
+    let world = World::new([]).await;
+    let set = world.set("post", "/x", &json!({"file": "body", "link": "body"}));
+    let arguments = json!({
+        "file": "file:base64::files/B/a.bin",
+        "link": "https://u:p@h.example/x?sig=abc",
+    });
+    world.call(set, arguments).await.unwrap();
+    assert!(world.last().body.contains("U0VDUkVU"));
+    let shown = world.shown();
+    assert!(
+        shown.contains("file:base64::files/B/a.bin (6 bytes)"),
+        "{shown}"
+    );
+    assert!(shown.contains("https://h.example/x\""), "{shown}");
+    assert!(!shown.contains("U0VDUkVU") && !shown.contains("sig="));
+    assert!(
+        shown.contains("> ##### Response:\n```json\n{\n    \"ok\": true\n}\n```\n"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
+    let world = World::new([]).await;
+    let mut set = world.set(
+        "get",
+        "/x",
+        &json!({
+            "q": {
+                "type": "string", "description": "what", "default": "all", "enum": ["all", "one"],
+                "display": {"stage": {"ignore": true}}, "parameter_info": {"type": "query", "key": "q"},
+            },
+            "c": {"type": null, "const": 1, "parameter_info": {"type": "query", "key": "c"}},
+        }),
+    );
+    set["tools"][0]["open_ai_tool"]["function"]["parameters"]["required"] = json!(["q", "c"]);
+    let built = world.build(set);
+    let declaration = built.tools[0].declaration();
+    assert_eq!(declaration.name, "shop_order");
+    assert_eq!(
+        declaration.parameters,
+        json!({
+            "type": "object", "required": ["q"],
+            "properties": {"q": {"type": "string", "description": "what", "enum": ["all", "one"]}},
+        })
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_an_issue_and_the_rest_is_there() {
+    let world = World::new([]).await;
+    let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
+    let at = |url: &str| {
+        let mut tool = good.clone();
+        tool["rest_api_method_info"]["method_url"] = json!(url);
+        tool
+    };
+    let host = world.set("get", "/x", &json!({"host": "header"}))["tools"][0].clone();
+    let mut disabled = at("nowhere");
+    disabled["enabled"] = json!(false);
+    let tools = json!([
+        at("nowhere"), at("ftp://h/x"), at("https://{id}.h/x"), host, disabled,
+        {"type": "predefined-tool", "template_name": "search"}, good,
+    ]);
+    let built = world.build(json!({"name": "shop", "tools": tools}));
+    assert_eq!(built.tools.len(), 1);
+    let messages: Vec<_> = built
+        .issues
+        .iter()
+        .map(|issue| issue.message.as_str())
+        .collect();
+    assert_eq!(messages.len(), 5);
+    assert_eq!(messages[0], "`method_url` is not an absolute URL.");
+    assert!(messages[2].contains("the model does not choose hosts"));
+    assert!(messages[3].contains("`host` cannot be set"));
+    assert_eq!(built.issues[4].tool.as_deref(), Some("search"));
+    let off = json!({"name": "shop", "enabled": false, "tools": tools});
+    assert!(world.build(off).tools.is_empty());
+}
+
+#[tokio::test]
+async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
+    let world = World::new([Act::Hang]).await;
+    let mut set = world.set("get", "/x", &json!({}));
+    set["timeout_seconds"] = json!(60);
+    assert_eq!(
+        world.build(set.clone()).tools[0]
+            .rules()
+            .timeout
+            .unwrap()
+            .as_secs(),
+        60
+    );
+    set["tools"][0]["timeout_seconds"] = json!(0.2);
+    let ran = world.call(set, json!({})).await.unwrap();
+    assert!(ran.failed);
+    assert!(text(&ran).starts_with("The tool call `shop_order` timed out after 0.2 seconds."));
+    let closed = Event::StageClosed {
+        stage: 0,
+        status: StageStatus::Failed,
+    };
+    assert_eq!(world.events.lock().unwrap().last(), Some(&closed));
+}

@@ -1,0 +1,147 @@
+//! Tokens of client credentials.
+
+use serde_json::{Value, json};
+
+use super::world::{Act, World, text};
+
+fn granted(token: &str, expires_in: Value) -> Act {
+    Act::Json(
+        200,
+        json!({"access_token": token, "expires_in": expires_in}),
+    )
+}
+
+fn set(world: &World, secret: &str) -> Value {
+    let mut set = world.set("get", "/api", &json!({}));
+    set["authorization"] = json!({
+        "type": "client_id_secret", "client_id": "me", "client_secret": secret, "scope": "a b", "aud": "https://x/",
+        "token_url": format!("{}/token", world.url()),
+    });
+    set
+}
+
+fn ok() -> Act {
+    Act::Json(200, json!({"ok": true}))
+}
+
+fn paths(world: &World) -> Vec<String> {
+    world.seen().into_iter().map(|seen| seen.path).collect()
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_used_until_it_expires() {
+    let world = World::new([granted("t-1", json!(3600)), ok(), ok()]).await;
+    for _ in 0..2 {
+        world.call(set(&world, "s"), json!({})).await.unwrap();
+        assert_eq!(world.last().header("authorization"), Some("Bearer t-1"));
+    }
+    assert_eq!(paths(&world), ["/token", "/api", "/api"]);
+    assert_eq!(
+        world.seen()[0].body,
+        "grant_type=client_credentials&scope=a%20b&audience=https%3A%2F%2Fx%2F&client_id=me&client_secret=s"
+    );
+}
+
+#[tokio::test]
+async fn r_14_other_credentials_have_another_token() {
+    let world = World::new([
+        granted("t-1", json!(3600)),
+        ok(),
+        granted("t-2", json!("60")),
+        ok(),
+    ])
+    .await;
+    world.call(set(&world, "s"), json!({})).await.unwrap();
+    world.call(set(&world, "other"), json!({})).await.unwrap();
+    assert_eq!(paths(&world), ["/token", "/api", "/token", "/api"]);
+    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
+}
+
+#[tokio::test]
+async fn a_token_that_is_about_to_expire_is_not_used_again() {
+    let world = World::new([
+        granted("t-1", json!(5)),
+        ok(),
+        granted("t-2", json!(5)),
+        ok(),
+    ])
+    .await;
+    world.call(set(&world, "s"), json!({})).await.unwrap();
+    world.call(set(&world, "s"), json!({})).await.unwrap();
+    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_once() {
+    let no = || Act::Json(401, json!({}));
+    let script = [
+        granted("t-1", json!(3600)),
+        no(),
+        granted("t-2", json!(3600)),
+        ok(),
+        no(),
+        granted("t-3", json!(3600)),
+        no(),
+    ];
+    let world = World::new(script).await;
+    let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
+    assert!(!ran.failed);
+    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
+    let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
+    assert!(text(&ran).contains("status 401"));
+    assert_eq!(world.seen().len(), 7);
+}
+
+#[tokio::test]
+async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
+    let no = Act::Json(401, json!({"error": "invalid_client"}));
+    let world = World::new([no, granted("t-1", json!(60)), ok()]).await;
+    world.call(set(&world, "s"), json!({})).await.unwrap();
+    let seen = world.seen();
+    assert_eq!(seen[1].header("authorization"), Some("Basic bWU6cw=="));
+    assert!(!seen[1].body.contains("client_secret"));
+    assert_eq!(seen[2].header("authorization"), Some("Bearer t-1"));
+}
+
+#[tokio::test]
+async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
+    let useless = [
+        Act::Json(503, json!({"echo": "s-e-c-r-e-t"})),
+        Act::Json(200, json!({"token": "x"})),
+        Act::Json(200, json!({"access_token": "a\r\nx-key: b"})),
+        Act::Bytes(200, "text/html", b"<html>".to_vec()),
+        Act::Close,
+    ];
+    let expected = [
+        "The token server answered with status 503.",
+        "The token server gave no usable token.",
+        "The token server gave no usable token.",
+        "The token server gave no usable token.",
+        "The connection to the token server broke before its answer was complete.",
+    ];
+    let world = World::new(useless).await;
+    for expected in expected {
+        let ran = world
+            .call(set(&world, "s-e-c-r-e-t"), json!({}))
+            .await
+            .unwrap();
+        assert!(text(&ran).ends_with(expected), "{ran:?}");
+    }
+    assert!(!world.shown().contains("s-e-c-r-e-t"));
+    assert!(!paths(&world).contains(&"/api".to_owned()));
+}
+
+#[tokio::test]
+async fn calls_at_once_ask_for_one_token() {
+    let script = std::iter::once(granted("t-1", json!(3600)));
+    let world = World::new(script).await;
+    let calls = (0..8).map(|_| world.call(set(&world, "s"), json!({})));
+    for ran in futures_util::future::join_all(calls).await {
+        assert!(!ran.unwrap().failed);
+    }
+    let asked = paths(&world)
+        .iter()
+        .filter(|path| *path == "/token")
+        .count();
+    assert_eq!(asked, 1);
+}

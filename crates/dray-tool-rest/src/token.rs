@@ -1,0 +1,192 @@
+//! Tokens of client credentials (RFC 6749 section 4.4), kept until they expire.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_agent::manifest::toolset::ClientIdSecret;
+use dray_http::{Answer, Client};
+use dray_tool::{Failed, Failure};
+use dray_types::Secret;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::{failure, place};
+
+/// Most credentials whose tokens are kept.
+const MOST: usize = 1000;
+
+/// Longest answer of a token server, in bytes.
+const LONGEST: usize = 64 << 10;
+
+/// How long a token holds whose server does not say.
+const UNSAID: Duration = Duration::from_mins(1);
+
+/// Longest that a token is believed to hold.
+const AGE: Duration = Duration::from_hours(24);
+
+/// How long before its end a token is no longer used.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Tokens by credentials. Whoever has the same credentials gets the same token, and nobody else. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    known: Arc<Mutex<HashMap<Key, Entry>>>,
+}
+
+/// One for each credentials; asked for once at a time.
+type Entry = Arc<tokio::sync::Mutex<Option<Token>>>;
+
+#[derive(Clone)]
+struct Token {
+    secret: Secret,
+    until: Instant,
+}
+
+/// Credentials as a whole.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key([String; 5]);
+
+impl Key {
+    fn new(client: &ClientIdSecret) -> Self {
+        Self([
+            client.token_url.clone(),
+            client.client_id.clone(),
+            client.client_secret.expose().to_owned(),
+            client.scope.clone().unwrap_or_default(),
+            client.aud.clone().unwrap_or_default(),
+        ])
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What a token server says (RFC 6749 section 5.1).
+#[derive(Deserialize)]
+struct Granted {
+    access_token: Secret,
+    expires_in: Option<serde_json::Value>,
+}
+
+impl Tokens {
+    /// A token that holds. `refused` is one that the endpoint did not take: it is not given again.
+    ///
+    /// # Errors
+    ///
+    /// A failure when the token server gives none.
+    pub(crate) async fn get(
+        &self,
+        client: &ClientIdSecret,
+        http: &Client,
+        deadline: Instant,
+        refused: Option<&Secret>,
+    ) -> Result<Secret, Failure> {
+        let entry = self.entry(client);
+        let mut token = entry.lock().await;
+        if let Some(known) = token.as_ref()
+            && known.until > Instant::now()
+            && refused != Some(&known.secret)
+        {
+            return Ok(known.secret.clone());
+        }
+        *token = None;
+        let fresh = ask(client, http, deadline).await?;
+        let secret = fresh.secret.clone();
+        *token = Some(fresh);
+        Ok(secret)
+    }
+
+    fn entry(&self, client: &ClientIdSecret) -> Entry {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = Key::new(client);
+        if known.len() >= MOST && !known.contains_key(&key) {
+            let now = Instant::now();
+            known.retain(|_, entry| match entry.try_lock() {
+                Ok(token) => token.as_ref().is_some_and(|token| token.until > now),
+                Err(_) => true,
+            });
+            if known.len() >= MOST {
+                known.clear();
+            }
+        }
+        Arc::clone(known.entry(key).or_default())
+    }
+}
+
+/// Asks the server: credentials in the body, then, when it does not take them there, in the header.
+async fn ask(client: &ClientIdSecret, http: &Client, deadline: Instant) -> Result<Token, Failure> {
+    let mut answer = send(client, http, deadline, false).await?;
+    if matches!(answer.status(), 400 | 401) {
+        answer = send(client, http, deadline, true).await?;
+    }
+    let status = answer.status();
+    if !answer.is_success() {
+        let text = format!("The token server answered with status {status}.");
+        return Err(Failed::new(text).status(status).into());
+    }
+    let bytes = answer.bytes(LONGEST).await.map_err(token_failure)?;
+    let unusable = || Failed::new("The token server gave no usable token.");
+    let granted: Granted = serde_json::from_slice(&bytes).map_err(|_| Failure::from(unusable()))?;
+    let token = granted.access_token;
+    if token.is_empty() || !place::is_header_value(token.expose()) {
+        return Err(unusable().into());
+    }
+    let holds = granted.expires_in.as_ref().and_then(seconds);
+    let holds = holds.unwrap_or(UNSAID).min(AGE);
+    Ok(Token {
+        secret: token,
+        until: Instant::now() + holds.saturating_sub(MARGIN),
+    })
+}
+
+async fn send(
+    client: &ClientIdSecret,
+    http: &Client,
+    deadline: Instant,
+    in_header: bool,
+) -> Result<Answer, Failure> {
+    use base64::Engine as _;
+    let (id, secret) = (client.client_id.as_str(), client.client_secret.expose());
+    let mut pairs = vec![("grant_type", "client_credentials")];
+    pairs.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
+    pairs.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
+    let mut request = http
+        .post(&client.token_url)
+        .header("accept", "application/json")
+        .answer_within(deadline.saturating_duration_since(Instant::now()));
+    if in_header {
+        // RFC 6749 section 2.3.1: both are form-encoded first.
+        let both = format!("{}:{}", place::escaped(id), place::escaped(secret));
+        let both = base64::engine::general_purpose::STANDARD.encode(both);
+        request = request.authorization("Basic", &Secret::new(both));
+    } else {
+        pairs.extend([("client_id", id), ("client_secret", secret)]);
+    }
+    request
+        .form(&pairs)
+        .send(&|_| {})
+        .await
+        .map_err(token_failure)
+}
+
+fn token_failure(error: dray_http::Error) -> Failure {
+    failure::of_transport(error, "token server")
+}
+
+/// Seconds as a number, or as the text of one.
+fn seconds(value: &serde_json::Value) -> Option<Duration> {
+    let seconds = value
+        .as_f64()
+        .or_else(|| value.as_str().and_then(|text| text.parse().ok()))?;
+    Duration::try_from_secs_f64(seconds.min(AGE.as_secs_f64())).ok()
+}

@@ -1,0 +1,155 @@
+//! One endpoint as a tool.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::manifest::tool::RestEndpoint;
+use dray_agent::manifest::toolset::{ClientIdSecret, RestApi, RestAuthorization};
+use dray_http::{Answer, Client};
+use dray_tool::{Call, Declaration, Failure, Output, Rules, Style, Tool, Turn, naming, timeout};
+use dray_types::Secret;
+use tokio::time::Instant;
+
+use crate::answer::Answers;
+use crate::endpoint::{self, Endpoint};
+use crate::request::Prepared;
+use crate::{Options, authorization, failure};
+
+/// What the tools of a set share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) options: Options,
+    pub(crate) authorization: Option<RestAuthorization>,
+}
+
+/// One endpoint.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    declaration: Declaration,
+    rules: Rules,
+    endpoint: Endpoint,
+    answers: Answers,
+    shared: Arc<Shared>,
+}
+
+impl Rest {
+    /// Checks an endpoint of a set.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for the builder.
+    pub(crate) fn new(
+        set: &RestApi,
+        endpoint: &RestEndpoint,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, String> {
+        if let Some(authorization) = &set.authorization {
+            authorization::check(authorization)?;
+        }
+        let function = &endpoint.open_ai_tool.function;
+        let own = &endpoint.response_as_attachment;
+        Ok(Self {
+            declaration: endpoint::declaration(naming::name(&set.name, &function.name), endpoint),
+            rules: rules(set, endpoint),
+            endpoint: Endpoint::new(endpoint)?,
+            answers: Answers {
+                function: function.name.clone(),
+                as_file: own.clone().or_else(|| set.response_as_attachment.clone()),
+                limit: shared.options.answer_limit,
+                clock: shared.options.clock.clone(),
+            },
+            shared: Arc::clone(shared),
+        })
+    }
+
+    async fn send(&self, prepared: &Prepared, deadline: Instant) -> Result<Answer, Failure> {
+        let sent = prepared
+            .request(&self.shared.client)
+            .answer_within(deadline.saturating_duration_since(Instant::now()))
+            .send(&|_| {})
+            .await;
+        sent.map_err(|error| failure::of_transport(error, "server"))
+    }
+
+    /// Sends with a token; once more with a new one when it was refused.
+    async fn send_with_token(
+        &self,
+        client: &ClientIdSecret,
+        prepared: &mut Prepared,
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
+        let (tokens, http) = (&self.shared.options.tokens, &self.shared.client);
+        let token = tokens.get(client, http, deadline, None).await?;
+        set_bearer(prepared, &token);
+        let answer = self.send(prepared, deadline).await?;
+        if answer.status() != 401 {
+            return Ok(answer);
+        }
+        drop(answer);
+        let token = tokens.get(client, http, deadline, Some(&token)).await?;
+        set_bearer(prepared, &token);
+        self.send(prepared, deadline).await
+    }
+}
+
+fn set_bearer(prepared: &mut Prepared, token: &Secret) {
+    prepared.set_header("authorization", &format!("Bearer {}", token.expose()));
+}
+
+fn rules(set: &RestApi, endpoint: &RestEndpoint) -> Rules {
+    let common = &endpoint.common;
+    let function = &endpoint.open_ai_tool.function;
+    let parameters = function.parameters.iter();
+    let displays = parameters
+        .flat_map(|parameters| &parameters.properties)
+        .filter_map(|(name, parameter)| Some((name.clone(), parameter.display.clone()?)));
+    let seconds = common.timeout_seconds.or(set.common.timeout_seconds);
+    Rules {
+        label: function.name.clone(),
+        style: Style::Api,
+        attachments: common.attachment.clone().unwrap_or_default(),
+        fallback: common.fallback_configuration.clone().unwrap_or_default(),
+        display: common.display.clone().unwrap_or_default(),
+        parameters: displays.collect(),
+        timeout: seconds.and_then(timeout::from_seconds),
+        ..Rules::default()
+    }
+}
+
+#[async_trait]
+impl Tool for Rest {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        let mut prepared = Prepared::new(&self.endpoint, call.arguments)?;
+        let authorization = self.shared.authorization.as_ref();
+        if let Some(authorization) = authorization {
+            authorization::apply(authorization, &turn.caller, &mut prepared)?;
+        }
+        let answer = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
+            // Before forwarded headers, so that none takes its place.
+            prepared.set_header("authorization", "Bearer");
+            forward(&mut prepared, turn, &self.shared.options);
+            self.send_with_token(client, &mut prepared, call.deadline)
+                .await?
+        } else {
+            forward(&mut prepared, turn, &self.shared.options);
+            self.send(&prepared, call.deadline).await?
+        };
+        self.answers.output(answer, turn.storage.as_ref()).await
+    }
+}
+
+/// Passes on the caller's headers that the operator's list names; none takes the place of one that is set (R2).
+fn forward(prepared: &mut Prepared, turn: &Turn, options: &Options) {
+    for (name, value) in turn.caller.forwarded_only(&options.forward_headers) {
+        prepared.add_header(name, value);
+    }
+}
