@@ -64,7 +64,11 @@ fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
 
 /// The user's home.
 pub(crate) fn home() -> Option<PathBuf> {
-    Environment::from_process().get("HOME").map(PathBuf::from)
+    home_of(&Environment::from_process())
+}
+
+fn home_of(environment: &Environment) -> Option<PathBuf> {
+    environment.get("HOME").map(PathBuf::from)
 }
 
 /// Puts the state folder into the user's home unless it was set anywhere.
@@ -73,11 +77,7 @@ pub(crate) fn with_home(sources: Sources) -> Result<Sources, Failure> {
     let home = environment
         .get("XDG_STATE_HOME")
         .map(PathBuf::from)
-        .or_else(|| {
-            environment
-                .get("HOME")
-                .map(|home| PathBuf::from(home).join(".local/state"))
-        });
+        .or_else(|| Some(home_of(environment)?.join(".local/state")));
     match home {
         Some(home) if is_default_state(&sources)? => {
             let folder = home.join("drayage");

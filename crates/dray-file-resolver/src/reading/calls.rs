@@ -77,10 +77,7 @@ impl Reading {
         let Means { meta, .. } = means;
         let output = record.output.into_bytes();
         Ok(v1::ReadAttachmentReply {
-            output: Some(
-                self.reply(&meta.tenant, meta, output, "text/markdown")
-                    .await?,
-            ),
+            output: Some(self.reply(meta, output, "text/markdown").await?),
             outcome: record.outcome.word().to_owned(),
             error_code: record
                 .error_code
@@ -124,7 +121,7 @@ impl Reading {
         })?;
         let json = serde_json::to_vec(&built).map_err(|_| Fault::internal())?;
         Ok(v1::BuildContextReply {
-            built: Some(self.reply(&meta.tenant, &meta, json, JSON).await?),
+            built: Some(self.reply(&meta, json, JSON).await?),
         })
     }
 
@@ -156,10 +153,7 @@ impl Reading {
         };
         let Means { meta, .. } = &means;
         Ok(v1::ReadFilesReply {
-            output: Some(
-                self.reply(&meta.tenant, meta, output.into_bytes(), JSON)
-                    .await?,
-            ),
+            output: Some(self.reply(meta, output.into_bytes(), JSON).await?),
         })
     }
 
@@ -216,7 +210,7 @@ impl Reading {
         });
         let json = serde_json::to_vec(&done.value).map_err(|_| Fault::internal())?;
         Ok(v1::SubstituteIdsReply {
-            arguments: Some(self.reply(&meta.tenant, &meta, json, JSON).await?),
+            arguments: Some(self.reply(&meta, json, JSON).await?),
             replaced: done.replaced,
             unresolved: done.unresolved,
         })

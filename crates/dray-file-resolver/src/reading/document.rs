@@ -8,7 +8,7 @@ use dray_proto::convert::{Content, Invalid};
 use dray_proto::v1;
 use dray_proto::v1::document_source::Source as Place;
 use dray_reading::record::Code;
-use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest, TenantId};
+use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest};
 
 use super::Reading;
 use super::keys::Key;
@@ -231,7 +231,6 @@ impl Reading {
     /// Bytes for a reply: inline while they are few.
     pub(super) async fn reply(
         &self,
-        tenant: &TenantId,
         meta: &Meta,
         bytes: Vec<u8>,
         media_type: &str,
@@ -242,7 +241,7 @@ impl Reading {
         let label = dray_store::Label::new(media_type, "");
         let stored = self
             .store
-            .put(tenant, &meta.operation, bytes.into(), label)
+            .put(&meta.tenant, &meta.operation, bytes.into(), label)
             .await?;
         Ok(Content::Claim(stored).into())
     }

@@ -66,11 +66,20 @@ async fn put(global: &Global, world: &World, file: &Path, label: Label) -> Resul
     Ok(())
 }
 
-/// The claim for a digest, when the tenant has stored such content.
+/// The claim for the digest that somebody wrote, when the tenant has stored such content.
 async fn claim(world: &World, sha256: &str, label: Label) -> Result<Claim, Failure> {
-    let sha256: Sha256Digest = sha256
+    let sha256 = sha256
         .parse()
         .map_err(|error| Failure::Usage(format!("`{sha256}`: {error}")))?;
+    stored(world, sha256, label).await
+}
+
+/// The claim for a digest, when the tenant has stored such content.
+pub(crate) async fn stored(
+    world: &World,
+    sha256: Sha256Digest,
+    label: Label,
+) -> Result<Claim, Failure> {
     let found = world
         .store()?
         .claim(world.tenant(), sha256, label)

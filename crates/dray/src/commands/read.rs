@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Classify, Global, Limits, Place, Read};
+use crate::commands::artifact;
 use crate::outcome::{Failure, note, print_line};
 use crate::progress;
 use crate::world::{self, World};
@@ -313,15 +314,7 @@ async fn stored(
     most: u64,
 ) -> Result<(String, std::fs::File), Failure> {
     let label = Label::new("application/octet-stream", "");
-    let found = world.store()?.claim(world.tenant(), *sha256, label).await;
-    let claim = found.map_err(Fault::from)?.ok_or_else(|| {
-        Fault::new(
-            FaultCode::NotFound,
-            format!("Nothing is stored under {sha256}."),
-        )
-        .detail("claim_missing")
-        .advice("Check the digest and the tenant; stored files end after their lifetime.")
-    })?;
+    let claim = artifact::stored(world, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
         spool(world, Content::Claim(claim), most).await?,
