@@ -1,11 +1,8 @@
 //! The Python example against a real server: a client with nothing of ours but the contracts.
-//!
-//! It runs in the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
-//! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
 #![cfg(test)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use dray_bus::{Bus, NatsOptions, Topology};
@@ -13,6 +10,7 @@ use dray_file_resolver::FileResolver;
 use dray_service::{Host, Running, Settings};
 use dray_testkit::dial::DialCore;
 use dray_testkit::nats::NatsServer;
+use dray_testkit::python::interpreter;
 use dray_types::Clock;
 use opentelemetry::metrics::MeterProvider as _;
 use prost::Message as _;
@@ -22,27 +20,6 @@ fn root() -> &'static Path {
         .ancestors()
         .nth(2)
         .unwrap()
-}
-
-/// The interpreter of an environment with nats-py and protobuf.
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let interpreter = root().join("target/python/bin/python");
-    if !interpreter.exists() {
-        let mut make = Command::new("python3");
-        succeed(make.args(["-m", "venv"]).arg(root().join("target/python")));
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        succeed(install.arg(root().join("tests/python/requirements.txt")));
-    }
-    interpreter
 }
 
 fn succeed(command: &mut Command) -> String {
@@ -96,7 +73,7 @@ impl World {
 
     /// Runs the example; the runtime goes on serving meanwhile.
     async fn publish(&self, arguments: &str) -> Output {
-        let mut command = Command::new(interpreter());
+        let mut command = Command::new(interpreter("nats"));
         command
             .arg(root().join("examples/python/resolve_tool_call.py"))
             .args([
@@ -182,7 +159,7 @@ fn the_generated_python_modules_are_those_of_the_contracts() {
         }
     }
     let listed = succeed(
-        Command::new(interpreter())
+        Command::new(interpreter("nats"))
             .args(["-c", LIST_FIELDS])
             .env("PYTHONPATH", root().join("examples/python"))
             .env("PYTHONDONTWRITEBYTECODE", "1"),

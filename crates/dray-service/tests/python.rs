@@ -1,7 +1,4 @@
 //! The gRPC endpoint with a client that is not ours: grpcio, with health and reflection.
-//!
-//! It runs in the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
-//! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,18 +6,19 @@
     reason = "a test that fails is what these are for; handlers are async whether they wait or not"
 )]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 use std::sync::Arc;
 
 use dray_proto::v1;
 use dray_service::{
     Context, Host, Request, Router, Running, Service, Settings, StartError, config,
 };
+use dray_testkit::python;
 use dray_types::{Fault, FaultCode};
 use prost::Message as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -60,62 +58,12 @@ impl Service for Mirror {
     }
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-}
-
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let interpreter = root().join("target/python/bin/python");
-    if !interpreter.exists() {
-        succeed(
-            Command::new("python3")
-                .args(["-m", "venv"])
-                .arg(root().join("target/python")),
-        );
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        succeed(install.arg(root().join("tests/python/requirements.txt")));
-    }
-    interpreter
-}
-
-fn succeed(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    assert!(
-        status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&stderr)
-    );
-    String::from_utf8(stdout).unwrap()
-}
-
 /// What the client prints for one URL.
-async fn ask(running: &Running, url: &'static str) -> serde_json::Value {
+async fn ask(running: &Running, url: &str) -> serde_json::Value {
     let address = running.addresses().grpc.unwrap().to_string();
-    let printed = tokio::task::spawn_blocking(move || {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc_client.py");
-        succeed(
-            Command::new(interpreter())
-                .arg(script)
-                .args([&address, url]),
-        )
-    });
-    serde_json::from_str(&printed.await.unwrap()).unwrap()
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpc_client.py");
+    let mut client = Command::new(python::interpreter("grpc"));
+    python::json(client.arg(script).args([&address, url])).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

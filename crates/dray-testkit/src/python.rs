@@ -50,24 +50,41 @@ pub fn interpreter(module: &str) -> PathBuf {
     interpreter
 }
 
+/// A command that runs a script of `tests/python` that needs `module`, until it is dropped.
+///
+/// # Panics
+///
+/// When there is no interpreter for it.
+pub fn script(name: &str, module: &str) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(interpreter(module));
+    command
+        .arg(root().join("tests/python").join(name))
+        .kill_on_drop(true);
+    command
+}
+
 /// Runs a script of `tests/python` that needs `module`, and gives the JSON that it printed.
 ///
 /// # Panics
 ///
 /// When it fails; with what it said.
+pub async fn run(name: &str, module: &str, arguments: &[&str]) -> Value {
+    json(script(name, module).args(arguments)).await
+}
+
+/// Runs a command and gives the JSON that it printed.
+///
+/// # Panics
+///
+/// When it fails; with what it said.
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
-pub async fn run(script: &str, module: &str, arguments: &[&str]) -> Value {
-    let mut command = tokio::process::Command::new(interpreter(module));
-    command
-        .arg(root().join("tests/python").join(script))
-        .args(arguments)
-        .kill_on_drop(true);
+pub async fn json(command: &mut tokio::process::Command) -> Value {
     let output = match command.output().await {
         Ok(output) => output,
-        Err(error) => panic!("{script}: {error}"),
+        Err(error) => panic!("{command:?}: {error}"),
     };
     match serde_json::from_slice(&output.stdout) {
         Ok(value) if output.status.success() => value,
-        _ => panic!("{script}: {}", String::from_utf8_lossy(&output.stderr)),
+        _ => panic!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
     }
 }

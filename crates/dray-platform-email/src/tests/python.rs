@@ -1,14 +1,11 @@
 //! The double is proved with a client that we did not write (`smtplib`), our sender with a server that we did not write
 //! (`aiosmtpd`).
-//!
-//! They run in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
-//! without that it is made here, in the same place.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use dray_platform::conformance::sample;
 use dray_platform::{ErrorKind, Platform as _};
+use dray_testkit::python;
 use dray_types::{Secret, Sha256Digest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -17,63 +14,14 @@ use super::{deliver, delivery, sender, target};
 use crate::double::{Double, Fault, NOBODY, PASSWORD, USER};
 use crate::{Options, Security};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-}
-
-/// An interpreter with aiosmtpd.
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let folder = root().join("target/python");
-    let interpreter = folder.join("bin/python");
-    let run = |command: &mut Command| assert!(command.status().unwrap().success());
-    if !interpreter.exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
-    }
-    let has_it = Command::new(&interpreter)
-        .args(["-c", "import aiosmtpd"])
-        .stderr(Stdio::null())
-        .status();
-    if !has_it.unwrap().success() {
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        run(install.arg(root().join("tests/python/requirements.txt")));
-    }
-    interpreter
-}
-
-fn script(name: &str) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(interpreter());
-    command
-        .arg(root().join("tests/python").join(name))
-        .kill_on_drop(true);
-    command
-}
-
 #[tokio::test]
 async fn smtplib_takes_the_double_for_a_server() {
     let double = Double::start(1 << 20, None).await.unwrap();
     double.script(Fault::Refuse("552 5.7.0 blocked content"));
     double.script(Fault::Refuse("451 4.3.0 try later"));
-    let output = script("email_client.py")
-        .arg(double.options().port.to_string())
-        .args([USER, PASSWORD, NOBODY])
-        .output()
-        .await
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let port = double.options().port.to_string();
+    let arguments = [&port, USER, PASSWORD, NOBODY];
+    let shown = python::run("email_client.py", "aiosmtpd", &arguments).await;
     let expected = json!({
         "size": "1048576",
         "auth": "PLAIN LOGIN",
@@ -102,7 +50,7 @@ async fn smtplib_takes_the_double_for_a_server() {
 
 #[tokio::test]
 async fn aiosmtpd_takes_our_mails() {
-    let mut server = script("email_server.py")
+    let mut server = python::script("email_server.py", "aiosmtpd")
         .arg("bot")
         .arg("a password")
         .stdin(Stdio::piped())

@@ -1,65 +1,17 @@
 //! The double is proved with a client that we did not write: python-telegram-bot.
-//!
-//! It runs in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
-//! without that it is made here, in the same place.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
+use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
 use super::World;
 use crate::double::{Attached, Fault, TOKEN};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-}
-
-/// An interpreter with python-telegram-bot.
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let folder = root().join("target/python");
-    let interpreter = folder.join("bin/python");
-    let run = |command: &mut Command| assert!(command.status().unwrap().success());
-    if !interpreter.exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
-    }
-    let has_it = Command::new(&interpreter)
-        .args(["-c", "import telegram"])
-        .stderr(Stdio::null())
-        .status();
-    if !has_it.unwrap().success() {
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        run(install.arg(root().join("tests/python/requirements.txt")));
-    }
-    interpreter
-}
-
 /// Runs the script against the double, and gives what it printed.
 async fn run(world: &World, moved: i64) -> Value {
-    let output = tokio::process::Command::new(interpreter())
-        .arg(root().join("tests/python/telegram_client.py"))
-        .args([&world.double.url(), TOKEN])
-        .args([world.chat.to_string(), moved.to_string()])
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let (url, chat) = (world.double.url(), world.chat.to_string());
+    let arguments = [&url, TOKEN, &chat, &moved.to_string()];
+    python::run("telegram_client.py", "telegram", &arguments).await
 }
 
 #[tokio::test]

@@ -1,10 +1,6 @@
 //! Our events are proved with a receiver that we did not write: aiohttp, with the signature as the page describes it.
-//!
-//! It runs in the Python environment of the tests, which `cargo xtask test` makes and names in `DRAY_TEST_PYTHON`;
-//! without that it is made here, in the same place.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use dray_platform::ErrorKind;
 use dray_platform::conformance::sample;
@@ -14,41 +10,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{NOW, deliver, delivery};
 use crate::{Hook, Options, Webhook};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-}
-
-/// An interpreter with aiohttp.
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let folder = root().join("target/python");
-    let interpreter = folder.join("bin/python");
-    let run = |command: &mut Command| assert!(command.status().unwrap().success());
-    if !interpreter.exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&folder));
-    }
-    let has_it = Command::new(&interpreter)
-        .args(["-c", "import aiohttp"])
-        .stderr(Stdio::null())
-        .status();
-    if !has_it.unwrap().success() {
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        run(install.arg(root().join("tests/python/requirements.txt")));
-    }
-    interpreter
-}
 
 fn sender(port: u16, secret: &str) -> Webhook {
     let hook = Hook {
@@ -66,12 +27,10 @@ fn sender(port: u16, secret: &str) -> Webhook {
 
 #[tokio::test]
 async fn aiohttp_takes_our_events() {
-    let mut server = tokio::process::Command::new(interpreter())
-        .arg(root().join("tests/python/webhook_server.py"))
+    let mut server = dray_testkit::python::script("webhook_server.py", "aiohttp")
         .arg("a secret, ключ")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();

@@ -1,29 +1,8 @@
 //! The double is what it stands for: `kubectl` and the Python client take it for a cluster.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::world::World;
-
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap()
-}
-
-/// The Python of the tests; `cargo xtask test` names it.
-fn interpreter() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    match named {
-        Some(named) => named.into(),
-        None => repository().join("target/python/bin/python"),
-    }
-}
 
 async fn run(mut command: Command) -> Output {
     let ran = tokio::task::spawn_blocking(move || match command.output() {
@@ -129,14 +108,14 @@ async fn kubectl_copies_files_both_ways() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_runs_commands_in_the_double() {
     let world = World::new().await;
-    let mut command = Command::new(interpreter());
-    command
-        .arg(repository().join("tests/python/kubernetes_client.py"))
+    let output = dray_testkit::python::script("kubernetes_client.py", "kubernetes")
         .arg(world.server.folder().join("kubeconfig"))
         .args(["agents", "box", "shell"])
         .arg(world.work())
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    let output = run(command).await;
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .await
+        .unwrap();
     assert_eq!(succeeded(&output), b"done\n");
     assert!(world.asked("/exec ") > 0);
 }

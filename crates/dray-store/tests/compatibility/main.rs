@@ -1,8 +1,5 @@
 //! Our client against a store that we did not write (moto), and a client that we did not write (boto3) against our
 //! embedded endpoint.
-//!
-//! Both come with the Python environment of the tests: `cargo xtask test` makes it and names its interpreter in
-//! `DRAY_TEST_PYTHON`; without that it is made here, in the same place.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -14,40 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{Expected, Label, Options, PART, Store};
+use dray_testkit::python::interpreter;
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, Secret, Sha256Digest, TenantId};
-
-/// The interpreter of an environment with boto3 and moto.
-fn python() -> PathBuf {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test command names the interpreter here"
-    )]
-    let named = std::env::var_os("DRAY_TEST_PYTHON");
-    if let Some(named) = named {
-        return named.into();
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .unwrap();
-    let interpreter = root.join("target/python/bin/python");
-    if !interpreter.exists() {
-        let requirements = root.join("tests/python/requirements.txt");
-        run(Command::new("python3")
-            .args(["-m", "venv"])
-            .arg(root.join("target/python")));
-        let mut install = Command::new(&interpreter);
-        install.args(["-m", "pip", "install", "--quiet", "--requirement"]);
-        run(install.arg(requirements));
-    }
-    interpreter
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-}
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -63,7 +28,7 @@ struct Moto {
 
 impl Moto {
     fn start() -> Self {
-        let mut process = Command::new(python())
+        let mut process = Command::new(interpreter("moto"))
             .arg(script("moto_server.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -164,7 +129,7 @@ async fn a_store_that_we_did_not_write_does_what_ours_does() {
 async fn a_client_that_we_did_not_write_can_use_the_embedded_store() {
     let folder = tempfile::tempdir().unwrap();
     let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
-    let mut client = Command::new(python());
+    let mut client = Command::new(interpreter("boto3"));
     client.arg(script("boto_client.py")).args([
         &options.endpoint,
         options.access_key.expose(),
