@@ -1,0 +1,157 @@
+//! Asking the other services, and what is said when they do not answer.
+
+use dray_bus::CallError;
+use dray_tool::{Failed, Failure};
+use dray_types::{Fault, FaultCode};
+use thiserror::Error;
+
+/// Who is asked, as an agent knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// file-resolver.
+    Documents,
+    /// egress-fetcher.
+    Web,
+    /// sandbox-transfer.
+    Sandbox,
+    /// platform-delivery.
+    Delivery,
+    /// The artifact store.
+    Store,
+    /// DIAL Core.
+    Drive,
+}
+
+impl Peer {
+    /// What an agent is told that it is.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Documents => "The service that reads files",
+            Self::Web => "The service that fetches from the web",
+            Self::Sandbox => "The sandbox service",
+            Self::Delivery => "The service that delivers files",
+            Self::Store => "The file store",
+            Self::Drive => "The file storage",
+        }
+    }
+}
+
+/// Why a service gave no answer that can be used. What it prints is for the agent.
+#[derive(Debug, Error)]
+pub enum Unanswered {
+    /// It refuses, in its own words.
+    #[error("{}", said(.0))]
+    Refused(Fault),
+    /// Nobody is there.
+    #[error("{} is not reachable at the moment; try again later.", .0.title())]
+    Away(
+        Peer,
+        #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
+    ),
+    /// It was too slow.
+    #[error("{} did not answer in time; try again later.", .0.title())]
+    Late(Peer),
+    /// Its answer is not what it must be.
+    #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
+    Garbled(Peer),
+}
+
+impl Unanswered {
+    /// What became of a call.
+    pub(crate) fn of(peer: Peer, error: CallError) -> Self {
+        match error {
+            CallError::Fault(fault) => Self::fault(peer, fault),
+            CallError::Timeout(_) => Self::Late(peer),
+            CallError::Reply(_) => Self::Garbled(peer),
+            CallError::TooLarge { .. } => Self::Refused(Fault::from(error)),
+            CallError::NoResponder(_) | CallError::CircuitOpen(_) | CallError::Transport(_) => {
+                Self::Away(peer, Some(Box::new(error)))
+            }
+        }
+    }
+
+    /// A fault; one that says that the service cannot work now is its absence.
+    pub(crate) fn fault(peer: Peer, fault: Fault) -> Self {
+        if fault.code == FaultCode::Unavailable
+            && matches!(
+                fault.detail.as_str(),
+                "no_responder" | "bus_unavailable" | "draining"
+            )
+        {
+            return Self::Away(peer, Some(Box::new(fault)));
+        }
+        Self::Refused(fault)
+    }
+
+    /// The failure of the store.
+    pub(crate) fn store(error: impl Into<Fault>) -> Self {
+        let fault = error.into();
+        if fault.code == FaultCode::Unavailable {
+            return Self::Away(Peer::Store, Some(Box::new(fault)));
+        }
+        Self::Refused(fault)
+    }
+
+    /// The fault, when the service refused.
+    pub const fn refusal(&self) -> Option<&Fault> {
+        match self {
+            Self::Refused(fault) => Some(fault),
+            Self::Away(..) | Self::Late(_) | Self::Garbled(_) => None,
+        }
+    }
+}
+
+/// The two sentences of a fault.
+fn said(fault: &Fault) -> String {
+    if fault.advice.is_empty() {
+        fault.message.clone()
+    } else {
+        format!("{} {}", fault.message, fault.advice)
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(unanswered: Unanswered) -> Self {
+        Failed::new(unanswered.to_string())
+            .because(unanswered)
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_service_is_told_of_in_a_sentence_that_invites_to_try_again() {
+        let away = CallError::NoResponder("dray.egress.v1.fetch".to_owned());
+        assert_eq!(
+            Unanswered::of(Peer::Web, away).to_string(),
+            "The service that fetches from the web is not reachable at the moment; try again later."
+        );
+        let open = CallError::CircuitOpen("sandbox".to_owned());
+        assert_eq!(
+            Unanswered::of(Peer::Sandbox, open).to_string(),
+            "The sandbox service is not reachable at the moment; try again later."
+        );
+        let late = CallError::Timeout("dray.sandbox.v1.get".to_owned());
+        assert_eq!(
+            Unanswered::of(Peer::Sandbox, late).to_string(),
+            "The sandbox service did not answer in time; try again later."
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_passed_on_in_the_words_of_the_service() {
+        let fault = Fault::new(FaultCode::NotFound, "There is no such file.").advice("List first.");
+        let failure = Failure::from(Unanswered::of(Peer::Sandbox, CallError::Fault(fault)));
+        assert_eq!(failure.to_string(), "There is no such file. List first.");
+    }
+
+    #[test]
+    fn no_sentence_names_a_subject_or_a_cause() {
+        let error = CallError::NoResponder("dray.secret.v1.verb".to_owned());
+        let failure = Failure::from(Unanswered::of(Peer::Store, error));
+        assert!(!failure.to_string().contains("dray."), "{failure}");
+    }
+}

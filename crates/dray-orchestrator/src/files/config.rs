@@ -1,0 +1,131 @@
+//! What an operator can set about the files of agents.
+
+use dray_types::{ByteSize, Period};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Files of agents: field `files` of section `orchestrator`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own in the configuration"
+)]
+pub struct Config {
+    /// Whether sessions may have a sandbox and a chat; `false` asks nobody for them. Default `true`.
+    pub sessions: bool,
+    /// Whether the tools that read documents are offered although no file is in sight. Default `false`.
+    pub always_read: bool,
+    /// Whether pages of the web can be fetched by every agent, and not only by those whose manifest says so. Default
+    /// `false`.
+    pub always_fetch: bool,
+    /// Whether references to files are resolved in nested values of arguments too. Default `false`.
+    pub nested: bool,
+    /// Most bytes of one file when the manifest sets no limit. Default `10MiB`.
+    pub size_limit: ByteSize,
+    /// Longest text that a tool gives to the model at once, when the manifest does not say. Default `50KiB`.
+    pub inline_limit: ByteSize,
+    /// Most bytes of a user's file that is put into a sandbox. Default `512MiB`.
+    pub upload_limit: ByteSize,
+    /// Time for what moves no bytes. Default `10s`.
+    pub call_timeout: Period,
+    /// Time for what moves files, outside of tools, which have their own. Default `2m`.
+    pub transfer_timeout: Period,
+    /// How long a turn waits for a user's files to be in the sandbox. Default `30s`.
+    pub upload_wait: Period,
+    /// How long nobody is asked for sessions after nobody answered. Default `10s`.
+    pub absence: Period,
+    /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
+    pub link_lifetime: Period,
+    /// Whether large results of tools go into files when the manifest does not say. Default `false`.
+    pub offload: bool,
+    /// From how many bytes on the result of a tool goes into a file, when the manifest does not say. Default `40000B`.
+    pub offload_threshold: ByteSize,
+    /// Whether the model is told of the files of a conversation in its messages. Default `true`.
+    pub reminder: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sessions: true,
+            always_read: false,
+            always_fetch: false,
+            nested: false,
+            size_limit: ByteSize::mib(10),
+            inline_limit: ByteSize::kib(50),
+            upload_limit: ByteSize::mib(512),
+            call_timeout: Period::secs(10),
+            transfer_timeout: Period::secs(120),
+            upload_wait: Period::secs(30),
+            absence: Period::secs(10),
+            link_lifetime: Period::secs(24 * 3600),
+            offload: false,
+            offload_threshold: ByteSize::bytes(40_000),
+            reminder: true,
+        }
+    }
+}
+
+impl Config {
+    /// Values that make no sense, as field and reason.
+    pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
+        let zero = Period::millis(0);
+        let link = self.link_lifetime.as_duration();
+        let rules = [
+            (
+                self.size_limit.as_u64() > 0,
+                "size_limit",
+                "must be above 0",
+            ),
+            (
+                self.inline_limit.as_u64() > 0,
+                "inline_limit",
+                "must be above 0",
+            ),
+            (
+                self.upload_limit.as_u64() > 0,
+                "upload_limit",
+                "must be above 0",
+            ),
+            (self.call_timeout != zero, "call_timeout", "must be above 0"),
+            (
+                self.transfer_timeout != zero,
+                "transfer_timeout",
+                "must be above 0",
+            ),
+            (
+                (dray_store::SHORTEST..=dray_store::LONGEST).contains(&link),
+                "link_lifetime",
+                "must be 5m to 7d",
+            ),
+            (
+                self.offload_threshold.as_u64() > 0,
+                "offload_threshold",
+                "must be above 0",
+            ),
+        ];
+        rules
+            .into_iter()
+            .filter(|(holds, ..)| !holds)
+            .map(|(_, field, reason)| (field, reason))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense_and_nonsense_is_named() {
+        assert_eq!(Config::default().problems(), []);
+        let config = Config {
+            call_timeout: Period::millis(0),
+            link_lifetime: Period::secs(1),
+            ..Config::default()
+        };
+        let fields: Vec<_> = config.problems().into_iter().map(|found| found.0).collect();
+        assert_eq!(fields, ["call_timeout", "link_lifetime"]);
+    }
+}

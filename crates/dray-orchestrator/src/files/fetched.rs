@@ -1,0 +1,230 @@
+//! Files of the web, by way of the egress-fetcher: this service opens no connection to an address that an agent chose.
+
+use std::time::Duration;
+
+use dray_proto::convert::Content;
+use dray_proto::v1;
+use dray_tool::Failure;
+use dray_types::{Claim, Fault, FaultCode, RedactedUrl, Sha256Digest};
+use percent_encoding::percent_decode_str;
+
+use super::ask::{Peer, Unanswered};
+use super::turn::TurnFiles;
+
+/// Refusals of a policy, which come with advice (quickapps 34).
+const POLICY: [&str; 4] = [
+    "disabled_by_admin",
+    "disabled_by_app",
+    "host_not_in_admin_allowlist",
+    "host_not_in_app_allowlist",
+];
+
+/// What came.
+#[derive(Clone, Debug)]
+pub(super) struct Fetched {
+    /// Where it is stored.
+    pub(super) claim: Claim,
+    /// What it is called (quickapps 33.6).
+    pub(super) name: String,
+    /// Its type as the server says; by its bytes when the server says nothing.
+    pub(super) media_type: String,
+    /// Type by its bytes; empty when they are of no known kind.
+    pub(super) sniffed: String,
+    /// Scheme, host, port and path of the last hop.
+    pub(super) from: String,
+}
+
+impl TurnFiles {
+    /// Fetches an address into the store. `parameter` names the argument in failures that the model can mend.
+    pub(super) async fn fetch(
+        &self,
+        parameter: &str,
+        url: &str,
+        limit: u64,
+        time: Duration,
+    ) -> Result<Fetched, Failure> {
+        let request = v1::FetchRequest {
+            url: url.to_owned(),
+            app_policy: self.policy.clone(),
+            size_limit_bytes: limit,
+            tool_timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            sink: v1::Sink::ClaimOnly.into(),
+        };
+        let meta = self.meta(time);
+        match self.services.ask_watched(Peer::Web, &meta, &request).await {
+            Ok(reply) => {
+                checked(url, limit, reply).ok_or_else(|| Unanswered::Garbled(Peer::Web).into())
+            }
+            Err(Unanswered::Refused(fault)) if is_about_the_url(&fault) => {
+                Err(Failure::parameter(parameter, told(&fault, url)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether another URL may go well where this one did not. What the fetcher itself could not do is not about the URL.
+fn is_about_the_url(fault: &Fault) -> bool {
+    let own = [
+        "no_responder",
+        "bus_unavailable",
+        "draining",
+        "stream_full",
+        "no_answer",
+        "circuit_open",
+    ];
+    !matches!(fault.code, FaultCode::Internal | FaultCode::RateLimited)
+        && !own.contains(&fault.detail.as_str())
+        && !fault.detail.is_empty()
+}
+
+/// The fetcher's sentence, with advice when a policy refused.
+fn told(fault: &Fault, url: &str) -> String {
+    if !POLICY.contains(&fault.detail.as_str()) {
+        return fault.message.clone();
+    }
+    format!(
+        "{} Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports url_attachments. \
+         URL: {}",
+        fault.message,
+        RedactedUrl::from_text(url).as_str()
+    )
+}
+
+/// The answer, compared with itself and with what was asked.
+fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<Fetched> {
+    let Ok(Content::Claim(claim)) = Content::try_from(reply.content?) else {
+        return None;
+    };
+    let digest = Sha256Digest::try_from(reply.sha256.as_slice()).ok()?;
+    let artifact = &claim.artifact;
+    if artifact.sha256 != digest || artifact.size != reply.size || reply.size > limit {
+        return None;
+    }
+    let essence = reply
+        .media_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    let media_type = if essence.is_empty() {
+        reply.sniffed_media_type.clone()
+    } else {
+        essence.to_ascii_lowercase()
+    };
+    let last = reply
+        .final_url
+        .rsplit_once("://")
+        .and_then(|(_, rest)| rest.split_once('/'));
+    let last = last
+        .and_then(|(_, path)| path.rsplit('/').next())
+        .unwrap_or_default();
+    let name = [tidy(&reply.name), tidy(last)]
+        .into_iter()
+        .flatten()
+        .next()
+        .unwrap_or_else(|| unnamed(url, &media_type));
+    Some(Fetched {
+        claim,
+        name,
+        media_type,
+        sniffed: reply.sniffed_media_type,
+        from: reply.final_url,
+    })
+}
+
+/// A file name (quickapps 33.6); nothing when nothing is left of it.
+fn tidy(raw: &str) -> Option<String> {
+    let decoded = percent_decode_str(raw).decode_utf8_lossy();
+    let last = decoded.rsplit(['/', '\\']).next().unwrap_or_default();
+    let kept: String = last
+        .chars()
+        .filter(|character| !character.is_control())
+        .map(|character| match character {
+            '\\' | '/' | ':' | '*' | '?' | '"' | '<' | '>' | '|' => '-',
+            blank if blank.is_whitespace() => '-',
+            other => other,
+        })
+        .collect();
+    let kept = kept.trim_matches('-');
+    (!kept.chars().all(|character| character == '.')).then(|| kept.to_owned())
+}
+
+/// The name of what has none: by its address, so that it is the same each time.
+fn unnamed(url: &str, media_type: &str) -> String {
+    let digest = Sha256Digest::of(url.as_bytes()).to_hex();
+    let digits = digest.get(..16).unwrap_or_default();
+    let extension = match media_type {
+        "text/html" => ".html",
+        "text/plain" => ".txt",
+        "text/csv" => ".csv",
+        "application/json" => ".json",
+        "application/pdf" => ".pdf",
+        "image/png" => ".png",
+        "image/jpeg" => ".jpg",
+        "application/zip" => ".zip",
+        _ => "",
+    };
+    format!("external-{digits}{extension}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_the_server_then_from_the_last_address_then_from_the_first_one() {
+        assert_eq!(tidy("a b.pdf").as_deref(), Some("a-b.pdf"));
+        assert_eq!(tidy("x%2Fy%20z.pdf").as_deref(), Some("y-z.pdf"));
+        assert_eq!(tidy("..\\..\\.env").as_deref(), Some(".env"));
+        assert_eq!(tidy("..").as_deref(), None);
+        assert_eq!(tidy(""), None);
+        let name = unnamed("https://e.example/", "text/html");
+        assert!(
+            name.starts_with("external-") && name.ends_with(".html"),
+            "{name}"
+        );
+        assert_eq!(name.len(), "external-".len() + 16 + ".html".len());
+        assert_eq!(name, unnamed("https://e.example/", "text/html"), "R16");
+    }
+
+    #[test]
+    fn an_answer_that_contradicts_itself_is_not_used() {
+        let claim = Claim {
+            artifact: dray_types::Artifact {
+                tenant: dray_types::TenantId::default(),
+                sha256: Sha256Digest::of(b"abc"),
+                size: 3,
+                media_type: String::new(),
+                name: String::new(),
+            },
+            store: "s".to_owned(),
+            version_id: None,
+            created_at_ms: 0,
+            expires_at_ms: 0,
+        };
+        let reply = |size, digest: &[u8]| v1::FetchReply {
+            content: Some(Content::Claim(claim.clone()).into()),
+            sha256: Sha256Digest::of(digest).as_bytes().to_vec(),
+            size,
+            final_url: "https://h.example/a/b%20c.txt".to_owned(),
+            media_type: "Text/Plain; charset=utf-8".to_owned(),
+            ..v1::FetchReply::default()
+        };
+        let good = checked("u", 3, reply(3, b"abc")).unwrap();
+        assert_eq!(
+            (good.name.as_str(), good.media_type.as_str()),
+            ("b-c.txt", "text/plain")
+        );
+        assert!(checked("u", 3, reply(4, b"abc")).is_none(), "another size");
+        assert!(
+            checked("u", 3, reply(3, b"abd")).is_none(),
+            "another digest"
+        );
+        assert!(
+            checked("u", 2, reply(3, b"abc")).is_none(),
+            "over the limit"
+        );
+        assert!(checked("u", 3, v1::FetchReply::default()).is_none());
+    }
+}

@@ -1,0 +1,125 @@
+//! Large results of tools go into a file, and the model gets a notice with the beginning (quickapps 43.3). When the
+//! file cannot be written, the result stays as it is.
+
+use bytes::Bytes;
+use dray_agent::message::Attachment;
+use dray_content::name;
+use dray_tool::Storage as _;
+use dray_types::Sha256Digest;
+
+use super::turn::TurnFiles;
+
+/// Where offloaded results go.
+pub const FOLDER: &str = "offloaded-responses";
+/// Bytes of the beginning that the model sees all the same.
+const BEGINNING: usize = 2000;
+/// Tools that read back what was offloaded: their results stay.
+const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
+
+/// A result in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offloaded {
+    /// What the model gets instead.
+    pub notice: String,
+    /// The file.
+    pub attachment: Attachment,
+}
+
+impl TurnFiles {
+    /// Whether results of tools are offloaded, and from how many bytes on.
+    pub fn offload_threshold(&self) -> Option<u64> {
+        let default = self.services.config.offload_threshold.as_u64();
+        let said = self.features.dial_files.as_ref();
+        match said.and_then(|files| files.tool_call_result_offload.as_ref()) {
+            Some(offload) => offload
+                .enabled
+                .unwrap_or(true)
+                .then(|| offload.size_threshold.unwrap_or(default)),
+            None => self.services.config.offload.then_some(default),
+        }
+    }
+
+    /// Puts the result of `tool` into a file when it is large; nothing when it stays.
+    pub async fn offload(&self, tool: &str, media_type: &str, result: &str) -> Option<Offloaded> {
+        let threshold = self.offload_threshold()?;
+        let size = u64::try_from(result.len()).unwrap_or(u64::MAX);
+        if size < threshold || self.is_excluded(tool) {
+            return None;
+        }
+        let digest = Sha256Digest::of(result.as_bytes()).to_hex();
+        let extension = if media_type.contains("json") {
+            "json"
+        } else {
+            "txt"
+        };
+        let tool_name = name::ascii_safe(tool);
+        let file = format!(
+            "{FOLDER}/{tool_name}-{}.{extension}",
+            digest.get(..12).unwrap_or_default()
+        );
+        let bytes = Bytes::copy_from_slice(result.as_bytes());
+        match self.keep(&file, media_type, bytes).await {
+            Ok(attachment) => {
+                let at = self.named(&file, &attachment);
+                let shown = result
+                    .get(..result.floor_char_boundary(BEGINNING))
+                    .unwrap_or_default();
+                let notice = format!(
+                    "The result of {tool} has {size} bytes, which is too long to show here. All of it is kept as {at}; read \
+                     parts of it with {}. It begins with:\n{shown}\n…",
+                    self.reader()
+                );
+                Some(Offloaded { notice, attachment })
+            }
+            Err(failure) => {
+                tracing::warn!(
+                    error = &failure as &dyn std::error::Error,
+                    tool,
+                    "a large result stays in the conversation"
+                );
+                None
+            }
+        }
+    }
+
+    fn is_excluded(&self, tool: &str) -> bool {
+        let said = self.features.dial_files.as_ref();
+        let said = said.and_then(|files| files.tool_call_result_offload.as_ref());
+        let said = said.and_then(|offload| offload.excluded_tools.as_ref());
+        READ_BACK.contains(&tool)
+            || tool.starts_with("internal_file_")
+            || said.is_some_and(|names| names.iter().any(|name| name == tool))
+    }
+
+    /// How the model names the file: as it really is called, in the words of the tool that reads it.
+    fn named(&self, asked: &str, attachment: &Attachment) -> String {
+        if let Some(key) = attachment
+            .rest
+            .get(super::storage::KEY)
+            .and_then(serde_json::Value::as_str)
+        {
+            return key.to_owned();
+        }
+        let title = attachment
+            .title
+            .as_deref()
+            .and_then(|title| title.rsplit('/').next());
+        match (self.reads_drive(), title) {
+            (true, Some(title)) => format!("{FOLDER}/{title}"),
+            _ => attachment.url.clone().unwrap_or_else(|| asked.to_owned()),
+        }
+    }
+
+    fn reader(&self) -> &'static str {
+        if self.reads_drive() {
+            "internal_file_read_lines"
+        } else {
+            "read_attachment"
+        }
+    }
+
+    /// Whether the model has the tools over the files of DIAL.
+    pub(super) fn reads_drive(&self) -> bool {
+        self.services.drive.is_some() && self.features.dial_files.is_some()
+    }
+}

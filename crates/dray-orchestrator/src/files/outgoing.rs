@@ -1,0 +1,376 @@
+//! Files on their way to a person: through platform-delivery where the session has a chat, else attached to the answer.
+//!
+//! Only what is proved counts as delivered: size and SHA-256 of what left the sandbox are those of what is kept.
+
+use std::time::Duration;
+
+use dray_agent::message::Attachment;
+use dray_content::kind;
+use dray_proto::v1;
+use dray_tool::{Failed, Failure};
+use dray_types::Claim;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::ask::{Peer, Unanswered};
+use super::storage::{is_proven, media_type};
+use super::turn::TurnFiles;
+
+/// Longest wait for the end of a delivery in one question.
+const LOOK: Duration = Duration::from_secs(10);
+/// Answer time beyond that wait.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What is to be sent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parcel {
+    /// Paths in the sandbox.
+    pub(super) paths: Vec<Vec<u8>>,
+    /// Stored files with their names.
+    pub(super) claims: Vec<(Claim, String)>,
+    /// What to say with them.
+    pub(super) message: String,
+    /// How they are shown.
+    pub(super) flags: v1::DeliveryFlags,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sent {
+    /// For the model: JSON of platform-delivery 2.3, or a sentence.
+    pub(super) told: String,
+    /// Files for the answer, where there is no chat.
+    pub(super) attachments: Vec<Attachment>,
+    /// Whether anything arrived or may still arrive.
+    pub(super) any: bool,
+    /// What to tell the person; empty for nothing.
+    pub(super) notice: String,
+}
+
+/// A file that was copied out of the sandbox.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// Where it is stored.
+    pub(super) claim: Claim,
+    /// Its visible name.
+    pub(super) name: String,
+    /// Its path after links were followed.
+    pub(super) real_path: Vec<u8>,
+}
+
+impl TurnFiles {
+    /// Copies a file, or a directory as a ZIP, out of the sandbox; what comes is compared with the receipt.
+    pub(super) async fn take_out(&self, path: &[u8], time: Duration) -> Result<Taken, Failure> {
+        let sandbox = Some(self.sandbox().await?);
+        let services = &self.services;
+        let short = services.config.call_timeout.as_duration().min(time);
+        let stat = v1::StatSandboxRequest {
+            sandbox: sandbox.clone(),
+            path: path.to_vec(),
+            follow: true,
+        };
+        let entry = services
+            .ask(Peer::Sandbox, &self.meta(short), &stat)
+            .await?;
+        let most = services.config.upload_limit.as_u64();
+        let (claim, receipt) = if entry.kind == "dir" {
+            let request = v1::GetSandboxTreeRequest {
+                sandbox,
+                path: path.to_vec(),
+                format: "zip".to_owned(),
+                max_bytes: most,
+            };
+            let tree = services
+                .ask_watched(Peer::Sandbox, &self.meta(time), &request)
+                .await?;
+            (tree.claim, tree.receipt)
+        } else {
+            let request = v1::GetSandboxFileRequest {
+                sandbox,
+                path: path.to_vec(),
+                max_bytes: most,
+            };
+            let file = services
+                .ask_watched(Peer::Sandbox, &self.meta(time), &request)
+                .await?;
+            (file.claim, file.receipt)
+        };
+        let is_tree = entry.kind == "dir";
+        let claim = claim.map(Claim::try_from);
+        let Some(Ok(claim)) = claim else {
+            return Err(Unanswered::Garbled(Peer::Sandbox).into());
+        };
+        // The receipt of a tree is about its files; the archive itself is checked by the store.
+        if !is_tree && !is_proven(receipt.as_ref(), &claim) {
+            return Err(Failed::new(
+                "The copy out of the sandbox is not proved to be whole; try again.",
+            )
+            .into());
+        }
+        Ok(Taken {
+            name: claim.artifact.name.clone(),
+            claim,
+            real_path: if entry.real_path.is_empty() {
+                path.to_vec()
+            } else {
+                entry.real_path
+            },
+        })
+    }
+
+    /// Sends files. `what` names this sending within the turn: a repeat sends nothing twice.
+    pub(super) async fn dispatch(
+        &self,
+        what: &str,
+        parcel: Parcel,
+        end: Instant,
+    ) -> Result<Sent, Failure> {
+        if self.has_chat().await {
+            self.deliver(what, parcel, end).await
+        } else {
+            self.attach(what, parcel, end).await
+        }
+    }
+
+    /// Hands files to the session's chat and waits for the platform's word.
+    async fn deliver(&self, what: &str, parcel: Parcel, end: Instant) -> Result<Sent, Failure> {
+        let services = &self.services;
+        let operation = self.operation(what);
+        let session = self
+            .session
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let claims = parcel.claims.into_iter().map(|(mut claim, name)| {
+            claim.artifact.name = name;
+            claim.into()
+        });
+        let request = v1::SendFileRequested {
+            session,
+            paths: parcel.paths,
+            message: parcel.message,
+            flags: Some(parcel.flags),
+            claims: claims.collect(),
+            turn: self.turn.clone(),
+            ..v1::SendFileRequested::default()
+        };
+        let left = || end.saturating_duration_since(Instant::now());
+        let short = services.config.call_timeout.as_duration();
+        let meta = self.meta(left().min(short)).with_operation(operation);
+        let accepted = services.ask(Peer::Delivery, &meta, &request).await?;
+        let id = accepted.delivery_id;
+        loop {
+            let wait = left().saturating_sub(GRACE).min(LOOK);
+            let request = v1::DeliveryOutcomeRequest {
+                delivery_id: id.clone(),
+                wait_ms: u64::try_from(wait.as_millis()).unwrap_or(0),
+            };
+            let meta = self.meta((wait + GRACE).min(left()));
+            let asked = services.ask(Peer::Delivery, &meta, &request);
+            match asked.await {
+                Ok(report) if report.finished => return self.reported(&report),
+                Ok(_) if left() > GRACE => {}
+                // Not knowing is not failing: the work is in the stream and goes on.
+                Ok(_) | Err(_) => {
+                    return Ok(Sent {
+                        told: under_way(&id),
+                        any: true,
+                        ..Sent::default()
+                    });
+                }
+            }
+        }
+    }
+
+    /// What platform-delivery says, once its proof was looked at.
+    fn reported(&self, report: &v1::DeliveryReport) -> Result<Sent, Failure> {
+        let shown = |file: &&v1::DeliveredFile| {
+            matches!(
+                file.state.as_str(),
+                "delivered" | "delivered_as_link" | "copied"
+            )
+        };
+        let unproven: Vec<_> = report
+            .files
+            .iter()
+            .filter(shown)
+            .filter(|file| !is_proven_delivery(file))
+            .map(|file| dray_content::name::shown_name(&file.name))
+            .collect();
+        if !unproven.is_empty() {
+            return Err(Failed::new(format!(
+                "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
+                unproven.join(", ")
+            ))
+            .into());
+        }
+        self.note_sent(
+            report
+                .files
+                .iter()
+                .filter(shown)
+                .map(|file| file.path.clone()),
+        );
+        let may_have_come = |file: &v1::DeliveredFile| file.state == "unknown";
+        Ok(Sent {
+            told: report.result_json.clone(),
+            any: report
+                .files
+                .iter()
+                .any(|file| shown(&file) || may_have_come(file)),
+            notice: report.notice.clone(),
+            attachments: Vec::new(),
+        })
+    }
+
+    /// Attaches files to the answer. One that cannot be had stops no other.
+    async fn attach(&self, what: &str, parcel: Parcel, end: Instant) -> Result<Sent, Failure> {
+        let mut sent = Sent::default();
+        let (mut lines, mut lost) = (Vec::new(), Vec::new());
+        for path in &parcel.paths {
+            let left = end.saturating_duration_since(Instant::now());
+            let outcome = match self.take_out(path, left).await {
+                Ok(taken) => {
+                    let kept = self.attached(&taken.claim, &taken.name, path).await;
+                    if kept.is_ok() {
+                        self.note_sent([path.clone(), taken.real_path]);
+                    }
+                    kept
+                }
+                Err(failure) => Err(failure),
+            };
+            collect(outcome, path, &mut sent, &mut lines, &mut lost);
+        }
+        for (claim, name) in &parcel.claims {
+            let outcome = self.attached(claim, name, b"").await;
+            collect(outcome, name.as_bytes(), &mut sent, &mut lines, &mut lost);
+        }
+        sent.any = !sent.attachments.is_empty();
+        if !lost.is_empty() {
+            sent.notice = format!("Could not be attached: {}.", lost.join(", "));
+        }
+        let result = json!({
+            "success": lost.is_empty(),
+            "delivery_id": self.operation(what).as_str(),
+            "files": lines,
+        });
+        sent.told = result.to_string();
+        Ok(sent)
+    }
+
+    /// Keeps a stored file as an attachment, and says so.
+    async fn attached(
+        &self,
+        claim: &Claim,
+        name: &str,
+        path: &[u8],
+    ) -> Result<(Attachment, Value), Failure> {
+        let head = self.services.head(claim, kind::HEAD).await?;
+        let media_type = media_type(&head, name, claim.artifact.size);
+        let kept = self.keep_claim(claim, name, media_type).await?;
+        let mut line = json!({
+            "path": String::from_utf8_lossy(path),
+            "name": kept.attachment.title,
+            "size": claim.artifact.size,
+            "mime": media_type,
+            "sha256": claim.artifact.sha256.to_hex(),
+            "state": if kept.ends_at_ms.is_some() { "delivered_as_link" } else { "delivered" },
+            "route": "attachment",
+        });
+        if let (Some(ends), Some(line)) = (kept.ends_at_ms, line.as_object_mut()) {
+            line.insert("url_expires_at_ms".to_owned(), ends.into());
+        }
+        Ok((kept.attachment, line))
+    }
+}
+
+/// Adds what became of one file.
+fn collect(
+    outcome: Result<(Attachment, Value), Failure>,
+    asked: &[u8],
+    sent: &mut Sent,
+    lines: &mut Vec<Value>,
+    lost: &mut Vec<String>,
+) {
+    match outcome {
+        Ok((attachment, line)) => {
+            sent.attachments.push(attachment);
+            lines.push(line);
+        }
+        Err(failure) => {
+            let name = dray_content::name::shown_name(asked);
+            lines.push(json!({
+                "path": String::from_utf8_lossy(asked),
+                "name": name,
+                "state": "failed",
+                "error": {"message": failure.to_string()},
+            }));
+            lost.push(name);
+        }
+    }
+}
+
+/// Whether a file that is said to be shown has a digest, and what left the sandbox is what was sent.
+fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
+    let copied = file.transfer.as_ref().is_none_or(|receipt| {
+        receipt.error.is_empty()
+            && (receipt.operation == "get_tree"
+                || (receipt.bytes == file.size && receipt.sha256 == file.sha256))
+    });
+    let stored = file
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.artifact.as_ref());
+    let stored =
+        stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
+    file.sha256.len() == 32 && copied && stored
+}
+
+fn under_way(id: &str) -> String {
+    json!({
+        "success": false,
+        "delivery_id": id,
+        "state": "sending",
+        "message": "The files are on their way and not confirmed yet. They are not lost: do not send them again, and do not \
+                    say that they have arrived.",
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Sha256Digest;
+
+    use super::*;
+
+    fn delivered() -> v1::DeliveredFile {
+        let sha256 = Sha256Digest::of(b"abc").as_bytes().to_vec();
+        v1::DeliveredFile {
+            size: 3,
+            sha256: sha256.clone(),
+            state: "delivered".to_owned(),
+            transfer: Some(v1::TransferReceipt {
+                operation: "get".to_owned(),
+                bytes: 3,
+                sha256,
+                ..v1::TransferReceipt::default()
+            }),
+            ..v1::DeliveredFile::default()
+        }
+    }
+
+    #[test]
+    fn only_equal_digests_and_sizes_are_proof() {
+        assert!(is_proven_delivery(&delivered()));
+        let mut other = delivered();
+        other.sha256 = Sha256Digest::of(b"abd").as_bytes().to_vec();
+        assert!(!is_proven_delivery(&other), "another digest");
+        let mut shorter = delivered();
+        shorter.size = 2;
+        assert!(!is_proven_delivery(&shorter), "another size");
+        let mut bare = delivered();
+        bare.sha256.clear();
+        bare.transfer = None;
+        assert!(!is_proven_delivery(&bare), "no digest at all");
+    }
+}

@@ -1,0 +1,150 @@
+//! References to files in arguments, put in by the file-resolver (quickapps 30).
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_proto::v1::{self, resolve_reply};
+use dray_tool::{Failure, Resolve};
+use dray_types::ByteSize;
+use dray_types::reference::{FileReference, Parsed};
+use serde_json::{Map, Value};
+
+use super::ask::{Peer, Unanswered};
+use super::turn::TurnFiles;
+
+/// How many times the largest file the arguments of one call may hold.
+const FILES: u64 = 8;
+/// Bytes of arguments beside their files.
+const BESIDE: u64 = 8 << 20;
+
+#[async_trait]
+impl Resolve for TurnFiles {
+    async fn resolve(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, Failure> {
+        let services = &self.services;
+        let nested = services.config.nested;
+        if !arguments.values().any(|value| refers(value, nested, 0)) {
+            return Ok(arguments);
+        }
+        let json = serde_json::to_vec(&arguments).map_err(|_| garbled())?;
+        let time = services.config.transfer_timeout.as_duration();
+        let request = v1::ResolveRequest {
+            arguments: Some(
+                services
+                    .content(Bytes::from(json), "application/json")
+                    .await?,
+            ),
+            options: Some(v1::ResolveOptions {
+                size_limit_bytes: self.limit,
+                external_url_fetch: self.policy.clone(),
+                nested,
+                tool_timeout_ms: services.config.transfer_timeout.as_millis(),
+            }),
+            credentials: Some(self.credentials()),
+            tool: tool.to_owned(),
+            presign: false,
+        };
+        let meta = self.meta(time);
+        let reply = services
+            .ask_watched(Peer::Documents, &meta, &request)
+            .await?;
+        match reply.outcome {
+            Some(resolve_reply::Outcome::Resolved(resolved)) => {
+                let most = self.limit.saturating_mul(FILES).saturating_add(BESIDE);
+                let bytes = services
+                    .read(
+                        Peer::Documents,
+                        resolved.arguments,
+                        ByteSize::bytes(most),
+                        time,
+                    )
+                    .await?;
+                serde_json::from_slice(&bytes).map_err(|_| garbled())
+            }
+            Some(resolve_reply::Outcome::Invalid(invalid)) => Err(correctable(invalid)),
+            None => Err(garbled()),
+        }
+    }
+}
+
+fn garbled() -> Failure {
+    Unanswered::Garbled(Peer::Documents).into()
+}
+
+/// An argument that the model can mend, in the resolver's words.
+fn correctable(invalid: v1::InvalidParameter) -> Failure {
+    let v1::InvalidParameter {
+        parameter,
+        tool_message,
+        fault,
+        ..
+    } = invalid;
+    let frame = format!(
+        "Parameter {parameter} is invalid, try to call the tool again with fixed exception: "
+    );
+    let said = fault.map(|fault| fault.message).unwrap_or_default();
+    let message = tool_message
+        .strip_prefix(&frame)
+        .unwrap_or(&said)
+        .to_owned();
+    Failure::Parameter {
+        name: parameter,
+        message,
+    }
+}
+
+/// Whether a value of an argument holds a reference where references count: at the top and in lists there, or anywhere.
+fn refers(value: &Value, nested: bool, depth: u32) -> bool {
+    match value {
+        Value::String(text) => !matches!(FileReference::parse(text), Parsed::Plain),
+        Value::Array(items) if nested || depth == 0 => {
+            items.iter().any(|item| refers(item, nested, depth + 1))
+        }
+        Value::Object(members) if nested => members
+            .values()
+            .any(|member| refers(member, nested, depth + 1)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(value: &Value, flat: bool, nested: bool) {
+        assert_eq!(refers(value, false, 0), flat, "{value}");
+        assert_eq!(refers(value, true, 0), nested, "{value}, nested");
+    }
+
+    #[test]
+    fn r_5_references_count_at_the_top_and_in_lists_there_and_deeper_when_switched_on() {
+        check(&json!("file:text::a"), true, true);
+        check(&json!("//FILE:base64::a"), true, true);
+        check(&json!(["x", "file:a"]), true, true);
+        check(&json!([["file:text::a"]]), false, true);
+        check(&json!({"a": {"b": "file:text::a"}}), false, true);
+        check(&json!("see file:text::a"), false, false);
+        check(&json!({"file:text::a": 1}), false, false);
+        check(&json!(7), false, false);
+    }
+
+    #[test]
+    fn the_frame_of_the_resolver_is_not_put_on_twice() {
+        let failure = correctable(v1::InvalidParameter {
+            parameter: "doc".to_owned(),
+            tool_message:
+                "Parameter doc is invalid, try to call the tool again with fixed exception: too big"
+                    .to_owned(),
+            ..v1::InvalidParameter::default()
+        });
+        assert!(
+            matches!(&failure, Failure::Parameter { name, message } if name == "doc" && message == "too big"),
+            "{failure}"
+        );
+    }
+}

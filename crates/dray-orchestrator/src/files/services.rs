@@ -1,0 +1,183 @@
+//! What all turns share: the way to the other services, the store, and the files of DIAL.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{Bus, Meta};
+use dray_proto::convert::Content;
+use dray_proto::{Call, INLINE_LIMIT, v1};
+use dray_store::{Label, Link, Reader, Store};
+use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, SessionId, TenantId};
+
+use super::ask::{Peer, Unanswered};
+use super::config::Config;
+use super::drive::Drive;
+
+/// The way to everything that has to do with files. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub struct Services {
+    /// The other services.
+    pub bus: Bus,
+    /// Stored files.
+    pub store: Store,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Whose files they are.
+    pub tenant: TenantId,
+    /// What the operator set.
+    pub config: Arc<Config>,
+    /// Files of DIAL, when there is one.
+    pub drive: Option<Arc<dyn Drive>>,
+    /// Unix milliseconds until which nobody is asked for sessions.
+    absent_until: Arc<AtomicU64>,
+}
+
+impl Services {
+    /// Services over this bus and store, without DIAL.
+    pub fn new(bus: Bus, store: Store, clock: Clock, tenant: TenantId, config: Config) -> Self {
+        Self {
+            bus,
+            store,
+            clock,
+            tenant,
+            config: Arc::new(config),
+            drive: None,
+            absent_until: Arc::default(),
+        }
+    }
+
+    /// The same with the files of DIAL.
+    #[must_use]
+    pub fn with_drive(mut self, drive: Arc<dyn Drive>) -> Self {
+        self.drive = Some(drive);
+        self
+    }
+
+    /// The envelope of a new operation.
+    pub(super) fn meta(&self, time: Duration, session: Option<&SessionId>) -> Meta {
+        let meta = Meta::new(self.tenant.clone(), self.deadline(time));
+        match session {
+            Some(session) => meta.with_session(session.clone()),
+            None => meta,
+        }
+    }
+
+    pub(super) fn deadline(&self, time: Duration) -> Deadline {
+        Deadline::after(self.clock.now_ms(), time)
+    }
+
+    /// Asks for what is short.
+    pub(super) async fn ask<C: Call>(
+        &self,
+        peer: Peer,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, Unanswered> {
+        let reply = self.bus.call(meta, request).await;
+        reply.map_err(|error| Unanswered::of(peer, error))
+    }
+
+    /// Asks for what may take minutes: one who is silent counts as dead long before the deadline.
+    pub(super) async fn ask_watched<C: Call>(
+        &self,
+        peer: Peer,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, Unanswered> {
+        let reply = self.bus.call_watched(meta, request).await;
+        reply.map_err(|error| Unanswered::of(peer, error))
+    }
+
+    /// Whether nobody answered for sessions a moment ago.
+    pub(super) fn sessions_are_absent(&self) -> bool {
+        self.clock.now_ms() < self.absent_until.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that nobody answers for sessions.
+    pub(super) fn note_absence(&self) {
+        let until = self
+            .clock
+            .now_ms()
+            .saturating_add(self.config.absence.as_millis());
+        self.absent_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Bytes as a message takes them: by claim where they are many.
+    pub(super) async fn content(
+        &self,
+        bytes: Bytes,
+        media_type: &str,
+    ) -> Result<v1::Content, Unanswered> {
+        if bytes.len() <= INLINE_LIMIT {
+            return Ok(Content::Inline(bytes).into());
+        }
+        let claim = self.store_bytes(bytes, media_type, "").await?;
+        Ok(Content::Claim(claim).into())
+    }
+
+    /// What a message holds or claims, at most `limit` bytes.
+    pub(super) async fn read(
+        &self,
+        peer: Peer,
+        content: Option<v1::Content>,
+        limit: ByteSize,
+        time: Duration,
+    ) -> Result<Bytes, Unanswered> {
+        let content = content.map(Content::try_from);
+        match content {
+            Some(Ok(Content::Inline(bytes))) => Ok(bytes),
+            Some(Ok(Content::Claim(claim))) => {
+                let reader = self.open(&claim, time).await?;
+                reader.read_all(limit).await.map_err(Unanswered::store)
+            }
+            Some(Err(_)) | None => Err(Unanswered::Garbled(peer)),
+        }
+    }
+
+    /// Opens a stored file; its digest is checked on the way.
+    pub(super) async fn open(&self, claim: &Claim, time: Duration) -> Result<Reader, Unanswered> {
+        let deadline = self.deadline(time);
+        let reader = self.store.read(&self.tenant, claim, deadline).await;
+        reader.map_err(Unanswered::store)
+    }
+
+    /// The first bytes of a stored file.
+    pub(super) async fn head(&self, claim: &Claim, most: usize) -> Result<Vec<u8>, Unanswered> {
+        let time = self.config.call_timeout.as_duration();
+        let mut reader = self.open(claim, time).await?;
+        let mut head = Vec::new();
+        while head.len() < most
+            && let Some(bytes) = reader.next().await.map_err(Unanswered::store)?
+        {
+            let wanted = bytes.len().min(most - head.len());
+            head.extend_from_slice(bytes.get(..wanted).unwrap_or_default());
+        }
+        Ok(head)
+    }
+
+    /// Stores bytes that are here.
+    pub(super) async fn store_bytes(
+        &self,
+        bytes: Bytes,
+        media_type: &str,
+        name: &str,
+    ) -> Result<Claim, Unanswered> {
+        let label = Label::new(media_type, name);
+        let operation = OperationId::mint();
+        let stored = self.store.put(&self.tenant, &operation, bytes, label);
+        let time = self.config.transfer_timeout.as_duration();
+        match tokio::time::timeout(time, stored).await {
+            Ok(stored) => stored.map_err(Unanswered::store),
+            Err(_elapsed) => Err(Unanswered::Late(Peer::Store)),
+        }
+    }
+
+    /// A link to a stored file.
+    pub(super) async fn link(&self, claim: &Claim) -> Result<Link, Unanswered> {
+        let wanted = self.config.link_lifetime.as_duration();
+        let link = self.store.presign_get(&self.tenant, claim, wanted).await;
+        link.map_err(Unanswered::store)
+    }
+}

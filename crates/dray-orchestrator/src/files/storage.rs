@@ -1,0 +1,542 @@
+//! Files of calls, kept where the client can fetch them (quickapps 25.3, 32).
+//!
+//! With DIAL they go into the caller's files; without it into the artifact store, and their URL is a link that expires.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_agent::message::Attachment;
+use dray_content::{kind, name};
+use dray_proto::v1;
+use dray_store::Reader;
+use dray_tool::{Failed, Failure, Storage, UrlClass};
+use dray_types::{Claim, RedactedUrl, Sha256Digest};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use url::Url;
+
+use super::ask::Unanswered;
+use super::data;
+use super::drive::{Body, Drive, DriveError, Item, Precondition};
+use super::fetched::Fetched;
+use super::turn::TurnFiles;
+
+/// Names that are tried beside each other before one is made unlike every other.
+const NUMBERS: u32 = 5;
+/// What stands as it is in a segment of a path (RFC 3986, unreserved).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// Field of an attachment that names its stored file, so that later turns find it when its link has expired.
+pub(super) const KEY: &str = "key";
+
+/// A file that is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// For the client.
+    pub(super) attachment: Attachment,
+    /// Unix milliseconds at which its link ends; nothing when its URL stays.
+    pub(super) ends_at_ms: Option<u64>,
+}
+
+impl Kept {
+    /// How the model can name it: never by a signed link.
+    pub(super) fn reference(&self) -> String {
+        let key = self.attachment.rest.get(KEY).and_then(Value::as_str);
+        let url = || self.attachment.url.clone().unwrap_or_default();
+        key.map_or_else(url, str::to_owned)
+    }
+}
+
+#[async_trait]
+impl Storage for TurnFiles {
+    fn classify(&self, url: &str) -> UrlClass {
+        classify(self.services.drive.as_deref(), url)
+    }
+
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+        match self.classify(url) {
+            UrlClass::Dial => self.described(parameter, url).await,
+            UrlClass::External => {
+                let work = Box::pin(self.promote(parameter, url));
+                self.promoted.get(format!("u:{url}"), work).await
+            }
+            UrlClass::Data => {
+                let inline = data::decode(url, self.limit).map_err(|why| {
+                    Failure::parameter(parameter, why.sentence(parameter, self.limit))
+                })?;
+                let name = data_name(&inline);
+                let digest = Sha256Digest::of(&inline.bytes).to_hex();
+                let data::Inline { media_type, bytes } = inline;
+                let work = self.keep(&name, &media_type, bytes);
+                self.promoted.get(format!("d:{digest}"), work).await
+            }
+            UrlClass::Unsupported => Err(Failure::parameter(parameter, unsupported(url))),
+        }
+    }
+
+    async fn keep(
+        &self,
+        name: &str,
+        media_type: &str,
+        bytes: Bytes,
+    ) -> Result<Attachment, Failure> {
+        let name = clean(name);
+        if let Some(drive) = &self.services.drive {
+            let item = self
+                .upload(drive.as_ref(), &name, media_type, Origin::Bytes(&bytes))
+                .await?;
+            return Ok(attachment(item, &name, media_type));
+        }
+        let claim = self.services.store_bytes(bytes, media_type, &name).await?;
+        Ok(self.linked(&claim, &name, media_type).await?.attachment)
+    }
+}
+
+/// Where bytes for an upload come from; they may be needed several times.
+enum Origin<'a> {
+    Bytes(&'a Bytes),
+    Stored(&'a Claim),
+}
+
+impl TurnFiles {
+    /// The file of DIAL that a URL names, as it stands in requests to DIAL.
+    pub(super) fn dial_path(&self, url: &str) -> Option<String> {
+        own_path(self.services.drive.as_deref(), url)
+    }
+
+    async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+        let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
+            return Err(Failure::parameter(parameter, unsupported(url)));
+        };
+        let item = drive.metadata(&self.caller, &path).await;
+        let item = item.map_err(|error| drive_failure(parameter, error))?;
+        let name = item.name.clone();
+        let kind = item.media_type.clone().unwrap_or_default();
+        Ok(attachment(item, &name, &kind))
+    }
+
+    async fn promote(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+        let time = self.services.config.transfer_timeout.as_duration();
+        let Fetched {
+            claim,
+            name,
+            media_type,
+            ..
+        } = self.fetch(parameter, url, self.limit, time).await?;
+        Ok(self
+            .keep_claim(&claim, &name, &media_type)
+            .await?
+            .attachment)
+    }
+
+    /// Keeps a stored file; the same file under the same name once per turn.
+    pub(super) async fn keep_claim(
+        &self,
+        claim: &Claim,
+        name: &str,
+        media_type: &str,
+    ) -> Result<Kept, Failure> {
+        let name = clean(name);
+        let key = format!("{}/{name}", claim.artifact.sha256.to_hex());
+        let work = async {
+            match &self.services.drive {
+                Some(drive) => {
+                    let item = self
+                        .upload(drive.as_ref(), &name, media_type, Origin::Stored(claim))
+                        .await?;
+                    Ok::<_, Failure>(Kept {
+                        attachment: attachment(item, &name, media_type),
+                        ends_at_ms: None,
+                    })
+                }
+                None => self.linked(claim, &name, media_type).await,
+            }
+        };
+        self.kept.get(key, work).await
+    }
+
+    async fn linked(&self, claim: &Claim, name: &str, media_type: &str) -> Result<Kept, Failure> {
+        let mut claim = claim.clone();
+        name.clone_into(&mut claim.artifact.name);
+        media_type.clone_into(&mut claim.artifact.media_type);
+        let link = self.services.link(&claim).await?;
+        let mut attachment = Attachment {
+            kind: some(media_type),
+            title: some(name),
+            url: Some(link.url.expose().to_owned()),
+            ..Attachment::default()
+        };
+        let key = key_of(&claim);
+        attachment.rest.insert(KEY.to_owned(), Value::from(key));
+        Ok(Kept {
+            attachment,
+            ends_at_ms: Some(link.expires_at_ms),
+        })
+    }
+
+    /// Where files of this turn go in DIAL: asked once.
+    pub(super) async fn home_url(&self, drive: &dyn Drive) -> Result<&str, DriveError> {
+        let home = self
+            .home
+            .get_or_try_init(async || drive.home(&self.caller).await)
+            .await?;
+        Ok(home)
+    }
+
+    /// Uploads under a name that nothing has yet (R9), and compares what DIAL says that it has.
+    async fn upload(
+        &self,
+        drive: &dyn Drive,
+        name: &str,
+        media_type: &str,
+        origin: Origin<'_>,
+    ) -> Result<Item, Failure> {
+        let home = self.home_url(drive).await.map_err(gone)?;
+        for number in 1..=NUMBERS + 1 {
+            let named = match number {
+                1 => name.to_owned(),
+                // So many of one name: this one is like no other.
+                _ if number > NUMBERS => {
+                    let unique = uuid::Uuid::new_v4().simple().to_string();
+                    let (stem, extension) = name::split(name);
+                    format!("{stem}_{}{extension}", unique.get(..12).unwrap_or_default())
+                }
+                _ => name::numbered(name, number),
+            };
+            let url = format!("{home}{}", encoded(&named));
+            let body = match &origin {
+                Origin::Bytes(bytes) => Body::Bytes((*bytes).clone()),
+                Origin::Stored(claim) => {
+                    let time = self.services.config.transfer_timeout.as_duration();
+                    Body::Stream(
+                        stream(self.services.open(claim, time).await?),
+                        claim.artifact.size,
+                    )
+                }
+            };
+            let size = body.size();
+            let put = drive
+                .put(&self.caller, &url, media_type, body, Precondition::New)
+                .await;
+            match put {
+                Ok(item) if item.size.is_none_or(|told| told == size) => return Ok(item),
+                Ok(_) => {
+                    return Err(Failed::new(
+                        "The file storage has not kept the whole file; try again later.",
+                    )
+                    .into());
+                }
+                Err(DriveError::Conflict) => {}
+                Err(error) => return Err(gone(error)),
+            }
+        }
+        Err(Failed::new("No free name was found for the file; try again with another name.").into())
+    }
+
+    /// The stored file that a reference names: an id of the conversation's files, a file of DIAL, an address, or
+    /// `data:`. Bytes of DIAL's files pass through in pieces.
+    pub(super) async fn claim_of(
+        &self,
+        parameter: &str,
+        reference: &str,
+        limit: u64,
+        time: Duration,
+    ) -> Result<(Claim, String), Failure> {
+        if let Some(found) = self.catalog_entry(reference) {
+            let named = |(claim, _)| (claim, found.name.clone());
+            if let Some(claim) = self.stored(found.key.as_deref(), &found.name).await? {
+                return Ok((claim, found.name));
+            }
+            let source = found.key.as_deref().filter(|key| key.starts_with("files/"));
+            let source = source.unwrap_or(&found.url);
+            return self
+                .claim_behind(parameter, source, limit, time)
+                .await
+                .map(named);
+        }
+        if let Some(claim) = self.stored(Some(reference), "file").await? {
+            return Ok((claim, "file".to_owned()));
+        }
+        self.claim_behind(parameter, reference, limit, time).await
+    }
+
+    /// The stored file of a key `artifact/<sha256>…`.
+    pub(super) async fn stored(
+        &self,
+        key: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Claim>, Failure> {
+        let Some(rest) = key.and_then(|key| key.strip_prefix("artifact/")) else {
+            return Ok(None);
+        };
+        let Ok(digest) = rest
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .parse::<Sha256Digest>()
+        else {
+            return Ok(None);
+        };
+        let services = &self.services;
+        let label = dray_store::Label::new("application/octet-stream", name);
+        let claim = services.store.claim(&services.tenant, digest, label).await;
+        Ok(claim.map_err(Unanswered::store)?)
+    }
+
+    async fn claim_behind(
+        &self,
+        parameter: &str,
+        url: &str,
+        limit: u64,
+        time: Duration,
+    ) -> Result<(Claim, String), Failure> {
+        match self.classify(url) {
+            UrlClass::Dial => self.downloaded(parameter, url, limit).await,
+            UrlClass::External => {
+                let fetched = self.fetch(parameter, url, limit, time).await?;
+                Ok((fetched.claim, fetched.name))
+            }
+            UrlClass::Data => {
+                let inline = data::decode(url, limit)
+                    .map_err(|why| Failure::parameter(parameter, why.sentence(parameter, limit)))?;
+                let name = data_name(&inline);
+                let stored = self
+                    .services
+                    .store_bytes(inline.bytes, &inline.media_type, &name);
+                Ok((stored.await?, name))
+            }
+            UrlClass::Unsupported => Err(Failure::parameter(parameter, unsupported(url))),
+        }
+    }
+
+    /// A file of DIAL, copied into the store piece by piece.
+    async fn downloaded(
+        &self,
+        parameter: &str,
+        url: &str,
+        limit: u64,
+    ) -> Result<(Claim, String), Failure> {
+        use futures_util::StreamExt as _;
+
+        let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
+            return Err(Failure::parameter(parameter, unsupported(url)));
+        };
+        let failed = |error| drive_failure(parameter, error);
+        let item = drive.metadata(&self.caller, &path).await.map_err(failed)?;
+        if let Some(size) = item.size.filter(|size| *size > limit) {
+            return Err(failed(DriveError::TooLarge { size, limit }));
+        }
+        let mut bytes = drive
+            .open(&self.caller, &path, limit)
+            .await
+            .map_err(failed)?;
+        let services = &self.services;
+        let operation = dray_types::OperationId::mint();
+        let time = services.config.transfer_timeout.as_duration();
+        let writer = services.store.writer(&services.tenant, &operation, 0);
+        let mut writer = writer.deadline(services.deadline(time));
+        while let Some(piece) = bytes.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(cause) => {
+                    writer.abort().await;
+                    return Err(failed(broken(cause)));
+                }
+            };
+            // A length that was told wrong is no way round the limit (R3).
+            let size = writer
+                .size()
+                .saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+            if size > limit {
+                writer.abort().await;
+                return Err(failed(DriveError::TooLarge { size, limit }));
+            }
+            writer.write(piece).await.map_err(Unanswered::store)?;
+        }
+        let media_type = item.media_type.unwrap_or_default();
+        let label = dray_store::Label::new(media_type, item.name.as_str());
+        let claim = writer.finish(label).await.map_err(Unanswered::store)?;
+        Ok((claim, item.name))
+    }
+}
+
+/// A cause of a body that broke off: a storage's own error, or the connection.
+fn broken(cause: dray_http::Cause) -> DriveError {
+    match cause.downcast::<DriveError>() {
+        Ok(error) => *error,
+        Err(cause) => DriveError::Away(cause),
+    }
+}
+
+/// Pieces of a stored file, checked by digest at their end.
+pub(super) fn stream(reader: Reader) -> dray_http::ByteStream {
+    Box::pin(futures_util::stream::try_unfold(
+        reader,
+        |mut reader| async move {
+            match reader.next().await {
+                Ok(next) => Ok(next.map(|bytes| (bytes, reader))),
+                Err(error) => Err(dray_http::Cause::from(error)),
+            }
+        },
+    ))
+}
+
+/// Key under which a later turn finds a stored file.
+pub(super) fn key_of(claim: &Claim) -> String {
+    format!(
+        "artifact/{}/{}",
+        claim.artifact.sha256.to_hex(),
+        claim.artifact.size
+    )
+}
+
+/// A problem with a file that the model named.
+pub(super) fn drive_failure(parameter: &str, error: DriveError) -> Failure {
+    if error.is_correctable() {
+        return Failure::parameter(parameter, error.to_string());
+    }
+    gone(error)
+}
+
+/// A problem with the storage itself.
+pub(super) fn gone(error: DriveError) -> Failure {
+    Failed::new(error.to_string()).because(error).into()
+}
+
+/// What a URL is (quickapps 32), with the exact origin of DIAL (R2).
+fn classify(drive: Option<&dyn Drive>, url: &str) -> UrlClass {
+    let trimmed = url.trim_start_matches(' ');
+    if own_path(drive, url).is_some() {
+        return UrlClass::Dial;
+    }
+    let bare = trimmed.trim_start_matches('/');
+    if begins_with(bare, "files/") {
+        // There is no DIAL here, but it is nothing else either.
+        return UrlClass::Dial;
+    }
+    if begins_with(trimmed, "data:") {
+        return UrlClass::Data;
+    }
+    match Url::parse(trimmed) {
+        Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
+            UrlClass::External
+        }
+        _ => UrlClass::Unsupported,
+    }
+}
+
+fn begins_with(text: &str, start: &str) -> bool {
+    text.get(..start.len())
+        .is_some_and(|found| found.eq_ignore_ascii_case(start))
+}
+
+/// The path form of a file of DIAL, leading slashes taken off.
+fn own_path(drive: Option<&dyn Drive>, url: &str) -> Option<String> {
+    let drive = drive?;
+    let trimmed = url.trim_start_matches(' ');
+    let bare = trimmed.trim_start_matches('/');
+    if begins_with(bare, "files/") {
+        let rest = bare.get("files/".len()..).unwrap_or_default();
+        return Some(format!("files/{rest}"));
+    }
+    drive.own(trimmed)
+}
+
+fn unsupported(url: &str) -> String {
+    format!(
+        "URL scheme not supported: {}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted.",
+        RedactedUrl::from_text(url).as_str()
+    )
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn attachment(item: Item, name: &str, media_type: &str) -> Attachment {
+    let kind = item.media_type.filter(|kind| !kind.is_empty());
+    let title = if item.name.is_empty() {
+        name
+    } else {
+        &item.name
+    };
+    Attachment {
+        kind: kind.or_else(|| some(media_type)),
+        title: some(title),
+        url: Some(item.url),
+        ..Attachment::default()
+    }
+}
+
+/// A name that a storage takes: no segment ends in a dot.
+pub(super) fn clean(name: &str) -> String {
+    let mut folders: Vec<String> = name
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let part = name::clean(part);
+            let kept = part.trim_end_matches(['.', ' ']);
+            if kept.is_empty() {
+                "_".to_owned()
+            } else {
+                kept.to_owned()
+            }
+        })
+        .collect();
+    if folders.is_empty() {
+        folders.push("file".to_owned());
+    }
+    folders.join("/")
+}
+
+/// A path of segments, each percent-encoded.
+pub(super) fn encoded(path: &str) -> String {
+    let segments: Vec<_> = path
+        .split('/')
+        .map(|segment| utf8_percent_encode(segment, SEGMENT).to_string())
+        .collect();
+    segments.join("/")
+}
+
+/// `quick-app-{digits}{ext}`: by the content, so that the same answer is the same each time (R16).
+fn data_name(inline: &data::Inline) -> String {
+    let digest = Sha256Digest::of(&inline.bytes).to_hex();
+    let head = inline
+        .bytes
+        .get(..inline.bytes.len().min(kind::HEAD))
+        .unwrap_or_default();
+    let size = u64::try_from(inline.bytes.len()).unwrap_or(u64::MAX);
+    let extension = match inline.media_type.as_str() {
+        "text/csv" => Some("csv"),
+        "application/json" => Some("json"),
+        "text/html" => Some("html"),
+        "text/markdown" => Some("md"),
+        "image/svg+xml" => Some("svg"),
+        _ => kind::detect(head, "", size).extension,
+    };
+    let extension = extension
+        .map(|extension| format!(".{extension}"))
+        .unwrap_or_default();
+    format!(
+        "quick-app-{}{extension}",
+        digest.get(..16).unwrap_or_default()
+    )
+}
+
+/// Media type by the bytes and the name.
+pub(super) fn media_type(head: &[u8], name: &str, size: u64) -> &'static str {
+    kind::detect(head, name, size).media_type
+}
+
+/// Bytes of a transfer that were proved: the receipt and the stored file agree.
+pub(super) fn is_proven(receipt: Option<&v1::TransferReceipt>, claim: &Claim) -> bool {
+    receipt.is_some_and(|receipt| {
+        receipt.error.is_empty()
+            && receipt.bytes == claim.artifact.size
+            && receipt.sha256 == claim.artifact.sha256.as_bytes()
+    })
+}

@@ -1,0 +1,63 @@
+//! `sandbox_list`: what a directory of the sandbox holds.
+
+use dray_content::{name, size};
+use dray_proto::v1;
+use dray_tool::{Call, Declaration, Failure, Output};
+use serde_json::json;
+
+use super::super::ask::Peer;
+use super::super::turn::{TurnFiles, text};
+use super::declared;
+
+/// Deepest look.
+const DEEPEST: u64 = 8;
+/// Most entries that a model is shown.
+const MOST: u32 = 500;
+
+pub(super) fn declaration() -> Declaration {
+    declared(
+        "sandbox_list",
+        "Lists files of the sandbox: path, kind and size of each entry of a directory. Links are named, not followed.",
+        &json!({
+            "path": {"type": "string", "description": "Directory: absolute, ~/…, or relative to the working directory, which is the default."},
+            "depth": {"type": "integer", "minimum": 1, "maximum": DEEPEST, "description": "Levels below it; 1 by default."},
+        }),
+        &[],
+    )
+}
+
+pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let path = text(&call.arguments, "path").unwrap_or(".");
+    let depth = call
+        .arguments
+        .get("depth")
+        .and_then(serde_json::Value::as_u64)
+        .unwrap_or(1);
+    let request = v1::ListSandboxRequest {
+        sandbox: Some(files.sandbox().await?),
+        path: path.as_bytes().to_vec(),
+        depth: u32::try_from(depth.clamp(1, DEEPEST)).unwrap_or(1),
+        limit: MOST,
+    };
+    let reply = files
+        .services
+        .ask(Peer::Sandbox, &files.short(call), &request)
+        .await?;
+    let mut lines: Vec<String> = reply.entries.iter().map(line).collect();
+    if lines.is_empty() {
+        lines.push("The directory is empty.".to_owned());
+    }
+    if reply.truncated {
+        lines.push("There is more; list a directory below it, or less deep.".to_owned());
+    }
+    Ok(Output::text(lines.join("\n"), "text/plain"))
+}
+
+fn line(entry: &v1::SandboxEntry) -> String {
+    let path = name::shown(&entry.path, 1000);
+    match entry.kind.as_str() {
+        "file" => format!("{path} ({})", size::human(entry.size)),
+        "dir" => format!("{path}/"),
+        kind => format!("{path} ({kind})"),
+    }
+}

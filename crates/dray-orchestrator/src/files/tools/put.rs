@@ -1,0 +1,131 @@
+//! `sandbox_put`: a text, or a file of the conversation or the web, into the sandbox.
+
+use bytes::Bytes;
+use dray_content::size;
+use dray_proto::v1;
+use dray_tool::{Call, Declaration, Failed, Failure, Output};
+use dray_types::Claim;
+use serde_json::{Value, json};
+
+use super::super::ask::Peer;
+use super::super::storage::is_proven;
+use super::super::turn::{TurnFiles, text};
+use super::{declared, is_on, required};
+
+pub(super) fn declaration() -> Declaration {
+    declared(
+        "sandbox_put",
+        "Writes a file into the sandbox: either a text, or a file of the conversation, of DIAL or of the web. Says where it \
+         is; a taken name gets a number unless overwrite is set.",
+        &json!({
+            "path": {"type": "string", "description": "Where to: absolute, ~/…, or relative to the working directory. Directories are made."},
+            "content": {"type": "string", "description": "The text to write."},
+            "file": {"type": "string", "description": "Instead of a text: id of a file of the conversation, files/… of DIAL, or an http(s) URL."},
+            "overwrite": {"type": "boolean", "description": "Whether a file of that name is replaced; false by default."},
+        }),
+        &["path"],
+    )
+}
+
+pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let sandbox = files.sandbox().await?;
+    let path = required(call, "path")?;
+    let (directory, name) = split(path)?;
+    let time = files.left(call);
+    let limit = files.services.config.upload_limit.as_u64();
+    let claim = match (call.arguments.get("content"), text(&call.arguments, "file")) {
+        (None | Some(Value::Null), Some(reference)) => {
+            files.claim_of("file", reference, limit, time).await?.0
+        }
+        (Some(Value::String(content)), None) => {
+            let bytes = Bytes::copy_from_slice(content.as_bytes());
+            files
+                .services
+                .store_bytes(bytes, "text/plain", name)
+                .await?
+        }
+        _ => {
+            return Err(Failure::parameter(
+                "content",
+                "Give either content or file.",
+            ));
+        }
+    };
+    let request = v1::PutSandboxFileRequest {
+        sandbox: Some(sandbox),
+        claim: Some(claim.clone().into()),
+        directory: directory.as_bytes().to_vec(),
+        name: name.as_bytes().to_vec(),
+        collision: if is_on(call, "overwrite") {
+            "overwrite"
+        } else {
+            "rename"
+        }
+        .to_owned(),
+        mode: 0,
+    };
+    let meta = files
+        .meta(files.left(call))
+        .with_operation(files.operation(&format!("put/{}", call.id)));
+    let placed = files
+        .services
+        .ask_watched(Peer::Sandbox, &meta, &request)
+        .await?;
+    Ok(Output::text(told(&placed, &claim)?, "text/plain"))
+}
+
+/// The sentence on a file that is provably there.
+pub(super) fn told(placed: &v1::PlacedFile, claim: &Claim) -> Result<String, Failure> {
+    let there = placed.size == claim.artifact.size
+        && placed.sha256 == claim.artifact.sha256.as_bytes()
+        && (placed.existed || is_proven(placed.receipt.as_ref(), claim));
+    if !there {
+        return Err(Failed::new(
+            "The sandbox did not confirm the whole file; look at it before you use it.",
+        )
+        .into());
+    }
+    let path = String::from_utf8_lossy(&placed.path);
+    let how = if placed.existed {
+        "was there already"
+    } else if placed.renamed {
+        "is written, under another name because the first was taken"
+    } else {
+        "is written"
+    };
+    Ok(format!("{path} ({}) {how}.", size::human(placed.size)))
+}
+
+/// Directory and name of a path.
+pub(super) fn split(path: &str) -> Result<(&str, &str), Failure> {
+    let (directory, name) = match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some((directory, name)) => (directory, name),
+        None => (".", path),
+    };
+    if name.is_empty() || matches!(name, "." | ".." | "~") {
+        return Err(Failure::parameter(
+            "path",
+            "It must end in the name of a file.",
+        ));
+    }
+    Ok((directory, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_must_end_in_a_name() {
+        assert_eq!(split("a.txt").unwrap(), (".", "a.txt"));
+        assert_eq!(split("/a.txt").unwrap(), ("/", "a.txt"));
+        assert_eq!(split("~/b/a.txt").unwrap(), ("~/b", "a.txt"));
+        for path in ["a/", "/", "..", "a/.."] {
+            assert!(
+                matches!(split(path), Err(Failure::Parameter { .. })),
+                "{path}"
+            );
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Tools that read: `read_attachment`, `read_files`, `sandbox_fetch_user_file`. The reader's words go to the model as
+//! they are, frame included.
+
+use dray_proto::v1::{self, document_source};
+use dray_tool::{Call, Declaration, Failed, Failure, Output, Storage as _, UrlClass};
+use dray_types::{ByteSize, Claim};
+use serde_json::{Value, json};
+
+use super::super::ask::Peer;
+use super::super::turn::{TurnFiles, text};
+use super::{declared, required};
+
+/// Longest answer of the reader, whatever its limits are.
+const ANSWER: ByteSize = ByteSize::mib(4);
+
+pub(super) fn attachment_declaration() -> Declaration {
+    declared(
+        "read_attachment",
+        "Reads a document (PDF, Office, e-mail, book, text …) as Markdown. Large documents come as a summary; ask for a range \
+         or search in them.",
+        &json!({
+            "file_path": {"type": "string", "description": "The document: a path of the sandbox, an id of a file of the conversation, files/… of DIAL, or an http(s) URL."},
+            "summarize": {"type": "boolean", "description": "Summarise even what would fit."},
+            "focus": {"type": "string", "description": "What a summary must preserve."},
+            "range": {"type": "string", "description": "A part: pages 3-5, slides 2, sheet Budget rows 1001-2000, chapter 4, lines 1-200, bytes 100000-."},
+            "find": {"type": "string", "description": "Only the places where this text occurs."},
+        }),
+        &["file_path"],
+    )
+}
+
+pub(super) fn files_declaration() -> Declaration {
+    declared(
+        "read_files",
+        "Reads the text of documents of the conversation by their ids; several at once share one budget, and nextOffset goes on.",
+        &json!({
+            "ids": {"type": "array", "items": {"type": "string"}, "description": "Ids of files, as they were announced."},
+            "offset": {"type": "integer", "minimum": 0, "description": "Characters to skip."},
+            "limit": {"type": "integer", "minimum": 1, "description": "Most characters of each file."},
+            "range": {"type": "string", "description": "A part in the document's own terms, such as pages 3-5."},
+        }),
+        &["ids"],
+    )
+}
+
+pub(super) fn fetch_declaration() -> Declaration {
+    declared(
+        "sandbox_fetch_user_file",
+        "Copies a file of the conversation into the sandbox, and says where it is.",
+        &json!({
+            "file_index": {"type": "string", "description": "Id of the file, as it was announced."},
+            "target_path": {"type": "string", "description": "Where to, relative to the working directory; no leading / and no .. in it."},
+        }),
+        &["file_index", "target_path"],
+    )
+}
+
+pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let path = required(call, "file_path")?;
+    let (source, name) = source(files, path).await?;
+    let said = |name| text(&call.arguments, name).unwrap_or_default().to_owned();
+    let summarize = match call.arguments.get("summarize") {
+        Some(Value::Bool(on)) => *on,
+        Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
+        _ => false,
+    };
+    let request = v1::ReadAttachmentRequest {
+        source: Some(v1::DocumentSource {
+            source: Some(source),
+        }),
+        name,
+        summarize,
+        focus: said("focus"),
+        range: said("range"),
+        find: said("find"),
+        inline_budget_bytes: 0,
+        credentials: Some(files.credentials()),
+        external_url_fetch: files.policy.clone(),
+    };
+    let time = files.left(call);
+    let services = &files.services;
+    let reply = services
+        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .await?;
+    let output = services
+        .read(Peer::Documents, reply.output, ANSWER, time)
+        .await?;
+    let text = String::from_utf8_lossy(&output).into_owned();
+    if reply.outcome == "refuse" {
+        return Err(Failed::new(text).into());
+    }
+    Ok(Output::text(text, "text/markdown"))
+}
+
+/// Where a document is: a file of the conversation first, then what looks like an address, then the sandbox.
+async fn source(
+    files: &TurnFiles,
+    path: &str,
+) -> Result<(document_source::Source, String), Failure> {
+    if let Some(entry) = files.catalog_entry(path) {
+        if let Some(claim) = files.stored(entry.key.as_deref(), &entry.name).await? {
+            return Ok((document_source::Source::Claim(claim.into()), entry.name));
+        }
+        let key = entry.key.filter(|key| key.starts_with("files/"));
+        return Ok((
+            document_source::Source::Url(key.unwrap_or(entry.url)),
+            entry.name,
+        ));
+    }
+    let claim: Option<Claim> = files.stored(Some(path), "").await?;
+    if let Some(claim) = claim {
+        return Ok((document_source::Source::Claim(claim.into()), String::new()));
+    }
+    match files.classify(path) {
+        UrlClass::Dial => {
+            let url = files.dial_path(path).unwrap_or_else(|| path.to_owned());
+            Ok((document_source::Source::Url(url), String::new()))
+        }
+        UrlClass::External => Ok((document_source::Source::Url(path.to_owned()), String::new())),
+        UrlClass::Data => {
+            let (claim, name) = files
+                .claim_of(
+                    "file_path",
+                    path,
+                    files.limit(),
+                    files.services.config.call_timeout.as_duration(),
+                )
+                .await?;
+            Ok((document_source::Source::Claim(claim.into()), name))
+        }
+        UrlClass::Unsupported if files.has_sandbox().await => {
+            let place = v1::SandboxPath {
+                sandbox: Some(files.sandbox().await?),
+                path: path.as_bytes().to_vec(),
+            };
+            Ok((document_source::Source::Sandbox(place), String::new()))
+        }
+        UrlClass::Unsupported => Err(Failure::parameter(
+            "file_path",
+            "There is no such file in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
+             http(s) URL.",
+        )),
+    }
+}
+
+pub(super) async fn files(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let services = &files.services;
+    let catalog = services
+        .content(files.catalog_json(), "application/json")
+        .await?;
+    let request = v1::ReadFilesRequest {
+        catalog: Some(catalog),
+        tool: "read_files".to_owned(),
+        arguments: Value::Object(call.arguments.clone()).to_string(),
+        budget: 0,
+        credentials: Some(files.credentials()),
+        external_url_fetch: files.policy.clone(),
+    };
+    let time = files.left(call);
+    let reply = services
+        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .await?;
+    let output = services
+        .read(Peer::Documents, reply.output, ANSWER, time)
+        .await?;
+    Ok(Output::text(
+        String::from_utf8_lossy(&output).into_owned(),
+        "application/json",
+    ))
+}
+
+pub(super) async fn fetch_user_file(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let sandbox = files.sandbox().await?;
+    let directory = directory(files, call, &sandbox).await?;
+    let services = &files.services;
+    let catalog = services
+        .content(files.catalog_json(), "application/json")
+        .await?;
+    let request = v1::FetchUserFileRequest {
+        catalog: Some(catalog),
+        arguments: Value::Object(call.arguments.clone()).to_string(),
+        sandbox: Some(sandbox),
+        directory,
+        max_bytes: 0,
+        credentials: Some(files.credentials()),
+        external_url_fetch: files.policy.clone(),
+    };
+    let time = files.left(call);
+    let reply = services
+        .ask_watched(Peer::Documents, &files.meta(time), &request)
+        .await?;
+    if !reply.written {
+        return Err(Failed::new(reply.output).into());
+    }
+    Ok(Output::text(reply.output, "text/plain"))
+}
+
+/// The working directory of the session, absolute; the sandbox's own when none was bound.
+async fn directory(
+    files: &TurnFiles,
+    call: &Call,
+    sandbox: &v1::SandboxRef,
+) -> Result<String, Failure> {
+    let bound = &files.bound().await.working_directory;
+    let directory = if bound.is_empty() {
+        let request = v1::ProbeSandboxRequest {
+            sandbox: Some(sandbox.clone()),
+        };
+        let probe = files
+            .services
+            .ask(Peer::Sandbox, &files.short(call), &request)
+            .await?;
+        probe.working_directory
+    } else {
+        bound.clone()
+    };
+    Ok(String::from_utf8_lossy(&directory).into_owned())
+}

@@ -1,0 +1,84 @@
+//! `send_file`: files to the person (platform-delivery 2).
+
+use dray_proto::v1;
+use dray_tool::{Call, Declaration, Failed, Failure, Output};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::outgoing::Parcel;
+use super::super::turn::{TurnFiles, text};
+use super::{declared, is_on, texts};
+
+/// Most files of one call.
+const MOST: usize = 50;
+
+pub(super) fn declaration() -> Declaration {
+    declared(
+        "send_file",
+        "Sends files to the user: into their chat where there is one, otherwise as attachments of the answer. The result says \
+         of each file whether it was really delivered. Calling it again sends again.",
+        &json!({
+            "path": {"type": "string", "description": "A file or directory of the sandbox: absolute, ~/…, or relative to the working directory. A directory becomes a ZIP."},
+            "paths": {"type": "array", "items": {"type": "string"}, "description": "Several of them."},
+            "files": {"type": "array", "items": {"type": "string"}, "description": "Files that are not in the sandbox: ids of files of the conversation, files/… of DIAL, or http(s) URLs."},
+            "message": {"type": "string", "description": "What to say with them."},
+            "as_document": {"type": "boolean", "description": "Exact bytes: no picture, video or audio is made of them."},
+            "as_voice": {"type": "boolean", "description": "Audio as a voice message."},
+        }),
+        &[],
+    )
+}
+
+pub(super) async fn call(files: &TurnFiles, call: &Call) -> Result<Output, Failure> {
+    let mut paths = texts(call, "path")?;
+    paths.extend(texts(call, "paths")?);
+    let references = texts(call, "files")?;
+    if paths.is_empty() && references.is_empty() {
+        return Err(Failure::parameter(
+            "path",
+            "Name at least one file in path, paths or files.",
+        ));
+    }
+    if paths.len() + references.len() > MOST {
+        return Err(Failure::parameter(
+            "paths",
+            format!("At most {MOST} files go in one call."),
+        ));
+    }
+    if !paths.is_empty() {
+        files.sandbox().await?;
+    }
+    let end = Instant::now() + files.left(call);
+    let limit = files.services.config.upload_limit.as_u64();
+    let mut claims = Vec::new();
+    for reference in &references {
+        claims.push(
+            files
+                .claim_of("files", reference, limit, files.left(call))
+                .await?,
+        );
+    }
+    let parcel = Parcel {
+        paths: paths.into_iter().map(String::into_bytes).collect(),
+        claims,
+        message: text(&call.arguments, "message")
+            .unwrap_or_default()
+            .to_owned(),
+        flags: v1::DeliveryFlags {
+            as_voice: is_on(call, "as_voice"),
+            as_document: is_on(call, "as_document"),
+            spoiler: false,
+        },
+    };
+    let what = format!("send/{}", call.id);
+    let sent = files.dispatch(&what, parcel, end).await?;
+    if !sent.any {
+        return Err(Failed::new(sent.told).into());
+    }
+    Ok(Output {
+        content: sent.told,
+        content_type: "application/json".to_owned(),
+        attachments: sent.attachments,
+        ..Output::default()
+    })
+}

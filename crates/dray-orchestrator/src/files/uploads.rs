@@ -1,0 +1,203 @@
+//! Files of a person on their way into the session's sandbox, before the first call of a tool (platform-delivery 11).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dray_agent::message::{Attachment, Message};
+use dray_content::line;
+use dray_proto::v1;
+use dray_tool::Failure;
+use dray_types::{Claim, Sha256Digest};
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+
+use super::ask::Peer;
+use super::turn::TurnFiles;
+
+/// Files that are fetched at one time.
+const AT_ONCE: usize = 4;
+/// Most files of one message.
+const MOST: usize = 50;
+/// Pauses between two looks, the first and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+impl TurnFiles {
+    /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line for
+    /// each file that the model was not told of yet: those of this message, and those that came by the session's chat.
+    /// Without a sandbox there is nothing to do. What cannot be had is told of; nothing here ends the turn.
+    pub async fn place_uploads(&self, message: &Message) -> Vec<String> {
+        if !self.has_sandbox().await {
+            return Vec::new();
+        }
+        let attachments = message.custom_content.as_ref();
+        let attachments = attachments.and_then(|custom| custom.attachments.as_deref());
+        let attachments = attachments.unwrap_or_default();
+        let jobs: Vec<_> = attachments
+            .iter()
+            .take(MOST)
+            .enumerate()
+            .map(|(position, attachment)| self.place(position, attachment))
+            .collect();
+        let placed: Vec<_> = futures_util::stream::iter(jobs)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        let (mut pending, mut lines) = (BTreeMap::new(), Vec::new());
+        for outcome in placed {
+            match outcome {
+                Ok((operation, name)) => {
+                    pending.insert(operation, name);
+                }
+                Err(line) => lines.push(line),
+            }
+        }
+        lines.extend(self.settle(pending).await);
+        lines
+    }
+
+    /// Publishes the work on one file; gives its operation and name, or the line on what went wrong.
+    async fn place(
+        &self,
+        position: usize,
+        attachment: &Attachment,
+    ) -> Result<(String, String), String> {
+        let mut name = attachment.title.clone().unwrap_or_default();
+        let source = self.attached_claim(attachment).await;
+        let (claim, unavailable) = match source {
+            Ok((claim, found)) => {
+                if name.is_empty() {
+                    name = found;
+                }
+                (Some(claim), String::new())
+            }
+            Err(Failure::Parameter { message, .. }) => (None, message),
+            Err(failure) => (None, failure.to_string()),
+        };
+        let content = match &claim {
+            Some(claim) => claim.artifact.sha256.to_hex(),
+            None => Sha256Digest::of(unavailable.as_bytes()).to_hex(),
+        };
+        let operation = self.operation(&format!("upload/{position}/{content}"));
+        let work = v1::PlaceUpload {
+            session: self
+                .session
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            claim: claim.map(Into::into),
+            name: name.clone(),
+            position: u32::try_from(position).unwrap_or(u32::MAX),
+            unavailable,
+            ..v1::PlaceUpload::default()
+        };
+        let time = self.services.config.upload_wait.as_duration();
+        let meta = self.meta(time).with_operation(operation.clone());
+        match self.services.bus.publish_work(&meta, &work).await {
+            Ok(_) => Ok((operation.to_string(), name)),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an upload was not published"
+                );
+                Err(line::not_available(
+                    &name,
+                    None,
+                    "the sandbox service is not reachable",
+                ))
+            }
+        }
+    }
+
+    /// The stored file of an attachment, whether it brings its content or says where it is.
+    pub(super) async fn attached_claim(
+        &self,
+        attachment: &Attachment,
+    ) -> Result<(Claim, String), Failure> {
+        let limit = self.services.config.upload_limit.as_u64();
+        let time = self.services.config.transfer_timeout.as_duration();
+        let name = attachment.title.clone().unwrap_or_default();
+        let key = attachment
+            .rest
+            .get(super::storage::KEY)
+            .and_then(serde_json::Value::as_str);
+        if let Some(claim) = self.stored(key, &name).await? {
+            return Ok((claim, name));
+        }
+        if let Some(url) = attachment.url.as_deref().filter(|url| !url.is_empty()) {
+            return self.claim_of("attachment", url, limit, time).await;
+        }
+        let Some(data) = attachment.data.as_deref() else {
+            return Err(Failure::parameter(
+                "attachment",
+                "it has no content and no address",
+            ));
+        };
+        let kind = attachment.kind.clone().unwrap_or_default();
+        let bytes = content(data, &kind);
+        let claim = self.services.store_bytes(bytes, &kind, &name).await?;
+        Ok((claim, name))
+    }
+
+    /// Waits until nothing of `pending` waits any more, at most for the configured time.
+    async fn settle(&self, mut pending: BTreeMap<String, String>) -> Vec<String> {
+        let config = &self.services.config;
+        let end = Instant::now() + config.upload_wait.as_duration();
+        let session = self
+            .session
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let (mut lines, mut pause) = (Vec::new(), PAUSE.0);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let request = v1::SettleUploadsRequest {
+                session: session.clone(),
+                all: false,
+            };
+            let reply = self
+                .services
+                .ask_watched(Peer::Sandbox, &self.meta(left), &request)
+                .await;
+            match reply {
+                Ok(reply) => {
+                    for upload in reply.uploads {
+                        pending.remove(&upload.operation_id);
+                        lines.push(upload.context_line);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "uploads were not settled"
+                    );
+                    break;
+                }
+            }
+            if pending.is_empty() || Instant::now() + pause >= end {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+        let late = pending.into_values();
+        lines.extend(
+            late.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),
+        );
+        lines
+    }
+}
+
+/// The bytes of an attachment's `data`: text of texts, base64 of everything else.
+pub(super) fn content(data: &str, media_type: &str) -> bytes::Bytes {
+    use base64::Engine as _;
+
+    let is_text = media_type.starts_with("text/")
+        || media_type.ends_with("json")
+        || media_type.ends_with("xml")
+        || media_type.is_empty();
+    let decoded = (!is_text).then(|| base64::engine::general_purpose::STANDARD.decode(data.trim()));
+    match decoded {
+        Some(Ok(bytes)) => bytes.into(),
+        Some(Err(_)) | None => bytes::Bytes::copy_from_slice(data.as_bytes()),
+    }
+}
