@@ -10,6 +10,7 @@ mod order;
 mod places;
 mod report;
 pub mod sample;
+mod taker;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -26,6 +27,7 @@ use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
 pub use report::{Failures, Report, Stop};
+pub use taker::Taker;
 pub use world::World;
 
 use crate::delivery::Target;

@@ -1,41 +1,18 @@
 //! Messages of users, over the gateway.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use dray_platform::{Deliver, Error, ErrorKind, InboundMessage, Inbox as _, WebhookRequest};
+use dray_platform::conformance::Taker;
+use dray_platform::{Error, ErrorKind, InboundMessage, Inbox as _, WebhookRequest};
 use serde_json::json;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{NOW, bot, options};
 use crate::double::{Double, GatewayFault, Kick, TOKEN};
 use crate::gateway::Pauses;
 use crate::{Discord, Options};
-
-/// Takes messages, after refusing so many.
-#[derive(Debug)]
-struct Taker {
-    refuses: Mutex<u32>,
-    taken: UnboundedSender<InboundMessage>,
-}
-
-#[async_trait]
-impl Deliver for Taker {
-    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
-        {
-            let mut refuses = self.refuses.lock().unwrap();
-            if *refuses > 0 {
-                *refuses -= 1;
-                return Err(Error::new(ErrorKind::Transient, "not stored"));
-            }
-        }
-        self.taken.send(message).unwrap();
-        Ok(())
-    }
-}
 
 /// A bot that does not wait long.
 pub(super) fn hasty(options: Options) -> Discord {
@@ -78,11 +55,7 @@ pub(super) async fn receive<F>(
 where
     F: Future,
 {
-    let (sender, taken) = unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(refuses),
-        taken: sender,
-    };
+    let (taker, taken) = Taker::new(refuses);
     let stop = CancellationToken::new();
     let scene = Scene { taken };
     let polling = bot.poll(&taker, stop.clone());
@@ -304,11 +277,7 @@ async fn refusals_that_only_an_operator_can_lift_are_told() {
     for code in [4004, 4010, 4011, 4012, 4013, 4014] {
         double.script_gateway(GatewayFault::Close(code));
         let bot = hasty(options(&double));
-        let (sender, _taken) = unbounded_channel();
-        let taker = Taker {
-            refuses: Mutex::new(0),
-            taken: sender,
-        };
+        let (taker, _taken) = Taker::new(0);
         let error = bot
             .poll(&taker, CancellationToken::new())
             .await

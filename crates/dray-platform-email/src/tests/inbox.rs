@@ -1,18 +1,17 @@
 //! Mails of users, from a real mailbox.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use dray_platform::conformance::Taker;
 use dray_platform::{
-    Deliver, Error, ErrorKind, InboundAttachment, InboundMessage, Inbox as _, WebhookRequest,
+    Error, ErrorKind, InboundAttachment, InboundMessage, Inbox as _, WebhookRequest,
 };
 use dray_types::{ByteSize, Period, Secret};
 use futures_util::TryStreamExt as _;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::dovecot::{Between, Dovecot, Then};
@@ -20,28 +19,6 @@ use super::{deliver, delivery, sender};
 use crate::imap::Connection;
 use crate::inbox::Pauses;
 use crate::{Email, Options, Security};
-
-/// Takes messages, after refusing so many.
-#[derive(Debug)]
-struct Taker {
-    refuses: Mutex<u32>,
-    taken: UnboundedSender<InboundMessage>,
-}
-
-#[async_trait]
-impl Deliver for Taker {
-    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
-        {
-            let mut refuses = self.refuses.lock().unwrap();
-            if *refuses > 0 {
-                *refuses -= 1;
-                return Err(Error::new(ErrorKind::Transient, "not stored"));
-            }
-        }
-        self.taken.send(message).unwrap();
-        Ok(())
-    }
-}
 
 fn hasty(options: Options) -> Email {
     let mut email = sender(options);
@@ -59,11 +36,7 @@ async fn next(taken: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
 
 /// Receives until so many mails were taken.
 async fn take(email: &Email, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (sender, mut taken) = unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(refuses),
-        taken: sender,
-    };
+    let (taker, mut taken) = Taker::new(refuses);
     let stop = CancellationToken::new();
     let polling = email.poll(&taker, stop.clone());
     let taking = async {
@@ -159,11 +132,7 @@ async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
 async fn a_mail_that_comes_while_we_wait_is_told_of() {
     let dovecot = Dovecot::start();
     let email = hasty(dovecot.options(None));
-    let (sender, mut taken) = unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(0),
-        taken: sender,
-    };
+    let (taker, mut taken) = Taker::new(0);
     let stop = CancellationToken::new();
     let polling = email.poll(&taker, stop.clone());
     let taking = async {
@@ -359,11 +328,7 @@ async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
 #[tokio::test]
 async fn a_login_that_is_refused_ends_the_asking() {
     let dovecot = Dovecot::start();
-    let (sender, _taken) = unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(0),
-        taken: sender,
-    };
+    let (taker, _taken) = Taker::new(0);
     let mut wrong = dovecot.options(None);
     wrong.inbox.as_mut().unwrap().password = Secret::new("wrong password");
     let mut open = dovecot.options(None);
@@ -395,11 +360,7 @@ async fn a_tagged_conversation_is_answered_to_its_own_address() {
 async fn without_a_mailbox_nothing_is_asked_and_nobody_calls_us() {
     let double = crate::double::Double::start(1 << 20, None).await.unwrap();
     let email = sender(double.options());
-    let (sender, _taken) = unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(0),
-        taken: sender,
-    };
+    let (taker, _taken) = Taker::new(0);
     email.poll(&taker, CancellationToken::new()).await.unwrap();
     let request = WebhookRequest {
         method: "POST".to_owned(),

@@ -1,9 +1,8 @@
 //! Messages of users.
 
-use std::sync::Mutex;
-
 use async_trait::async_trait;
 use bytes::Bytes;
+use dray_platform::conformance::Taker;
 use dray_platform::{Deliver, Error, ErrorKind, InboundMessage, Inbox as _, WebhookRequest};
 use dray_types::{Period, Secret};
 use futures_util::TryStreamExt as _;
@@ -15,35 +14,9 @@ use super::{NOW, deliver, delivery, options, start, user};
 use crate::double::{Double, Fault, USER};
 use crate::{Matrix, Options};
 
-/// Takes messages, after refusing so many.
-#[derive(Debug)]
-struct Taker {
-    refuses: Mutex<u32>,
-    taken: mpsc::UnboundedSender<InboundMessage>,
-}
-
-#[async_trait]
-impl Deliver for Taker {
-    async fn message(&self, message: InboundMessage) -> Result<(), Error> {
-        {
-            let mut refuses = self.refuses.lock().unwrap();
-            if *refuses > 0 {
-                *refuses -= 1;
-                return Err(Error::new(ErrorKind::Transient, "not stored"));
-            }
-        }
-        self.taken.send(message).unwrap();
-        Ok(())
-    }
-}
-
 /// Polls until so many messages were taken.
 async fn take(matrix: &Matrix, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (sender, mut receiver) = mpsc::unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(refuses),
-        taken: sender,
-    };
+    let (taker, mut receiver) = Taker::new(refuses);
     let stop = CancellationToken::new();
     let polling = matrix.poll(&taker, stop.clone());
     let taking = async {
@@ -235,11 +208,7 @@ async fn a_refused_token_ends_the_asking_and_nobody_calls_us() {
         token: Secret::new("syt_wrong"),
         ..options(&double)
     });
-    let (sender, _receiver) = mpsc::unbounded_channel();
-    let taker = Taker {
-        refuses: Mutex::new(0),
-        taken: sender,
-    };
+    let (taker, _receiver) = Taker::new(0);
     let error = matrix
         .poll(&taker, CancellationToken::new())
         .await
