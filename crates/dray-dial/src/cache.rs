@@ -1,0 +1,126 @@
+//! Metadata that were asked for lately, per caller (R14).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_types::{Secret, Sha256Digest};
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// Most entries. The oldest makes room.
+const MOST: usize = 512;
+
+/// Who asked, as a digest of both credentials, and for what.
+type Key = (String, String);
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    age: Duration,
+    entries: Mutex<HashMap<Key, (Instant, Value)>>,
+}
+
+impl Cache {
+    pub(crate) fn new(age: Duration) -> Self {
+        Self {
+            age,
+            entries: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn get(&self, caller: &Caller, path: &str) -> Option<Value> {
+        let entries = self.lock();
+        let (at, value) = entries.get(&key(caller, path))?;
+        (at.elapsed() < self.age).then(|| value.clone())
+    }
+
+    pub(crate) fn put(&self, caller: &Caller, path: &str, value: &Value) {
+        let mut entries = self.lock();
+        if entries.len() >= MOST {
+            entries.retain(|_, (at, _)| at.elapsed() < self.age);
+        }
+        if entries.len() >= MOST {
+            let oldest = entries.iter().min_by_key(|(_, (at, _))| *at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                entries.remove(&oldest);
+            }
+        }
+        entries.insert(key(caller, path), (Instant::now(), value.clone()));
+    }
+
+    pub(crate) fn forget(&self, caller: &Caller, path: &str) {
+        self.lock().remove(&key(caller, path));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Instant, Value)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(caller: &Caller, path: &str) -> Key {
+    let part = |secret: &Option<Secret>| {
+        secret
+            .as_ref()
+            .map_or(String::new(), |secret| secret.expose().to_owned())
+    };
+    let (key, user) = (part(&caller.api_key), part(&caller.authorization));
+    let who = format!("{}:{key}{user}", key.len());
+    (Sha256Digest::of(who.as_bytes()).to_hex(), path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn caller(key: &str, user: &str) -> Caller {
+        Caller {
+            api_key: Some(Secret::new(key)),
+            authorization: Some(Secret::new(user)),
+            ..Caller::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn r_14_metadata_expire_and_can_be_forgotten() {
+        // paused clock
+        let cache = Cache::new(Duration::from_secs(60));
+        let me = caller("k", "u");
+        cache.put(&me, "a", &json!(1));
+        assert_eq!(cache.get(&me, "a"), Some(json!(1)));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(cache.get(&me, "a"), None);
+        cache.put(&me, "a", &json!(2));
+        cache.forget(&me, "a");
+        assert_eq!(cache.get(&me, "a"), None);
+    }
+
+    #[test]
+    fn r_14_nobody_sees_what_another_caller_was_told() {
+        let cache = Cache::new(Duration::from_secs(60));
+        cache.put(&caller("k", "u"), "a", &json!(1));
+        for other in [
+            caller("k", "v"),
+            caller("ku", ""),
+            caller("", "ku"),
+            Caller::default(),
+        ] {
+            assert_eq!(cache.get(&other, "a"), None);
+        }
+    }
+
+    #[test]
+    fn the_cache_is_bounded() {
+        let cache = Cache::new(Duration::from_secs(60));
+        for number in 0..=MOST {
+            cache.put(&Caller::default(), &number.to_string(), &json!(number));
+        }
+        assert_eq!(cache.lock().len(), MOST);
+        assert_eq!(
+            cache.get(&Caller::default(), &MOST.to_string()),
+            Some(json!(MOST))
+        );
+    }
+}

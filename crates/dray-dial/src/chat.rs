@@ -1,0 +1,144 @@
+//! Chat completions of DIAL deployments and of any model that speaks them (quickapps 3, 17, 18.4).
+
+mod delta;
+mod error;
+mod stream;
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_http::{Client, Limits, Request};
+use dray_types::Secret;
+use serde_json::Value;
+
+use crate::core::with_caller;
+use crate::error::Error;
+use crate::origin::{Origin, canonical};
+use crate::retry::Retry;
+
+pub use delta::{CallDelta, Delta, StageDelta, StageEnd};
+pub use error::{ChatError, ChatKind};
+pub use stream::ChatStream;
+
+/// Where chat completions are asked for. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Chat {
+    http: Client,
+    target: Target,
+    retry: Retry,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    Dial { origin: Origin, api_version: String },
+    Open { base: String, key: Option<Secret> },
+}
+
+impl Chat {
+    /// Any model at `{base}/chat/completions`. `key` is its own bearer token; nothing of the caller goes there (R2).
+    ///
+    /// # Errors
+    ///
+    /// When the file of authorities is not usable.
+    pub fn open(
+        base: &str,
+        key: Option<Secret>,
+        limits: Limits,
+        ca_file: Option<&Path>,
+        backoff: Duration,
+    ) -> Result<Self, Error> {
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Self {
+            http: Client::new(limits, ca_file)?,
+            target: Target::Open { base, key },
+            retry: Retry { base: backoff },
+        })
+    }
+
+    pub(crate) fn of_core(http: Client, origin: Origin, api_version: String, retry: Retry) -> Self {
+        Self {
+            http,
+            target: Target::Dial {
+                origin,
+                api_version,
+            },
+            retry,
+        }
+    }
+
+    /// Asks for an answer, with all forwarded headers of the caller when it is DIAL. `body` says whether it streams.
+    /// Connection errors, 429 and 5xx are tried twice more as long as nothing of the answer came.
+    pub async fn stream(
+        &self,
+        caller: &Caller,
+        deployment: &str,
+        body: Value,
+    ) -> Result<ChatStream, ChatError> {
+        self.stream_with(caller, None, deployment, body).await
+    }
+
+    /// [`Chat::stream`] with only those forwarded headers that `headers` names.
+    pub async fn stream_with(
+        &self,
+        caller: &Caller,
+        headers: Option<&[String]>,
+        deployment: &str,
+        body: Value,
+    ) -> Result<ChatStream, ChatError> {
+        let body = bytes::Bytes::from(body.to_string());
+        for made in 1.. {
+            let request = self.request(caller, headers, deployment)?;
+            let error = match request
+                .bytes("application/json", body.clone())
+                .send(&|_| ())
+                .await
+            {
+                Ok(answer) if answer.is_success() => return Ok(ChatStream::new(answer)),
+                Ok(answer) => Error::of(answer).await,
+                Err(error) => error.into(),
+            };
+            if !(error.is_passing() && self.retry.again(made, error.retry_after).await) {
+                return Err(error.into());
+            }
+        }
+        Err(ChatError::new(ChatKind::Connect, "no more tries"))
+    }
+
+    fn request(
+        &self,
+        caller: &Caller,
+        headers: Option<&[String]>,
+        deployment: &str,
+    ) -> Result<Request, ChatError> {
+        match &self.target {
+            Target::Dial {
+                origin,
+                api_version,
+            } => {
+                let id = canonical("", deployment).ok_or_else(|| {
+                    ChatError::new(ChatKind::Status(404), "the deployment's id is not plain")
+                })?;
+                let url = origin.url(&format!("openai/deployments/{id}/chat/completions"));
+                let mut request = with_caller(self.http.post(&url), caller);
+                if !api_version.is_empty() {
+                    request = request.query(&[("api-version", api_version)]);
+                }
+                let is_let = |name: &str| {
+                    headers.is_none_or(|all| all.iter().any(|one| one.eq_ignore_ascii_case(name)))
+                };
+                for (name, value) in caller.forwarded.iter().filter(|(name, _)| is_let(name)) {
+                    request = request.header(name, value);
+                }
+                Ok(request)
+            }
+            Target::Open { base, key } => {
+                let request = self.http.post(&format!("{base}/chat/completions"));
+                Ok(match key {
+                    Some(key) => request.authorization("Bearer", key),
+                    None => request,
+                })
+            }
+        }
+    }
+}

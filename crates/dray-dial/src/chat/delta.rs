@@ -1,0 +1,159 @@
+//! One piece of an answer.
+
+use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::message::Attachment;
+use serde_json::Value;
+
+/// What one chunk adds to the answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// More text.
+    pub content: Option<String>,
+    /// More files.
+    pub attachments: Vec<Attachment>,
+    /// Changes of stages.
+    pub stages: Vec<StageDelta>,
+    /// Pieces of calls.
+    pub tool_calls: Vec<CallDelta>,
+    /// More state: objects merge.
+    pub state: Option<Value>,
+    /// All tokens; replaces what was told before.
+    pub usage: Option<Tokens>,
+    /// Tokens by model; replaces what was told before.
+    pub statistics: Vec<ModelUsage>,
+    /// Why it ended.
+    pub finish_reason: Option<String>,
+}
+
+/// A change of a stage.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StageDelta {
+    /// Its number.
+    pub index: u32,
+    /// More of its name.
+    pub name: Option<String>,
+    /// More of its text.
+    pub content: Option<String>,
+    /// More of its files.
+    pub attachments: Vec<Attachment>,
+    /// It ended.
+    pub status: Option<StageEnd>,
+}
+
+/// How a stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageEnd {
+    /// Well.
+    Completed,
+    /// Any other status.
+    Failed,
+}
+
+/// A piece of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallDelta {
+    /// Its number.
+    pub index: u32,
+    /// Its id; comes once.
+    pub id: Option<String>,
+    /// More of its name.
+    pub name: Option<String>,
+    /// More of its arguments.
+    pub arguments: Option<String>,
+}
+
+impl Delta {
+    /// Reads a chunk, or a whole answer, whose `message` is one big piece.
+    pub(super) fn read(chunk: &Value) -> Self {
+        let mut read = Self::default();
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            read.usage = Some(tokens(usage));
+        }
+        let per_model = chunk.pointer("/statistics/usage_per_model");
+        read.statistics = items(per_model)
+            .map(|usage| ModelUsage {
+                model: text(usage, "model").unwrap_or_default(),
+                tokens: tokens(usage),
+            })
+            .collect();
+        let first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
+        let Some(choice) = items(chunk.get("choices")).find(first) else {
+            return read;
+        };
+        read.finish_reason = text(choice, "finish_reason");
+        let delta = choice.get("delta").filter(|delta| delta.is_object());
+        let Some(delta) = delta.or_else(|| choice.get("message")) else {
+            return read;
+        };
+        read.content = text(delta, "content");
+        read.tool_calls = numbered(delta.get("tool_calls"), |index, call| {
+            let function = call.get("function").unwrap_or(&Value::Null);
+            CallDelta {
+                index,
+                id: text(call, "id"),
+                name: text(function, "name"),
+                arguments: text(function, "arguments"),
+            }
+        });
+        if let Some(custom) = delta.get("custom_content") {
+            read.attachments = attachments(custom);
+            read.stages = numbered(custom.get("stages"), stage);
+            read.state = custom
+                .get("state")
+                .filter(|state| !state.is_null())
+                .cloned();
+        }
+        read
+    }
+}
+
+fn stage(index: u32, stage: &Value) -> StageDelta {
+    StageDelta {
+        index,
+        name: text(stage, "name"),
+        content: text(stage, "content"),
+        attachments: attachments(stage),
+        status: text(stage, "status").map(|status| match status.as_str() {
+            "completed" => StageEnd::Completed,
+            _ => StageEnd::Failed,
+        }),
+    }
+}
+
+fn attachments(holder: &Value) -> Vec<Attachment> {
+    items(holder.get("attachments"))
+        .filter_map(|attachment| {
+            let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
+            attachment.rest.shift_remove("index");
+            Some(attachment)
+        })
+        .collect()
+}
+
+fn tokens(usage: &Value) -> Tokens {
+    let count = |name| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+    Tokens {
+        prompt: count("prompt_tokens"),
+        completion: count("completion_tokens"),
+    }
+}
+
+/// Items with their `index`, or else their place.
+fn numbered<T>(list: Option<&Value>, read: impl Fn(u32, &Value) -> T) -> Vec<T> {
+    items(list)
+        .zip(0_u32..)
+        .map(|(item, place)| {
+            let index = item.get("index").and_then(Value::as_u64);
+            let index = index.map_or(place, |index| u32::try_from(index).unwrap_or(u32::MAX));
+            read(index, item)
+        })
+        .collect()
+}
+
+fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text(holder: &Value, name: &str) -> Option<String> {
+    holder.get(name)?.as_str().map(ToOwned::to_owned)
+}

@@ -1,0 +1,141 @@
+//! An answer while it comes.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use dray_http::Answer;
+use serde_json::Value;
+
+use super::delta::Delta;
+use super::error::{ChatError, ChatKind};
+use crate::error::Error;
+use crate::sse::{Decoder, LONGEST};
+
+/// An answer while it comes: events, or one JSON document where the peer does not stream.
+pub struct ChatStream {
+    answer: Answer,
+    decoder: Decoder,
+    events: VecDeque<String>,
+    /// Set while it is not known to be events, and when it is one document.
+    document: Option<Vec<u8>>,
+    is_known: bool,
+    finished: bool,
+    over: bool,
+}
+
+impl ChatStream {
+    pub(super) fn new(answer: Answer) -> Self {
+        Self {
+            answer,
+            decoder: Decoder::default(),
+            events: VecDeque::new(),
+            document: None,
+            is_known: false,
+            finished: false,
+            over: false,
+        }
+    }
+
+    /// The next piece, `None` after the last. After an error nothing more comes.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatKind::Broken`] when it ends without a reason to end, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
+    /// what the service itself reports.
+    pub async fn next(&mut self) -> Result<Option<Delta>, ChatError> {
+        if self.over {
+            return Ok(None);
+        }
+        let next = self.advance().await;
+        self.over = !matches!(next, Ok(Some(_)));
+        next
+    }
+
+    async fn advance(&mut self) -> Result<Option<Delta>, ChatError> {
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                let event = event.trim();
+                if event == "[DONE]" {
+                    return Ok(None);
+                }
+                if !event.is_empty() {
+                    return self.read(event.as_bytes()).map(Some);
+                }
+            }
+            match self.answer.chunk().await {
+                Ok(Some(piece)) => self.take(&piece)?,
+                Ok(None) => return self.end(),
+                // All was said: what is lost is the farewell.
+                Err(_) if self.finished => return Ok(None),
+                Err(error) => return Err(Error::from(error).into()),
+            }
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Result<(), ChatError> {
+        if !self.is_known {
+            let first = piece.iter().find(|byte| !byte.is_ascii_whitespace());
+            if let Some(first) = first {
+                self.is_known = true;
+                self.document = (*first == b'{').then(Vec::new);
+            }
+        }
+        let too_long = || ChatError::new(ChatKind::Malformed, "an event is longer than 8 MiB");
+        match &mut self.document {
+            Some(document) if document.len() + piece.len() > LONGEST => Err(too_long()),
+            Some(document) => {
+                document.extend_from_slice(piece);
+                Ok(())
+            }
+            None => self
+                .decoder
+                .push(piece, &mut self.events)
+                .map_err(|_| too_long()),
+        }
+    }
+
+    fn end(&mut self) -> Result<Option<Delta>, ChatError> {
+        if let Some(document) = self.document.take() {
+            let delta = self.read(&document)?;
+            self.finished = true;
+            return Ok(Some(delta));
+        }
+        match self.decoder.finish() {
+            Some(event) if event.trim() == "[DONE]" => Ok(None),
+            // The last event, without the empty line after it.
+            Some(event) if serde_json::from_str::<Value>(&event).is_ok() => {
+                self.read(event.as_bytes()).map(Some)
+            }
+            _ if self.finished => Ok(None),
+            _ => Err(ChatError::new(
+                ChatKind::Broken,
+                "the stream ended in the middle",
+            )),
+        }
+    }
+
+    fn read(&mut self, event: &[u8]) -> Result<Delta, ChatError> {
+        let chunk: Value = serde_json::from_slice(event)
+            .map_err(|_| ChatError::new(ChatKind::Malformed, "a chunk is not JSON"))?;
+        if !chunk.is_object() {
+            return Err(ChatError::new(
+                ChatKind::Malformed,
+                "a chunk is not an object",
+            ));
+        }
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            return Err(ChatError::told(error));
+        }
+        let delta = Delta::read(&chunk);
+        self.finished |= delta.finish_reason.is_some();
+        Ok(delta)
+    }
+}
+
+impl fmt::Debug for ChatStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatStream")
+            .field("finished", &self.finished)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! DIAL Core at one origin, and how it is asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_http::{Answer, Client, Limits, Request};
+use dray_types::Secret;
+use serde_json::Value;
+
+use crate::cache::Cache;
+use crate::chat::Chat;
+use crate::error::{Error, Kind};
+use crate::origin::{Origin, canonical};
+use crate::retry::Retry;
+
+/// Longest JSON answer that is read, in bytes (R3).
+const LONGEST: usize = 4 << 20;
+
+/// How DIAL Core is reached.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `DIAL_URL`.
+    pub url: String,
+    /// `DIAL_API_VERSION`, the `api-version` of chat completions.
+    pub api_version: String,
+    /// PEM file with authorities that are trusted beside the public ones.
+    pub ca_file: Option<PathBuf>,
+    /// Time limits of all calls but chat completions.
+    pub limits: Limits,
+    /// Time limits of chat completions.
+    pub chat: Limits,
+    /// How long metadata count as fresh (R14).
+    pub metadata_age: Duration,
+    /// Wait before the first further try; doubles.
+    pub backoff: Duration,
+    /// Code interpreter somewhere else; DIAL's own when absent.
+    pub interpreter: Option<Interpreter>,
+}
+
+impl Options {
+    /// Options with the usual limits.
+    pub fn new(url: impl Into<String>, api_version: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            api_version: api_version.into(),
+            ca_file: None,
+            limits: Limits::default(),
+            chat: Limits {
+                idle: Duration::from_mins(5),
+                answer: Duration::from_mins(10),
+                ..Limits::default()
+            },
+            metadata_age: Duration::from_mins(1),
+            backoff: Duration::from_millis(500),
+            interpreter: None,
+        }
+    }
+}
+
+/// A code interpreter of its own (quickapps 7).
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    /// `PY_INTERPRETER_URL`, without the path of the API.
+    pub url: String,
+    /// `PY_INTERPRETER_API_KEY`. Without one the caller's credentials go along, when `url` is of the DIAL origin.
+    pub key: Option<Secret>,
+}
+
+/// What the code interpreter is asked to do (quickapps 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Opens a session.
+    OpenSession,
+    /// Tells whether a session lives.
+    GetSession,
+    /// Ends a session.
+    CloseSession,
+    /// Runs code.
+    ExecuteCode,
+    /// Lists the files of a session.
+    ListFiles,
+    /// Copies a file of DIAL into a session.
+    TransferInputFile,
+}
+
+impl Action {
+    /// The last segment of its path.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenSession => "open_session",
+            Self::GetSession => "get_session",
+            Self::CloseSession => "close_session",
+            Self::ExecuteCode => "execute_code",
+            Self::ListFiles => "list_files",
+            Self::TransferInputFile => "transfer_input_file",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    origin: Origin,
+    http: Client,
+    chat: Chat,
+    cache: Cache,
+    retry: Retry,
+    interpreter: Option<Interpreter>,
+}
+
+/// DIAL Core at one origin. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Core {
+    inner: Arc<Inner>,
+}
+
+impl Core {
+    /// A client; nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Request`] when the URL or the file of authorities is not usable.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let origin = Origin::parse(&options.url)
+            .ok_or_else(|| Error::new(Kind::Request, "the DIAL URL is not usable"))?;
+        let authorities = options.ca_file.as_deref();
+        let http = Client::new(options.limits, authorities)?;
+        let retry = Retry {
+            base: options.backoff,
+        };
+        let chat = Chat::of_core(
+            Client::new(options.chat, authorities)?,
+            origin.clone(),
+            options.api_version,
+            retry,
+        );
+        let inner = Inner {
+            origin,
+            http,
+            chat,
+            cache: Cache::new(options.metadata_age),
+            retry,
+            interpreter: options.interpreter,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The origin that keys go to.
+    pub fn origin(&self) -> &Origin {
+        &self.inner.origin
+    }
+
+    /// Chat completions of its deployments.
+    pub fn chat(&self) -> Chat {
+        self.inner.chat.clone()
+    }
+
+    /// Where the MCP server of a toolset or an application is (quickapps 5.3). `None` when the id is none.
+    pub fn mcp_url(&self, id: &str) -> Option<String> {
+        let id = canonical("", id)?;
+        Some(self.inner.origin.url(&format!("v1/toolset/{id}/mcp")))
+    }
+
+    /// Lets `receiver`, a toolset or a deployment, read files while this request lives (quickapps 5.2). One call for
+    /// all of them; none without files.
+    pub async fn grant(
+        &self,
+        caller: &Caller,
+        files: &[crate::FileUrl],
+        receiver: &str,
+    ) -> Result<(), Error> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let permissions: Vec<_> = files
+            .iter()
+            .map(|file| serde_json::json!({ "url": file.as_str(), "permissions": ["READ"] }))
+            .collect();
+        let body = serde_json::json!({ "resourcePermissions": permissions, "receiver": receiver });
+        let url = self
+            .inner
+            .origin
+            .url("v1/ops/resource/per-request-permissions/grant");
+        self.send(with_caller(self.inner.http.post(&url), caller).json(&body))
+            .await?;
+        Ok(())
+    }
+
+    /// Asks the code interpreter (quickapps 5.3, 29). Never tried twice: code has effects.
+    pub async fn interpreter(
+        &self,
+        caller: &Caller,
+        action: Action,
+        body: &Value,
+    ) -> Result<Value, Error> {
+        let path = format!("v1/ops/code_interpreter/{}", action.as_str());
+        let request = match &self.inner.interpreter {
+            None => with_caller(self.inner.http.post(&self.inner.origin.url(&path)), caller),
+            Some(own) => {
+                let url = format!("{}/{path}", own.url.trim_end_matches('/'));
+                let request = self.inner.http.post(&url);
+                match &own.key {
+                    Some(key) => request.header("api-key", key.expose()),
+                    None if self.inner.origin.owns(&url) => with_caller(request, caller),
+                    None => request,
+                }
+            }
+        };
+        json(self.send(request.json(body)).await?).await
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.inner.cache
+    }
+
+    /// A request with the caller's credentials. `path` is encoded and below the base of the origin.
+    pub(crate) fn request(&self, caller: &Caller, method: Method, path: &str) -> Request {
+        let url = self.inner.origin.url(path);
+        let http = &self.inner.http;
+        let request = match method {
+            Method::Get => http.get(&url),
+            Method::Put => http.put(&url),
+            Method::Post => http.post(&url),
+            Method::Delete => http.delete(&url),
+        };
+        with_caller(request, caller)
+    }
+
+    /// Sends once.
+    pub(crate) async fn send(&self, request: Request) -> Result<Answer, Error> {
+        let answer = request.send(&|_| ()).await?;
+        if answer.is_success() {
+            Ok(answer)
+        } else {
+            Err(Error::of(answer).await)
+        }
+    }
+
+    /// Reads; tried again when the peer is busy or the connection breaks before the answer.
+    pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<Answer, Error> {
+        for made in 1.. {
+            match self.send(self.request(caller, Method::Get, path)).await {
+                Err(error)
+                    if error.is_passing()
+                        && self.inner.retry.again(made, error.retry_after).await => {}
+                other => return other,
+            }
+        }
+        Err(Error::new(Kind::Request, "no more tries"))
+    }
+
+    /// Reads JSON.
+    pub(crate) async fn get_json(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
+        json(self.get(caller, path).await?).await
+    }
+}
+
+/// Methods that are in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Method {
+    Get,
+    Put,
+    Post,
+    Delete,
+}
+
+/// The body as JSON of at most 4 MiB.
+pub(crate) async fn json(answer: Answer) -> Result<Value, Error> {
+    let body = answer.bytes(LONGEST).await?;
+    serde_json::from_slice(&body).map_err(|_| Error::new(Kind::Malformed, "the answer is not JSON"))
+}
+
+/// With the caller's credentials; only for URLs of the DIAL origin (R2).
+pub(crate) fn with_caller(mut request: Request, caller: &Caller) -> Request {
+    for (name, secret) in [
+        ("api-key", &caller.api_key),
+        ("authorization", &caller.authorization),
+    ] {
+        if let Some(secret) = secret.as_ref().filter(|secret| !secret.is_empty()) {
+            request = request.header(name, secret.expose());
+        }
+    }
+    request
+}

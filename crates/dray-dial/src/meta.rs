@@ -1,0 +1,203 @@
+//! What DIAL Core says about deployments, applications, toolsets, models and prompts (quickapps 5.3).
+
+use dray_agent::caller::Caller;
+use serde_json::{Map, Value};
+
+use crate::core::Core;
+use crate::error::{Error, Kind};
+use crate::origin::canonical;
+
+/// A model or an application, as a thing to call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Deployment {
+    /// Name to show; the id when there is none.
+    pub display_name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// MIME types that it takes; empty: none.
+    pub input_attachment_types: Vec<String>,
+    /// Most files that it takes; `None`: not told.
+    pub max_input_attachments: Option<u64>,
+    /// What it can do.
+    pub features: Features,
+    /// Values of a request that it assumes, `tools` among them.
+    pub defaults: Map<String, Value>,
+    /// All that was told.
+    pub body: Value,
+}
+
+/// What a deployment can do. What is not told is `false`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// It takes files by any URL.
+    pub url_attachments: bool,
+    /// It speaks MCP.
+    pub mcp: bool,
+    /// It has a configuration.
+    pub configuration: bool,
+}
+
+/// A toolset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Toolset {
+    /// Name to show; the id when there is none.
+    pub display_name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// `HTTP` or `SSE`.
+    pub transport: Option<String>,
+    /// Tools that may be used; empty: all.
+    pub allowed_tools: Vec<String>,
+    /// All that was told.
+    pub body: Value,
+}
+
+/// A prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// Its text.
+    pub content: String,
+}
+
+impl Core {
+    /// An application as DIAL Core tells it; the manifest is its `application_properties`. Never cached.
+    pub async fn application(&self, caller: &Caller, id: &str) -> Result<Value, Error> {
+        self.get_json(caller, &path("openai/applications", id)?)
+            .await
+    }
+
+    /// A deployment; on 404 the application of this id.
+    pub async fn deployment(&self, caller: &Caller, id: &str) -> Result<Deployment, Error> {
+        let path_of = path("openai/deployments", id)?;
+        if let Some(body) = self.cache().get(caller, &path_of) {
+            return Ok(deployment(id, body));
+        }
+        let body = match self.get_json(caller, &path_of).await {
+            Err(error) if error.status == Some(404) => self.application(caller, id).await?,
+            other => other?,
+        };
+        self.cache().put(caller, &path_of, &body);
+        Ok(deployment(id, body))
+    }
+
+    /// A toolset.
+    pub async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Error> {
+        let body = self.cached(caller, &path("openai/toolsets", id)?).await?;
+        Ok(Toolset {
+            display_name: text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
+            description: text(&body, "description"),
+            transport: text(&body, "transport"),
+            allowed_tools: texts(&body, "allowed_tools"),
+            body,
+        })
+    }
+
+    /// A model as DIAL Core tells it, `pricing` among it.
+    pub async fn model(&self, caller: &Caller, name: &str) -> Result<Value, Error> {
+        self.cached(caller, &path("openai/models", name)?).await
+    }
+
+    /// The JSON schema of a deployment's configuration.
+    pub async fn deployment_configuration(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Value, Error> {
+        self.cached(
+            caller,
+            &format!("{}/configuration", path("v1/deployments", id)?),
+        )
+        .await
+    }
+
+    /// A prompt by its URL `prompts/{bucket}/{path}`.
+    pub async fn prompt(&self, caller: &Caller, url: &str) -> Result<Prompt, Error> {
+        let inside = url.trim_start_matches('/').strip_prefix("prompts/");
+        let inside = inside.ok_or_else(|| Error::new(Kind::Request, "not the URL of a prompt"))?;
+        let body = self.get_json(caller, &path("v1/prompts", inside)?).await?;
+        let content = text(&body, "content");
+        Ok(Prompt {
+            name: text(&body, "name").unwrap_or_default(),
+            description: text(&body, "description"),
+            content: content
+                .ok_or_else(|| Error::new(Kind::Malformed, "the prompt has no content"))?,
+        })
+    }
+
+    /// Forgets what was told about a deployment or toolset, so that the next call asks again (R14).
+    pub fn forget(&self, caller: &Caller, id: &str) {
+        for prefix in ["openai/deployments", "openai/toolsets", "openai/models"] {
+            if let Ok(path) = path(prefix, id) {
+                self.cache().forget(caller, &path);
+            }
+        }
+        if let Ok(path) = path("v1/deployments", id) {
+            self.cache()
+                .forget(caller, &format!("{path}/configuration"));
+        }
+    }
+
+    async fn cached(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
+        if let Some(body) = self.cache().get(caller, path) {
+            return Ok(body);
+        }
+        let body = self.get_json(caller, path).await?;
+        self.cache().put(caller, path, &body);
+        Ok(body)
+    }
+}
+
+fn deployment(id: &str, body: Value) -> Deployment {
+    let feature = |name| {
+        let features = body.get("features");
+        features
+            .and_then(|all| all.get(name)?.as_bool())
+            .unwrap_or(false)
+    };
+    Deployment {
+        display_name: text(&body, "display_name").unwrap_or_else(|| id.to_owned()),
+        description: text(&body, "description"),
+        input_attachment_types: texts(&body, "input_attachment_types"),
+        max_input_attachments: body.get("max_input_attachments").and_then(Value::as_u64),
+        features: Features {
+            url_attachments: feature("url_attachments"),
+            mcp: feature("mcp"),
+            configuration: feature("configuration"),
+        },
+        defaults: body
+            .get("defaults")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default(),
+        body,
+    }
+}
+
+fn path(prefix: &str, id: &str) -> Result<String, Error> {
+    canonical(prefix, id).ok_or_else(|| Error::new(Kind::Request, "the id is not plain"))
+}
+
+/// A text, or of one in several languages the English or else the first.
+fn text(body: &Value, name: &str) -> Option<String> {
+    let text = match body.get(name)? {
+        Value::Object(languages) => languages.get("en").or_else(|| languages.values().next())?,
+        other => other,
+    };
+    text.as_str()
+        .filter(|text| !text.is_empty())
+        .map(ToOwned::to_owned)
+}
+
+fn texts(body: &Value, name: &str) -> Vec<String> {
+    let items = body.get(name).and_then(Value::as_array);
+    items
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(ToOwned::to_owned)
+        .collect()
+}

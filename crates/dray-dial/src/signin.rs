@@ -1,0 +1,122 @@
+//! Asks the user to sign in to toolsets, over the channel to the client (quickapps 28).
+
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use serde_json::{Value, json};
+
+use crate::core::{Core, Method};
+use crate::error::{Error, Kind};
+use crate::sse::Decoder;
+
+/// Longest answer that is read, in bytes.
+const LONGEST: usize = 1 << 20;
+
+/// What came of one request to sign in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignIn {
+    /// The user signed in.
+    Done,
+    /// The user did not want to.
+    Denied,
+    /// Nobody answered in time.
+    TimedOut,
+    /// It did not work.
+    Failed,
+    /// There is no channel to a client.
+    NoChannel,
+}
+
+impl Core {
+    /// Asks for all toolsets at once and waits at most `wait` in all. What came of each is in the order of `toolsets`.
+    pub async fn sign_in(
+        &self,
+        caller: &Caller,
+        toolsets: &[String],
+        wait: Duration,
+    ) -> Vec<SignIn> {
+        let all = |result| vec![result; toolsets.len()];
+        let Some(channel) = caller.channel.as_deref() else {
+            return all(SignIn::NoChannel);
+        };
+        if toolsets.is_empty() {
+            return Vec::new();
+        }
+        match tokio::time::timeout(wait, self.interact(caller, channel, toolsets, wait)).await {
+            Err(_) => all(SignIn::TimedOut),
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error, kind = ?error.kind, "sign-in failed");
+                match error.kind {
+                    Kind::Timeout => all(SignIn::TimedOut),
+                    _ => all(SignIn::Failed),
+                }
+            }
+            Ok(Ok(answer)) => (1..=toolsets.len())
+                .map(|number| outcome(&answer, number))
+                .collect(),
+        }
+    }
+
+    async fn interact(
+        &self,
+        caller: &Caller,
+        channel: &str,
+        toolsets: &[String],
+        wait: Duration,
+    ) -> Result<Value, Error> {
+        let batch: Vec<_> = toolsets
+            .iter()
+            .zip(1_u64..)
+            .map(|(id, number)| {
+                json!({
+                    "jsonrpc": "2.0",
+                    "method": "toolset/signin",
+                    "params": { "toolsetId": id },
+                    "id": number.to_string(),
+                })
+            })
+            .collect();
+        let request = self
+            .request(caller, Method::Post, "v1/ops/client-channel/interact")
+            .header("x-dial-client-channel-id", channel)
+            .header("accept", "text/event-stream")
+            .answer_within(wait)
+            .json(&batch);
+        let mut answer = self.send(request).await?;
+        let (mut decoder, mut events, mut read) = (Decoder::default(), Vec::new(), 0);
+        while let Some(piece) = answer.chunk().await? {
+            read += piece.len();
+            let malformed = |_| Error::new(Kind::TooLarge, "the event is too long");
+            decoder.push(&piece, &mut events).map_err(malformed)?;
+            if let Some(event) = events.iter().find(|event| !event.is_empty()) {
+                return serde_json::from_str(event)
+                    .map_err(|_| Error::new(Kind::Malformed, "the event is not JSON"));
+            }
+            if read > LONGEST {
+                return Err(Error::new(Kind::TooLarge, "the answer is too long"));
+            }
+        }
+        Err(Error::new(
+            Kind::Broken,
+            "the channel ended without an answer",
+        ))
+    }
+}
+
+fn outcome(answer: &Value, number: usize) -> SignIn {
+    let id = number.to_string();
+    let is_ours = |entry: &&Value| match entry.get("id") {
+        Some(Value::String(found)) => *found == id,
+        Some(Value::Number(found)) => found.to_string() == id,
+        _ => false,
+    };
+    let entry = answer.as_array().and_then(|all| all.iter().find(is_ours));
+    match entry {
+        Some(entry) if entry.get("error").is_none_or(Value::is_null) => match entry.get("result") {
+            Some(Value::String(result)) if result == "success" => SignIn::Done,
+            Some(result) if !result.is_null() => SignIn::Denied,
+            _ => SignIn::Failed,
+        },
+        _ => SignIn::Failed,
+    }
+}
