@@ -1,1 +1,29 @@
 //! What DIAL runs, as tools: deployments (quickapps 24), applications (26), the Python interpreter (29).
+//!
+//! - [`deployments`]: the tools of a set of deployments.
+//! - [`apps`]: applications, by chat completions or by MCP.
+//! - [`interpreter`]: the Python interpreter of DIAL.
+//! - [`template`]: the tool that a deployment's metadata describe, as a manifest would.
+//! - [`Dial`]: what they need of DIAL Core.
+//!
+//! What it does not do: it opens no connection and holds no key; that is the business of whoever implements [`Dial`].
+
+mod answer;
+mod app;
+mod attachment;
+mod build;
+mod deployment;
+mod dial;
+mod generated;
+mod history;
+mod interpreter;
+mod request;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use app::apps;
+pub use build::{deployments, template};
+pub use dial::{Chunks, Dial, Refused};
+pub use generated::Facts;
+pub use interpreter::{Options, interpreter};

@@ -1,0 +1,202 @@
+//! The answer of a deployment as it comes (quickapps 24.2).
+
+use std::collections::BTreeMap;
+
+use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::message::Attachment;
+use dray_tool::{Failed, Failure, Output, Stage};
+use futures_util::StreamExt as _;
+use serde_json::{Map, Value};
+
+use crate::dial::{Chunks, GENERAL, Refused};
+
+/// Longest answer, files in it included, in bytes.
+pub(crate) const LONGEST: usize = 8 << 20;
+
+/// Reads all of an answer; text goes to the stage at once. Stages of the deployment are passed over.
+pub(crate) async fn read(
+    mut chunks: Chunks,
+    deployment: &str,
+    stage: &Stage,
+) -> Result<Output, Failure> {
+    let mut answer = Answer::default();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(Refused::failure)?;
+        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
+            return Err(refused(error).failure());
+        }
+        if let Some(text) = answer.take(&chunk)? {
+            let told = stage.content(text).await;
+            told.map_err(|gone| Failed::new("The client is gone.").because(gone))?;
+        }
+    }
+    if !answer.is_finished {
+        return Err(Refused::default().failure());
+    }
+    Ok(answer.output(deployment))
+}
+
+/// An error in the middle of a stream.
+fn refused(error: &Value) -> Refused {
+    let text = |name| error.get(name).and_then(Value::as_str).map(str::to_owned);
+    let code = error.get("code");
+    let status = code.and_then(|code| match code {
+        Value::String(code) => code.parse().ok(),
+        other => other.as_u64().and_then(|code| u16::try_from(code).ok()),
+    });
+    Refused {
+        status: Some(
+            status
+                .filter(|code| (400..600).contains(code))
+                .unwrap_or(500),
+        ),
+        message: text("message"),
+        display_message: text("display_message"),
+        ..Refused::default()
+    }
+}
+
+#[derive(Default)]
+struct Answer {
+    content: String,
+    attachments: BTreeMap<u64, Map<String, Value>>,
+    state: Option<Value>,
+    usage: Vec<ModelUsage>,
+    total: Option<Tokens>,
+    size: usize,
+    is_finished: bool,
+}
+
+impl Answer {
+    /// Takes a chunk; gives the text in it.
+    fn take(&mut self, chunk: &Value) -> Result<Option<String>, Failure> {
+        self.count(chunk);
+        let choice = chunk.pointer("/choices/0");
+        let Some(choice) = choice else {
+            return Ok(None);
+        };
+        self.is_finished |= choice
+            .get("finish_reason")
+            .is_some_and(|reason| !reason.is_null());
+        let delta = choice.get("delta").unwrap_or(&Value::Null);
+        let files = delta.pointer("/custom_content/attachments");
+        for file in files.and_then(Value::as_array).into_iter().flatten() {
+            self.file(file)?;
+        }
+        if let Some(state) = delta.pointer("/custom_content/state") {
+            self.grow(state.to_string().len())?;
+            merge(self.state.get_or_insert(Value::Null), state);
+        }
+        let text = delta.get("content").and_then(Value::as_str);
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        self.grow(text.len())?;
+        self.content.push_str(text);
+        Ok(Some(text.to_owned()))
+    }
+
+    fn grow(&mut self, more: usize) -> Result<(), Failure> {
+        self.size = self.size.saturating_add(more);
+        if self.size <= LONGEST {
+            return Ok(());
+        }
+        let text = format!("The answer of the deployment is longer than {LONGEST} bytes.");
+        Err(Failed::new(text).shown(GENERAL).into())
+    }
+
+    /// A file, or more of one: pieces of a number belong together.
+    fn file(&mut self, file: &Value) -> Result<(), Failure> {
+        let Some(members) = file.as_object() else {
+            return Ok(());
+        };
+        self.grow(file.to_string().len())?;
+        let next = self
+            .attachments
+            .last_key_value()
+            .map_or(0, |(last, _)| last.saturating_add(1));
+        let index = members.get("index").and_then(Value::as_u64).unwrap_or(next);
+        let known = self.attachments.entry(index).or_default();
+        for (name, value) in members.iter().filter(|(name, _)| *name != "index") {
+            match (known.get_mut(name), value) {
+                (Some(Value::String(known)), Value::String(more)) => known.push_str(more),
+                _ => {
+                    known.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens: the last word counts.
+    fn count(&mut self, chunk: &Value) {
+        let models = chunk.pointer("/statistics/usage_per_model");
+        if let Some(models) = models.and_then(Value::as_array) {
+            let used = models.iter().filter_map(|one| {
+                let model = one.get("model")?.as_str()?.to_owned();
+                tokens(one).map(|tokens| ModelUsage { model, tokens })
+            });
+            self.usage = used.collect();
+        }
+        if let Some(total) = chunk.get("usage").and_then(tokens) {
+            self.total = Some(total);
+        }
+    }
+
+    fn output(self, deployment: &str) -> Output {
+        let mut usage = self.usage;
+        if usage.is_empty() {
+            usage.extend(self.total.map(|tokens| ModelUsage {
+                model: deployment.to_owned(),
+                tokens,
+            }));
+        }
+        let files = self.attachments.into_values();
+        let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
+        Output {
+            content: self.content,
+            content_type: "text/markdown".to_owned(),
+            attachments: files.map(reachable).collect(),
+            state: self.state,
+            usage,
+            streamed: true,
+        }
+    }
+}
+
+/// A file with neither data nor url gets one (quickapps 18.4).
+fn reachable(mut file: Attachment) -> Attachment {
+    if file.url.is_none() && file.data.is_none() {
+        match &file.reference_url {
+            Some(url) => file.url = Some(url.clone()),
+            None => file.data = Some(String::new()),
+        }
+    }
+    file
+}
+
+fn tokens(value: &Value) -> Option<Tokens> {
+    let count = |name| value.get(name).and_then(Value::as_u64);
+    let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
+    (prompt.is_some() || completion.is_some()).then(|| Tokens {
+        prompt: prompt.unwrap_or_default(),
+        completion: completion.unwrap_or_default(),
+    })
+}
+
+/// Objects member by member, all else replaced.
+fn merge(known: &mut Value, more: &Value) {
+    match (known, more) {
+        (Value::Object(known), Value::Object(more)) => {
+            for (name, value) in more {
+                match known.get_mut(name) {
+                    Some(old) if old.is_object() => merge(old, value),
+                    _ => {
+                        known.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (known, more) => *known = more.clone(),
+    }
+}

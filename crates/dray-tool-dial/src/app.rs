@@ -1,0 +1,113 @@
+//! Applications of DIAL, by whatever they speak (quickapps 26).
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::{AppTransport, DialApp};
+use dray_tool::{Built, Issue};
+use futures_util::future::join_all;
+
+use crate::build::{self, Prefix};
+use crate::{Dial, Facts};
+
+/// The tools of all entries, in their order. Entries of one deployment come one after another and share one look at
+/// its metadata; deployments go side by side. Those that speak MCP are handed to `mcp`.
+pub async fn apps<F, Fut>(
+    entries: &[DialApp],
+    dial: &Arc<dyn Dial>,
+    caller: &Caller,
+    mcp: F,
+) -> Built
+where
+    F: Fn(DialApp, Facts) -> Fut,
+    Fut: Future<Output = Built>,
+{
+    let mut groups: BTreeMap<&str, Vec<(usize, &DialApp)>> = BTreeMap::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if entry.common.enabled {
+            groups
+                .entry(&entry.deployment_id)
+                .or_default()
+                .push((at, entry));
+        }
+    }
+    let mcp = &mcp;
+    let groups = groups.into_iter().map(|(id, group)| async move {
+        let facts = dial.facts(caller, id).await;
+        let mut done = Vec::new();
+        for (at, entry) in group {
+            let built = match &facts {
+                Ok(facts) => one(entry, facts, dial, mcp).await,
+                Err(refused) => issue(entry, build::metadata(id, refused)),
+            };
+            done.push((at, built));
+        }
+        done
+    });
+    let mut done: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
+    done.sort_by_key(|(at, _)| *at);
+    let mut all = Built::default();
+    for (_, built) in done {
+        all.tools.extend(built.tools);
+        all.issues.extend(built.issues);
+    }
+    all
+}
+
+async fn one<F, Fut>(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>, mcp: &F) -> Built
+where
+    F: Fn(DialApp, Facts) -> Fut,
+    Fut: Future<Output = Built>,
+{
+    match (entry.transport, facts.mcp) {
+        (AppTransport::Auto | AppTransport::Mcp, true) => mcp(entry.clone(), facts.clone()).await,
+        (AppTransport::Mcp, false) => issue(
+            entry,
+            format!(
+                "transport=mcp requested but features.mcp is not advertised on {}",
+                entry.deployment_id
+            ),
+        ),
+        (AppTransport::ChatCompletion, _) | (AppTransport::Auto, false) => chat(entry, facts, dial),
+    }
+}
+
+fn chat(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>) -> Built {
+    let id = &entry.deployment_id;
+    if entry.allowed_tools.is_some() {
+        tracing::warn!(deployment = %id, "allowed_tools is ignored: the application is one tool");
+    }
+    let described = match build::from_metadata(id, facts) {
+        Ok(described) => described,
+        Err(message) => return issue(entry, message),
+    };
+    let described = build::overridden(
+        described,
+        entry.attachment.as_ref(),
+        entry.fallback_configuration.as_ref(),
+    );
+    let prefix = Prefix {
+        name: name(entry, facts),
+        timeout_seconds: entry.common.timeout_seconds,
+    };
+    Built {
+        tools: vec![build::deployment(&prefix, described, facts.clone(), dial)],
+        issues: Vec::new(),
+    }
+}
+
+/// The name of the entry; the display name only where there is none.
+fn name<'a>(entry: &'a DialApp, facts: &'a Facts) -> &'a str {
+    let name = entry.name.as_deref().or(facts.display_name.as_deref());
+    name.unwrap_or(&entry.deployment_id)
+}
+
+fn issue(entry: &DialApp, message: String) -> Built {
+    let label = entry.name.as_deref().unwrap_or(&entry.deployment_id);
+    Built {
+        tools: Vec::new(),
+        issues: vec![Issue::of_set(label, message)],
+    }
+}

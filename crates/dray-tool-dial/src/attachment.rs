@@ -1,0 +1,97 @@
+//! Files that go along with a request (quickapps 25.1, 25.2).
+
+use dray_agent::message::Attachment;
+use dray_tool::{Failure, Storage, UrlClass};
+use dray_types::RedactedUrl;
+use dray_types::reference::{FileReference, Parsed};
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Map, Value};
+
+/// The argument.
+pub(crate) const PARAMETER: &str = "attachment_urls";
+
+/// Files of one call that are looked at side by side.
+const AT_ONCE: usize = 16;
+
+/// The addresses in the arguments, in order.
+pub(crate) fn urls(arguments: &Map<String, Value>) -> Result<Vec<String>, Failure> {
+    let wrong = || Failure::parameter(PARAMETER, "It must be a list of strings.");
+    let values = match arguments.get(PARAMETER) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::String(one)) => return Ok(vec![bare(one).to_owned()]),
+        Some(Value::Array(values)) => values,
+        Some(_) => return Err(wrong()),
+    };
+    values
+        .iter()
+        .map(|value| {
+            value
+                .as_str()
+                .map(|url| bare(url).to_owned())
+                .ok_or_else(wrong)
+        })
+        .collect()
+}
+
+/// The address without `file:…::` before it.
+fn bare(url: &str) -> &str {
+    match FileReference::parse(url) {
+        Parsed::Reference(reference) => reference.target,
+        Parsed::MissingPrefix | Parsed::Plain => url,
+    }
+}
+
+/// The file behind each address, in order, each with its own outcome. `direct`: the deployment fetches addresses itself.
+pub(crate) async fn each(
+    storage: &dyn Storage,
+    urls: &[String],
+    direct: bool,
+) -> Vec<Result<Attachment, Failure>> {
+    let all: Vec<_> = urls.iter().map(|url| one(storage, url, direct)).collect();
+    stream::iter(all).buffered(AT_ONCE).collect().await
+}
+
+/// The file behind each address. All are looked at before the first failure, in order, is told.
+pub(crate) async fn all(
+    storage: &dyn Storage,
+    urls: &[String],
+    direct: bool,
+) -> Result<Vec<Attachment>, Failure> {
+    each(storage, urls, direct).await.into_iter().collect()
+}
+
+async fn one(storage: &dyn Storage, url: &str, direct: bool) -> Result<Attachment, Failure> {
+    match storage.classify(url) {
+        UrlClass::External if direct => Ok(passed_on(url)),
+        UrlClass::Dial | UrlClass::External | UrlClass::Data => {
+            storage.durable(PARAMETER, url).await
+        }
+        UrlClass::Unsupported => Err(Failure::parameter(
+            PARAMETER,
+            format!(
+                "URL scheme not supported: {}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are \
+                 accepted.",
+                RedactedUrl::from_text(url).as_str()
+            ),
+        )),
+    }
+}
+
+/// An address that the deployment fetches itself.
+fn passed_on(url: &str) -> Attachment {
+    let url = url.trim_start();
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let after_host = path.splitn(4, '/').nth(3);
+    let name = after_host.and_then(|path| path.rsplit('/').next());
+    let title = match name.filter(|name| !name.is_empty()) {
+        Some(name) => name.to_owned(),
+        None => RedactedUrl::from_text(url).as_str().to_owned(),
+    };
+    Attachment {
+        kind: Some("*/*".to_owned()),
+        title: Some(title),
+        url: Some(url.to_owned()),
+        reference_url: Some(url.to_owned()),
+        ..Attachment::default()
+    }
+}

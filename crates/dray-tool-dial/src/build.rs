@@ -1,0 +1,226 @@
+//! From a manifest's set of deployments to tools (quickapps 24).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::call::{AttachmentRules, Fallback};
+use dray_agent::manifest::tool::{DeploymentTool, DescribedDeployment};
+use dray_agent::manifest::toolset::DialDeployment;
+use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Map, Value, json};
+
+use crate::deployment::Deployment;
+use crate::{Dial, Facts, Refused, attachment, generated};
+
+/// Deployments whose metadata are asked for side by side.
+const AT_ONCE: usize = 8;
+
+/// The tools of a set, in its order. Disabled ones are passed over; one whose metadata cannot be had is an issue.
+/// Predefined ones were resolved before.
+pub async fn deployments(set: &DialDeployment, dial: &Arc<dyn Dial>, caller: &Caller) -> Built {
+    if !set.common.enabled {
+        return Built::default();
+    }
+    let all: Vec<_> = set
+        .tools
+        .iter()
+        .map(|tool| one(set, tool, dial, caller))
+        .collect();
+    let mut outcomes = stream::iter(all).buffered(AT_ONCE);
+    let mut built = Built::default();
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Some(Ok(tool)) => built.tools.push(tool),
+            Some(Err(issue)) => built.issues.push(issue),
+            None => {}
+        }
+    }
+    built
+}
+
+/// The tool that a deployment's metadata describe, as a manifest would (quickapps 38).
+///
+/// # Errors
+///
+/// [`Refused`] when the metadata cannot be had.
+pub async fn template(
+    dial: &Arc<dyn Dial>,
+    caller: &Caller,
+    deployment: &str,
+) -> Result<Value, Refused> {
+    let facts = dial.facts(caller, deployment).await?;
+    Ok(generated::tool(deployment, &facts))
+}
+
+async fn one(
+    set: &DialDeployment,
+    tool: &DeploymentTool,
+    dial: &Arc<dyn Dial>,
+    caller: &Caller,
+) -> Option<Result<Arc<dyn Tool>, Issue>> {
+    let (id, described) = match tool {
+        DeploymentTool::DeploymentTool(described) if described.common.enabled => {
+            (&described.deployment.deployment_id, Some(described))
+        }
+        DeploymentTool::DialDeploymentSimple {
+            deployment_id,
+            enabled: true,
+        } => (deployment_id, None),
+        _ => return None,
+    };
+    let told = match described {
+        Some(described) => described.open_ai_tool.function.name.clone(),
+        None => generated::function_name(id),
+    };
+    let issue = |message: String| Issue {
+        tool: Some(told),
+        toolset: Some(set.name.clone()),
+        message,
+        details: Vec::new(),
+    };
+    let facts = match dial.facts(caller, id).await {
+        Ok(facts) => facts,
+        Err(refused) => return Some(Err(issue(metadata(id, &refused)))),
+    };
+    let made = match described {
+        Some(described) => Ok(with_arguments(described)),
+        None => from_metadata(id, &facts),
+    };
+    Some(match made {
+        Ok(described) => {
+            let prefix = Prefix {
+                name: &set.name,
+                timeout_seconds: set.common.timeout_seconds,
+            };
+            Ok(deployment(&prefix, described, facts, dial))
+        }
+        Err(message) => Err(issue(message)),
+    })
+}
+
+/// What a set gives to its tools.
+pub(crate) struct Prefix<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) timeout_seconds: Option<f64>,
+}
+
+/// Why metadata could not be had, for the builder.
+pub(crate) fn metadata(id: &str, refused: &Refused) -> String {
+    match refused.status {
+        Some(404) => format!("Deployment '{id}' was not found."),
+        Some(401 | 403) => format!("Access to deployment '{id}' is forbidden."),
+        Some(status) => format!("The metadata of deployment '{id}' cannot be read: HTTP {status}."),
+        None if refused.timed_out => {
+            format!("The metadata of deployment '{id}' cannot be read: the request timed out.")
+        }
+        None => format!("The metadata of deployment '{id}' cannot be read."),
+    }
+}
+
+/// The tool that the metadata describe.
+pub(crate) fn from_metadata(id: &str, facts: &Facts) -> Result<DescribedDeployment, String> {
+    serde_json::from_value(generated::tool(id, facts))
+        .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
+}
+
+/// A described tool with the two arguments that every deployment takes.
+fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
+    let mut described = described.clone();
+    let added = [
+        ("query", json!({ "type": "string" })),
+        (attachment::PARAMETER, generated::files()),
+    ];
+    let function = &mut described.open_ai_tool.function;
+    if function.parameters.is_none() {
+        function.parameters = serde_json::from_value(json!({ "type": "object" })).ok();
+    }
+    if let Some(arguments) = &mut function.parameters {
+        for (name, schema) in added {
+            if arguments.properties.iter().all(|(known, _)| known != name) {
+                let parameter = serde_json::from_value(schema).ok();
+                arguments
+                    .properties
+                    .extend(parameter.map(|it| (name.to_owned(), it)));
+            }
+        }
+    }
+    described
+}
+
+/// The tool.
+pub(crate) fn deployment(
+    prefix: &Prefix<'_>,
+    described: DescribedDeployment,
+    facts: Facts,
+    dial: &Arc<dyn Dial>,
+) -> Arc<dyn Tool> {
+    let function = described.open_ai_tool.function;
+    let common = described.common;
+    let (parameters, shown) = arguments(function.parameters);
+    Arc::new(Deployment {
+        dial: Arc::clone(dial),
+        declaration: Declaration {
+            name: naming::name(prefix.name, &function.name),
+            description: function.description,
+            parameters,
+        },
+        rules: Rules {
+            label: format!("Calling {} application", function.name),
+            style: Style::Deployment,
+            attachments: common.attachment.unwrap_or_default(),
+            fallback: common.fallback_configuration.unwrap_or_default(),
+            display: common.display.unwrap_or_default(),
+            parameters: shown,
+            timeout: common
+                .timeout_seconds
+                .or(prefix.timeout_seconds)
+                .and_then(timeout::from_seconds),
+            by_reference: vec![attachment::PARAMETER.to_owned()],
+            ..Rules::default()
+        },
+        target: described.deployment,
+        system_prompt: described.system_prompt,
+        propagate_history: described.content_propagation.propagate_history,
+        propagate_headers: described.content_propagation.propagate_headers,
+        facts,
+    })
+}
+
+type Shown = BTreeMap<String, dray_agent::manifest::call::ParameterDisplay>;
+
+/// The schema without what only we understand, and how arguments look.
+fn arguments(
+    given: Option<dray_agent::manifest::tool::Arguments<dray_agent::manifest::tool::Parameter>>,
+) -> (Value, Shown) {
+    let mut shown = BTreeMap::new();
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), "object".into());
+    let mut properties = Map::new();
+    if let Some(given) = given {
+        for (name, parameter) in given.properties {
+            properties.insert(name.clone(), parameter.schema.into());
+            shown.extend(parameter.display.map(|display| (name, display)));
+        }
+        schema.extend(given.rest);
+        if !given.required.is_empty() {
+            schema.insert("required".to_owned(), given.required.into());
+        }
+    }
+    schema.insert("properties".to_owned(), properties.into());
+    (Value::Object(schema), shown)
+}
+
+/// A described tool with the files and strategies of an entry of its own.
+pub(crate) fn overridden(
+    mut described: DescribedDeployment,
+    files: Option<&AttachmentRules>,
+    fallback: Option<&Fallback>,
+) -> DescribedDeployment {
+    described.common.attachment = files.cloned().or(described.common.attachment);
+    described.common.fallback_configuration = fallback
+        .cloned()
+        .or(described.common.fallback_configuration);
+    described
+}

@@ -1,0 +1,92 @@
+//! A deployment as a tool (quickapps 24).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::manifest::orchestrator::Deployment as Target;
+use dray_agent::message::{Message, Role};
+use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn};
+use serde_json::Value;
+
+use crate::{Dial, Facts, answer, attachment, history, request};
+
+/// A deployment that the model can ask.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) dial: Arc<dyn Dial>,
+    pub(crate) declaration: Declaration,
+    pub(crate) rules: Rules,
+    pub(crate) target: Target,
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) propagate_history: bool,
+    pub(crate) propagate_headers: Option<Vec<String>>,
+    pub(crate) facts: Facts,
+}
+
+#[async_trait]
+impl Tool for Deployment {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        let (body, has_files) = self.body(&call, turn).await?;
+        let id = &self.target.deployment_id;
+        let headers = self.propagate_headers.as_deref();
+        let asked = self.dial.chat(&turn.caller, id, headers, &body).await;
+        let outcome = match asked {
+            Ok(chunks) => answer::read(chunks, id, &call.stage).await,
+            Err(refused) => Err(refused.failure()),
+        };
+        if let Err(Failure::Failed(failed)) = &outcome {
+            let has_settings = body.get("custom_fields").is_some();
+            if contradicts(failed.status, has_files || has_settings) {
+                self.dial.forget(&turn.caller, id);
+            }
+        }
+        outcome
+    }
+}
+
+impl Deployment {
+    /// The whole body, and whether files go along.
+    async fn body(&self, call: &Call, turn: &Turn) -> Result<(Value, bool), Failure> {
+        let configuration = self.facts.configuration.as_ref();
+        let mut body = request::body(&self.target.parameters, configuration, &call.arguments)?;
+        let urls = attachment::urls(&call.arguments)?;
+        let direct = self.facts.url_attachments;
+        let files = attachment::all(&*turn.storage, &urls, direct).await?;
+        let has_files = !files.is_empty();
+        let query = request::query(&call.arguments);
+        if query.is_empty() {
+            tracing::warn!(
+                tool = self.declaration.name,
+                "a deployment is asked without a query"
+            );
+        }
+        let mut messages = Vec::new();
+        if let Some(prompt) = &self.system_prompt {
+            messages.push(Message::new(Role::System, prompt.as_str()));
+        }
+        if self.propagate_history {
+            messages.extend(history::pairs(turn, &self.declaration.name, direct).await);
+        }
+        messages.push(request::message(&query, files));
+        let messages: Vec<_> = messages.iter().map(|one| serde_json::json!(one)).collect();
+        body.insert("messages".to_owned(), messages.into());
+        Ok((Value::Object(body), has_files))
+    }
+}
+
+/// Whether an answer says that what is cached of the deployment is not so any more (R14).
+const fn contradicts(status: Option<u16>, uses_metadata: bool) -> bool {
+    match status {
+        Some(404 | 405) => true,
+        Some(400 | 415 | 422) => uses_metadata,
+        _ => false,
+    }
+}

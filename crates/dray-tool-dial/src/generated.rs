@@ -1,0 +1,196 @@
+//! The tool that a deployment's own metadata describe (quickapps 24.4).
+
+use std::collections::BTreeSet;
+
+use dray_tool::naming;
+use serde_json::{Map, Value, json};
+
+use crate::schema;
+
+/// What is known of a deployment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// Its name for people.
+    pub display_name: Option<String>,
+    /// What it does.
+    pub description: Option<String>,
+    /// Whether it takes files at all.
+    pub takes_files: bool,
+    /// Whether it fetches addresses itself.
+    pub url_attachments: bool,
+    /// Whether it is an MCP server too.
+    pub mcp: bool,
+    /// JSON schema of its settings.
+    pub configuration: Option<Value>,
+}
+
+/// Text of `query` for the model.
+const QUERY: &str = "The request, in full: the application sees nothing else of this conversation.";
+
+/// Text of `attachment_urls` for the model.
+pub(crate) const ATTACHMENTS: &str = "URLs of the files that the request is about.";
+
+/// The name of the function: the last segment of the id and `_tool`.
+pub(crate) fn function_name(id: &str) -> String {
+    let last = id.trim_end_matches('/').rsplit('/').next().unwrap_or(id);
+    naming::sanitised(&format!("{}_tool", last.replace("%20", "_")))
+}
+
+/// The whole tool as a manifest would describe it.
+pub(crate) fn tool(id: &str, facts: &Facts) -> Value {
+    let mut function = Map::new();
+    function.insert("name".to_owned(), function_name(id).into());
+    if let Some(description) = &facts.description {
+        function.insert("description".to_owned(), description.as_str().into());
+    }
+    function.insert("parameters".to_owned(), parameters(facts));
+    let shown = facts.display_name.as_deref().unwrap_or(id);
+    json!({
+        "type": "deployment-tool",
+        "open_ai_tool": { "type": "function", "function": function },
+        "deployment": { "deployment_id": id, "parameters": {} },
+        "display": { "stage": { "name": format!("Call {shown}: ") } },
+    })
+}
+
+fn parameters(facts: &Facts) -> Value {
+    let mut properties = Map::new();
+    let mut required = BTreeSet::from(["query".to_owned()]);
+    properties.insert(
+        "query".to_owned(),
+        json!({
+            "type": "string",
+            "description": QUERY,
+            "display": { "stage": { "show_value_in_stage_title": true } },
+        }),
+    );
+    if facts.takes_files {
+        properties.insert("attachment_urls".to_owned(), files());
+    }
+    if let Some(root) = &facts.configuration {
+        let wanted: BTreeSet<_> = schema::required(root).collect();
+        for (name, property) in schema::properties(root) {
+            if properties.contains_key(name) || name == "attachment_urls" {
+                continue;
+            }
+            if wanted.contains(name) {
+                required.insert(name.to_owned());
+            }
+            properties.insert(name.to_owned(), setting(root, property));
+        }
+    }
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+/// The schema of `attachment_urls`.
+pub(crate) fn files() -> Value {
+    json!({ "type": "array", "items": { "type": "string" }, "description": ATTACHMENTS })
+}
+
+/// One setting: a text that the user does not see, one of a list if there is one.
+fn setting(root: &Value, property: &Value) -> Value {
+    let mut shown = Map::new();
+    shown.insert("type".to_owned(), "string".into());
+    if let Some(text) = schema::text(root, property) {
+        shown.insert("description".to_owned(), text.into());
+    }
+    let choices = schema::choices(root, property);
+    if !choices.is_empty() {
+        let choices: Vec<_> = choices.iter().map(|choice| schema::spelt(choice)).collect();
+        shown.insert("enum".to_owned(), choices.into());
+    }
+    shown.insert("display".to_owned(), json!({ "stage": { "ignore": true } }));
+    Value::Object(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(configuration: Value) -> Facts {
+        Facts {
+            display_name: Some("Weather".to_owned()),
+            description: Some("Knows the weather.".to_owned()),
+            takes_files: true,
+            configuration: Some(configuration),
+            ..Facts::default()
+        }
+    }
+
+    fn arguments(facts: &Facts) -> Value {
+        tool("a", facts)["open_ai_tool"]["function"]["parameters"].clone()
+    }
+
+    #[test]
+    fn the_name_is_the_last_segment_of_the_id() {
+        assert_eq!(function_name("gpt-4o"), "gpt-4o_tool");
+        assert_eq!(
+            function_name("applications/bucket/My%20App v1.0"),
+            "My_App_v1_0_tool"
+        );
+        assert_eq!(function_name("applications/b/x/"), "x_tool");
+    }
+
+    #[test]
+    fn a_deployment_without_metadata_takes_a_query() {
+        let tool = tool("x", &Facts::default());
+        let function = &tool["open_ai_tool"]["function"];
+        assert_eq!(tool["display"]["stage"]["name"], "Call x: ");
+        assert_eq!(function["name"], "x_tool");
+        assert_eq!(function.get("description"), None);
+        assert_eq!(function["parameters"]["required"], json!(["query"]));
+        assert_eq!(
+            function["parameters"]["properties"]["query"]["type"],
+            "string"
+        );
+        assert_eq!(
+            function["parameters"]["properties"].get("attachment_urls"),
+            None
+        );
+    }
+
+    #[test]
+    fn settings_become_hidden_texts_with_their_choices() {
+        let facts = facts(json!({
+            "properties": {
+                "zeal": { "description": "How much.", "anyOf": [
+                    { "enum": ["low", "high"], "type": "string" }, { "type": "null" } ] },
+                "mode": { "anyOf": [{ "const": "fast", "title": "Fast" }, { "const": 2 }] },
+                "free": { "type": "integer" },
+            },
+            "required": ["zeal", "free", "absent"],
+        }));
+        let arguments = arguments(&facts);
+        let properties = &arguments["properties"];
+        assert_eq!(arguments["required"], json!(["free", "query", "zeal"]));
+        assert_eq!(
+            properties["zeal"],
+            json!({
+                "type": "string", "description": "How much.", "enum": ["low", "high"],
+                "display": { "stage": { "ignore": true } },
+            })
+        );
+        assert_eq!(properties["mode"]["enum"], json!(["fast", "2"]));
+        assert_eq!(properties["free"]["type"], "string");
+        assert_eq!(properties["attachment_urls"]["items"]["type"], "string");
+    }
+
+    #[test]
+    fn a_setting_never_takes_the_place_of_the_query() {
+        let facts = facts(json!({ "properties": {
+            "query": { "type": "integer", "description": "mine" },
+            "attachment_urls": { "type": "integer" },
+        }}));
+        let arguments = arguments(&facts);
+        assert_eq!(arguments["properties"]["query"]["description"], QUERY);
+        assert_eq!(arguments["properties"]["attachment_urls"]["type"], "array");
+        assert_eq!(arguments["required"], json!(["query"]));
+    }
+
+    #[test]
+    fn r_16_the_same_metadata_give_the_same_bytes() {
+        let root = json!({ "properties": { "b": {}, "a": {} }, "required": ["b", "a"] });
+        let first = tool("x", &facts(root.clone())).to_string();
+        assert_eq!(first, tool("x", &facts(root)).to_string());
+    }
+}

@@ -1,0 +1,48 @@
+//! Earlier calls of the same tool, as a conversation with its deployment (quickapps 24.3).
+
+use dray_agent::message::{Message, Role};
+use dray_tool::{Storage, Turn};
+use serde_json::{Map, Value};
+
+use crate::{attachment, request};
+
+/// Pairs of a user's and an assistant's message, in order. A call without a result or with malformed arguments is left
+/// out, and so is a file that is not there any more.
+pub(crate) async fn pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<Message> {
+    let mut conversation = Vec::new();
+    for (arguments, result) in earlier(&turn.history, tool) {
+        conversation.push(asked(&*turn.storage, &arguments, direct).await);
+        let mut answer = Message::new(Role::Assistant, "");
+        answer.content = result.content.clone().or(answer.content);
+        answer.custom_content.clone_from(&result.custom_content);
+        conversation.push(answer);
+    }
+    conversation
+}
+
+/// Arguments and results of the calls of one tool.
+fn earlier<'a>(history: &'a [Message], tool: &str) -> Vec<(Map<String, Value>, &'a Message)> {
+    let mut found = Vec::new();
+    for (at, message) in history.iter().enumerate() {
+        let after = history.get(at + 1..).unwrap_or_default();
+        let results = || after.iter().take_while(|next| next.role == Role::Tool);
+        for call in message.calls() {
+            if call.function.name != tool {
+                continue;
+            }
+            let result = results().find(|result| result.tool_call_id.as_deref() == Some(&call.id));
+            let arguments = serde_json::from_str(&call.function.arguments);
+            if let (Some(result), Ok(Value::Object(arguments))) = (result, arguments) {
+                found.push((arguments, result));
+            }
+        }
+    }
+    found
+}
+
+async fn asked(storage: &dyn Storage, arguments: &Map<String, Value>, direct: bool) -> Message {
+    let urls = attachment::urls(arguments).unwrap_or_default();
+    let files = attachment::each(storage, &urls, direct).await;
+    let files: Vec<_> = files.into_iter().filter_map(Result::ok).collect();
+    request::message(&request::query(arguments), files)
+}

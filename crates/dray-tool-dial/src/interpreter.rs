@@ -1,0 +1,209 @@
+//! The Python interpreter of DIAL (quickapps 29).
+
+mod files;
+mod result;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::manifest::tool::Common;
+use dray_tool::{Call, Declaration, Failed, Failure, Output, Rules, Style, Tool, Turn, timeout};
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+
+use crate::{Dial, Refused, attachment};
+use result::Page;
+
+/// Name for the model.
+const NAME: &str = "internal_code_execution_python_interpreter";
+
+/// What the operator says about the interpreter.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The session that is used when a conversation has none yet.
+    pub default_session: Option<String>,
+}
+
+/// The interpreter as a tool of one turn: it remembers that the session of the turn was checked.
+pub fn interpreter(common: &Common, dial: &Arc<dyn Dial>, options: Options) -> Arc<dyn Tool> {
+    Arc::new(Interpreter {
+        dial: Arc::clone(dial),
+        options,
+        known: Mutex::default(),
+        declaration: declaration(),
+        rules: Rules {
+            label: "Python interpreter".to_owned(),
+            style: Style::Api,
+            attachments: common.attachment.clone().unwrap_or_default(),
+            fallback: common.fallback_configuration.clone().unwrap_or_default(),
+            display: common.display.clone().unwrap_or_default(),
+            timeout: common.timeout_seconds.and_then(timeout::from_seconds),
+            by_reference: vec![attachment::PARAMETER.to_owned()],
+            ..Rules::default()
+        },
+    })
+}
+
+#[derive(Debug)]
+struct Interpreter {
+    dial: Arc<dyn Dial>,
+    options: Options,
+    known: Mutex<Known>,
+    declaration: Declaration,
+    rules: Rules,
+}
+
+/// What this turn knows of sessions.
+#[derive(Debug, Default)]
+struct Known {
+    open: Option<Open>,
+    /// Those that turned out to be closed: they are not tried again.
+    closed: Vec<String>,
+}
+
+/// A session that was checked or opened in this turn.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    id: String,
+    /// Where the files in it came from, by name; `None` of those that were there before.
+    files: HashMap<String, Option<String>>,
+}
+
+/// Why the service has no result.
+enum Stopped {
+    /// It said so: the model is told.
+    Said(String),
+    /// Its session is gone.
+    Closed,
+    /// Anything else.
+    Failed(Failure),
+}
+
+#[async_trait]
+impl Tool for Interpreter {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        let code = match call.arguments.get("code") {
+            Some(Value::String(code)) if !code.trim().is_empty() => code.as_str(),
+            _ => return Err(Failure::parameter("code", "It must be Python code.")),
+        };
+        let page = Page::of(&call.arguments)?;
+        let urls = attachment::urls(&call.arguments)?;
+        let wanted = files::wanted(turn, &urls).await?;
+        let mut outcome = self.run(turn, code, &wanted).await;
+        if matches!(outcome, Err(Stopped::Closed)) {
+            outcome = self.run(turn, code, &wanted).await;
+        }
+        match outcome {
+            Ok(answer) => Ok(result::output(answer, page, &*turn.storage).await),
+            Err(Stopped::Said(text)) => Ok(Output::text(text, "text/markdown")),
+            Err(Stopped::Closed) => Ok(Output::text(CLOSED, "text/markdown")),
+            Err(Stopped::Failed(failure)) => Err(failure),
+        }
+    }
+}
+
+impl Interpreter {
+    async fn run(
+        &self,
+        turn: &Turn,
+        code: &str,
+        wanted: &[files::Wanted],
+    ) -> Result<Value, Stopped> {
+        let session = self.prepared(turn, wanted).await?;
+        let body = json!({ "sessionId": session, "code": code });
+        let outcome = self.ask(turn, "execute_code", &body).await;
+        if matches!(outcome, Err(Stopped::Closed)) {
+            self.forget(&session).await;
+        }
+        outcome
+    }
+
+    async fn ask(&self, turn: &Turn, operation: &str, body: &Value) -> Result<Value, Stopped> {
+        let asked = self
+            .dial
+            .code_interpreter(&turn.caller, operation, body)
+            .await;
+        asked.map_err(stopped)
+    }
+}
+
+/// Told when the session is gone, and gone again after a new one was opened.
+const CLOSED: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
+                      Interpreter.";
+
+fn stopped(refused: Refused) -> Stopped {
+    let details = |start: &str| {
+        let said = refused.said().unwrap_or_else(|| "none".to_owned());
+        Stopped::Said(format!("{start} Details: {said}"))
+    };
+    match refused.status {
+        _ if refused.timed_out => Stopped::Failed(Failure::TimedOut),
+        Some(400) => details("Something wrong with state passed to Python Code Interpreter."),
+        Some(401) => {
+            details("Something wrong with the user API key passed to Python Code Interpreter.")
+        }
+        Some(404) => Stopped::Closed,
+        Some(429) => details("Too many Python Code Interpreter sessions are open."),
+        Some(status) => {
+            let text = format!("Python Code Interpreter answered HTTP {status}.");
+            Stopped::Failed(Failed::new(text).status(status).because(refused).into())
+        }
+        None => {
+            let text = "Python Code Interpreter cannot be reached.";
+            Stopped::Failed(Failed::new(text).because(refused).into())
+        }
+    }
+}
+
+fn declaration() -> Declaration {
+    let mut properties = Map::new();
+    let mut add = |name: &str, schema: Value| properties.insert(name.to_owned(), schema);
+    add(
+        "code",
+        json!({ "type": "string", "description": "Python code. Variables and files of earlier calls are still there." }),
+    );
+    add(
+        attachment::PARAMETER,
+        json!({
+            "type": "array", "items": { "type": "string" },
+            "description": "URLs of files of this conversation that the code reads; each is put into the working \
+                            folder under its own name.",
+        }),
+    );
+    add(
+        "sample_data",
+        json!({ "type": "boolean", "default": true, "description": "Whether long values are cut to one page." }),
+    );
+    add(
+        "page",
+        json!({ "type": "integer", "minimum": 0, "default": 0, "description": "Which page of long values is told." }),
+    );
+    add(
+        "page_size",
+        json!({
+            "type": "integer", "minimum": 1, "default": result::PAGE_SIZE,
+            "description": "Characters of a page.",
+        }),
+    );
+    Declaration {
+        name: NAME.to_owned(),
+        description: Some(
+            "Runs Python code in a session that lasts as long as the conversation. Plots and tables that the code \
+             displays are shown to the user."
+                .to_owned(),
+        ),
+        parameters: json!({ "type": "object", "properties": properties, "required": ["code"] }),
+    }
+}

@@ -1,0 +1,84 @@
+//! The files that a call wants in the session.
+
+use dray_tool::{Failure, Turn, UrlClass};
+use percent_encoding::percent_decode_str;
+
+use crate::attachment::PARAMETER;
+
+/// A file of DIAL and its name in the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) url: String,
+    pub(super) name: String,
+}
+
+/// Finds the files behind the addresses, each an attachment of the conversation or a file of DIAL itself. Others are
+/// copied to DIAL first.
+pub(super) async fn wanted(turn: &Turn, urls: &[String]) -> Result<Vec<Wanted>, Failure> {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for url in urls {
+        let url = url.replace(' ', "%20");
+        let source = matching(turn, &url);
+        let known = source.is_some();
+        let source = source.unwrap_or(url);
+        let durable = match turn.storage.classify(&source) {
+            UrlClass::Dial => source,
+            UrlClass::External | UrlClass::Data if known => {
+                let promoted = turn.storage.durable(PARAMETER, &source).await?;
+                promoted.url.unwrap_or(source)
+            }
+            _ => {
+                missing.push(name(&source));
+                continue;
+            }
+        };
+        let name = name(&durable);
+        found.push(Wanted { url: durable, name });
+    }
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let lines = missing
+        .iter()
+        .map(|name| format!("- {name}: no matching attachment found in conversation"));
+    let lines: Vec<_> = lines.collect();
+    let text = format!("Failed to prepare input files:\n{}", lines.join("\n"));
+    Err(Failure::parameter(PARAMETER, text))
+}
+
+/// The newest attachment of the conversation whose URL ends with these segments.
+fn matching(turn: &Turn, wanted: &str) -> Option<String> {
+    let wanted = wanted.trim_start_matches('/');
+    let messages = turn.history.iter().rev();
+    let files = messages
+        .filter_map(|message| message.custom_content.as_ref()?.attachments.as_ref())
+        .flatten();
+    let mut urls = files.filter_map(|file| file.url.as_ref().or(file.reference_url.as_ref()));
+    let fits = |url: &&String| {
+        let before = url.strip_suffix(wanted);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    };
+    (!wanted.is_empty()).then(|| urls.find(fits).cloned())?
+}
+
+/// The last segment, decoded; never a way out of the folder, and never a part of a query.
+fn name(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let decoded = percent_decode_str(last).decode_utf8_lossy();
+    let name: String = decoded
+        .chars()
+        .map(|c| {
+            if c == '/' || c == '\\' || c.is_control() {
+                '_'
+            } else {
+                c
+            }
+        })
+        .collect();
+    match name.as_str() {
+        "" | "." | ".." => "file".to_owned(),
+        _ => name,
+    }
+}

@@ -1,0 +1,143 @@
+//! The answer of the service as text for the model and files for the user.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dray_agent::message::Attachment;
+use dray_tool::{Failure, Output, Storage};
+use dray_types::Sha256Digest;
+use serde_json::{Map, Value};
+
+/// Characters of a page when the model says nothing.
+pub(super) const PAGE_SIZE: u64 = 3000;
+
+/// Stands in place of what became a file.
+const PRESENTED: &str = "Content will be presented as attachment";
+
+/// Types that become files: name, ending, whether the data are base64.
+const FILES: &[(&str, &str, bool)] = &[
+    ("image/png", "png", true),
+    ("image/jpeg", "jpg", true),
+    ("application/vnd.plotly.v1+json", "plotly.json", false),
+    ("application/json", "json", false),
+    ("text/csv", "csv", false),
+    ("application/xml", "xml", false),
+    ("text/xml", "xml", false),
+];
+
+/// The part of long values that the model is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    sampled: bool,
+    number: usize,
+    size: usize,
+}
+
+impl Page {
+    /// As the arguments say.
+    pub(super) fn of(arguments: &Map<String, Value>) -> Result<Self, Failure> {
+        let whole = |name: &str, default: u64, least: u64| match arguments.get(name) {
+            None | Some(Value::Null) => Ok(default),
+            Some(value) => {
+                let number = value.as_u64().filter(|number| *number >= least);
+                let wrong = || format!("It must be a whole number from {least} on.");
+                number.ok_or_else(|| Failure::parameter(name, wrong()))
+            }
+        };
+        let sampled = arguments.get("sample_data").and_then(Value::as_bool);
+        Ok(Self {
+            sampled: sampled.unwrap_or(true),
+            number: usize::try_from(whole("page", 0, 0)?).unwrap_or(usize::MAX),
+            size: usize::try_from(whole("page_size", PAGE_SIZE, 1)?).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// A text, or its page when it is long, with what there is.
+    fn cut(self, text: &str) -> String {
+        let length = text.chars().count();
+        if !self.sampled || length <= self.size {
+            return text.to_owned();
+        }
+        let start = self.number.saturating_mul(self.size);
+        let page: String = text.chars().skip(start).take(self.size).collect();
+        let last = (length - 1) / self.size;
+        format!(
+            "{page}\n… (page {} of 0 to {last}, {length} characters in all)",
+            self.number
+        )
+    }
+
+    fn sample(self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.cut(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.sample(item)),
+            Value::Object(members) => members.values_mut().for_each(|member| self.sample(member)),
+            _ => {}
+        }
+    }
+}
+
+/// What the model is told, and the files.
+pub(super) async fn output(mut answer: Value, page: Page, storage: &dyn Storage) -> Output {
+    let mut files = Vec::new();
+    if let Some(result) = answer.get_mut("result") {
+        files.extend(presented(result, storage).await);
+    }
+    if let Some(Value::Array(displayed)) = answer.get_mut("display") {
+        for shown in displayed {
+            files.extend(presented(shown, storage).await);
+        }
+    }
+    page.sample(&mut answer);
+    let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| answer.to_string());
+    let mut output = Output::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
+    output.attachments = files;
+    output
+}
+
+/// Makes files of data by type, and puts a mark in their place. What cannot be kept stays, images apart.
+async fn presented(shown: &mut Value, storage: &dyn Storage) -> Vec<Attachment> {
+    let mut files = Vec::new();
+    let Some(shown) = shown.as_object_mut() else {
+        return files;
+    };
+    for (kind, data) in shown.iter_mut() {
+        let Some((media_type, ending, is_base64)) = FILES
+            .iter()
+            .find(|(known, ..)| known.eq_ignore_ascii_case(kind))
+        else {
+            continue;
+        };
+        let Some(bytes) = bytes(data, *is_base64) else {
+            continue;
+        };
+        let digest = Sha256Digest::of(&bytes).to_hex();
+        let name = format!("output-{}.{ending}", digest.get(..12).unwrap_or(&digest));
+        match storage.keep(&name, media_type, bytes).await {
+            Ok(file) => {
+                files.push(file);
+                *data = PRESENTED.into();
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, media_type, "a result of the interpreter cannot be kept");
+                if *is_base64 {
+                    *data = "The content could not be stored.".into();
+                }
+            }
+        }
+    }
+    files
+}
+
+/// The bytes of a value: text as it is, images out of base64.
+fn bytes(data: &Value, is_base64: bool) -> Option<Bytes> {
+    match (data, is_base64) {
+        (Value::String(text), true) => {
+            let packed: String = text.split_ascii_whitespace().collect();
+            STANDARD.decode(packed).ok().map(Bytes::from)
+        }
+        (Value::String(text), false) => Some(Bytes::from(text.clone())),
+        (Value::Null, _) | (_, true) => None,
+        (other, false) => Some(Bytes::from(other.to_string())),
+    }
+}

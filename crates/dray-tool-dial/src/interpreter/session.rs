@@ -1,0 +1,106 @@
+//! The session of a turn: found, checked once, opened when there is none, and filled with files.
+
+use std::collections::HashMap;
+
+use dray_tool::{Failed, Turn};
+use serde_json::{Value, json};
+
+use super::files::Wanted;
+use super::{Interpreter, Open, Stopped};
+
+impl Interpreter {
+    /// The id of a session that is open and holds the files. Calls of one turn take turns here.
+    pub(super) async fn prepared(&self, turn: &Turn, wanted: &[Wanted]) -> Result<String, Stopped> {
+        let mut known = self.known.lock().await;
+        if known.open.is_none() {
+            known.open = Some(self.opened(turn, &known.closed).await?);
+        }
+        let open = known.open.get_or_insert_with(Open::default);
+        let id = open.id.clone();
+        let outcome = self.filled(turn, open, wanted).await;
+        if matches!(outcome, Err(Stopped::Closed)) {
+            known.open = None;
+            known.closed.push(id.clone());
+        }
+        outcome.map(|()| id)
+    }
+
+    /// Drops what is known of a session that turned out to be closed.
+    pub(super) async fn forget(&self, session: &str) {
+        let mut known = self.known.lock().await;
+        if known.open.as_ref().is_some_and(|open| open.id == session) {
+            known.open = None;
+            known.closed.push(session.to_owned());
+        }
+    }
+
+    /// The session of the conversation, else the configured one, else a new one.
+    async fn opened(&self, turn: &Turn, closed: &[String]) -> Result<Open, Stopped> {
+        let candidate = [turn.interpreter(), self.options.default_session.clone()];
+        let candidate = candidate
+            .into_iter()
+            .flatten()
+            .find(|id| !closed.contains(id));
+        if let Some(id) = candidate {
+            let checked = self
+                .ask(turn, "get_session", &json!({ "sessionId": id }))
+                .await;
+            match checked {
+                Ok(_) => {
+                    turn.set_interpreter(id.as_str());
+                    let files = self.listed(turn, &id).await?;
+                    return Ok(Open { id, files });
+                }
+                Err(Stopped::Closed | Stopped::Said(_)) => {}
+                Err(failed @ Stopped::Failed(_)) => return Err(failed),
+            }
+        }
+        let answer = self.ask(turn, "open_session", &json!({})).await?;
+        let Some(id) = answer.get("sessionId").and_then(Value::as_str) else {
+            let failed = Failed::new("Python Code Interpreter opened no session.");
+            return Err(Stopped::Failed(failed.into()));
+        };
+        turn.set_interpreter(id);
+        Ok(Open {
+            id: id.to_owned(),
+            files: HashMap::new(),
+        })
+    }
+
+    /// Names of the files that a session holds.
+    async fn listed(
+        &self,
+        turn: &Turn,
+        id: &str,
+    ) -> Result<HashMap<String, Option<String>>, Stopped> {
+        let answer = self
+            .ask(turn, "list_files", &json!({ "sessionId": id }))
+            .await?;
+        let files = answer.get("files").and_then(Value::as_array);
+        let names = files.into_iter().flatten().filter_map(|file| {
+            let path = file.get("path")?.as_str()?;
+            Some((path.rsplit('/').next()?.to_owned(), None))
+        });
+        Ok(names.collect())
+    }
+
+    /// Transfers the files that are not there yet. A name that came from elsewhere in this turn is transferred again.
+    async fn filled(&self, turn: &Turn, open: &mut Open, wanted: &[Wanted]) -> Result<(), Stopped> {
+        for file in wanted {
+            let there = match open.files.get(&file.name) {
+                Some(None) => true,
+                Some(Some(source)) => *source == file.url,
+                None => false,
+            };
+            if there {
+                continue;
+            }
+            let body = json!({
+                "sessionId": open.id, "sourceUrl": file.url, "targetPath": file.name,
+            });
+            self.ask(turn, "transfer_input_file", &body).await?;
+            open.files.insert(file.name.clone(), Some(file.url.clone()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! The interpreter over a DIAL that is scripted.
+
+use std::sync::Arc;
+
+use dray_agent::manifest::tool::Common;
+use dray_tool::{Failure, Output, Stage, Tool, Turn};
+use serde_json::{Value, json};
+
+use super::{NAME, Options, interpreter};
+use crate::tests::world::{Shelf, World, call, turn};
+use crate::{Dial, Refused};
+
+fn tool(world: &Arc<World>, options: Options) -> Arc<dyn Tool> {
+    let common: Common = serde_json::from_value(json!({})).unwrap();
+    let dial: Arc<dyn Dial> = Arc::<World>::clone(world);
+    interpreter(&common, &dial, options)
+}
+
+fn answer() -> Result<Value, Refused> {
+    Ok(
+        json!({ "status": "SUCCESS", "stdout": "", "stderr": "", "result": { "text/plain": "3" }, "display": [] }),
+    )
+}
+
+fn opens(world: &World, id: &str) {
+    world.on("open_session", Ok(json!({ "sessionId": id })));
+}
+
+async fn run(tool: &Arc<dyn Tool>, turn: &Turn, extra: Value) -> Result<Output, Failure> {
+    let mut arguments = json!({ "code": "1+2" });
+    for (name, value) in extra.as_object().unwrap() {
+        arguments[name] = value.clone();
+    }
+    tool.call(call(arguments, Stage::hidden()), turn).await
+}
+
+fn talk(files: &[&str]) -> Value {
+    let files: Vec<_> = files.iter().map(|url| json!({ "url": url })).collect();
+    json!([{ "role": "user", "content": "x", "custom_content": { "attachments": files } }])
+}
+
+#[tokio::test]
+async fn a_session_is_opened_once_and_kept_for_the_turn() {
+    let world = Arc::new(World::default());
+    let tool = tool(&world, Options::default());
+    assert_eq!(tool.declaration().name, NAME);
+    assert_eq!(NAME, "internal_code_execution_python_interpreter");
+    opens(&world, "s1");
+    world.on("execute_code", answer());
+    world.on("execute_code", answer());
+    let turn = turn(json!([]), &Arc::default());
+    let output = run(&tool, &turn, json!({})).await.unwrap();
+    run(&tool, &turn, json!({})).await.unwrap();
+    assert!(
+        output.content.starts_with("\n```json\n{"),
+        "{}",
+        output.content
+    );
+    assert!(output.content.ends_with("}\n```\n"));
+    assert_eq!(turn.interpreter().as_deref(), Some("s1"));
+    assert_eq!(
+        world.operations(),
+        ["open_session", "execute_code", "execute_code"]
+    );
+}
+
+#[tokio::test]
+async fn the_session_of_the_history_comes_before_the_configured_one() {
+    let history = json!([{ "role": "assistant", "content": "x",
+        "custom_content": { "state": { "py_interpreter_state": { "session_id": "old" } } } }]);
+    for (history, expected) in [(history, "old"), (json!([]), "default")] {
+        let world = Arc::new(World::default());
+        let options = Options {
+            default_session: Some("default".to_owned()),
+        };
+        let tool = tool(&world, options);
+        world.on("get_session", Ok(json!({})));
+        world.on("list_files", Ok(json!({ "files": [] })));
+        world.on("execute_code", answer());
+        let turn = turn(history, &Arc::default());
+        run(&tool, &turn, json!({})).await.unwrap();
+        let operations = world.operations.lock().unwrap();
+        assert_eq!(operations[0].1, json!({ "sessionId": expected }));
+        assert_eq!(
+            operations[2].1,
+            json!({ "sessionId": expected, "code": "1+2" })
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
+    let world = Arc::new(World::default());
+    let options = Options {
+        default_session: Some("default".to_owned()),
+    };
+    let tool = tool(&world, options);
+    world.on("get_session", Err(Refused::status(404)));
+    opens(&world, "new");
+    world.on("execute_code", answer());
+    let turn = turn(json!([]), &Arc::default());
+    run(&tool, &turn, json!({})).await.unwrap();
+    assert_eq!(turn.interpreter().as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn a_session_that_closes_under_the_code_is_opened_anew_once_with_its_files() {
+    let world = Arc::new(World::default());
+    let tool = tool(&world, Options::default());
+    for id in ["s1", "s2"] {
+        opens(&world, id);
+        world.on("transfer_input_file", Ok(json!({})));
+        world.on("execute_code", Err(Refused::status(404)));
+    }
+    let turn = turn(talk(&["files/b/a.csv"]), &Arc::default());
+    let output = run(
+        &tool,
+        &turn,
+        json!({ "attachment_urls": ["files/b/a.csv"] }),
+    )
+    .await;
+    assert_eq!(
+        output.unwrap().content,
+        "Python Code Interpreter session has been closed. Open a new session to work with Python Code Interpreter."
+    );
+    assert_eq!(world.operations().len(), 6);
+}
+
+#[tokio::test]
+async fn errors_of_the_service_are_content() {
+    for (status, start) in [
+        (
+            400,
+            "Something wrong with state passed to Python Code Interpreter. Details: bad",
+        ),
+        (401, "Something wrong with the user API key"),
+        (429, "Too many Python Code Interpreter sessions"),
+    ] {
+        let world = Arc::new(World::default());
+        let tool = tool(&world, Options::default());
+        opens(&world, "s");
+        let refused = Refused {
+            message: Some("bad".to_owned()),
+            ..Refused::status(status)
+        };
+        world.on("execute_code", Err(refused));
+        let turn = turn(json!([]), &Arc::default());
+        let output = run(&tool, &turn, json!({})).await.unwrap();
+        assert!(output.content.starts_with(start), "{}", output.content);
+    }
+}
+
+#[tokio::test]
+async fn what_the_service_does_not_say_is_a_failure() {
+    for (refused, timed_out) in [
+        (Refused::status(500), false),
+        (Refused::default(), false),
+        (
+            Refused {
+                timed_out: true,
+                ..Refused::default()
+            },
+            true,
+        ),
+    ] {
+        let world = Arc::new(World::default());
+        let tool = tool(&world, Options::default());
+        world.on("open_session", Err(refused));
+        let turn = turn(json!([]), &Arc::default());
+        let failure = run(&tool, &turn, json!({})).await.unwrap_err();
+        assert_eq!(matches!(failure, Failure::TimedOut), timed_out);
+    }
+}
+
+#[tokio::test]
+async fn files_are_found_by_their_end_and_transferred_once() {
+    let world = Arc::new(World::default());
+    let tool = tool(&world, Options::default());
+    opens(&world, "s");
+    world.on("transfer_input_file", Ok(json!({})));
+    world.on("transfer_input_file", Ok(json!({})));
+    world.on("execute_code", answer());
+    world.on("execute_code", answer());
+    let turn = turn(
+        talk(&["files/b/my%20a.csv", "https://e/x.pdf"]),
+        &Arc::default(),
+    );
+    let files = json!({ "attachment_urls": ["my a.csv", "x.pdf"] });
+    run(&tool, &turn, files.clone()).await.unwrap();
+    run(&tool, &turn, files).await.unwrap();
+    let operations = world.operations.lock().unwrap();
+    assert_eq!(
+        operations[1].1,
+        json!({ "sessionId": "s", "sourceUrl": "files/b/my%20a.csv", "targetPath": "my a.csv" })
+    );
+    assert_eq!(operations[2].1["sourceUrl"], "files/b/promoted");
+    assert_eq!(operations.len(), 5);
+}
+
+#[tokio::test]
+async fn files_that_the_session_has_already_are_not_transferred() {
+    let world = Arc::new(World::default());
+    let options = Options {
+        default_session: Some("s".to_owned()),
+    };
+    let tool = tool(&world, options);
+    world.on("get_session", Ok(json!({})));
+    world.on(
+        "list_files",
+        Ok(json!({ "files": [{ "path": "/mnt/data/a.csv", "size": 1 }] })),
+    );
+    world.on("execute_code", answer());
+    let turn = turn(talk(&["files/b/a.csv"]), &Arc::default());
+    run(&tool, &turn, json!({ "attachment_urls": ["a.csv"] }))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn all_files_that_nothing_matches_are_named_at_once() {
+    let world = Arc::new(World::default());
+    let tool = tool(&world, Options::default());
+    let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
+    let urls = json!({ "attachment_urls": ["ta.csv", "https://unknown/y.txt"] });
+    let Err(Failure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
+        panic!("files were found");
+    };
+    assert_eq!(name, "attachment_urls");
+    assert_eq!(
+        message,
+        "Failed to prepare input files:\n- ta.csv: no matching attachment found in conversation\n\
+         - y.txt: no matching attachment found in conversation"
+    );
+    assert_eq!(world.operations(), Vec::<String>::new());
+}
+
+async fn shaped(answer: Value, extra: Value, shelf: &Arc<Shelf>) -> Output {
+    let world = Arc::new(World::default());
+    let tool = tool(&world, Options::default());
+    opens(&world, "s");
+    world.on("execute_code", Ok(answer));
+    run(&tool, &turn(json!([]), shelf), extra).await.unwrap()
+}
+
+#[tokio::test]
+async fn r_9_what_is_displayed_becomes_files_with_exact_bytes() {
+    let shelf = Arc::default();
+    let shown = json!({ "display": [
+        { "image/png": "iVBO\nRw==", "text/plain": "<Figure>" },
+        { "text/csv": "abcd" },
+        { "image/jpeg": "not base64!" },
+    ]});
+    let output = shaped(shown, json!({}), &shelf).await;
+    let kept = shelf.kept.lock().unwrap();
+    assert_eq!(
+        (kept[0].1.as_str(), &kept[0].2[..]),
+        ("image/png", &b"\x89PNG"[..])
+    );
+    assert_eq!(
+        (kept[1].1.as_str(), &kept[1].2[..]),
+        ("text/csv", &b"abcd"[..])
+    );
+    assert!(kept[0].0.ends_with(".png"), "{}", kept[0].0);
+    assert_eq!(output.attachments.len(), 2);
+    assert_eq!(
+        output
+            .content
+            .matches("Content will be presented as attachment")
+            .count(),
+        2
+    );
+    assert!(output.content.contains("<Figure>") && output.content.contains("not base64!"));
+}
+
+#[tokio::test]
+async fn a_full_storage_costs_the_file_and_not_the_result() {
+    let shelf = Arc::new(Shelf {
+        is_full: true,
+        ..Shelf::default()
+    });
+    let shown = json!({ "display": [{ "image/png": "iVBORw==", "text/csv": "a,b" }] });
+    let output = shaped(shown, json!({}), &shelf).await;
+    assert_eq!(output.attachments, []);
+    assert!(output.content.contains("The content could not be stored."));
+    assert!(output.content.contains("a,b") && !output.content.contains("iVBORw"));
+}
+
+#[tokio::test]
+async fn long_values_are_told_page_by_page() {
+    let long = json!({ "stdout": format!("{}{}{}", "a".repeat(3000), "é".repeat(3000), "c") });
+    let output = shaped(long.clone(), json!({}), &Arc::default()).await;
+    assert!(
+        output
+            .content
+            .contains("(page 0 of 0 to 2, 6001 characters in all)")
+    );
+    assert!(!output.content.contains('é'));
+    let second = shaped(long.clone(), json!({ "page": 1 }), &Arc::default()).await;
+    assert_eq!(second.content.matches('é').count(), 3000);
+    let whole = shaped(long, json!({ "sample_data": false }), &Arc::default()).await;
+    assert!(whole.content.len() > 9000);
+}
+
+#[tokio::test]
+async fn arguments_that_are_none_are_the_models_to_mend() {
+    for wrong in [
+        json!({ "code": " " }),
+        json!({ "code": 1 }),
+        json!({ "page_size": 0 }),
+        json!({ "page": -1 }),
+    ] {
+        let world = Arc::new(World::default());
+        let tool = tool(&world, Options::default());
+        let outcome = run(&tool, &turn(json!([]), &Arc::default()), wrong).await;
+        assert!(
+            matches!(outcome, Err(Failure::Parameter { .. })),
+            "{outcome:?}"
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! From arguments to the body of a chat completion (quickapps 24.1).
+
+use dray_agent::manifest::orchestrator::Parameters;
+use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_tool::Failure;
+use serde_json::{Map, Value};
+
+use crate::{attachment, schema};
+
+/// Fields that are ours: no argument takes their place.
+const RESERVED: &[&str] = &[
+    "custom_fields",
+    "messages",
+    "model",
+    "stream",
+    "stream_options",
+];
+
+/// What the model asks for.
+pub(crate) fn query(arguments: &Map<String, Value>) -> String {
+    match arguments.get("query") {
+        Some(Value::String(query)) => query.clone(),
+        None | Some(Value::Null) => String::new(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// A message of the user with files.
+pub(crate) fn message(query: &str, files: Vec<Attachment>) -> Message {
+    let mut message = Message::new(Role::User, query);
+    message.custom_content = (!files.is_empty()).then(|| CustomContent {
+        attachments: Some(files),
+        ..CustomContent::default()
+    });
+    message
+}
+
+/// All of the body but its messages: configured values, settings among the arguments over configured ones, and every
+/// other argument as a field of its own.
+pub(crate) fn body(
+    parameters: &Parameters,
+    configuration: Option<&Value>,
+    arguments: &Map<String, Value>,
+) -> Result<Map<String, Value>, Failure> {
+    let mut arguments = arguments.clone();
+    for own in ["query", attachment::PARAMETER] {
+        arguments.shift_remove(own);
+    }
+    let settings = configuration
+        .map(|schema| schema::settings(schema, &mut arguments))
+        .unwrap_or_default();
+    if let Some(name) = arguments
+        .keys()
+        .find(|name| RESERVED.contains(&name.as_str()))
+    {
+        return Err(Failure::parameter(name, "The tool has no such argument."));
+    }
+    let mut body = match serde_json::to_value(parameters) {
+        Ok(Value::Object(body)) => body,
+        _ => Map::new(),
+    };
+    if !settings.is_empty() {
+        let fields = body
+            .entry("custom_fields")
+            .or_insert_with(|| Map::new().into());
+        if let Some(fields) = fields.as_object_mut() {
+            let merged = fields
+                .entry("configuration")
+                .or_insert_with(|| Map::new().into());
+            if let Some(merged) = merged.as_object_mut() {
+                merged.extend(settings);
+            }
+        }
+    }
+    body.extend(arguments);
+    body.insert("stream".to_owned(), true.into());
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    fn made(parameters: Value, schema: Option<Value>, arguments: Value) -> Result<Value, Failure> {
+        let parameters = serde_json::from_value(parameters).unwrap();
+        body(&parameters, schema.as_ref(), &object(arguments)).map(Value::Object)
+    }
+
+    #[test]
+    fn settings_go_over_configured_ones_and_the_rest_to_the_top() {
+        let body = made(
+            json!({ "temperature": 0.5, "custom_fields": { "configuration": { "a": 1, "b": 2 } } }),
+            Some(json!({ "properties": { "b": { "type": "integer" } } })),
+            json!({ "query": "q", "attachment_urls": ["x"], "b": "3", "temperature": 1, "user": "u" }),
+        );
+        assert_eq!(
+            body.unwrap(),
+            json!({
+                "temperature": 1, "custom_fields": { "configuration": { "a": 1, "b": 3 } }, "user": "u",
+                "stream": true,
+            })
+        );
+    }
+
+    #[test]
+    fn without_settings_there_are_no_fields_of_dial() {
+        let body = made(json!({}), None, json!({ "query": "q" })).unwrap();
+        assert_eq!(body, json!({ "stream": true }));
+    }
+
+    #[test]
+    fn an_argument_never_takes_the_place_of_a_field_of_ours() {
+        for name in RESERVED {
+            let refused = made(json!({}), None, json!({ *name: [] })).unwrap_err();
+            assert!(matches!(refused, Failure::Parameter { name: wrong, .. } if wrong == *name));
+        }
+    }
+
+    #[test]
+    fn an_absent_query_is_empty_and_another_type_is_its_text() {
+        assert_eq!(query(&object(json!({}))), "");
+        assert_eq!(query(&object(json!({ "query": null }))), "");
+        assert_eq!(query(&object(json!({ "query": { "a": 1 } }))), "{\"a\":1}");
+    }
+}

@@ -1,0 +1,227 @@
+//! The JSON schema of a deployment's settings, as far as tools need it. It comes from others: references are followed
+//! a few steps and within the document only, and what does not fit is passed over.
+
+use serde_json::{Map, Value};
+
+/// Most references that are followed one after another.
+const STEPS: usize = 8;
+
+/// Most branches of one setting that are looked at.
+const BRANCHES: usize = 256;
+
+/// The settings, in the order of the document.
+pub(crate) fn properties(root: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let properties = root.get("properties").and_then(Value::as_object);
+    properties
+        .into_iter()
+        .flatten()
+        .map(|(name, property)| (name.as_str(), property))
+}
+
+/// Those that must be given.
+pub(crate) fn required(root: &Value) -> impl Iterator<Item = &str> {
+    let required = root.get("required").and_then(Value::as_array);
+    required.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What a setting is for.
+pub(crate) fn text<'a>(root: &'a Value, property: &'a Value) -> Option<&'a str> {
+    let said = |value: &'a Value| {
+        let said = value.get("description").or_else(|| value.get("title"));
+        said.and_then(Value::as_str)
+    };
+    said(property).or_else(|| said(followed(root, property)))
+}
+
+/// The values that a setting can have, when they are listed; `null` is not among them.
+pub(crate) fn choices<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a Value> {
+    let mut found = Vec::new();
+    let mut waiting = vec![property];
+    let mut looked_at = 0;
+    while let Some(property) = waiting.pop() {
+        looked_at += 1;
+        if looked_at > BRANCHES {
+            break;
+        }
+        collect(root, property, &mut waiting, &mut found);
+    }
+    found
+}
+
+fn collect<'a>(
+    root: &'a Value,
+    property: &'a Value,
+    waiting: &mut Vec<&'a Value>,
+    found: &mut Vec<&'a Value>,
+) {
+    let property = followed(root, property);
+    let listed = property.get("enum").and_then(Value::as_array);
+    let single = property.get("const");
+    for value in listed.into_iter().flatten().chain(single) {
+        if !value.is_null() && !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    for keyword in ["anyOf", "oneOf", "allOf"] {
+        let branches = property.get(keyword).and_then(Value::as_array);
+        waiting.extend(branches.into_iter().flatten().rev());
+    }
+}
+
+/// What a `$ref` within the document stands for.
+fn followed<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
+    let mut at = property;
+    for _ in 0..STEPS {
+        let target = at.get("$ref").and_then(Value::as_str);
+        let Some(next) = target
+            .and_then(|target| target.strip_prefix('#'))
+            .and_then(|pointer| root.pointer(pointer))
+        else {
+            break;
+        };
+        at = next;
+    }
+    at
+}
+
+/// A value as the model sees it among the choices.
+pub(crate) fn spelt(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The settings among the arguments, taken out of them. A text that the model wrote becomes the listed value that it
+/// spells, or the number or truth that the schema wants.
+pub(crate) fn settings(root: &Value, arguments: &mut Map<String, Value>) -> Map<String, Value> {
+    properties(root)
+        .filter_map(|(name, property)| {
+            let value = arguments.shift_remove(name)?;
+            Some((name.to_owned(), typed(root, property, value)))
+        })
+        .collect()
+}
+
+fn typed(root: &Value, property: &Value, value: Value) -> Value {
+    let Some(text) = value.as_str() else {
+        return value;
+    };
+    let choices = choices(root, property);
+    if let Some(choice) = choices.iter().find(|choice| spelt(choice) == text) {
+        return (*choice).clone();
+    }
+    let wanted = kinds(root, property);
+    if wanted.is_empty() || wanted.contains(&"string") {
+        return value;
+    }
+    let parsed = serde_json::from_str::<Value>(text.trim()).ok();
+    let fits = parsed.filter(|parsed| {
+        wanted.iter().any(|kind| match *kind {
+            "integer" => parsed.is_i64() || parsed.is_u64(),
+            "number" => parsed.is_number(),
+            "boolean" => parsed.is_boolean(),
+            "array" => parsed.is_array(),
+            "object" => parsed.is_object(),
+            _ => false,
+        })
+    });
+    fits.unwrap_or(value)
+}
+
+/// The types that a setting can have.
+fn kinds<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a str> {
+    let property = followed(root, property);
+    let branches = ["anyOf", "oneOf", "allOf"].into_iter().flat_map(|keyword| {
+        let branches = property.get(keyword).and_then(Value::as_array);
+        branches.into_iter().flatten()
+    });
+    std::iter::once(property)
+        .chain(branches)
+        .filter_map(|one| followed(root, one).get("type"))
+        .flat_map(|kind| match kind {
+            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+            other => other.as_str().into_iter().collect::<Vec<_>>(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn taken(root: &Value, arguments: Value) -> (Value, Value) {
+        let mut arguments = arguments.as_object().cloned().unwrap();
+        let taken = settings(root, &mut arguments);
+        (taken.into(), arguments.into())
+    }
+
+    #[test]
+    fn what_the_schema_names_is_taken_and_all_else_stays() {
+        let root = json!({ "properties": { "mode": { "type": "string" } } });
+        let (settings, rest) = taken(&root, json!({ "mode": "1", "other": 2 }));
+        assert_eq!(
+            (settings, rest),
+            (json!({"mode": "1"}), json!({"other": 2}))
+        );
+    }
+
+    #[test]
+    fn texts_become_what_the_schema_wants() {
+        let root = json!({ "properties": {
+            "n": { "type": "integer" },
+            "x": { "anyOf": [{ "type": "number" }, { "type": "null" }] },
+            "yes": { "type": ["boolean", "null"] },
+            "pick": { "anyOf": [{ "const": 1 }, { "const": 2 }] },
+        }});
+        let (settings, _) = taken(
+            &root,
+            json!({ "n": " 5", "x": "0.5", "yes": "true", "pick": "2" }),
+        );
+        assert_eq!(
+            settings,
+            json!({ "n": 5, "x": 0.5, "yes": true, "pick": 2 })
+        );
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_stays_a_text() {
+        let root = json!({ "properties": { "n": { "type": "integer" }, "s": {} } });
+        let (settings, _) = taken(&root, json!({ "n": "many", "s": "7" }));
+        assert_eq!(settings, json!({ "n": "many", "s": "7" }));
+    }
+
+    #[test]
+    fn references_within_the_document_are_followed() {
+        let root = json!({
+            "properties": { "mode": { "allOf": [{ "$ref": "#/$defs/Mode" }] }, "far": { "$ref": "http://e/x" } },
+            "$defs": { "Mode": { "enum": ["a", null, "b", "a"], "title": "Mode" } },
+        });
+        let mode = &root["properties"]["mode"];
+        assert_eq!(choices(&root, mode), [&json!("a"), &json!("b")]);
+        assert!(choices(&root, &root["properties"]["far"]).is_empty());
+    }
+
+    #[test]
+    fn a_schema_that_bites_its_tail_ends() {
+        let root = json!({
+            "properties": { "x": { "$ref": "#/$defs/X" } },
+            "$defs": { "X": { "$ref": "#/$defs/X", "anyOf": [{ "$ref": "#/$defs/X" }] } },
+        });
+        assert!(choices(&root, &root["properties"]["x"]).is_empty());
+        assert_eq!(taken(&root, json!({ "x": "1" })).0, json!({ "x": "1" }));
+    }
+
+    #[test]
+    fn a_schema_of_another_shape_has_no_settings() {
+        for root in [
+            json!(null),
+            json!([1]),
+            json!({ "properties": [1], "required": "x" }),
+        ] {
+            assert_eq!(properties(&root).count() + required(&root).count(), 0);
+        }
+    }
+}
