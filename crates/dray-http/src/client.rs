@@ -63,6 +63,14 @@ impl Client {
         Ok(Self { inner, limits })
     }
 
+    /// The same pool with other patience: for streams that are silent while the peer works.
+    #[must_use]
+    pub const fn patient(mut self, idle: Duration, answer: Duration) -> Self {
+        self.limits.idle = idle;
+        self.limits.answer = answer;
+        self
+    }
+
     /// A request. `url` is absolute; it may carry a token and appears in no error.
     pub fn request(&self, method: Method, url: &str) -> Request {
         Request::new(self.clone(), method, url)

@@ -1,1 +1,29 @@
 //! Servers of the Model Context Protocol as tools (quickapps 27, 28).
+//!
+//! - [`connect_all`]: the servers of one request, all at once, as tools and issues.
+//! - [`Set`]: a server by address, one that DIAL knows, or an application of DIAL.
+//! - [`Options`]: what the operator decides: programs, headers that may go on, limits.
+//! - [`Dial`]: what is needed of DIAL.
+//!
+//! A session belongs to one request and one server, and ends with the tools that use it. A call is made again only
+//! when the server surely did nothing with the first one.
+//!
+//! What it does not do: it offers the server no sampling, roots or elicitation, and reads no prompts or resources.
+
+mod connect;
+mod credentials;
+mod dial;
+mod dial_url;
+mod error;
+mod options;
+mod result;
+mod server;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tool;
+mod wire;
+
+pub use connect::{Set, connect, connect_all};
+pub use dial::{Dial, Refused, SignIn, Toolset};
+pub use options::{Command, Options};

@@ -1,0 +1,451 @@
+//! From tool sets to tools: all servers of a request at once, one sign-in for all that need it (quickapps 27, 28).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::call::{AttachmentRules, Fallback};
+use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp, McpProtocol};
+use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use crate::dial::{Refused, SignIn};
+use crate::error::WireError;
+use crate::options::Options;
+use crate::server::{Known, Server};
+use crate::session::{Listed, SessionError};
+use crate::tool::McpTool;
+use crate::wire::{Manners, Target};
+use crate::{credentials, dial_url};
+
+/// Longest silence of a server that works on a call; the call's own limit comes before it.
+const PATIENCE: Duration = Duration::from_hours(1);
+
+/// Address of a program: this and its name.
+const PROGRAM: &str = "stdio:";
+
+/// The default name of a set, which says nothing.
+const UNTITLED: &str = "untitled-mcp-toolset";
+
+/// A tool set that is an MCP server.
+#[derive(Clone, Copy, Debug)]
+pub enum Set<'a> {
+    /// By address.
+    Mcp(&'a Mcp),
+    /// That DIAL knows.
+    Dial(&'a DialMcp),
+    /// An application of DIAL that speaks MCP; whoever asks for it has seen that it does (quickapps 26).
+    App {
+        /// The entry.
+        app: &'a DialApp,
+        /// Its display name, for an entry without a name.
+        display_name: Option<&'a str>,
+    },
+}
+
+/// What a set says about its tools, whatever kind it is.
+struct Shared<'a> {
+    common: &'a Common,
+    allowed: Option<&'a Vec<String>>,
+    attachment: Option<&'a AttachmentRules>,
+    fallback: Option<&'a Fallback>,
+}
+
+impl<'a> Set<'a> {
+    fn shared(self) -> Shared<'a> {
+        macro_rules! of {
+            ($set:expr) => {
+                Shared {
+                    common: &$set.common,
+                    allowed: $set.allowed_tools.as_ref(),
+                    attachment: $set.attachment.as_ref(),
+                    fallback: $set.fallback_configuration.as_ref(),
+                }
+            };
+        }
+        match self {
+            Self::Mcp(set) => of!(set),
+            Self::Dial(set) => of!(set),
+            Self::App { app, .. } => of!(app),
+        }
+    }
+
+    fn label(self) -> String {
+        match self {
+            Self::Mcp(set) => set.name.clone(),
+            Self::Dial(set) => set.name.clone(),
+            Self::App { app, display_name } => {
+                let name = app.name.as_deref().or(display_name);
+                name.unwrap_or(&app.deployment_id).to_owned()
+            }
+        }
+    }
+}
+
+/// Connects all sets at once; the outcome of each, in order. A set that is not enabled gives nothing. Sessions live as
+/// long as the tools, and nothing of a caller outlives them.
+pub async fn connect_all(sets: &[Set<'_>], caller: &Caller, options: &Options) -> Vec<Built> {
+    let first = join_all(
+        sets.iter()
+            .map(|set| Box::pin(begin(*set, caller, options))),
+    )
+    .await;
+    let unauthorised: Vec<(usize, String)> = first
+        .iter()
+        .enumerate()
+        .filter_map(|(at, begun)| Some((at, begun.wants_sign_in()?.id.clone())))
+        .collect();
+    let outcomes = sign_in(&unauthorised, caller, options).await;
+    let mut begun: Vec<Option<Begun>> = first.into_iter().map(Some).collect();
+    let again = unauthorised.iter().zip(outcomes).map(|((at, _), outcome)| {
+        let begun = begun.get_mut(*at).and_then(Option::take);
+        let set = sets.get(*at).copied();
+        async move {
+            Some((
+                *at,
+                Box::pin(after_sign_in(set?, begun?, outcome, options)).await,
+            ))
+        }
+    });
+    let mut again: Vec<_> = join_all(again.collect::<Vec<_>>()).await;
+    sets.iter()
+        .zip(begun)
+        .enumerate()
+        .map(|(at, (set, begun))| match begun {
+            Some(begun) => begun.built(*set, options),
+            None => again
+                .iter_mut()
+                .flatten()
+                .find(|(of, _)| *of == at)
+                .map(|(_, built)| std::mem::take(built))
+                .unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// Connects one set.
+pub async fn connect(set: Set<'_>, caller: &Caller, options: &Options) -> Built {
+    let mut all = Box::pin(connect_all(&[set], caller, options)).await;
+    all.pop().unwrap_or_default()
+}
+
+/// A set after the first attempt.
+struct Begun {
+    label: String,
+    outcome: Result<(Arc<Server>, Listed), Missing>,
+}
+
+/// Why a set is not there.
+enum Missing {
+    /// Not enabled.
+    Disabled,
+    /// Said already.
+    Said(String),
+    /// What the server, or the way to it, did.
+    Failed(Arc<Server>, SessionError),
+    /// What went wrong before there was a server.
+    Early(SessionError),
+}
+
+impl Begun {
+    /// The tool set that somebody has to sign in to.
+    fn wants_sign_in(&self) -> Option<&Known> {
+        match &self.outcome {
+            Err(Missing::Failed(server, error)) if error.status() == Some(401) => {
+                server.known.as_ref().filter(|known| known.has_login)
+            }
+            _ => None,
+        }
+    }
+
+    fn built(self, set: Set<'_>, options: &Options) -> Built {
+        let label = &self.label;
+        let message = match self.outcome {
+            Ok((server, listed)) => return tools(set, label, &server, listed, options),
+            Err(Missing::Disabled) => return Built::default(),
+            Err(Missing::Said(message)) => message,
+            Err(Missing::Failed(_, error) | Missing::Early(error)) => said(label, &error),
+        };
+        missing(label, message)
+    }
+}
+
+fn missing(label: &str, message: String) -> Built {
+    tracing::warn!(toolset = label, message, "an MCP tool set is missing");
+    Built {
+        tools: Vec::new(),
+        issues: vec![Issue::of_set(label, message)],
+    }
+}
+
+/// The texts of quickapps 27.4.
+fn said(label: &str, error: &SessionError) -> String {
+    match error.status() {
+        Some(401) => format!("Authentication required for toolset '{label}'"),
+        Some(404) => format!(
+            "MCP endpoint for toolset '{label}' did not respond as an MCP server (session terminated — the upstream \
+             may have returned 404)"
+        ),
+        Some(status) => {
+            let reason = http::StatusCode::from_u16(status)
+                .ok()
+                .and_then(|status| status.canonical_reason());
+            format!(
+                "HTTP error for {label}: {status} {}",
+                reason.unwrap_or_default()
+            )
+            .trim_end()
+            .to_owned()
+        }
+        None => format!("MCP error for {label}: {error}"),
+    }
+}
+
+async fn begin(set: Set<'_>, caller: &Caller, options: &Options) -> Begun {
+    let mut label = set.label();
+    if !set.shared().common.enabled {
+        return Begun {
+            label,
+            outcome: Err(Missing::Disabled),
+        };
+    }
+    let server = match prepare(set, &mut label, caller, options).await {
+        Ok(server) => Arc::new(server),
+        Err(missing) => {
+            return Begun {
+                label,
+                outcome: Err(missing),
+            };
+        }
+    };
+    let outcome = match server.list().await {
+        Ok(listed) => Ok((server, listed)),
+        Err(error) => Err(Missing::Failed(server, error)),
+    };
+    Begun { label, outcome }
+}
+
+async fn prepare(
+    set: Set<'_>,
+    label: &mut String,
+    caller: &Caller,
+    options: &Options,
+) -> Result<Server, Missing> {
+    let (target, headers, known) = match set {
+        Set::Mcp(mcp) => {
+            let target = target(mcp, options)?;
+            let info = &mcp.mcp_server_info;
+            let headers =
+                credentials::of_server(&info.url, info.authorization.as_ref(), caller, options);
+            let headers = tokio::time::timeout(options.setup, headers)
+                .await
+                .unwrap_or(Err(WireError::Idle))
+                .map_err(|error| Missing::Early(error.into()))?;
+            (target, headers, None)
+        }
+        Set::Dial(_) | Set::App { .. } => {
+            let (target, known) = known(set, label, caller, options).await?;
+            (target, credentials::of_dial(caller, options), Some(known))
+        }
+    };
+    let manners = Manners {
+        client: options.client.clone().patient(PATIENCE, PATIENCE),
+        headers,
+        limit: options.answer_limit,
+    };
+    Ok(Server::new(
+        label.clone(),
+        target,
+        manners,
+        options.setup,
+        known,
+    ))
+}
+
+fn target(mcp: &Mcp, options: &Options) -> Result<Target, Missing> {
+    let info = &mcp.mcp_server_info;
+    if let Some(name) = info.url.strip_prefix(PROGRAM) {
+        let command = options.stdio.get(name).cloned();
+        return command.map(Target::Stdio).ok_or_else(|| {
+            Missing::Said(format!(
+                "MCP error for {}: the operator offers no server `{name}`",
+                mcp.name
+            ))
+        });
+    }
+    let is_web =
+        url::Url::parse(&info.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    if !is_web {
+        return Err(Missing::Said(format!(
+            "MCP error for {}: the address of the server is none of http or https",
+            mcp.name
+        )));
+    }
+    Ok(match info.protocol {
+        McpProtocol::StreamableHttp => Target::Streamable(info.url.clone()),
+        McpProtocol::Sse => Target::Sse(info.url.clone()),
+    })
+}
+
+async fn known(
+    set: Set<'_>,
+    label: &mut String,
+    caller: &Caller,
+    options: &Options,
+) -> Result<(Target, Known), Missing> {
+    let Some(dial) = options.dial.clone() else {
+        return Err(Missing::Said(format!(
+            "MCP error for {label}: the service runs without DIAL"
+        )));
+    };
+    if let Set::App { app, .. } = set {
+        let url = dial.mcp_url(&app.deployment_id);
+        let id = app.deployment_id.clone();
+        let known = Known {
+            dial,
+            id,
+            has_login: false,
+        };
+        return Ok((Target::Streamable(url), known));
+    }
+    let Set::Dial(entry) = set else {
+        return Err(Missing::Disabled);
+    };
+    let found = dial.toolset(caller, &entry.dial_id).await;
+    let found = found.map_err(|refused| Missing::Said(unknown(label, &refused)))?;
+    if label == UNTITLED
+        && let Some(name) = found.display_name
+    {
+        *label = name;
+    }
+    let url = dial.mcp_url(&entry.dial_id);
+    let target = if found.is_sse {
+        Target::Sse(url)
+    } else {
+        Target::Streamable(url)
+    };
+    let id = entry.dial_id.clone();
+    Ok((
+        target,
+        Known {
+            dial,
+            id,
+            has_login: true,
+        },
+    ))
+}
+
+fn unknown(label: &str, refused: &Refused) -> String {
+    let text = match refused.status {
+        Some(404) => format!("Toolset '{label}' not found"),
+        Some(403) => format!("Access to toolset '{label}' is forbidden"),
+        Some(status) => said(label, &WireError::Status(status).into()),
+        None => format!("MCP error for {label}: DIAL cannot be asked"),
+    };
+    tracing::warn!(toolset = label, error = ?refused, "DIAL does not give a tool set");
+    text
+}
+
+/// One batch for all; `None` where nobody could be asked.
+async fn sign_in(
+    unauthorised: &[(usize, String)],
+    caller: &Caller,
+    options: &Options,
+) -> Vec<Option<SignIn>> {
+    let dial = options.dial.as_ref().filter(|_| caller.channel.is_some());
+    let (Some(dial), false) = (dial, unauthorised.is_empty()) else {
+        return vec![None; unauthorised.len()];
+    };
+    let mut ids: Vec<String> = Vec::new();
+    for (_, id) in unauthorised {
+        if !ids.contains(id) {
+            ids.push(id.clone());
+        }
+    }
+    tracing::info!(toolsets = ids.len(), "interactive login requested");
+    let outcomes = dial.sign_in(caller, &ids).await;
+    tracing::info!(?outcomes, "interactive login resolved");
+    let of = |id: &String| {
+        let at = ids.iter().position(|known| known == id)?;
+        Some(outcomes.get(at).copied().unwrap_or(SignIn::Failed))
+    };
+    unauthorised.iter().map(|(_, id)| of(id)).collect()
+}
+
+async fn after_sign_in(
+    set: Set<'_>,
+    begun: Begun,
+    outcome: Option<SignIn>,
+    options: &Options,
+) -> Built {
+    let label = &begun.label;
+    let message = match outcome {
+        Some(SignIn::Succeeded) => {
+            let Err(Missing::Failed(server, _)) = begun.outcome else {
+                return begun.built(set, options);
+            };
+            match server.list().await {
+                Ok(listed) => return tools(set, label, &server, listed, options),
+                Err(error) => {
+                    tracing::warn!(toolset = %label, %error, "signed in in vain");
+                    format!("Sign-in succeeded but toolset '{label}' initialization still failed")
+                }
+            }
+        }
+        None => format!("Toolset '{label}' requires sign-in, but no client channel is available"),
+        Some(SignIn::Denied) => format!("Sign-in was denied for toolset '{label}'"),
+        Some(SignIn::TimedOut) => format!("Sign-in timed out for toolset '{label}'"),
+        Some(SignIn::Failed) => format!("Sign-in failed for toolset '{label}'"),
+    };
+    missing(label, message)
+}
+
+fn tools(
+    set: Set<'_>,
+    label: &str,
+    server: &Arc<Server>,
+    listed: Listed,
+    options: &Options,
+) -> Built {
+    let shared = set.shared();
+    let allowed = shared.allowed.filter(|allowed| !allowed.is_empty());
+    let mut built = Built::default();
+    for offered in listed.tools {
+        if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
+            continue;
+        }
+        let files = dial_url::parameters(&offered.input_schema);
+        let rules = Rules {
+            label: label.to_owned(),
+            style: Style::Api,
+            attachments: shared.attachment.cloned().unwrap_or_default(),
+            fallback: shared.fallback.cloned().unwrap_or_default(),
+            timeout: shared
+                .common
+                .timeout_seconds
+                .and_then(timeout::from_seconds),
+            by_reference: files.clone(),
+            ..Rules::default()
+        };
+        let tool = McpTool {
+            declaration: Declaration {
+                name: naming::name(label, &offered.name),
+                description: offered.description.map(std::borrow::Cow::into_owned),
+                parameters: Value::Object((*offered.input_schema).clone()),
+            },
+            rules,
+            server: Arc::clone(server),
+            name: offered.name.into_owned(),
+            files,
+            clock: options.clock.clone(),
+        };
+        let tool: Arc<dyn Tool> = Arc::new(tool);
+        built.tools.push(tool);
+    }
+    if listed.is_cut {
+        let text = format!("MCP error for {label}: the list of its tools does not end and was cut");
+        built.issues.push(Issue::of_set(label, text));
+    }
+    built
+}

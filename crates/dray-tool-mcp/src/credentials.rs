@@ -1,0 +1,125 @@
+//! Which headers go to a server (quickapps 27.1, R2).
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::{Basic, ClientIdSecret, McpAuthorization};
+use dray_types::Secret;
+use serde::Deserialize;
+
+use crate::error::WireError;
+use crate::options::Options;
+
+/// Headers of the protocol itself, which nobody forwards.
+const OWN: [&str; 6] = [
+    "accept",
+    "content-type",
+    "content-length",
+    "host",
+    "mcp-session-id",
+    "mcp-protocol-version",
+];
+
+/// Headers of a server by address: what is configured, then what the caller may give, which overrides nothing.
+pub(crate) async fn of_server(
+    url: &str,
+    authorization: Option<&McpAuthorization>,
+    caller: &Caller,
+    options: &Options,
+) -> Result<Vec<(String, Secret)>, WireError> {
+    let mut headers = Vec::new();
+    match authorization {
+        None => {}
+        Some(McpAuthorization::Basic(basic)) => headers.push(bearer_like("Basic", &encoded(basic))),
+        Some(McpAuthorization::Bearer(bearer)) => {
+            headers.push(bearer_like("Bearer", bearer.token.expose()));
+        }
+        Some(McpAuthorization::ApiKey { key, name }) => headers.push((name.clone(), key.clone())),
+        Some(McpAuthorization::ClientIdSecret(client)) => {
+            let token = token(client, options).await?;
+            headers.push(bearer_like("Bearer", token.expose()));
+        }
+    }
+    let is_dial = options
+        .dial
+        .as_ref()
+        .is_some_and(|dial| dial.is_origin(url));
+    if is_dial && let Some(own) = &caller.authorization {
+        add(&mut headers, "authorization", own.expose());
+    }
+    forward(&mut headers, is_dial, caller, options);
+    Ok(headers)
+}
+
+/// Headers of an endpoint of DIAL.
+pub(crate) fn of_dial(caller: &Caller, options: &Options) -> Vec<(String, Secret)> {
+    let mut headers = Vec::new();
+    if let Some(key) = &caller.api_key {
+        headers.push(("api-key".to_owned(), key.clone()));
+    }
+    if let Some(own) = &caller.authorization {
+        headers.push(("authorization".to_owned(), own.clone()));
+    }
+    forward(&mut headers, true, caller, options);
+    headers
+}
+
+fn forward(headers: &mut Vec<(String, Secret)>, is_dial: bool, caller: &Caller, options: &Options) {
+    if is_dial {
+        for (name, value) in &caller.forwarded {
+            add(headers, name, value);
+        }
+    } else {
+        for (name, value) in caller.forwarded_only(&options.forward_headers) {
+            add(headers, name, value);
+        }
+    }
+}
+
+fn add(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
+    let is_taken = headers
+        .iter()
+        .any(|(known, _)| known.eq_ignore_ascii_case(name))
+        || OWN.iter().any(|own| own.eq_ignore_ascii_case(name));
+    if !is_taken {
+        headers.push((name.to_owned(), Secret::new(value)));
+    }
+}
+
+fn encoded(basic: &Basic) -> String {
+    BASE64_STANDARD.encode(format!("{}:{}", basic.username, basic.password.expose()))
+}
+
+fn bearer_like(scheme: &str, value: &str) -> (String, Secret) {
+    (
+        "authorization".to_owned(),
+        Secret::new(format!("{scheme} {value}")),
+    )
+}
+
+/// The answer of a token endpoint (RFC 6749 section 5.1).
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+}
+
+/// A token for this request alone: it is not kept, for whoever asks next may be somebody else.
+async fn token(client: &ClientIdSecret, options: &Options) -> Result<Secret, WireError> {
+    let mut form = vec![
+        ("grant_type", "client_credentials"),
+        ("client_id", client.client_id.as_str()),
+        ("client_secret", client.client_secret.expose()),
+    ];
+    form.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
+    form.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
+    let asking = options.client.post(&client.token_url).form(&form);
+    let answer = asking.send(&|_| {}).await?;
+    if !answer.is_success() {
+        return Err(WireError::Status(answer.status()));
+    }
+    let granted: Granted = answer
+        .json()
+        .await
+        .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;
+    Ok(Secret::new(granted.access_token))
+}

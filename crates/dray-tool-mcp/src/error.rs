@@ -1,0 +1,68 @@
+//! What goes wrong on the way to a server and back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_http::{Cause, Failure, Sent};
+use thiserror::Error;
+
+/// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
+#[derive(Debug, Error)]
+pub(crate) enum WireError {
+    /// An HTTP status that is no success. The server did not take the message.
+    #[error("the server answered with HTTP status {0}")]
+    Status(u16),
+    /// The server surely did not get the whole message.
+    #[error("the server cannot be reached")]
+    NotSent(#[source] Cause),
+    /// The server may have got it; the connection ended before the answer.
+    #[error("the connection ended before the answer came")]
+    Broken(#[source] Option<Cause>),
+    /// Nothing came for too long.
+    #[error("the server did not answer in time")]
+    Idle,
+    /// An answer longer than this many bytes.
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(usize),
+    /// Not what MCP says.
+    #[error("the server does not answer as an MCP server: {0}")]
+    Malformed(&'static str),
+}
+
+impl WireError {
+    /// Whether the server surely did nothing, so that the message may be sent again.
+    pub(crate) const fn is_unsent(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::Status(404))
+    }
+}
+
+impl From<dray_http::Error> for WireError {
+    fn from(error: dray_http::Error) -> Self {
+        match error.failure {
+            Failure::TooLong(limit) => Self::TooLong(limit),
+            Failure::Idle(_) => Self::Idle,
+            Failure::Request(_) | Failure::Connect(_) | Failure::Options(_) => {
+                Self::NotSent(error.into())
+            }
+            _ if error.sent == Sent::Incomplete => Self::NotSent(error.into()),
+            _ => Self::Broken(Some(error.into())),
+        }
+    }
+}
+
+/// Why a connection that carries all answers ended; told to whoever finds it closed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grave(Arc<Mutex<Option<WireError>>>);
+
+impl Grave {
+    /// Writes the cause down, if none is there.
+    pub(crate) fn bury(&self, cause: WireError) {
+        let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stone.get_or_insert(cause);
+    }
+
+    /// The cause; the next one who asks is told that the connection ended.
+    pub(crate) fn cause(&self) -> WireError {
+        let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stone.take().unwrap_or(WireError::Broken(None))
+    }
+}

@@ -1,0 +1,64 @@
+//! What the operator decides about MCP.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::Client;
+use dray_types::{Clock, Secret};
+
+use crate::dial::Dial;
+
+/// Most bytes of one answer by default.
+const ANSWER: usize = 16 << 20;
+
+/// Longest set-up of one server by default (quickapps 21).
+const SETUP: Duration = Duration::from_secs(30);
+
+/// A program that is an MCP server. A manifest names it `stdio:{name}`; it never says what to run.
+#[derive(Clone, Debug, Default)]
+pub struct Command {
+    /// The program; absolute, or found by the `PATH` of `env`, else in the system's own folders.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// All of its environment: nothing of the service's own goes there.
+    pub env: BTreeMap<String, Secret>,
+    /// Where it runs; where the service runs if absent.
+    pub cwd: Option<PathBuf>,
+}
+
+/// What holds for all servers.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Headers of the caller (`X-*`) that may go to servers which are not DIAL's; names in any case.
+    pub forward_headers: Vec<String>,
+    /// The programs, by name.
+    pub stdio: BTreeMap<String, Command>,
+    /// Longest set-up of one server, listing included.
+    pub setup: Duration,
+    /// Most bytes of one answer of a server.
+    pub answer_limit: usize,
+    /// The way out, without redirects and proxies.
+    pub client: Client,
+    /// DIAL, when there is one.
+    pub dial: Option<Arc<dyn Dial>>,
+    /// For names of files.
+    pub clock: Clock,
+}
+
+impl Options {
+    /// No program, no DIAL, no header; 30 s for set-up and 16 MiB for an answer.
+    pub fn new(client: Client) -> Self {
+        Self {
+            forward_headers: Vec::new(),
+            stdio: BTreeMap::new(),
+            setup: SETUP,
+            answer_limit: ANSWER,
+            client,
+            dial: None,
+            clock: Clock::system(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Against the official Python package, and against a server that misbehaves as it is told.
+
+mod faults;
+mod login;
+mod python;
+mod support;

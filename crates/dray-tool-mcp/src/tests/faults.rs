@@ -1,0 +1,298 @@
+//! Servers that misbehave, and what goes to whom.
+
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_http::double::Server;
+use dray_tool::{Built, Failed, Failure};
+use dray_types::Secret;
+use serde_json::json;
+
+use super::support::{Act, State, call, double, mcp, messages, named, options, streamable};
+use crate::{Set, connect};
+
+async fn built(server: &Server<State>) -> Built {
+    let set = streamable(&server.shared().url());
+    connect(Set::Mcp(&set), &Caller::default(), &options()).await
+}
+
+async fn fails(act: Act) -> Failed {
+    let server = double(State {
+        acts: vec![act],
+        ..State::default()
+    })
+    .await;
+    let built = built(&server).await;
+    let tool = named(&built, "s_echo0");
+    let outcome = call(&tool, json!({"a": 1})).await;
+    let Err(Failure::Failed(failed)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(server.shared().lock().calls.len(), 1, "called twice");
+    let next = call(&tool, json!({"a": 2})).await.unwrap();
+    assert_eq!(next.content, r#"{"a":2}"#);
+    assert!(!failed.text.contains("127.0.0.1") && !failed.text.contains("secret"));
+    failed
+}
+
+#[tokio::test]
+async fn a_failed_call_is_told_once_and_the_next_one_works() {
+    for (act, text) in [
+        (Act::Status(500), "the server answered with HTTP status 500"),
+        (Act::Status(403), "the server answered with HTTP status 403"),
+        (Act::Cut, "the connection ended before the answer came"),
+        (Act::Closed, "the connection ended before the answer came"),
+        (
+            Act::WrongJson,
+            "the server does not answer as an MCP server: not JSON",
+        ),
+        (
+            Act::NoMessage,
+            "the server does not answer as an MCP server: no message of JSON-RPC",
+        ),
+        (
+            Act::OtherId,
+            "the server does not answer as an MCP server: the answer is to another request",
+        ),
+        (
+            Act::Accepted,
+            "the server does not answer as an MCP server: its answer is neither JSON nor events",
+        ),
+        (Act::Code(-32602), "says no"),
+    ] {
+        let failed = fails(act.clone()).await;
+        let expected = format!("Error calling MCP tool 'echo0': {text}");
+        assert_eq!(failed.text, expected, "{act:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_50_megabytes_is_refused() {
+    for act in [Act::Huge, Act::HugeEvents] {
+        let failed = fails(act).await;
+        assert_eq!(
+            failed.text,
+            "Error calling MCP tool 'echo0': the answer is longer than 16777216 bytes"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
+    let acts = vec![Act::Status(404)];
+    let server = double(State {
+        acts,
+        ..State::default()
+    })
+    .await;
+    let tool = named(&built(&server).await, "s_echo0");
+    assert_eq!(
+        call(&tool, json!({"a": 1})).await.unwrap().content,
+        r#"{"a":1}"#
+    );
+    let state = server.shared().lock();
+    assert_eq!((state.started, state.calls.len()), (2, 2));
+    let session = ("mcp-session-id".to_owned(), "session-2".to_owned());
+    assert!(
+        state
+            .headers
+            .iter()
+            .any(|headers| headers.contains(&session))
+    );
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_twice_is_a_failure() {
+    let acts = vec![Act::Status(404), Act::Status(404)];
+    let server = double(State {
+        acts,
+        ..State::default()
+    })
+    .await;
+    let tool = named(&built(&server).await, "s_echo0");
+    let Err(Failure::Failed(failed)) = call(&tool, json!({})).await else {
+        panic!("two lost sessions gave a result");
+    };
+    assert_eq!(failed.status, Some(404));
+    assert_eq!(server.shared().lock().calls.len(), 2);
+}
+
+#[tokio::test]
+async fn code_408_is_a_timeout() {
+    let acts = vec![Act::Code(408)];
+    let server = double(State {
+        acts,
+        ..State::default()
+    })
+    .await;
+    let tool = named(&built(&server).await, "s_echo0");
+    assert!(matches!(
+        call(&tool, json!({})).await,
+        Err(Failure::TimedOut)
+    ));
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
+    let acts = vec![Act::Hang];
+    let server = double(State {
+        acts,
+        ..State::default()
+    })
+    .await;
+    let built = built(&server).await;
+    let tool = named(&built, "s_echo0");
+    {
+        let calling = call(&tool, json!({}));
+        tokio::pin!(calling);
+        let began = until(&server, |state| state.calls.len() == 1);
+        tokio::select! {
+            outcome = &mut calling => panic!("{outcome:?}"),
+            () = began => {}
+        }
+    }
+    until(&server, |state| state.cancelled == 1).await;
+    assert!(call(&tool, json!({})).await.is_ok());
+    drop((tool, built));
+    until(&server, |state| state.ended == 1).await;
+}
+
+/// Waits until the double saw something.
+async fn until(server: &Server<State>, seen: impl Fn(&State) -> bool) {
+    let looking = async {
+        while !seen(&server.shared().lock()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_set_that_cannot_be_reached_is_an_issue_with_the_contracts_text() {
+    for (status, text) in [
+        (401, "Authentication required for toolset 's'"),
+        (
+            404,
+            "MCP endpoint for toolset 's' did not respond as an MCP server (session terminated — the upstream may \
+             have returned 404)",
+        ),
+        (503, "HTTP error for s: 503 Service Unavailable"),
+        (302, "HTTP error for s: 302 Found"),
+    ] {
+        let refuse = Some((status, 99));
+        let server = double(State {
+            refuse,
+            ..State::default()
+        })
+        .await;
+        let built = built(&server).await;
+        assert_eq!((messages(&built), built.tools.len()), (vec![text], 0));
+    }
+}
+
+#[tokio::test]
+async fn servers_that_are_none_are_told() {
+    for (url, text) in [
+        (
+            "http://127.0.0.1:1/mcp",
+            "MCP error for s: the server cannot be reached",
+        ),
+        (
+            "ftp://x.example/",
+            "MCP error for s: the address of the server is none of http or https",
+        ),
+        (
+            "stdio:rm",
+            "MCP error for s: the operator offers no server `rm`",
+        ),
+    ] {
+        let set = streamable(url);
+        let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+        assert_eq!(messages(&built), [text]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_ends_set_up_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let set = streamable(&format!("http://{}/", listener.local_addr().unwrap()));
+    let mut options = options();
+    options.setup = Duration::from_millis(200);
+    let built = connect(Set::Mcp(&set), &Caller::default(), &options).await;
+    assert_eq!(
+        messages(&built),
+        ["MCP error for s: the server did not answer in time"]
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
+    let server = double(State {
+        cursors: vec!["a", "b"],
+        ..State::default()
+    })
+    .await;
+    let whole = built(&server).await;
+    assert_eq!((whole.tools.len(), whole.issues.len()), (3, 0));
+    let server = double(State {
+        cursors: vec!["a", "a"],
+        ..State::default()
+    })
+    .await;
+    let endless = built(&server).await;
+    assert_eq!(endless.tools.len(), 2);
+    assert_eq!(
+        messages(&endless),
+        ["MCP error for s: the list of its tools does not end and was cut"]
+    );
+}
+
+#[tokio::test]
+async fn only_allowed_tools_are_offered_and_an_empty_list_allows_all() {
+    let server = double(State {
+        cursors: vec!["a", "b"],
+        ..State::default()
+    })
+    .await;
+    for (allowed, count) in [(json!(["echo1"]), 1), (json!([]), 3), (json!(null), 3)] {
+        let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+        let set = mcp(json!({"name": "s", "mcp_server_info": info, "allowed_tools": allowed}));
+        let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+        assert_eq!(built.tools.len(), count, "{allowed}");
+    }
+}
+
+#[tokio::test]
+async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_caller() {
+    let server = double(State::default()).await;
+    let info = json!({
+        "url": server.shared().url(), "protocol": "streamable_http",
+        "authorization": {"type": "api_key", "key": "configured", "name": "X-Key"},
+    });
+    let set = mcp(json!({"name": "s", "mcp_server_info": info}));
+    let forwarded = [("x-tenant", "t"), ("x-secret", "no"), ("x-key", "no")];
+    let caller = Caller {
+        api_key: Some(Secret::new("no")),
+        authorization: Some(Secret::new("Bearer no")),
+        forwarded: forwarded
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .to_vec(),
+        ..Caller::default()
+    };
+    let mut options = options();
+    options.forward_headers = vec!["X-Tenant".to_owned(), "X-Key".to_owned()];
+    let built = connect(Set::Mcp(&set), &caller, &options).await;
+    assert_eq!(built.tools.len(), 1);
+    let state = server.shared().lock();
+    assert!(state.headers.len() >= 3);
+    for headers in &state.headers {
+        assert!(headers.contains(&("x-tenant".to_owned(), "t".to_owned())));
+        assert!(headers.contains(&("x-key".to_owned(), "configured".to_owned())));
+        assert!(
+            headers.iter().all(|(_, value)| !value.contains("no")),
+            "{headers:?}"
+        );
+    }
+}

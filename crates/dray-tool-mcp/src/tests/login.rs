@@ -1,0 +1,253 @@
+//! Tool sets of DIAL: what is said when they are not there, sign-in, files.
+
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_http::double::Server;
+use dray_tool::{Built, Failure};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use super::support::{
+    Act, Core, Memory, State, call_as, dial_mcp, double, messages, named, options, streamable,
+};
+use crate::{Set, SignIn, connect, connect_all};
+
+fn caller(channel: Option<&str>) -> Caller {
+    Caller {
+        api_key: Some(Secret::new("per-request")),
+        channel: channel.map(str::to_owned),
+        ..Caller::default()
+    }
+}
+
+fn core(server: &Server<State>, outcomes: Vec<SignIn>) -> Arc<Core> {
+    Arc::new(Core {
+        url: server.shared().url(),
+        outcomes,
+        ..Core::default()
+    })
+}
+
+async fn one(core: &Arc<Core>, caller: &Caller) -> Built {
+    let mut options = options();
+    let dial: Arc<dyn crate::Dial> = Arc::<Core>::clone(core);
+    options.dial = Some(dial);
+    connect(Set::Dial(&dial_mcp("t")), caller, &options).await
+}
+
+#[tokio::test]
+async fn an_unauthorised_set_says_how_its_sign_in_ended() {
+    for (channel, outcome, text) in [
+        (
+            None,
+            SignIn::Succeeded,
+            "Toolset 't' requires sign-in, but no client channel is available",
+        ),
+        (
+            Some("c"),
+            SignIn::Denied,
+            "Sign-in was denied for toolset 't'",
+        ),
+        (
+            Some("c"),
+            SignIn::TimedOut,
+            "Sign-in timed out for toolset 't'",
+        ),
+        (Some("c"), SignIn::Failed, "Sign-in failed for toolset 't'"),
+        (
+            Some("c"),
+            SignIn::Succeeded,
+            "Sign-in succeeded but toolset 't' initialization still failed",
+        ),
+    ] {
+        let refuse = Some((401, 99));
+        let server = double(State {
+            refuse,
+            ..State::default()
+        })
+        .await;
+        let core = core(&server, vec![outcome]);
+        let built = one(&core, &caller(channel)).await;
+        assert_eq!(messages(&built), [text]);
+        let batches = usize::from(channel.is_some());
+        assert_eq!(core.asked.lock().unwrap().len(), batches);
+    }
+}
+
+#[tokio::test]
+async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
+    let refuse = Some((401, 2));
+    let server = double(State {
+        refuse,
+        ..State::default()
+    })
+    .await;
+    let core = core(&server, vec![SignIn::Succeeded, SignIn::Denied]);
+    let mut options = options();
+    let dial: Arc<dyn crate::Dial> = Arc::<Core>::clone(&core);
+    options.dial = Some(dial);
+    let (a, b) = (dial_mcp("a"), dial_mcp("b"));
+    let built = connect_all(
+        &[Set::Dial(&a), Set::Dial(&b)],
+        &caller(Some("c")),
+        &options,
+    )
+    .await;
+    assert_eq!(*core.asked.lock().unwrap(), [["a", "b"]]);
+    assert_eq!((built[0].tools.len(), built[0].issues.len()), (1, 0));
+    assert_eq!(messages(&built[1]), ["Sign-in was denied for toolset 'b'"]);
+}
+
+#[tokio::test]
+async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
+    for (acts, works) in [
+        (vec![Act::Status(401)], true),
+        (vec![Act::Status(401), Act::Status(401)], false),
+    ] {
+        let server = double(State {
+            acts,
+            ..State::default()
+        })
+        .await;
+        let core = core(&server, vec![SignIn::Succeeded]);
+        let built = one(&core, &caller(Some("c"))).await;
+        let tool = named(&built, "t_echo0");
+        let outcome = call_as(&tool, json!({}), caller(Some("c")), &Arc::default()).await;
+        assert_eq!(outcome.is_ok(), works, "{outcome:?}");
+        assert_eq!(core.asked.lock().unwrap().len(), 1);
+        assert_eq!(server.shared().lock().calls.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn without_a_channel_a_401_during_a_call_is_a_failure() {
+    let acts = vec![Act::Status(401)];
+    let server = double(State {
+        acts,
+        ..State::default()
+    })
+    .await;
+    let core = core(&server, vec![SignIn::Succeeded]);
+    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let outcome = call_as(&tool, json!({}), caller(None), &Arc::default()).await;
+    assert!(matches!(outcome, Err(Failure::Failed(failed)) if failed.status == Some(401)));
+    assert_eq!(core.asked.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn metadata_that_dial_refuses_are_an_issue() {
+    for (status, text) in [
+        (404, "Toolset 't' not found"),
+        (403, "Access to toolset 't' is forbidden"),
+        (401, "Authentication required for toolset 't'"),
+        (500, "HTTP error for t: 500 Internal Server Error"),
+    ] {
+        let core = Core {
+            refuses: Some(status),
+            ..Core::default()
+        };
+        let built = one(&Arc::new(core), &caller(None)).await;
+        assert_eq!(messages(&built), [text]);
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
+    let server = double(State::default()).await;
+    let built = one(&core(&server, Vec::new()), &caller(None)).await;
+    assert_eq!(built.tools.len(), 1);
+    let key = ("api-key".to_owned(), "per-request".to_owned());
+    let state = server.shared().lock();
+    assert!(state.headers.iter().all(|headers| headers.contains(&key)));
+}
+
+fn takes_files() -> State {
+    State {
+        schema: Some(json!({"type": "object", "properties": {
+            "one": {"type": "string", "dial_url": true},
+            "many": {"type": "array", "items": {"type": "string"}, "dial_url": true},
+            "other": {"type": "string"},
+        }})),
+        ..State::default()
+    }
+}
+
+#[tokio::test]
+async fn files_of_all_parameters_are_granted_with_one_call() {
+    let server = double(takes_files()).await;
+    let core = core(&server, Vec::new());
+    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    assert_eq!(tool.rules().by_reference, ["one", "many"]);
+    let arguments = json!({
+        "one": "files/b/a%20b.pdf",
+        "many": ["https://dial.example/v1/files/b/c.pdf", "files/b/a%20b.pdf"],
+        "other": "https://x.example/",
+    });
+    let output = call_as(&tool, arguments, caller(None), &Arc::default())
+        .await
+        .unwrap();
+    let passed: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(passed["one"], "files/b/a%20b.pdf");
+    assert_eq!(
+        passed["many"],
+        json!(["files/b/c.pdf", "files/b/a%20b.pdf"])
+    );
+    assert_eq!(passed["other"], "https://x.example/");
+    let urls = ["files/b/a%20b.pdf", "files/b/c.pdf"]
+        .map(str::to_owned)
+        .to_vec();
+    assert_eq!(*core.granted.lock().unwrap(), [(urls, "t".to_owned())]);
+}
+
+#[tokio::test]
+async fn other_urls_than_those_of_dial_are_invalid_parameters() {
+    let server = double(takes_files()).await;
+    let core = core(&server, Vec::new());
+    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    for (url, start) in [
+        (
+            "https://u:p@x.example/a?sig=1",
+            "Parameter `one` requires a DIAL file but received an external URL",
+        ),
+        (
+            "ftp://x",
+            "Parameter `one` requires a DIAL file but received an unsupported URL: ftp://x.",
+        ),
+    ] {
+        let storage: Arc<Memory> = Arc::default();
+        let outcome = call_as(&tool, json!({"one": url}), caller(None), &storage).await;
+        let Err(Failure::Parameter { name, message }) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(name, "one");
+        assert!(message.starts_with(start), "{message}");
+        assert!(
+            !message.contains("sig") && !message.contains("u:p"),
+            "{message}"
+        );
+        assert!(url.starts_with("ftp") || message.contains("file:base64::"));
+    }
+    assert_eq!(server.shared().lock().calls.len(), 0);
+    assert_eq!(core.granted.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_set_without_an_id_cannot_be_given_files() {
+    let server = double(takes_files()).await;
+    let set = streamable(&server.shared().url());
+    let built = connect(Set::Mcp(&set), &Caller::default(), &options()).await;
+    let tool = named(&built, "s_echo0");
+    let files = json!({"one": "files/b/a"});
+    let outcome = call_as(&tool, files, Caller::default(), &Arc::default()).await;
+    let Err(Failure::Parameter { name, message }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(
+        (name.as_str(), message.as_str()),
+        (
+            "file_url",
+            "Files cannot be shared because dial_toolset_id is not configured."
+        )
+    );
+}

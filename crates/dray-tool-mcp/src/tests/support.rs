@@ -1,0 +1,309 @@
+//! Storage, DIAL and a server for the tests.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::{DialMcp, Mcp};
+use dray_agent::message::Attachment;
+use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use dray_http::{Client, Limits};
+use dray_tool::{Built, Call, Failure, Output, Stage, Storage, Tool, Turn, UrlClass};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{Dial, Options, Refused, SignIn, Toolset};
+
+/// Keeps files in memory.
+#[derive(Debug, Default)]
+pub(super) struct Memory(pub(super) Mutex<Vec<(String, String, Bytes)>>);
+
+#[async_trait]
+impl Storage for Memory {
+    fn classify(&self, url: &str) -> UrlClass {
+        match url {
+            url if url.starts_with("files/") || url.contains("//dial.example/") => UrlClass::Dial,
+            url if url.starts_with("http") => UrlClass::External,
+            url if url.starts_with("data:") => UrlClass::Data,
+            _ => UrlClass::Unsupported,
+        }
+    }
+
+    async fn durable(&self, parameter: &str, _: &str) -> Result<Attachment, Failure> {
+        Err(Failure::parameter(parameter, "nothing is durable here"))
+    }
+
+    async fn keep(&self, name: &str, kind: &str, bytes: Bytes) -> Result<Attachment, Failure> {
+        let mut all = self.0.lock().unwrap();
+        all.push((name.to_owned(), kind.to_owned(), bytes));
+        Ok(Attachment {
+            kind: Some(kind.to_owned()),
+            url: Some(format!("files/b/{name}")),
+            ..Attachment::default()
+        })
+    }
+}
+
+pub(super) fn options() -> Options {
+    let client = Client::new(Limits::default(), None).unwrap();
+    Options {
+        clock: dray_types::Clock::manual(1_700_000_000_000),
+        ..Options::new(client)
+    }
+}
+
+pub(super) fn mcp(value: Value) -> Mcp {
+    serde_json::from_value(value).unwrap()
+}
+
+pub(super) fn streamable(url: &str) -> Mcp {
+    mcp(json!({"name": "s", "mcp_server_info": {"url": url, "protocol": "streamable_http"}}))
+}
+
+pub(super) fn dial_mcp(id: &str) -> DialMcp {
+    serde_json::from_value(json!({"dial_id": id, "name": id})).unwrap()
+}
+
+pub(super) fn named(built: &Built, name: &str) -> Arc<dyn Tool> {
+    let of_name = |tool: &&Arc<dyn Tool>| tool.declaration().name == name;
+    Arc::clone(built.tools.iter().find(of_name).unwrap_or_else(|| {
+        panic!("no {name} in {built:?}");
+    }))
+}
+
+pub(super) fn messages(built: &Built) -> Vec<&str> {
+    built
+        .issues
+        .iter()
+        .map(|issue| issue.message.as_str())
+        .collect()
+}
+
+pub(super) async fn call_as(
+    tool: &Arc<dyn Tool>,
+    arguments: Value,
+    caller: Caller,
+    storage: &Arc<Memory>,
+) -> Result<Output, Failure> {
+    let storage: Arc<dyn Storage> = Arc::<Memory>::clone(storage);
+    let turn = Turn::new(caller, "session", Vec::new(), storage, 1 << 20);
+    let arguments = arguments.as_object().unwrap().clone();
+    let call = Call {
+        id: "1".to_owned(),
+        written: arguments.clone(),
+        arguments,
+        stage: Stage::hidden(),
+        deadline: Instant::now() + Duration::from_mins(1),
+    };
+    tool.call(call, &turn).await
+}
+
+pub(super) async fn call(tool: &Arc<dyn Tool>, arguments: Value) -> Result<Output, Failure> {
+    call_as(tool, arguments, Caller::default(), &Arc::default()).await
+}
+
+/// What the double does when a tool is called.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Act {
+    #[default]
+    Echo,
+    Status(u16),
+    Hang,
+    Huge,
+    HugeEvents,
+    Cut,
+    Closed,
+    WrongJson,
+    NoMessage,
+    OtherId,
+    Code(i32),
+    Accepted,
+}
+
+/// A server that misbehaves as it is told.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What happens to the next calls, one each; then they are echoed.
+    pub(super) acts: Vec<Act>,
+    /// The status of every message, until so many were answered with it.
+    pub(super) refuse: Option<(u16, usize)>,
+    /// Cursors of the pages of the list; the last page has none.
+    pub(super) cursors: Vec<&'static str>,
+    pub(super) schema: Option<Value>,
+    pub(super) started: usize,
+    pub(super) calls: Vec<Value>,
+    pub(super) cancelled: usize,
+    pub(super) ended: usize,
+    pub(super) headers: Vec<Vec<(String, String)>>,
+}
+
+const WATCHED: [&str; 7] = [
+    "authorization",
+    "api-key",
+    "x-tenant",
+    "x-secret",
+    "x-key",
+    "mcp-session-id",
+    "mcp-protocol-version",
+];
+
+pub(super) async fn double(state: State) -> Server<State> {
+    let answer =
+        |shared: Arc<Shared<State>>,
+         request: Received|
+         -> BoxFuture<'static, Result<Reply, Closed>> { answer(shared, request).boxed() };
+    Server::start(state, answer).await.unwrap()
+}
+
+async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, Closed> {
+    let headers = WATCHED
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), request.header(name)?.to_owned())))
+        .collect();
+    let method = request.method.clone();
+    {
+        let mut state = shared.lock();
+        state.headers.push(headers);
+        if method == "DELETE" {
+            state.ended += 1;
+            return Ok(double::json(200, &json!({})));
+        }
+        if let Some((status, left)) = &mut state.refuse
+            && *left > 0
+        {
+            *left -= 1;
+            return Ok(double::json(*status, &json!({"secret": "of-the-server"})));
+        }
+    }
+    let message = request.json().await?;
+    let id = message["id"].clone();
+    let result =
+        |result: Value| double::json(200, &json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    let act = {
+        let mut state = shared.lock();
+        match message["method"].as_str().unwrap() {
+            "initialize" => {
+                state.started += 1;
+                let session = format!("session-{}", state.started);
+                let told = result(json!({
+                    "protocolVersion": message["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "double", "version": "1"},
+                }));
+                return Ok(double::with_header(told, "mcp-session-id", &session));
+            }
+            "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
+            "tools/call" => {
+                state.calls.push(message["params"].clone());
+                if state.acts.is_empty() {
+                    Act::Echo
+                } else {
+                    state.acts.remove(0)
+                }
+            }
+            "notifications/cancelled" => {
+                state.cancelled += 1;
+                return Ok(double::reply(202, "text/plain", Bytes::new()));
+            }
+            _ => return Ok(double::reply(202, "text/plain", Bytes::new())),
+        }
+    };
+    let text =
+        json!({"content": [{"type": "text", "text": message["params"]["arguments"].to_string()}]});
+    act_out(act, &id, result(text)).await
+}
+
+fn page(state: &State, cursor: &Value) -> Value {
+    let at = cursor
+        .as_str()
+        .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
+        .map_or(0, |at| at + 1);
+    let schema = state.schema.clone().unwrap_or(json!({"type": "object"}));
+    let mut page = json!({"tools": [{"name": format!("echo{at}"), "inputSchema": schema}]});
+    if let Some(next) = state.cursors.get(at) {
+        page["nextCursor"] = json!(next);
+    }
+    page
+}
+
+async fn act_out(act: Act, id: &Value, echo: Reply) -> Result<Reply, Closed> {
+    let huge = || Bytes::from(vec![b'a'; 50 << 20]);
+    let json = |value: Value| Ok(double::json(200, &value));
+    match act {
+        Act::Echo => Ok(echo),
+        Act::Status(status) => Ok(double::json(status, &json!({"secret": "of-the-server"}))),
+        Act::Hang => std::future::pending().await,
+        Act::Huge => Ok(double::reply(200, "application/json", huge())),
+        Act::HugeEvents => Ok(double::reply(200, "text/event-stream", huge())),
+        Act::Cut => Ok(double::reply(
+            200,
+            "text/event-stream",
+            ": and then\n\n".into(),
+        )),
+        Act::Closed => Err(Closed),
+        Act::WrongJson => Ok(double::reply(200, "application/json", "{".into())),
+        Act::NoMessage => json(json!({"jsonrpc": "1.0"})),
+        Act::OtherId => json(json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}})),
+        Act::Code(code) => {
+            json(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "says no"}}))
+        }
+        Act::Accepted => Ok(double::reply(202, "text/plain", Bytes::new())),
+    }
+}
+
+/// DIAL, as it is told.
+#[derive(Debug, Default)]
+pub(super) struct Core {
+    pub(super) url: String,
+    pub(super) refuses: Option<u16>,
+    pub(super) outcomes: Vec<SignIn>,
+    pub(super) asked: Mutex<Vec<Vec<String>>>,
+    pub(super) granted: Mutex<Vec<(Vec<String>, String)>>,
+}
+
+impl Core {
+    fn refused(&self) -> Result<(), Refused> {
+        match self.refuses {
+            None => Ok(()),
+            status => Err(Refused {
+                status,
+                source: None,
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Dial for Core {
+    fn is_origin(&self, url: &str) -> bool {
+        url.starts_with(&self.url)
+    }
+
+    fn mcp_url(&self, id: &str) -> String {
+        format!("{}/v1/toolset/{id}/mcp", self.url)
+    }
+
+    async fn toolset(&self, _: &Caller, _: &str) -> Result<Toolset, Refused> {
+        self.refused()?;
+        Ok(Toolset {
+            display_name: Some("Shown".to_owned()),
+            is_sse: false,
+        })
+    }
+
+    async fn grant(&self, _: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused> {
+        self.refused()?;
+        let mut granted = self.granted.lock().unwrap();
+        granted.push((urls.to_vec(), receiver.to_owned()));
+        Ok(())
+    }
+
+    async fn sign_in(&self, _: &Caller, ids: &[String]) -> Vec<SignIn> {
+        self.asked.lock().unwrap().push(ids.to_vec());
+        self.outcomes.clone()
+    }
+}

@@ -1,0 +1,79 @@
+//! A tool of a server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_tool::{Call, Declaration, Failed, Failure, Output, Rules, Tool, Turn};
+use dray_types::Clock;
+
+use crate::dial_url;
+use crate::result::{Names, output};
+use crate::server::Server;
+use crate::session::SessionError;
+
+/// A tool of a server.
+#[derive(Debug)]
+pub(crate) struct McpTool {
+    pub(crate) declaration: Declaration,
+    pub(crate) rules: Rules,
+    pub(crate) server: Arc<Server>,
+    /// What the server calls it.
+    pub(crate) name: String,
+    /// Arguments that take files of DIAL.
+    pub(crate) files: Vec<String>,
+    pub(crate) clock: Clock,
+}
+
+#[async_trait]
+impl Tool for McpTool {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        let mut arguments = call.arguments;
+        dial_url::grant(
+            &self.files,
+            &mut arguments,
+            self.server.known.as_ref(),
+            &turn.caller,
+            &turn.storage,
+        )
+        .await?;
+        let calling = Box::pin(self.server.call(&self.name, arguments, &turn.caller));
+        let result = calling.await.map_err(|error| self.failure(error))?;
+        let names = Names {
+            tool: self.declaration.name.clone(),
+            now_ms: self.clock.now_ms(),
+            used: 0,
+        };
+        output(
+            result,
+            names,
+            &self.rules.attachments,
+            turn.storage.as_ref(),
+        )
+        .await
+    }
+}
+
+impl McpTool {
+    fn failure(&self, error: SessionError) -> Failure {
+        if error.is_late() {
+            return Failure::TimedOut;
+        }
+        let text = format!("Error calling MCP tool '{}': {error}", self.name);
+        let shown = format!("> ##### Exception:\nMCP: {error}\n");
+        let failed = Failed::new(text).shown(shown);
+        match error.status() {
+            Some(status) => failed.status(status),
+            None => failed,
+        }
+        .because(error)
+        .into()
+    }
+}
