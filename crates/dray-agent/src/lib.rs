@@ -7,10 +7,15 @@
 pub mod caller;
 pub mod event;
 pub mod failure;
+pub mod filter;
 pub mod layer;
 pub mod manifest;
 pub mod message;
+pub mod pair;
+pub mod prompt;
+pub mod skill;
 pub mod starters;
 pub mod state;
 pub mod support;
+mod text;
 pub mod wire;

@@ -1,0 +1,146 @@
+//! What of its attachments a model gets to see (quickapps 14). Works on copies, before every call of the model.
+
+use serde_json::{Map, Value, json};
+
+use crate::message::{Attachment, Content, Message, Role};
+use crate::text::escape;
+
+/// Whether an attachment of a message stays inline.
+pub type Policy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
+
+/// Images of users stay: the policy where no attachment strategy is configured.
+pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
+    let kind = attachment.kind.as_deref().unwrap_or_default();
+    message.role == Role::User && kind.starts_with("image/")
+}
+
+/// The messages as the model gets them: attachments that no policy keeps are named in the text alone.
+pub fn for_model(messages: &[Message], policies: &[Policy<'_>]) -> Vec<Message> {
+    messages
+        .iter()
+        .map(|message| filtered(message, policies))
+        .collect()
+}
+
+fn filtered(message: &Message, policies: &[Policy<'_>]) -> Message {
+    let mut copy = message.clone();
+    let Some(custom) = copy.custom_content.as_mut() else {
+        return copy;
+    };
+    let attachments = match custom.attachments.take() {
+        Some(attachments) if !attachments.is_empty() => attachments,
+        other => {
+            custom.attachments = other;
+            return copy;
+        }
+    };
+    let kept = attachments
+        .iter()
+        .filter(|one| policies.iter().any(|keep| keep(message, one)));
+    custom.attachments = Some(kept.cloned().collect());
+    let content = copy
+        .content
+        .get_or_insert_with(|| Content::Text(String::new()));
+    if message.role != Role::Assistant {
+        append(content, &format!("\n{}", listing(&attachments)));
+    }
+    copy
+}
+
+/// Appends to text, or adds a part of text.
+fn append(content: &mut Content, text: &str) {
+    match content {
+        Content::Text(before) => before.push_str(text),
+        Content::Parts(parts) => parts.push(Map::from_iter([
+            ("type".to_owned(), json!("text")),
+            ("text".to_owned(), Value::String(text.to_owned())),
+        ])),
+    }
+}
+
+fn listing(attachments: &[Attachment]) -> String {
+    let mut lines = vec!["<attachments>".to_owned()];
+    for one in attachments {
+        lines.push("  <attachment>".to_owned());
+        for (name, value) in [
+            ("title", &one.title),
+            ("type", &one.kind),
+            ("url", &one.url),
+        ] {
+            let value = escape(value.as_deref().unwrap_or_default());
+            lines.push(format!("    <{name}>{value}</{name}>"));
+        }
+        if let Some(url) = &one.reference_url {
+            lines.push(format!(
+                "    <reference_url>{}</reference_url>",
+                escape(url)
+            ));
+        }
+        lines.push("  </attachment>".to_owned());
+    }
+    lines.push("</attachments>".to_owned());
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(role: &str, content: &Value) -> Message {
+        serde_json::from_value(
+            json!({"role": role, "content": content, "custom_content": {"attachments": [
+                {"title": "a&b", "type": "image/png", "url": "files/B/a"},
+                {"type": "text/<x>", "reference_url": "r"},
+            ]}}),
+        )
+        .unwrap()
+    }
+
+    const XML: &str = "\n<attachments>\n  <attachment>\n    <title>a&amp;b</title>\n    <type>image/png</type>\n    \
+        <url>files/B/a</url>\n  </attachment>\n  <attachment>\n    <title></title>\n    \
+        <type>text/&lt;x&gt;</type>\n    <url></url>\n    <reference_url>r</reference_url>\n  </attachment>\n\
+        </attachments>";
+
+    fn kept(message: &Message) -> usize {
+        let custom = message.custom_content.as_ref().unwrap();
+        custom.attachments.as_ref().unwrap().len()
+    }
+
+    #[test]
+    fn all_attachments_are_named_and_only_images_of_users_stay() {
+        let seen = for_model(&[message("user", &Value::Null)], &[&legacy_user_image]);
+        assert_eq!(seen[0].content, Some(Content::Text(XML.to_owned())));
+        assert_eq!(kept(&seen[0]), 1);
+        let seen = for_model(&[message("tool", &json!("r"))], &[&legacy_user_image]);
+        assert_eq!(seen[0].content, Some(Content::Text(format!("r{XML}"))));
+        assert_eq!(kept(&seen[0]), 0);
+    }
+
+    #[test]
+    fn assistants_are_not_shown_what_they_would_imitate() {
+        let seen = for_model(&[message("assistant", &Value::Null)], &[]);
+        assert_eq!(seen[0].content, Some(Content::Text(String::new())));
+        assert_eq!(kept(&seen[0]), 0);
+    }
+
+    #[test]
+    fn parts_get_one_more_part() {
+        let parts = json!([{"type": "text", "text": "x"}]);
+        let seen = for_model(&[message("user", &parts)], &[]);
+        assert_eq!(
+            serde_json::to_value(&seen[0].content).unwrap(),
+            json!([{"type": "text", "text": "x"}, {"type": "text", "text": XML}])
+        );
+    }
+
+    #[test]
+    fn messages_without_attachments_and_the_canonical_list_stay_as_they_are() {
+        let plain = Message::new(Role::User, "x");
+        assert_eq!(for_model(std::slice::from_ref(&plain), &[]), [plain]);
+        let canonical = [message("user", &json!("x"))];
+        let before = canonical.clone();
+        let first = for_model(&canonical, &[]);
+        assert_eq!(canonical, before);
+        assert_eq!(for_model(&canonical, &[]), first);
+    }
+}
