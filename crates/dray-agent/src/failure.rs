@@ -15,7 +15,7 @@ pub struct Failure {
     /// Kind, such as `invalid_request_error` and `runtime_error`.
     pub kind: String,
     /// The parameter at fault.
-    pub param: Option<String>,
+    pub param: Option<Box<str>>,
     /// Code of the cause; the status as text by default.
     pub code: Option<String>,
     /// What the user is shown.
@@ -104,7 +104,7 @@ mod tests {
         let mut failure = Failure::new(429, "slow down")
             .display("Later.")
             .kind("rate");
-        failure.param = Some("messages".to_owned());
+        failure.param = Some("messages".into());
         failure.code = Some("rate_limit".to_owned());
         assert_eq!(
             failure.body(),

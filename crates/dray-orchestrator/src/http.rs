@@ -2,8 +2,21 @@
 //! (quickapps 2, 3, 4, 37, 38).
 //!
 //! It reads and checks requests and writes answers. What is between is an [`Agent`]'s: it gets what was [`Asked`] and
-//! sends events, and this module turns them into chunks.
+//! sends events, and this module turns them into chunks. It holds no conversation and knows nothing of models and tools.
 
+mod body;
 mod contract;
+mod door;
+mod models;
+mod reply;
+mod request;
+mod routes;
+mod run;
+mod serve;
+mod support;
+#[cfg(test)]
+mod tests;
 
 pub use contract::{Agent, Asked, ChatRequest, ManifestSource};
+pub use routes::{Options, Surface};
+pub use serve::serve;

@@ -1,0 +1,369 @@
+//! What an operator can set about the orchestrator (quickapps 7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use dray_service::config::{Alias, Problem, Section};
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod aliases;
+#[cfg(test)]
+mod tests;
+
+/// Section `orchestrator`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct Config {
+    /// Address for chats. Other machines reach it only with `clients` or `dial_url`. Default `127.0.0.1:5000`.
+    pub listen: SocketAddr,
+    /// Names under which a listener of this machine that asks for no key may be called, beside `localhost` and loopback
+    /// addresses, as in the `Host` header without its port.
+    pub hosts: Vec<String>,
+    /// Keys of clients by name; a client shows its key as bearer token or, without DIAL, as `Api-Key`.
+    pub clients: BTreeMap<String, Secret>,
+    /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
+    pub deployments: Vec<String>,
+    /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere else.
+    pub dial_url: Option<String>,
+    /// `api-version` of calls to DIAL. Default `2025-01-01-preview`.
+    pub dial_api_version: String,
+    /// PEM file with more authorities that sign DIAL Core's certificate.
+    pub dial_ca_file: Option<PathBuf>,
+    /// Time to connect to DIAL Core or the model, TLS included. Default `5s`.
+    pub connect_timeout: Period,
+    /// Base URL of a model without DIAL: any endpoint of chat completions, such as `http://127.0.0.1:11434/v1`.
+    pub model_url: Option<String>,
+    /// Key of that model, sent as bearer token.
+    pub model_key: Secret,
+    /// Longest wait for the first byte of a model's answer. Default `10m`.
+    pub model_timeout: Period,
+    /// Longest silence in the middle of a model's answer. Default `5m`.
+    pub model_idle_timeout: Period,
+    /// Folder of local manifests, `NAME.json` each. Changes hold from the next request on.
+    pub manifests: Option<PathBuf>,
+    /// Local manifest of requests that name none.
+    pub default_manifest: Option<String>,
+    /// Folders of prompts, tools, tool sets and skills on top of those that are built in; later ones win.
+    pub layers: Vec<PathBuf>,
+    /// Id of the published schema of manifests.
+    pub app_schema_id: String,
+    /// Whether features in preview may be used. Default off.
+    pub preview: bool,
+    /// Prompts that editors may offer, and the models each is for; no model twice.
+    pub prompt_mapping: BTreeMap<String, Vec<String>>,
+    /// Model of manifests that name none.
+    pub default_orchestrator_deployment: Option<String>,
+    /// Most calls of the model in one turn, unless the manifest says otherwise; at least 1. Default 15.
+    pub max_iterations: u32,
+    /// Whether a system message of the client is kept. Default off.
+    pub allow_override_system_message: bool,
+    /// Whether tokens are counted and shown. Default off.
+    pub show_usage_statistics: bool,
+    /// Whether the time of a turn is shown. Default off.
+    pub show_execution_time_stage: bool,
+    /// Which stages are shown whatever the manifest says: `none`, `error`, `info` or `debug`.
+    pub stage_display_level: Option<StageLevel>,
+    /// Header with the language of texts for the user. Default `accept-language`.
+    pub language_header: String,
+    /// Whether the log holds contents at level debug. Default off.
+    pub log_payloads: bool,
+    /// Most characters of a content in the log. Default 2000.
+    pub log_payloads_max_length: u32,
+    /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
+    pub tool_timeout: Period,
+    /// Most bytes of one file in an argument unless the manifest says otherwise. Default `10MiB`.
+    pub file_size_limit: ByteSize,
+    /// Whether files of the web may be fetched for arguments, unless the manifest says otherwise. Default off.
+    pub external_url_fetch_enabled: bool,
+    /// Hosts that such files may come from; all if absent.
+    pub external_url_fetch_host_allowlist: Option<Vec<String>>,
+    /// Whether references to files inside objects and lists of an argument are resolved too. Default off.
+    pub nested_file_arguments: bool,
+    /// Whether the skill on references to files is told also to agents without a tool that takes files. Default off.
+    pub file_skill_always: bool,
+    /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
+    pub forward_headers: Vec<String>,
+    /// How long metadata of deployments and tool sets are believed. Default `5m`.
+    pub metadata_expiry: Period,
+    /// How long an interactive sign-in may take. Default `2m`.
+    pub interactive_login_timeout: Period,
+    /// MCP servers on this machine that a manifest may name, by name.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    /// The Python interpreter.
+    pub py_interpreter: Interpreter,
+    /// Large results of tools go to a file.
+    pub offload: Offload,
+    /// Sandbox backend of new sessions, by its name in `sandbox-transfer`; without it agents have no sandbox.
+    pub sandbox: Option<String>,
+    /// Most chats at once; together with `max_body` it bounds the memory for requests. Default 256.
+    pub max_chats: usize,
+    /// How long a chat beyond that waits for its turn. Default `30s`.
+    pub chat_wait: Period,
+    /// Most bytes of one request; up to `256MiB`. Default `16MiB`.
+    pub max_body: ByteSize,
+    /// Longest time for a request's body to come. Default `1m`.
+    pub body_timeout: Period,
+    /// How long running chats may go on when the service ends. Default `30s`.
+    pub drain: Period,
+}
+
+/// Which stages are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StageLevel {
+    /// None.
+    None,
+    /// Those of failures.
+    Error,
+    /// All but those for builders.
+    Info,
+    /// All.
+    Debug,
+}
+
+/// An MCP server on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpServer {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment; it gets nothing of the service's but `PATH`.
+    pub env: BTreeMap<String, Secret>,
+}
+
+/// The Python interpreter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Interpreter {
+    /// Whether it is called directly instead of through DIAL Core. Default off.
+    pub local_run: bool,
+    /// Where it is; DIAL Core if absent.
+    pub url: Option<String>,
+    /// Its key.
+    pub api_key: Secret,
+    /// Session that is used before any is known.
+    pub default_session_id: Option<String>,
+    /// How many times a failed call is tried again, at most 10. Default 3.
+    pub max_retries: u32,
+}
+
+impl Default for Interpreter {
+    fn default() -> Self {
+        Self {
+            local_run: false,
+            url: None,
+            api_key: Secret::default(),
+            default_session_id: None,
+            max_retries: 3,
+        }
+    }
+}
+
+/// Large results of tools go to a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Offload {
+    /// Whether they do where the manifest says nothing. Default on.
+    pub enabled_by_default: bool,
+    /// Fewest bytes of such a result. Default 40000.
+    pub size_threshold: u64,
+    /// Tools whose results stay in the conversation.
+    pub excluded_tools: Vec<String>,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self {
+            enabled_by_default: true,
+            size_threshold: 40_000,
+            excluded_tools: Vec::new(),
+        }
+    }
+}
+
+const HOUR: Period = Period::secs(3600);
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 5000).into(),
+            hosts: Vec::new(),
+            clients: BTreeMap::new(),
+            deployments: vec!["quick_apps2".to_owned(), "quick_apps".to_owned()],
+            dial_url: None,
+            dial_api_version: "2025-01-01-preview".to_owned(),
+            dial_ca_file: None,
+            connect_timeout: Period::secs(5),
+            model_url: None,
+            model_key: Secret::default(),
+            model_timeout: Period::secs(600),
+            model_idle_timeout: Period::secs(300),
+            manifests: None,
+            default_manifest: None,
+            layers: Vec::new(),
+            app_schema_id: dray_agent::manifest::publish::ID.to_owned(),
+            preview: false,
+            prompt_mapping: BTreeMap::new(),
+            default_orchestrator_deployment: None,
+            max_iterations: 15,
+            allow_override_system_message: false,
+            show_usage_statistics: false,
+            show_execution_time_stage: false,
+            stage_display_level: None,
+            language_header: "accept-language".to_owned(),
+            log_payloads: false,
+            log_payloads_max_length: 2000,
+            tool_timeout: Period::secs(300),
+            file_size_limit: ByteSize::mib(10),
+            external_url_fetch_enabled: false,
+            external_url_fetch_host_allowlist: None,
+            nested_file_arguments: false,
+            file_skill_always: false,
+            forward_headers: Vec::new(),
+            metadata_expiry: Period::secs(300),
+            interactive_login_timeout: Period::secs(120),
+            mcp_servers: BTreeMap::new(),
+            py_interpreter: Interpreter::default(),
+            offload: Offload::default(),
+            sandbox: None,
+            max_chats: 256,
+            chat_wait: Period::secs(30),
+            max_body: ByteSize::mib(16),
+            body_timeout: Period::secs(60),
+            drain: Period::secs(30),
+        }
+    }
+}
+
+impl Section for Config {
+    fn aliases() -> &'static [Alias] {
+        &aliases::ALIASES
+    }
+
+    fn validate(&self) -> Vec<Problem> {
+        let mut problems = self.door_problems();
+        problems.extend(self.endpoint_problems());
+        let mut unless = |right: bool, field: &str, message: &str| {
+            if !right {
+                problems.push(Problem::new(field, message));
+            }
+        };
+        let iterations = (1..=1_000_000).contains(&self.max_iterations);
+        unless(iterations, "max_iterations", "must be 1 to 1000000");
+        unless(
+            self.tool_timeout > Period::default() && self.tool_timeout <= HOUR,
+            "tool_timeout",
+            "must be above 0 and at most 1h",
+        );
+        unless(
+            self.file_size_limit > ByteSize::default(),
+            "file_size_limit",
+            "must be above 0",
+        );
+        let chats = (1..=100_000).contains(&self.max_chats);
+        unless(chats, "max_chats", "must be 1 to 100000");
+        unless(
+            self.max_body > ByteSize::default() && self.max_body <= ByteSize::mib(256),
+            "max_body",
+            "must be 1B to 256MiB",
+        );
+        unless(
+            self.py_interpreter.max_retries <= 10,
+            "py_interpreter.max_retries",
+            "must be at most 10",
+        );
+        let is_name = |name: &str| name.parse::<http::HeaderName>().is_ok();
+        unless(
+            is_name(&self.language_header),
+            "language_header",
+            "must be a header's name",
+        );
+        let names = self.forward_headers.iter().all(|name| is_name(name));
+        unless(names, "forward_headers", "must be names of headers");
+        for (field, period) in [
+            ("connect_timeout", self.connect_timeout),
+            ("model_timeout", self.model_timeout),
+            ("model_idle_timeout", self.model_idle_timeout),
+            ("interactive_login_timeout", self.interactive_login_timeout),
+            ("body_timeout", self.body_timeout),
+        ] {
+            unless(period > Period::default(), field, "must be above 0");
+        }
+        for (name, server) in &self.mcp_servers {
+            let field = format!("mcp_servers.{name}.command");
+            unless(
+                !server.command.trim().is_empty(),
+                &field,
+                "must name a program",
+            );
+        }
+        problems.extend(self.mapping_problem());
+        problems
+    }
+}
+
+impl Config {
+    fn door_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let alone = self.listen.ip().is_loopback();
+        if !alone && self.clients.is_empty() && self.dial_url.is_none() {
+            problems.push(Problem::new(
+                "clients",
+                "must hold a key: other machines reach `listen`, and there is no `dial_url` whose keys would be checked",
+            ));
+        }
+        for (name, key) in &self.clients {
+            if key.is_empty() {
+                problems.push(Problem::new(format!("clients.{name}"), "must not be empty"));
+            }
+        }
+        if self.deployments.is_empty() {
+            problems.push(Problem::new("deployments", "must name one"));
+        }
+        problems
+    }
+
+    fn endpoint_problems(&self) -> Vec<Problem> {
+        let endpoints = [
+            ("dial_url", &self.dial_url),
+            ("model_url", &self.model_url),
+            ("py_interpreter.url", &self.py_interpreter.url),
+        ];
+        let wrong = endpoints.into_iter().filter(|(_, url)| {
+            let url = url.as_deref();
+            url.is_some_and(|url| !is_base_url(url))
+        });
+        wrong
+            .map(|(field, _)| {
+                Problem::new(field, "must be an http or https URL without user and query")
+            })
+            .collect()
+    }
+
+    fn mapping_problem(&self) -> Option<Problem> {
+        let mut seen = BTreeSet::new();
+        let models = self.prompt_mapping.values().flatten();
+        let twice: BTreeSet<_> = models.filter(|model| !seen.insert(*model)).collect();
+        let names: Vec<_> = twice.into_iter().map(String::as_str).collect();
+        let message = format!(
+            "Duplicate model/deployment names found: {}",
+            names.join(", ")
+        );
+        (!names.is_empty()).then(|| Problem::new("prompt_mapping", message))
+    }
+}
+
+fn is_base_url(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|url| {
+        let authority = url.authority().map(http::uri::Authority::as_str);
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && authority.is_some_and(|authority| !authority.contains('@'))
+            && url.query().is_none()
+    })
+}

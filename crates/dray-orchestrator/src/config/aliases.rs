@@ -1,0 +1,201 @@
+//! The variables of the backend that this service can stand in for.
+
+use dray_service::config::{Alias, Parse, Parsed, parse};
+use serde_json::Value;
+
+const fn alias(variable: &'static str, field: &'static str, parse: Parse) -> Alias {
+    Alias {
+        variable,
+        field,
+        parse,
+    }
+}
+
+/// All of them.
+pub(super) const ALIASES: [Alias; 31] = [
+    alias("DIAL_URL", "dial_url", parse::text),
+    alias("DIAL_API_VERSION", "dial_api_version", parse::text),
+    alias("APP_SCHEMA_ID", "app_schema_id", parse::text),
+    alias("PROXY_LANGUAGE_HEADER", "language_header", parse::text),
+    alias("LOG_PAYLOADS", "log_payloads", flag),
+    alias(
+        "LOG_PAYLOADS_MAX_LENGTH",
+        "log_payloads_max_length",
+        parse::integer,
+    ),
+    alias("DEFAULT_AGENT_MAX_ITERATIONS", "max_iterations", iterations),
+    alias(
+        "DEFAULT_ORCHESTRATOR_DEPLOYMENT_ID",
+        "default_orchestrator_deployment",
+        parse::text,
+    ),
+    alias(
+        "ALLOW_OVERRIDE_SYSTEM_MESSAGE",
+        "allow_override_system_message",
+        flag,
+    ),
+    alias("SHOW_USAGE_STATISTICS", "show_usage_statistics", flag),
+    alias(
+        "SHOW_EXECUTION_TIME_STAGE",
+        "show_execution_time_stage",
+        flag,
+    ),
+    alias("PY_INTERPRETER_LOCAL_RUN", "py_interpreter.local_run", flag),
+    alias("PY_INTERPRETER_URL", "py_interpreter.url", parse::text),
+    alias(
+        "PY_INTERPRETER_API_KEY",
+        "py_interpreter.api_key",
+        parse::text,
+    ),
+    alias(
+        "PY_INTERPRETER_DEFAULT_SESSION_ID",
+        "py_interpreter.default_session_id",
+        parse::text,
+    ),
+    alias(
+        "PY_INTERPRETER_CLIENT_MAX_RETRIES",
+        "py_interpreter.max_retries",
+        parse::integer,
+    ),
+    alias(
+        "PY_INTERPRETER_CLIENT_TIMEOUT",
+        "tool_timeout",
+        no_clock_of_its_own,
+    ),
+    alias(
+        "DEFAULT_TOOL_TIMEOUT_SECONDS",
+        "tool_timeout",
+        parse::seconds,
+    ),
+    alias(
+        "DEFAULT_FILE_LOADING_SIZE_LIMIT",
+        "file_size_limit",
+        parse::bytes,
+    ),
+    alias("DEFAULT_STAGE_DISPLAY_LEVEL", "stage_display_level", level),
+    alias(
+        "EXTERNAL_URL_FETCH_ENABLED",
+        "external_url_fetch_enabled",
+        parse::strict_bool,
+    ),
+    alias(
+        "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
+        "external_url_fetch_host_allowlist",
+        hosts,
+    ),
+    alias(
+        "TOOL_CALL_RESULT_OFFLOAD__ENABLED_BY_DEFAULT",
+        "offload.enabled_by_default",
+        flag,
+    ),
+    alias(
+        "TOOL_CALL_RESULT_OFFLOAD__SIZE_THRESHOLD",
+        "offload.size_threshold",
+        parse::integer,
+    ),
+    alias(
+        "TOOL_CALL_RESULT_OFFLOAD__EXCLUDED_TOOLS",
+        "offload.excluded_tools",
+        parse::list,
+    ),
+    alias("ENABLE_PREVIEW_FEATURES", "preview", flag),
+    alias("PREDEFINED_EXTRA_PATHS", "layers", paths),
+    alias("PREDEFINED_BASE_PATH", "layers", no_base),
+    alias("CONFIG_PROMPT_MAPPING", "prompt_mapping", mapping),
+    alias(
+        "DIAL_INTERACTIVE_LOGIN_TIMEOUT_SECONDS",
+        "interactive_login_timeout",
+        parse::seconds,
+    ),
+    alias("USE_SYSTEM_CA_CERTS", "dial_ca_file", no_system_store),
+];
+
+/// A switch in the spellings that operators use.
+fn flag(text: &str) -> Result<Parsed, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(Parsed::Value(Value::Bool(true))),
+        "false" | "0" | "no" | "off" => Ok(Parsed::Value(Value::Bool(false))),
+        "" => Ok(Parsed::Unset("is blank and counts as unset")),
+        _ => Err("must be `true` or `false`".to_owned()),
+    }
+}
+
+fn iterations(text: &str) -> Result<Parsed, String> {
+    match text.trim().parse::<i64>() {
+        Ok(number @ 1..=1_000_000) => Ok(Parsed::Value(number.into())),
+        Ok(-1) => Err("must be 1 to 1000000: a turn always has a limit, and -1 is none".to_owned()),
+        _ => Err("must be 1 to 1000000".to_owned()),
+    }
+}
+
+fn level(text: &str) -> Result<Parsed, String> {
+    let level = text.trim().to_ascii_lowercase();
+    match level.as_str() {
+        "none" | "error" | "info" | "debug" => Ok(Parsed::Value(level.into())),
+        "" => Ok(Parsed::Unset("is blank and counts as unset")),
+        _ => Err("must be none, error, info or debug".to_owned()),
+    }
+}
+
+/// A list of hosts; an empty one is no restriction.
+fn hosts(text: &str) -> Result<Parsed, String> {
+    match parse::list(text)? {
+        Parsed::Value(Value::Array(hosts)) if hosts.is_empty() => {
+            Ok(Parsed::Unset("is empty and counts as unset"))
+        }
+        parsed => Ok(parsed),
+    }
+}
+
+/// A JSON list of folders or, as in early releases, folders separated by colons.
+fn paths(text: &str) -> Result<Parsed, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Parsed::Unset("is blank and counts as unset"));
+    }
+    if text.starts_with('[') {
+        let paths: Vec<String> = serde_json::from_str(text).map_err(|_| {
+            "must be a JSON list of folders or folders separated by colons".to_owned()
+        })?;
+        return Ok(Parsed::Value(paths.into()));
+    }
+    let paths: Vec<_> = text
+        .split(':')
+        .map(str::trim)
+        .filter(|path| !path.is_empty())
+        .collect();
+    Ok(Parsed::Value(paths.into()))
+}
+
+fn mapping(text: &str) -> Result<Parsed, String> {
+    if text.trim().is_empty() {
+        return Ok(Parsed::Unset("is blank and counts as unset"));
+    }
+    let mapping: std::collections::BTreeMap<String, Vec<String>> = serde_json::from_str(text)
+        .map_err(|_| "must be a JSON object of prompts, each with a list of models".to_owned())?;
+    let members = mapping
+        .into_iter()
+        .map(|(prompt, models)| (prompt, Value::from(models)));
+    Ok(Parsed::Value(Value::Object(members.collect())))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
+fn no_clock_of_its_own(_: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Unset(
+        "is deprecated and not read: calls of the interpreter keep to DEFAULT_TOOL_TIMEOUT_SECONDS",
+    ))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
+fn no_base(_: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Unset(
+        "is deprecated and not read: name folders in PREDEFINED_EXTRA_PATHS",
+    ))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
+fn no_system_store(_: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Unset(
+        "is not read: name a file of authorities in orchestrator.dial_ca_file",
+    ))
+}

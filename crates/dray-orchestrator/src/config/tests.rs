@@ -1,0 +1,211 @@
+use dray_service::config::Parsed;
+use serde_json::json;
+
+use super::*;
+
+fn check(change: impl FnOnce(&mut Config), field: &str) {
+    let mut config = Config::default();
+    change(&mut config);
+    let fields: Vec<_> = config
+        .validate()
+        .into_iter()
+        .map(|problem| problem.field)
+        .collect();
+    assert_eq!(fields, [field]);
+}
+
+fn parse(variable: &str, text: &str) -> Result<Parsed, String> {
+    let alias = Config::aliases()
+        .iter()
+        .find(|alias| alias.variable == variable);
+    (alias.unwrap().parse)(text)
+}
+
+#[test]
+fn defaults_are_valid_and_those_of_the_peer() {
+    let config = Config::default();
+    assert_eq!(config.validate(), []);
+    assert_eq!(config.listen.to_string(), "127.0.0.1:5000");
+    assert_eq!(config.dial_api_version, "2025-01-01-preview");
+    assert_eq!(config.max_iterations, 15);
+    assert_eq!(config.tool_timeout, Period::secs(300));
+    assert_eq!(config.file_size_limit, ByteSize::bytes(10_485_760));
+    assert_eq!(config.interactive_login_timeout, Period::secs(120));
+    assert_eq!(
+        (
+            config.offload.size_threshold,
+            config.py_interpreter.max_retries
+        ),
+        (40_000, 3)
+    );
+}
+
+#[test]
+fn every_field_has_its_bounds() {
+    check(
+        |config| config.dial_url = Some("core".to_owned()),
+        "dial_url",
+    );
+    check(
+        |config| config.model_url = Some("http://u:p@h/".to_owned()),
+        "model_url",
+    );
+    check(
+        |config| config.py_interpreter.url = Some("http://h/?a=1".to_owned()),
+        "py_interpreter.url",
+    );
+    check(|config| config.max_iterations = 0, "max_iterations");
+    check(
+        |config| config.tool_timeout = Period::secs(3601),
+        "tool_timeout",
+    );
+    check(
+        |config| config.file_size_limit = ByteSize::default(),
+        "file_size_limit",
+    );
+    check(|config| config.max_chats = 0, "max_chats");
+    check(|config| config.max_body = ByteSize::mib(257), "max_body");
+    check(
+        |config| config.py_interpreter.max_retries = 11,
+        "py_interpreter.max_retries",
+    );
+    check(
+        |config| config.language_header = "a b".to_owned(),
+        "language_header",
+    );
+    check(
+        |config| config.forward_headers = vec!["a\n".to_owned()],
+        "forward_headers",
+    );
+    check(
+        |config| config.model_timeout = Period::default(),
+        "model_timeout",
+    );
+    check(|config| config.deployments = Vec::new(), "deployments");
+    check(
+        |config| {
+            config
+                .mcp_servers
+                .insert("git".to_owned(), McpServer::default());
+        },
+        "mcp_servers.git.command",
+    );
+    check(
+        |config| {
+            config.clients.insert("a".to_owned(), Secret::default());
+        },
+        "clients.a",
+    );
+}
+
+#[test]
+fn other_machines_need_a_key_or_dial() {
+    let open = |config: &mut Config| config.listen = "0.0.0.0:5000".parse().unwrap();
+    check(open, "clients");
+    let mut config = Config::default();
+    open(&mut config);
+    config.dial_url = Some("https://core.example".to_owned());
+    assert_eq!(config.validate(), []);
+    config.dial_url = None;
+    config.clients.insert("a".to_owned(), Secret::new("k"));
+    assert_eq!(config.validate(), []);
+}
+
+#[test]
+fn a_model_belongs_to_one_prompt() {
+    let mut config = Config::default();
+    let models = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    config
+        .prompt_mapping
+        .insert("a".to_owned(), models(&["x", "y"]));
+    config
+        .prompt_mapping
+        .insert("b".to_owned(), models(&["y", "z", "x"]));
+    let problems = config.validate();
+    assert_eq!(
+        problems,
+        [Problem::new(
+            "prompt_mapping",
+            "Duplicate model/deployment names found: x, y"
+        )]
+    );
+}
+
+#[test]
+fn variables_of_the_peer_are_read_as_it_reads_them() {
+    let value = |value| Ok(Parsed::Value(value));
+    assert_eq!(parse("ENABLE_PREVIEW_FEATURES", "True"), value(json!(true)));
+    assert_eq!(parse("LOG_PAYLOADS", "0"), value(json!(false)));
+    assert!(parse("LOG_PAYLOADS", "maybe").is_err());
+    assert_eq!(parse("DEFAULT_AGENT_MAX_ITERATIONS", "7"), value(json!(7)));
+    assert!(
+        parse("DEFAULT_AGENT_MAX_ITERATIONS", "-1")
+            .unwrap_err()
+            .contains("-1")
+    );
+    assert_eq!(
+        parse("DEFAULT_TOOL_TIMEOUT_SECONDS", "300.0"),
+        value(json!("5m"))
+    );
+    assert_eq!(
+        parse("DEFAULT_STAGE_DISPLAY_LEVEL", "DEBUG"),
+        value(json!("debug"))
+    );
+    assert!(parse("DEFAULT_STAGE_DISPLAY_LEVEL", "all").is_err());
+    for (text, expected) in [
+        (r#"["/a", "/b:c"]"#, json!(["/a", "/b:c"])),
+        ("/a:/b", json!(["/a", "/b"])),
+    ] {
+        assert_eq!(
+            parse("PREDEFINED_EXTRA_PATHS", text),
+            value(expected),
+            "{text}"
+        );
+    }
+    assert!(parse("PREDEFINED_EXTRA_PATHS", "[1]").is_err());
+    assert_eq!(
+        parse("CONFIG_PROMPT_MAPPING", r#"{"gpt_prompt": ["gpt-4o"]}"#),
+        value(json!({"gpt_prompt": ["gpt-4o"]}))
+    );
+    assert!(parse("CONFIG_PROMPT_MAPPING", "[]").is_err());
+    for variable in [
+        "DEFAULT_STAGE_DISPLAY_LEVEL",
+        "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
+        "DEFAULT_ORCHESTRATOR_DEPLOYMENT_ID",
+        "PREDEFINED_BASE_PATH",
+    ] {
+        assert!(
+            matches!(parse(variable, " "), Ok(Parsed::Unset(_))),
+            "{variable}"
+        );
+    }
+    let empty = parse("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "[]");
+    assert!(matches!(empty, Ok(Parsed::Unset(_))));
+}
+
+#[test]
+fn no_variable_is_named_twice() {
+    let names: BTreeSet<_> = Config::aliases()
+        .iter()
+        .map(|alias| alias.variable)
+        .collect();
+    assert_eq!(names.len(), Config::aliases().len());
+}
+
+#[test]
+fn keys_do_not_print() {
+    let mut config = Config {
+        model_key: Secret::new("hunter2"),
+        ..Config::default()
+    };
+    config
+        .clients
+        .insert("a".to_owned(), Secret::new("hunter2"));
+    let server = McpServer {
+        env: BTreeMap::from([("TOKEN".to_owned(), Secret::new("hunter2"))]),
+        ..McpServer::default()
+    };
+    config.mcp_servers.insert("s".to_owned(), server);
+    let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
+    assert!(!shown.contains("hunter2"));
+}

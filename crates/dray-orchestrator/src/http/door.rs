@@ -1,0 +1,152 @@
+//! Who may come in, and what a request brings along (quickapps 2.1, 2.2).
+
+use axum::http::{HeaderMap, header};
+use dray_agent::caller::Caller;
+use dray_agent::failure::Failure;
+use dray_types::{Secret, Sha256Digest};
+
+use super::body::not_json;
+use super::contract::ManifestSource;
+use super::routes::Options;
+
+/// The manifest itself.
+const PROPERTIES: &str = "x-dial-application-properties";
+/// Where the manifest is.
+const APPLICATION: &str = "x-dial-application-id";
+/// The client can show a sign-in.
+const CHANNEL: &str = "x-dial-client-channel-id";
+/// What is read here and goes no further.
+const OWN: [&str; 3] = [PROPERTIES, APPLICATION, CHANNEL];
+
+impl Options {
+    /// Lets in a request in DIAL's manner.
+    pub(super) fn dial_caller(&self, headers: &HeaderMap) -> Result<Caller, Failure> {
+        self.refuse_strangers(headers)?;
+        let key = text(headers, "api-key").filter(|key| !key.is_empty());
+        let key = key.ok_or_else(|| Failure::new(400, "Api-Key header is required"))?;
+        let authorization = text(headers, header::AUTHORIZATION.as_str());
+        let ours = authorization
+            .and_then(bearer)
+            .is_some_and(|token| self.is_client(token));
+        if !self.dial && !self.clients.is_empty() && !ours && !self.is_client(key) {
+            return Err(unauthorized());
+        }
+        Ok(Caller {
+            api_key: Some(Secret::new(key)),
+            authorization: authorization.filter(|_| !ours).map(Secret::new),
+            ..self.anyone(headers)
+        })
+    }
+
+    /// Lets in a request in `OpenAI`'s manner. The bearer token is for this door alone and goes nowhere.
+    pub(super) fn plain_caller(&self, headers: &HeaderMap) -> Result<Caller, Failure> {
+        self.refuse_strangers(headers)?;
+        let token = text(headers, header::AUTHORIZATION.as_str()).and_then(bearer);
+        let known = if self.clients.is_empty() {
+            self.loopback
+        } else {
+            token.is_some_and(|token| self.is_client(token))
+        };
+        if !known {
+            return Err(unauthorized());
+        }
+        Ok(Caller {
+            api_key: text(headers, "api-key").map(Secret::new),
+            ..self.anyone(headers)
+        })
+    }
+
+    /// Lets in an editor of manifests: as any request, but a key is needed only where this service checks keys itself.
+    pub(super) fn editor(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        if self.dial || self.clients.is_empty() {
+            return self.refuse_strangers(headers);
+        }
+        self.plain_caller(headers).map(drop)
+    }
+
+    /// A listener of this machine alone that asks for no key must not be open to the pages that a browser on this machine
+    /// shows: neither under another name nor from another origin.
+    fn refuse_strangers(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        if !self.loopback || !self.clients.is_empty() {
+            return Ok(());
+        }
+        if !text(headers, header::HOST.as_str()).is_some_and(|host| self.is_ours(host)) {
+            return Err(Failure::new(421, "The request is for another host"));
+        }
+        match text(headers, header::ORIGIN.as_str()) {
+            Some(origin)
+                if !origin
+                    .split_once("://")
+                    .is_some_and(|(_, host)| self.is_ours(host)) =>
+            {
+                Err(Failure::new(403, "The request comes from another origin"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_ours(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let name = name.trim_end_matches('.');
+        let address = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost")
+            || address
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+            || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    fn is_client(&self, key: &str) -> bool {
+        // Digests are compared, so that the time tells nothing about the key.
+        let shown = Sha256Digest::of(key.as_bytes());
+        let mut known = self.clients.iter();
+        known.any(|client| Sha256Digest::of(client.expose().as_bytes()) == shown)
+    }
+
+    fn anyone(&self, headers: &HeaderMap) -> Caller {
+        let forwarded = headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("x-") && !OWN.contains(&name.as_str()))
+            .filter_map(|(name, value)| {
+                let value = std::str::from_utf8(value.as_bytes()).ok()?;
+                Some((name.as_str().to_owned(), value.to_owned()))
+            });
+        Caller {
+            api_key: None,
+            authorization: None,
+            forwarded: forwarded.collect(),
+            channel: text(headers, CHANNEL).map(str::to_owned),
+            language: text(headers, &self.language_header).map(str::to_owned),
+        }
+    }
+}
+
+/// Where the headers say that the manifest is.
+pub(super) fn manifest(headers: &HeaderMap) -> Result<Option<ManifestSource>, Failure> {
+    if let Some(properties) = headers.get(PROPERTIES) {
+        let manifest = serde_json::from_slice(properties.as_bytes());
+        let manifest =
+            manifest.map_err(|error| not_json("The X-APPLICATION-PROPERTIES header", &error))?;
+        return Ok(Some(ManifestSource::Given(manifest)));
+    }
+    let application = text(headers, APPLICATION).filter(|id| !id.is_empty());
+    Ok(application.map(|id| ManifestSource::Application(id.to_owned())))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    std::str::from_utf8(headers.get(name)?.as_bytes()).ok()
+}
+
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn unauthorized() -> Failure {
+    let mut failure = Failure::new(401, "Incorrect API key provided");
+    failure.code = Some("invalid_api_key".to_owned());
+    failure
+}

@@ -1,0 +1,144 @@
+//! Answers as they leave: JSON, failures, and streams of chunks (quickapps 3.2, 3.3, 4).
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use dray_agent::event::{Ending, Event, StageStatus};
+use dray_agent::failure::Failure;
+use dray_agent::wire::{DONE, Merged, Writer, line};
+use futures_util::stream;
+use serde_json::Value;
+
+use super::run::{Next, Run};
+
+/// Most events that are written at once.
+const AT_ONCE: usize = 64;
+
+/// JSON with a status.
+pub(super) fn json(status: StatusCode, body: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (status, kind, body.to_string()).into_response()
+}
+
+/// A failure with its status.
+pub(super) fn failure(failure: &Failure) -> Response {
+    let status = StatusCode::from_u16(failure.status)
+        .ok()
+        .filter(|status| status.is_client_error() || status.is_server_error());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(status, &failure.body());
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let soon = header::HeaderValue::from_static("1");
+        response.headers_mut().insert(header::RETRY_AFTER, soon);
+    }
+    response
+}
+
+/// The whole answer at once.
+pub(super) async fn whole(mut run: Run, mut writer: Writer) -> Result<Response, Failure> {
+    let mut merged = Merged::default();
+    merged.add(writer.start());
+    loop {
+        match run.next().await {
+            Next::Event(event) => writer
+                .event(event)
+                .into_iter()
+                .for_each(|chunk| merged.add(chunk)),
+            Next::Ended(ended) => {
+                let ending = ended?;
+                let closing = writer.close_open(StageStatus::Completed);
+                for chunk in closing {
+                    merged.add(chunk);
+                }
+                merged.add(writer.end(&ending));
+                return Ok(json(StatusCode::OK, &merged.into_answer()));
+            }
+        }
+    }
+}
+
+/// The answer as it is made. Status and first chunk leave when there is something to show; until then a failure is one of
+/// the request.
+pub(super) async fn streamed(mut run: Run, writer: Writer) -> Result<Response, Failure> {
+    let head = run.head().await?;
+    let stream = Stream { run, writer };
+    let first = Some((stream, Some(head)));
+    let chunks = stream::unfold(first, |state| async move {
+        let (stream, head) = state?;
+        let (bytes, stream) = match head {
+            Some(head) => stream.begin(head),
+            None => stream.go_on().await,
+        };
+        Some((
+            Ok::<_, Infallible>(bytes),
+            stream.map(|stream| (stream, None)),
+        ))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    Ok((headers, Body::from_stream(chunks)).into_response())
+}
+
+/// A stream that has begun.
+struct Stream {
+    run: Run,
+    writer: Writer,
+}
+
+impl Stream {
+    fn begin(mut self, head: Vec<Event>) -> (Bytes, Option<Self>) {
+        let mut out = Vec::new();
+        line(&mut out, &self.writer.start());
+        for event in head {
+            self.write(&mut out, event);
+        }
+        (out.into(), Some(self))
+    }
+
+    /// What is there, waiting for the first of it.
+    async fn go_on(mut self) -> (Bytes, Option<Self>) {
+        let mut out = Vec::new();
+        match self.run.next().await {
+            Next::Event(event) => {
+                self.write(&mut out, event);
+                for _ in 1..AT_ONCE {
+                    let Some(event) = self.run.ready() else { break };
+                    self.write(&mut out, event);
+                }
+                (out.into(), Some(self))
+            }
+            Next::Ended(ended) => {
+                self.finish(&mut out, ended);
+                (out.into(), None)
+            }
+        }
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, event: Event) {
+        for chunk in self.writer.event(event) {
+            line(out, &chunk);
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>, ended: Result<Ending, Failure>) {
+        let status = match &ended {
+            Ok(_) => StageStatus::Completed,
+            Err(_) => StageStatus::Failed,
+        };
+        for chunk in self.writer.close_open(status) {
+            line(out, &chunk);
+        }
+        match ended {
+            Ok(ending) => line(out, &self.writer.end(&ending)),
+            Err(failure) => {
+                line(out, &self.writer.end_of_failed());
+                line(out, &failure.body());
+            }
+        }
+        out.extend_from_slice(DONE);
+    }
+}

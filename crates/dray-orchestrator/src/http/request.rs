@@ -1,0 +1,305 @@
+//! From a body to a checked request (quickapps 3.1, 4).
+
+use dray_agent::failure::Failure;
+use dray_agent::message::{Message, shape};
+use serde_json::{Map, Value};
+
+use super::contract::ChatRequest;
+
+/// Roles of messages; `developer` is a newer name of `system`.
+const ROLES: [&str; 6] = [
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "tool",
+    "function",
+];
+/// Texts of an attachment.
+const ATTACHMENT: [&str; 6] = [
+    "type",
+    "title",
+    "data",
+    "url",
+    "reference_type",
+    "reference_url",
+];
+
+/// Something with the wrong structure.
+struct Wrong {
+    path: String,
+    reason: String,
+}
+
+fn wrong<T>(path: impl Into<String>, reason: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong {
+        path: path.into(),
+        reason: reason.into(),
+    })
+}
+
+/// Reads a body; `deployment` is for messages.
+///
+/// # Errors
+///
+/// 400 for a wrong structure or order of roles, 422 for more than one answer.
+pub(super) fn read(deployment: &str, body: Value) -> Result<ChatRequest, Failure> {
+    let request = checked(body).map_err(|Wrong { path, reason }| {
+        let message = format!("Your request contained invalid structure on path {path}. {reason}");
+        Failure::new(400, message)
+    });
+    let (request, answers) = request?;
+    if answers > 1 {
+        let message = format!("{deployment} deployment doesn't support n > 1");
+        return Err(Failure::new(422, message));
+    }
+    let roles: Vec<_> = request
+        .messages
+        .iter()
+        .map(|message| message.role)
+        .collect();
+    shape::check(&roles).map_err(|invalid| {
+        Failure::new(400, invalid.to_string()).display(invalid.display_message())
+    })?;
+    Ok(request)
+}
+
+fn checked(body: Value) -> Result<(ChatRequest, i64), Wrong> {
+    let Value::Object(mut body) = body else {
+        return wrong("__root__", "Input should be an object");
+    };
+    check_sampling(&body)?;
+    let answers = whole(&body, "n", 1..=128)?.unwrap_or(1);
+    let messages = match body.shift_remove("messages") {
+        Some(Value::Array(messages)) => messages,
+        Some(_) => return wrong("messages", "Input should be a list"),
+        None => return wrong("messages", "Field required"),
+    };
+    let messages = messages
+        .into_iter()
+        .enumerate()
+        .map(|(index, message)| read_message(&format!("messages.{index}"), message));
+    let messages = messages.collect::<Result<_, _>>()?;
+    check_format(&body)?;
+    let tools = match take(&mut body, "tools") {
+        Some(Value::Array(tools)) => tools,
+        Some(_) => return wrong("tools", "Input should be a list"),
+        None => Vec::new(),
+    };
+    if let Some(index) = tools.iter().position(|tool| !tool.is_object()) {
+        return wrong(format!("tools.{index}"), "Input should be an object");
+    }
+    let tool_choice = take(&mut body, "tool_choice");
+    if tool_choice
+        .as_ref()
+        .is_some_and(|choice| !choice.is_string() && !choice.is_object())
+    {
+        return wrong("tool_choice", "Input should be a string or an object");
+    }
+    let mut fields = object(&body, "custom_fields")?.cloned().unwrap_or_default();
+    let include_usage = match object(&body, "stream_options")? {
+        Some(options) => flag(options, "include_usage", "stream_options.")?,
+        None => false,
+    };
+    let request = ChatRequest {
+        model: string(&body, "model")?.map(str::to_owned),
+        messages,
+        stream: flag(&body, "stream", "")?,
+        tools,
+        tool_choice,
+        response_format: take(&mut body, "response_format"),
+        configuration: take(&mut fields, "configuration"),
+        include_usage,
+    };
+    Ok((request, answers))
+}
+
+/// Values that are checked and go no further.
+fn check_sampling(body: &Map<String, Value>) -> Result<(), Wrong> {
+    range(body, "temperature", 0.0, 2.0)?;
+    range(body, "top_p", 0.0, 1.0)?;
+    range(body, "presence_penalty", -2.0, 2.0)?;
+    range(body, "frequency_penalty", -2.0, 2.0)?;
+    whole(body, "max_tokens", 1..=i64::MAX)?;
+    whole(body, "max_completion_tokens", 1..=i64::MAX)?;
+    whole(body, "seed", i64::MIN..=i64::MAX)?;
+    match present(body, "stop") {
+        None | Some(Value::String(_)) => Ok(()),
+        Some(Value::Array(texts)) if texts.len() <= 4 && texts.iter().all(Value::is_string) => {
+            Ok(())
+        }
+        Some(_) => wrong(
+            "stop",
+            "Input should be a string or a list of at most 4 strings",
+        ),
+    }
+}
+
+fn check_format(body: &Map<String, Value>) -> Result<(), Wrong> {
+    let Some(format) = object(body, "response_format")? else {
+        return Ok(());
+    };
+    match format.get("type").and_then(Value::as_str) {
+        Some("text" | "json_object" | "json_schema") => Ok(()),
+        _ => wrong(
+            "response_format.type",
+            "Input should be 'text', 'json_object' or 'json_schema'",
+        ),
+    }
+}
+
+fn read_message(path: &str, mut message: Value) -> Result<Message, Wrong> {
+    let Some(members) = message.as_object_mut() else {
+        return wrong(path, "Input should be an object");
+    };
+    match members.get("role").and_then(Value::as_str) {
+        Some("developer") => {
+            members.insert("role".to_owned(), Value::from("system"));
+        }
+        Some(role) if ROLES.contains(&role) => {}
+        Some(_) => {
+            let reason = "Input should be 'system', 'user', 'assistant', 'tool' or 'function'";
+            return wrong(format!("{path}.role"), reason);
+        }
+        None => return wrong(format!("{path}.role"), "Field required"),
+    }
+    check_content(path, members)?;
+    check_calls(path, members)?;
+    check_custom(path, members)?;
+    serde_json::from_value(message).or_else(|_| wrong(path, "Input should be a message"))
+}
+
+fn check_content(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+    match present(message, "content") {
+        None | Some(Value::String(_)) => Ok(()),
+        Some(Value::Array(parts)) => match parts.iter().position(|part| !part.is_object()) {
+            Some(index) => wrong(
+                format!("{path}.content.{index}"),
+                "Input should be an object",
+            ),
+            None => Ok(()),
+        },
+        Some(_) => wrong(
+            format!("{path}.content"),
+            "Input should be a string or a list of parts",
+        ),
+    }
+}
+
+fn check_calls(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+    let Some(calls) = present(message, "tool_calls") else {
+        return Ok(());
+    };
+    let path = format!("{path}.tool_calls");
+    let Some(calls) = calls.as_array() else {
+        return wrong(path, "Input should be a list");
+    };
+    for (index, call) in calls.iter().enumerate() {
+        for pointer in ["/id", "/function/name"] {
+            if !call.pointer(pointer).is_some_and(Value::is_string) {
+                let path = format!("{path}.{index}{}", pointer.replace('/', "."));
+                return wrong(path, "Input should be a string");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_custom(path: &str, message: &Map<String, Value>) -> Result<(), Wrong> {
+    let path = format!("{path}.custom_content");
+    let custom = match present(message, "custom_content") {
+        None => return Ok(()),
+        Some(Value::Object(custom)) => custom,
+        Some(_) => return wrong(path, "Input should be an object"),
+    };
+    let attachments = match present(custom, "attachments") {
+        None => return Ok(()),
+        Some(Value::Array(attachments)) => attachments,
+        Some(_) => return wrong(format!("{path}.attachments"), "Input should be a list"),
+    };
+    for (index, attachment) in attachments.iter().enumerate() {
+        let path = format!("{path}.attachments.{index}");
+        let Some(attachment) = attachment.as_object() else {
+            return wrong(path, "Input should be an object");
+        };
+        for key in ATTACHMENT {
+            if present(attachment, key).is_some_and(|text| !text.is_string()) {
+                return wrong(format!("{path}.{key}"), "Input should be a string");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A member that is not `null`.
+fn present<'a>(members: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    members.get(key).filter(|value| !value.is_null())
+}
+
+fn take(members: &mut Map<String, Value>, key: &str) -> Option<Value> {
+    members.shift_remove(key).filter(|value| !value.is_null())
+}
+
+fn object<'a>(
+    members: &'a Map<String, Value>,
+    key: &str,
+) -> Result<Option<&'a Map<String, Value>>, Wrong> {
+    match present(members, key) {
+        None => Ok(None),
+        Some(Value::Object(object)) => Ok(Some(object)),
+        Some(_) => wrong(key, "Input should be an object"),
+    }
+}
+
+fn string<'a>(members: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Wrong> {
+    match present(members, key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => wrong(key, "Input should be a string"),
+    }
+}
+
+fn flag(members: &Map<String, Value>, key: &str, before: &str) -> Result<bool, Wrong> {
+    match present(members, key) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => wrong(format!("{before}{key}"), "Input should be true or false"),
+    }
+}
+
+fn whole(
+    members: &Map<String, Value>,
+    key: &str,
+    range: std::ops::RangeInclusive<i64>,
+) -> Result<Option<i64>, Wrong> {
+    let Some(value) = present(members, key) else {
+        return Ok(None);
+    };
+    match value.as_i64().filter(|number| range.contains(number)) {
+        Some(number) => Ok(Some(number)),
+        None if *range.end() == i64::MAX => {
+            wrong(key, "Input should be a whole number within its range")
+        }
+        None => wrong(
+            key,
+            format!(
+                "Input should be a whole number from {} to {}",
+                range.start(),
+                range.end()
+            ),
+        ),
+    }
+}
+
+fn range(members: &Map<String, Value>, key: &str, least: f64, most: f64) -> Result<(), Wrong> {
+    let Some(value) = present(members, key) else {
+        return Ok(());
+    };
+    match value.as_f64() {
+        Some(number) if (least..=most).contains(&number) => Ok(()),
+        _ => wrong(
+            key,
+            format!("Input should be a number from {least} to {most}"),
+        ),
+    }
+}

@@ -1,0 +1,251 @@
+//! The routes, and what they share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use dray_agent::caller::Caller;
+use dray_agent::failure::Failure;
+use dray_agent::layer::Layers;
+use dray_agent::starters;
+use dray_agent::wire::Writer;
+use dray_types::{ByteSize, Clock, Secret};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use super::contract::{Agent, Asked, ManifestSource};
+use super::run::Run;
+use super::{body, door, models, reply, request, support};
+use crate::manifests::Manifests;
+
+/// What an operator decides about the surface.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names of the deployment in paths.
+    pub deployments: Vec<String>,
+    /// Keys of clients.
+    pub clients: Vec<Secret>,
+    /// Names under which a listener without keys may be called, beside those of this machine.
+    pub hosts: Vec<String>,
+    /// Whether the listener is reached from this machine alone.
+    pub loopback: bool,
+    /// Whether there is a DIAL Core, which checks keys itself.
+    pub dial: bool,
+    /// Header with the language of texts for the user, in lower case.
+    pub language_header: String,
+    /// Most bytes of a body.
+    pub max_body: ByteSize,
+    /// Longest time for a body to come.
+    pub body_timeout: Duration,
+    /// Most chats at once.
+    pub max_chats: usize,
+    /// How long a chat beyond that waits for its turn.
+    pub chat_wait: Duration,
+    /// Names of prompts and the models they are for.
+    pub prompt_mapping: BTreeMap<String, Vec<String>>,
+    /// The schema of manifests for editors.
+    pub schema: Value,
+}
+
+/// All that requests are answered with.
+pub struct Surface {
+    pub(super) agent: Arc<dyn Agent>,
+    pub(super) manifests: Arc<Manifests>,
+    pub(super) layers: Arc<Layers>,
+    pub(super) options: Options,
+    clock: Clock,
+    chats: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Surface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surface")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// In whose manner a chat is asked for.
+enum Manner {
+    /// DIAL's and Azure's: the deployment is in the path.
+    Dial(String),
+    /// `OpenAI`'s: the model is in the body.
+    Plain,
+}
+
+impl Surface {
+    /// A surface over `agent`.
+    pub fn new(
+        agent: Arc<dyn Agent>,
+        manifests: Arc<Manifests>,
+        layers: Arc<Layers>,
+        options: Options,
+        clock: Clock,
+    ) -> Self {
+        let chats = Arc::new(Semaphore::new(options.max_chats));
+        Self {
+            agent,
+            manifests,
+            layers,
+            options,
+            clock,
+            chats,
+        }
+    }
+
+    /// Its routes.
+    pub fn router(self: Arc<Self>) -> Router {
+        let deployment = Router::new()
+            .route("/chat/completions", post(deployment_chat))
+            .route("/configuration", get(configuration))
+            .route("/rate", post(rate));
+        Router::new()
+            .nest("/openai/deployments/{deployment}", deployment)
+            .nest("/v1/configuration-support", support::routes(&self))
+            .route("/health", get(health))
+            .route("/v1/chat/completions", post(plain_chat))
+            .route("/v1/models", get(models::list))
+            .route("/v1/models/{name}", get(models::one))
+            .fallback(nowhere)
+            .method_not_allowed_fallback(not_so)
+            .layer(DefaultBodyLimit::disable())
+            .with_state(self)
+    }
+
+    async fn chat(&self, manner: Manner, request: Request) -> Result<Response, Failure> {
+        let (head, body) = request.into_parts();
+        let headers = head.headers;
+        let caller = match &manner {
+            Manner::Dial(name) => {
+                self.known(name)?;
+                self.options.dial_caller(&headers)?
+            }
+            Manner::Plain => self.options.plain_caller(&headers)?,
+        };
+        let named = door::manifest(&headers)?;
+        let permit = self.turn().await?;
+        let options = &self.options;
+        let body = body::json(&headers, body, options.max_body, options.body_timeout).await?;
+        let (deployment, model) = match manner {
+            Manner::Dial(name) => (name, None),
+            Manner::Plain => {
+                let model = body
+                    .get("model")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                (model.to_owned(), Some(model.to_owned()))
+            }
+        };
+        let request = request::read(&deployment, body)?;
+        let manifest = match (named, &model) {
+            (Some(manifest), _) => manifest,
+            (None, Some(model)) if !self.manifests.has(model) => {
+                return Err(models::unknown(model));
+            }
+            (None, _) => self.local(&deployment),
+        };
+        let streams = request.stream;
+        let asked = Asked {
+            request,
+            caller,
+            manifest,
+            deployment,
+        };
+        let run = Run::begin(Arc::clone(&self.agent), asked, permit);
+        let created = self.clock.now_ms() / 1000;
+        let writer = Writer::new(Uuid::new_v4().to_string(), created, model);
+        if streams {
+            reply::streamed(run, writer).await
+        } else {
+            reply::whole(run, writer).await
+        }
+    }
+
+    /// Waits for a turn. Bodies are read after it: what waits holds a connection and no more.
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let turn = Arc::clone(&self.chats).acquire_owned();
+        match tokio::time::timeout(self.options.chat_wait, turn).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(Failure::new(503, "Too many chats at once")
+                .display("The service is busy. Please try again later.")),
+        }
+    }
+
+    /// Whether a deployment of this name is here.
+    fn known(&self, name: &str) -> Result<(), Failure> {
+        let deployments = &self.options.deployments;
+        if deployments.iter().any(|known| known == name) || self.manifests.has(name) {
+            return Ok(());
+        }
+        let mut failure = Failure::new(404, "The API deployment for this resource does not exist");
+        failure.code = Some("DeploymentNotFound".to_owned());
+        Err(failure)
+    }
+
+    /// The manifest of a request whose headers name none.
+    fn local(&self, name: &str) -> ManifestSource {
+        if self.manifests.has(name) {
+            ManifestSource::Named(name.to_owned())
+        } else {
+            ManifestSource::Default
+        }
+    }
+
+    async fn starters(&self, name: &str, headers: &HeaderMap) -> Result<Value, Failure> {
+        self.known(name)?;
+        let caller: Caller = self.options.dial_caller(headers)?;
+        let source = door::manifest(headers)?.unwrap_or_else(|| self.local(name));
+        let manifest = self.agent.manifest(&caller, &source).await?;
+        Ok(starters::configuration(&manifest))
+    }
+}
+
+async fn deployment_chat(
+    State(surface): State<Arc<Surface>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    let answer = surface.chat(Manner::Dial(name), request).await;
+    answer.unwrap_or_else(|failure| reply::failure(&failure))
+}
+
+async fn plain_chat(State(surface): State<Arc<Surface>>, request: Request) -> Response {
+    let answer = surface.chat(Manner::Plain, request).await;
+    answer.unwrap_or_else(|failure| reply::failure(&failure))
+}
+
+async fn configuration(
+    State(surface): State<Arc<Surface>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match surface.starters(&name, &headers).await {
+        Ok(schema) => reply::json(StatusCode::OK, &schema),
+        Err(failure) => reply::failure(&failure),
+    }
+}
+
+async fn rate(State(surface): State<Arc<Surface>>, Path(name): Path<String>) -> Response {
+    match surface.known(&name) {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(failure) => reply::failure(&failure),
+    }
+}
+
+async fn health() -> Response {
+    reply::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+async fn nowhere() -> Response {
+    reply::failure(&Failure::new(404, "There is nothing at this path"))
+}
+
+async fn not_so() -> Response {
+    reply::failure(&Failure::new(405, "The method is not allowed at this path"))
+}

@@ -1,0 +1,6 @@
+//! The surface with an agent that follows a script, over real connections where it matters.
+
+mod chat;
+mod requests;
+mod scripted;
+mod surface;

@@ -1,0 +1,232 @@
+use std::sync::atomic::Ordering;
+
+use dray_agent::event::{Event, StageStatus};
+use dray_agent::failure::Failure;
+use dray_testkit::eventually;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::scripted::{Do, World, ask, events, read, say};
+
+fn open() -> Do {
+    Do::Send(Event::StageOpened {
+        stage: 0,
+        name: Some("Call".to_owned()),
+    })
+}
+
+fn state() -> Do {
+    Do::Send(Event::State(json!({})))
+}
+
+fn failure() -> Failure {
+    Failure::new(429, "slow down").display("Please try again later.")
+}
+
+#[tokio::test]
+async fn a_stream_is_start_events_end_and_done() {
+    let world = World::start(vec![open(), say("Hé"), state()]).await;
+    let answer = world.chat(&ask(true)).await;
+    assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+    let events = events(answer).await;
+    let id = events[0]["id"].clone();
+    assert!(
+        events
+            .iter()
+            .all(|event| event["id"] == id && event["created"] == 1_700_000_000)
+    );
+    assert!(events.iter().all(|event| event.get("model").is_none()));
+    let choices: Vec<_> = events
+        .iter()
+        .map(|event| event["choices"][0].clone())
+        .collect();
+    let delta = |delta: Value| json!({"index": 0, "finish_reason": null, "delta": delta});
+    assert_eq!(
+        choices,
+        [
+            delta(json!({"role": "assistant"})),
+            delta(
+                json!({"custom_content": {"stages": [{"index": 0, "name": "Call", "status": null}]}})
+            ),
+            delta(json!({"content": "Hé"})),
+            delta(json!({"custom_content": {"state": {}}})),
+            delta(json!({"custom_content": {"stages": [{"index": 0, "status": "completed"}]}})),
+            json!({"index": 0, "finish_reason": "stop", "delta": {}}),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_whole_answer_comes_as_one_message() {
+    let close = Do::Send(Event::StageClosed {
+        stage: 0,
+        status: StageStatus::Completed,
+    });
+    let world = World::start(vec![open(), say("a"), say("b"), close, state()]).await;
+    let (status, answer) = read(world.chat(&ask(false)).await).await;
+    assert_eq!(
+        (status, &answer["object"]),
+        (200, &json!("chat.completion"))
+    );
+    assert_eq!(
+        answer["choices"],
+        json!([{"index": 0, "finish_reason": "stop", "message": {
+            "role": "assistant",
+            "custom_content": {"stages": [{"name": "Call", "status": "completed"}], "state": {}},
+            "content": "ab",
+        }}])
+    );
+}
+
+#[tokio::test]
+async fn an_answer_without_events_is_still_an_answer() {
+    let world = World::start(Vec::new()).await;
+    let events = events(world.chat(&ask(true)).await).await;
+    assert_eq!(events.len(), 2);
+    assert_eq!(events[1]["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test]
+async fn a_failure_before_anything_is_shown_has_a_status() {
+    // The state shows nothing: it does not open the stream.
+    for script in [vec![], vec![state()]] {
+        let script = script.into_iter().chain([Do::Fail(failure())]).collect();
+        let world = World::start(script).await;
+        for stream in [true, false] {
+            let (status, body) = read(world.chat(&ask(stream)).await).await;
+            assert_eq!((status, &body), (429, &failure().body()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_after_the_first_event_ends_the_stream_with_an_error() {
+    let world = World::start(vec![open(), say("par"), state(), Do::Fail(failure())]).await;
+    let answer = world.chat(&ask(true)).await;
+    assert_eq!(answer.status(), 200);
+    let events = events(answer).await;
+    let tail = &events[events.len() - 4..];
+    assert_eq!(
+        tail[0]["choices"][0]["delta"]["custom_content"]["state"],
+        json!({})
+    );
+    // R12: what was still open did not end well.
+    assert_eq!(
+        tail[1]["choices"][0]["delta"]["custom_content"]["stages"],
+        json!([{"index": 0, "status": "failed"}])
+    );
+    assert_eq!(tail[2]["choices"][0]["finish_reason"], "stop");
+    assert_eq!(tail[3], failure().body());
+    let (status, body) = read(world.chat(&ask(false)).await).await;
+    assert_eq!((status, body), (429, failure().body()));
+}
+
+#[tokio::test]
+async fn a_panic_is_an_unexpected_failure() {
+    let world = World::start(vec![Do::Panic]).await;
+    let (status, body) = read(world.chat(&ask(true)).await).await;
+    assert_eq!((status, body), (500, Failure::unexpected().body()));
+    let world = World::start(vec![say("a"), Do::Panic]).await;
+    let events = events(world.chat(&ask(true)).await).await;
+    assert_eq!(events.last(), Some(&Failure::unexpected().body()));
+}
+
+#[tokio::test]
+async fn r_17_work_ends_when_the_client_leaves_before_the_first_event() {
+    let world = World::start(vec![Do::Hang]).await;
+    for stream in [true, false] {
+        let body = ask(stream);
+        let asking = world.chat(&body);
+        tokio::select! {
+            _ = asking => panic!("it hangs"),
+            () = world.working(1) => {}
+        }
+        world.working(0).await;
+    }
+}
+
+#[tokio::test]
+async fn r_17_work_ends_when_the_client_leaves_the_stream() {
+    let world = World::start(vec![say("a"), Do::Hang]).await;
+    let mut answer = world.chat(&ask(true)).await;
+    answer.chunk().await.unwrap().unwrap();
+    assert_eq!(world.agent.working.load(Ordering::SeqCst), 1);
+    drop(answer);
+    world.working(0).await;
+}
+
+#[tokio::test]
+async fn a_slow_client_makes_the_agent_wait() {
+    const PIECES: usize = 4000;
+    let world = World::start(vec![Do::Flood(PIECES, 64 << 10)]).await;
+    let mut socket = TcpStream::connect_to(world.address).await;
+    let body = ask(true).to_string();
+    let head = format!(
+        "POST /openai/deployments/quick_apps2/chat/completions HTTP/1.1\r\nHost: localhost\r\nApi-Key: k\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut first = [0; 16];
+    socket.read_exact(&mut first).await.unwrap();
+    // It comes to a stop far before the end, held by what nobody reads.
+    let (mut before, mut same) = (0, 0);
+    eventually("the agent waits", async || {
+        let sent = world.agent.sent.load(Ordering::SeqCst);
+        same = if sent == before { same + 1 } else { 0 };
+        before = sent;
+        (same == 30).then_some(())
+    })
+    .await;
+    assert!(
+        (1..PIECES / 2).contains(&before),
+        "{before} pieces went out"
+    );
+    drop(socket);
+    world.working(0).await;
+}
+
+trait ConnectTo {
+    async fn connect_to(address: std::net::SocketAddr) -> TcpStream;
+}
+
+impl ConnectTo for TcpStream {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a client of the test's own surface"
+    )]
+    async fn connect_to(address: std::net::SocketAddr) -> TcpStream {
+        TcpStream::connect(address).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn r_7_chats_beyond_the_limit_wait_and_are_refused_in_the_end() {
+    let world = World::with(vec![say("a"), Do::Hang], |options| {
+        options.max_chats = 1;
+        options.chat_wait = std::time::Duration::from_millis(1);
+    })
+    .await;
+    let running = world.chat(&ask(true)).await;
+    let refused = world.chat(&ask(true)).await;
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    let (status, body) = read(refused).await;
+    assert_eq!(
+        (status, &body["error"]["message"]),
+        (503, &json!("Too many chats at once"))
+    );
+    drop(running);
+    world.working(0).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_service_ends_chats_after_their_time() {
+    let mut world = World::start(vec![say("a"), Do::Hang]).await;
+    let mut answer = world.chat(&ask(true)).await;
+    answer.chunk().await.unwrap().unwrap();
+    world.stop.cancel();
+    world.serving.join_next().await.unwrap().unwrap();
+    world.working(0).await;
+    assert!(answer.chunk().await.is_err());
+}

@@ -1,0 +1,245 @@
+//! An agent that does what its script says, and a surface that listens.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_agent::event::{Ending, Event};
+use dray_agent::failure::Failure;
+use dray_agent::layer::Layers;
+use dray_agent::manifest::{Manifest, Reader, Settings};
+use dray_tool::Sink;
+use dray_types::{ByteSize, Clock, Secret};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::{Agent, Asked, ManifestSource, Options, Surface, serve};
+use crate::manifests::Manifests;
+
+/// One thing the agent does.
+#[derive(Clone, Debug)]
+pub(super) enum Do {
+    Send(Event),
+    /// Never goes on.
+    Hang,
+    Panic,
+    Fail(Failure),
+    /// Sends so many pieces of text, each of so many bytes.
+    Flood(usize, usize),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Scripted {
+    pub(super) script: Vec<Do>,
+    pub(super) ending: Ending,
+    pub(super) asked: Mutex<Vec<Asked>>,
+    /// How many answers are being made.
+    pub(super) working: Arc<AtomicUsize>,
+    /// How many events were taken.
+    pub(super) sent: AtomicUsize,
+}
+
+/// Counts down when an answer ends, however it ends.
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Agent for Scripted {
+    async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure> {
+        self.working.fetch_add(1, Ordering::SeqCst);
+        let _guard = Guard(Arc::clone(&self.working));
+        self.asked.lock().await.push(asked);
+        for step in self.script.clone() {
+            match step {
+                Do::Send(event) => {
+                    sink.send(event).await.map_err(|_| Failure::unexpected())?;
+                    self.sent.fetch_add(1, Ordering::SeqCst);
+                }
+                Do::Hang => std::future::pending().await,
+                Do::Panic => panic!("as the script says"),
+                Do::Fail(failure) => return Err(failure),
+                Do::Flood(times, size) => {
+                    for _ in 0..times {
+                        let event = Event::Content("x".repeat(size));
+                        sink.send(event).await.map_err(|_| Failure::unexpected())?;
+                        self.sent.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        }
+        Ok(self.ending.clone())
+    }
+
+    async fn manifest(
+        &self,
+        _: &Caller,
+        source: &ManifestSource,
+    ) -> Result<Arc<Manifest>, Failure> {
+        let ManifestSource::Given(document) = source else {
+            return Err(Failure::new(500, "Error while fetching application"));
+        };
+        let reader = Reader::new(Settings::default());
+        match reader.manifest(document.clone()) {
+            Ok(reading) => Ok(Arc::new(reading.value)),
+            Err(invalid) => Err(Failure::new(400, invalid.to_string())),
+        }
+    }
+
+    async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure> {
+        let key = caller.api_key.as_ref().unwrap().expose().to_owned();
+        Ok(json!({"deployment": deployment, "key": key}))
+    }
+}
+
+pub(super) const MANIFEST: &str = r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": [],
+    "starters": ["Hello"]}"#;
+
+/// A surface that listens.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) agent: Arc<Scripted>,
+    pub(super) address: SocketAddr,
+    pub(super) stop: CancellationToken,
+    pub(super) serving: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        deployments: vec!["quick_apps2".to_owned()],
+        clients: Vec::new(),
+        hosts: vec!["chat.internal".to_owned()],
+        loopback: true,
+        dial: false,
+        language_header: "accept-language".to_owned(),
+        max_body: ByteSize::kib(64),
+        body_timeout: Duration::from_secs(60),
+        max_chats: 8,
+        chat_wait: Duration::from_secs(60),
+        prompt_mapping: BTreeMap::from([("p".to_owned(), vec!["gpt-4o".to_owned()])]),
+        schema: json!({"title": "Manifest"}),
+    }
+}
+
+impl World {
+    pub(super) async fn start(script: Vec<Do>) -> Self {
+        Self::with(script, |_| {}).await
+    }
+
+    pub(super) async fn with(script: Vec<Do>, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = options();
+        change(&mut options);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("helper.json"), MANIFEST).unwrap();
+        let reader = Arc::new(Reader::new(Settings::default()));
+        let manifests = Manifests::open(Some(folder.path().to_owned()), reader).unwrap();
+        let mut layers = Layers::default();
+        layers.add("prompt/p.md", "Be kind.").unwrap();
+        layers.add("tool/t.json", r#"{"a": 1}"#).unwrap();
+        layers
+            .add(
+                "toolset/s.json",
+                r#"{"tools": [{"type": "predefined-tool", "template_name": "t"}]}"#,
+            )
+            .unwrap();
+        let agent = Arc::new(Scripted {
+            script,
+            ..Scripted::default()
+        });
+        let surface = Surface::new(
+            Arc::clone(&agent) as Arc<dyn Agent>,
+            Arc::new(manifests),
+            Arc::new(layers),
+            options,
+            Clock::manual(1_700_000_000_500),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let router = Arc::new(surface).router();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(
+            router,
+            listener,
+            stop.clone(),
+            Duration::from_millis(1),
+        ));
+        Self {
+            agent,
+            address,
+            stop,
+            serving,
+            _folder: folder,
+        }
+    }
+
+    pub(super) fn request(&self, method: http::Method, path: &str) -> dray_http::Request {
+        let limits = dray_http::Limits::default();
+        let client = dray_http::Client::new(limits, None).unwrap();
+        client.request(method, &format!("http://{}{path}", self.address))
+    }
+
+    /// Status and body of a GET.
+    pub(super) async fn get(&self, path: &str) -> (u16, Value) {
+        let request = self.request(http::Method::GET, path).header("api-key", "k");
+        read(request.send(&|_| ()).await.unwrap()).await
+    }
+
+    /// A chat in DIAL's manner.
+    pub(super) async fn chat(&self, body: &Value) -> dray_http::Answer {
+        const PATH: &str = "/openai/deployments/quick_apps2/chat/completions";
+        let request = self
+            .request(http::Method::POST, PATH)
+            .header("api-key", "k");
+        request.json(body).send(&|_| ()).await.unwrap()
+    }
+
+    /// Until so many answers are being made.
+    pub(super) async fn working(&self, count: usize) {
+        let look = async || (self.agent.working.load(Ordering::SeqCst) == count).then_some(());
+        dray_testkit::eventually("the agent's work begins or ends", look).await;
+    }
+}
+
+pub(super) async fn read(answer: dray_http::Answer) -> (u16, Value) {
+    let status = answer.status();
+    let text = answer.text().await.unwrap();
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}
+
+/// What was sent as events; the last must be the end of the stream.
+pub(super) async fn events(answer: dray_http::Answer) -> Vec<Value> {
+    let text = answer.text().await.unwrap();
+    let mut events: Vec<_> = text.split("\n\n").collect();
+    assert_eq!(events.pop(), Some(""), "{text}");
+    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
+    let parse = |event: &str| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
+    events.into_iter().map(parse).collect()
+}
+
+pub(super) fn ask(stream: bool) -> Value {
+    json!({"messages": [{"role": "user", "content": "hi"}], "stream": stream})
+}
+
+pub(super) fn say(text: &str) -> Do {
+    Do::Send(Event::Content(text.to_owned()))
+}
+
+pub(super) fn keys(keys: &[&str]) -> Vec<Secret> {
+    keys.iter().map(|key| Secret::new(*key)).collect()
+}

@@ -1,0 +1,327 @@
+use http::Method;
+use serde_json::{Value, json};
+
+use super::scripted::{MANIFEST, World, ask, events, keys, read, say};
+use crate::http::ManifestSource;
+
+const CHAT: &str = "/openai/deployments/quick_apps2/chat/completions";
+const PLAIN: &str = "/v1/chat/completions";
+
+async fn post(
+    world: &World,
+    path: &str,
+    headers: &[(&'static str, &str)],
+    body: &Value,
+) -> (u16, Value) {
+    let mut request = world.request(Method::POST, path);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    read(request.json(body).send(&|_| ()).await.unwrap()).await
+}
+
+async fn source(headers: &[(&'static str, &str)]) -> ManifestSource {
+    let world = World::start(Vec::new()).await;
+    let mut all = vec![("api-key", "k")];
+    all.extend(headers);
+    let (status, body) = post(&world, CHAT, &all, &ask(false)).await;
+    assert_eq!(status, 200, "{body}");
+    world.agent.asked.lock().await.remove(0).manifest
+}
+
+#[tokio::test]
+async fn the_key_is_required() {
+    let world = World::start(Vec::new()).await;
+    let (status, body) = post(&world, CHAT, &[], &ask(true)).await;
+    assert_eq!(
+        (status, body),
+        (
+            400,
+            json!({"error": {"message": "Api-Key header is required", "type": "invalid_request_error", "code": "400"}})
+        )
+    );
+}
+
+#[tokio::test]
+async fn the_manifest_is_where_the_headers_say() {
+    let given = ("x-dial-application-properties", r#"{"a": 1}"#);
+    let application = ("x-dial-application-id", "applications/b/app");
+    assert_eq!(
+        source(&[given, application]).await,
+        ManifestSource::Given(json!({"a": 1}))
+    );
+    assert_eq!(
+        source(&[application]).await,
+        ManifestSource::Application("applications/b/app".to_owned())
+    );
+    assert_eq!(source(&[]).await, ManifestSource::Default);
+}
+
+#[tokio::test]
+async fn headers_of_the_caller_come_along_without_our_own() {
+    let world = World::start(Vec::new()).await;
+    let headers = [
+        ("api-key", "k"),
+        ("authorization", "Bearer u"),
+        ("x-tenant", "acme"),
+        ("x-dial-application-id", "a"),
+        ("x-dial-client-channel-id", "c"),
+        ("accept-language", "de"),
+        ("other", "o"),
+    ];
+    post(&world, CHAT, &headers, &ask(false)).await;
+    let caller = world.agent.asked.lock().await.remove(0).caller;
+    assert_eq!(caller.api_key.unwrap().expose(), "k");
+    assert_eq!(caller.authorization.unwrap().expose(), "Bearer u");
+    assert_eq!(
+        caller.forwarded,
+        [("x-tenant".to_owned(), "acme".to_owned())]
+    );
+    assert_eq!(
+        (caller.channel.as_deref(), caller.language.as_deref()),
+        (Some("c"), Some("de"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_told() {
+    let world = World::start(Vec::new()).await;
+    let request = world.request(Method::POST, CHAT).header("api-key", "k");
+    let (status, body) = read(
+        request
+            .bytes("application/json", "{\"messages\": [".into())
+            .send(&|_| ())
+            .await
+            .unwrap(),
+    )
+    .await;
+    let message = body["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 400);
+    assert!(
+        message.starts_with("The request body isn't valid JSON: "),
+        "{message}"
+    );
+    let headers = [("api-key", "k"), ("x-dial-application-properties", "{")];
+    let (status, body) = post(&world, CHAT, &headers, &ask(true)).await;
+    let message = body["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 400);
+    assert!(
+        message.starts_with("The X-APPLICATION-PROPERTIES header isn't valid JSON: "),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_refused_clearly() {
+    let world = World::start(Vec::new()).await;
+    let body = json!({"messages": [{"role": "user", "content": "x".repeat(100 << 10)}]});
+    let (status, body) = post(&world, CHAT, &[("api-key", "k")], &body).await;
+    assert_eq!(
+        (status, &body["error"]["message"]),
+        (413, &json!("The request body is larger than 64KiB"))
+    );
+    assert_eq!(
+        body["error"]["display_message"],
+        "The request payload is too large. Please reduce the size of your message or attachments."
+    );
+}
+
+#[tokio::test]
+async fn starters_rate_and_health_are_there_and_tokenize_is_not() {
+    let world = World::start(Vec::new()).await;
+    let path = "/openai/deployments/quick_apps2/configuration";
+    let request = world.request(Method::GET, path).header("api-key", "k");
+    let request = request.header("x-dial-application-properties", &MANIFEST.replace('\n', ""));
+    let (status, body) = read(request.send(&|_| ()).await.unwrap()).await;
+    assert_eq!(
+        (status, &body["properties"]["starter"]["oneOf"][0]["title"]),
+        (200, &json!("Hello"))
+    );
+    let (status, body) = world.get(path).await;
+    assert_eq!(
+        (status, &body["error"]["message"]),
+        (500, &json!("Error while fetching application"))
+    );
+    let rate = post(
+        &world,
+        "/openai/deployments/quick_apps2/rate",
+        &[],
+        &json!({"rate": true}),
+    )
+    .await;
+    assert_eq!(rate, (200, json!("")));
+    assert_eq!(world.get("/health").await, (200, json!({"status": "ok"})));
+    for path in ["tokenize", "truncate_prompt"] {
+        let path = format!("/openai/deployments/quick_apps2/{path}");
+        assert_eq!(
+            post(&world, &path, &[("api-key", "k")], &json!({})).await.0,
+            404
+        );
+    }
+    let (status, body) = post(
+        &world,
+        "/openai/deployments/none/chat/completions",
+        &[("api-key", "k")],
+        &ask(true),
+    )
+    .await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (404, &json!("DeploymentNotFound"))
+    );
+    assert_eq!(world.get(CHAT).await.0, 405);
+}
+
+#[tokio::test]
+async fn editors_find_schema_prompts_tools_and_templates() {
+    let world = World::start(Vec::new()).await;
+    for (path, status, expected) in [
+        ("application-schema", 200, json!({"title": "Manifest"})),
+        (
+            "system-prompts",
+            200,
+            json!([{"prompt": "p", "allowed_models": ["gpt-4o"]}]),
+        ),
+        ("system-prompts/p", 200, json!("Be kind.")),
+        (
+            "system-prompts/q",
+            404,
+            json!({"detail": "Prompt 'q' not found."}),
+        ),
+        ("tool-sets", 200, json!(["s"])),
+        ("tool-sets/s", 200, json!({"tools": [{"a": 1}]})),
+        (
+            "tool-sets/x",
+            404,
+            json!({"detail": "Toolset 'x' not found."}),
+        ),
+        ("tools", 200, json!(["t"])),
+        ("tools/t", 200, json!({"a": 1})),
+        ("tools/x", 404, json!({"detail": "Tool 'x' not found."})),
+        (
+            "template/gpt",
+            200,
+            json!({"deployment": "gpt", "key": "k"}),
+        ),
+    ] {
+        let path = format!("/v1/configuration-support/{path}");
+        assert_eq!(world.get(&path).await, (status, expected), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn plain_clients_see_local_manifests_as_models() {
+    let world = World::start(vec![say("hello")]).await;
+    let (_, models) = world.get("/v1/models").await;
+    assert_eq!(
+        (&models["object"], &models["data"][0]["id"]),
+        (&json!("list"), &json!("helper"))
+    );
+    assert_eq!(world.get("/v1/models/helper").await.1["object"], "model");
+    assert_eq!(
+        world.get("/v1/models/none").await.1["error"]["code"],
+        "model_not_found"
+    );
+    let mut body = ask(true);
+    body["model"] = json!("helper");
+    let answer = world
+        .request(Method::POST, PLAIN)
+        .json(&body)
+        .send(&|_| ())
+        .await
+        .unwrap();
+    let events = events(answer).await;
+    assert!(events.iter().all(|event| event["model"] == "helper"));
+    let asked = world.agent.asked.lock().await.remove(0);
+    assert_eq!(asked.manifest, ManifestSource::Named("helper".to_owned()));
+    body["model"] = json!("none");
+    let (status, body) = post(&world, PLAIN, &[], &body).await;
+    assert_eq!(
+        (status, &body["error"]["message"]),
+        (404, &json!("The model 'none' does not exist"))
+    );
+}
+
+#[tokio::test]
+async fn keys_of_clients_open_the_door_and_go_nowhere() {
+    let world = World::with(vec![say("x")], |options| {
+        options.clients = keys(&["one", "two"])
+    })
+    .await;
+    let mut body = ask(false);
+    body["model"] = json!("helper");
+    for (authorization, status) in [
+        ("Bearer two", 200),
+        ("bearer one", 200),
+        ("Bearer on", 401),
+        ("one", 401),
+    ] {
+        let (got, answer) = post(&world, PLAIN, &[("authorization", authorization)], &body).await;
+        assert_eq!(got, status, "{authorization}: {answer}");
+    }
+    let (status, answer) = post(&world, PLAIN, &[], &body).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (401, &json!("invalid_api_key"))
+    );
+    for (headers, status) in [
+        (vec![("api-key", "one")], 200),
+        (vec![("api-key", "x"), ("authorization", "Bearer two")], 200),
+        (vec![("api-key", "x")], 401),
+    ] {
+        assert_eq!(
+            post(&world, CHAT, &headers, &body).await.0,
+            status,
+            "{headers:?}"
+        );
+    }
+    assert_eq!(world.get("/v1/configuration-support/tools").await.0, 401);
+    let asked = world.agent.asked.lock().await;
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.caller.authorization.is_none())
+    );
+}
+
+#[tokio::test]
+async fn behind_dial_plain_clients_need_a_key_of_ours() {
+    let world = World::with(vec![say("x")], |options| {
+        options.dial = true;
+        options.loopback = false;
+    })
+    .await;
+    let mut body = ask(false);
+    body["model"] = json!("helper");
+    assert_eq!(
+        post(&world, PLAIN, &[("authorization", "Bearer any")], &body)
+            .await
+            .0,
+        401
+    );
+    assert_eq!(
+        post(&world, CHAT, &[("api-key", "of-dial")], &body).await.0,
+        200
+    );
+}
+
+#[tokio::test]
+async fn pages_in_a_browser_on_this_machine_do_not_come_in() {
+    let world = World::start(vec![say("x")]).await;
+    let mut body = ask(false);
+    body["model"] = json!("helper");
+    for (name, value, status) in [
+        ("host", "rebound.example", 421),
+        ("host", "chat.internal:5000", 200),
+        ("host", "[::1]:5000", 200),
+        ("origin", "https://evil.example", 403),
+        ("origin", "null", 403),
+        ("origin", "http://localhost:3000", 200),
+    ] {
+        assert_eq!(
+            post(&world, PLAIN, &[(name, value)], &body).await.0,
+            status,
+            "{value}"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Manifests of a local folder (`NAME.json`), and layers of templates, so that agents run without DIAL.
+//!
+//! Files are read when they changed, so an edit holds from the next request on. A bad one is told with its path and
+//! reason, and the others stay. It watches nothing and writes nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dray_agent::failure::Failure;
+use dray_agent::manifest::{Manifest, Reader};
+use thiserror::Error;
+
+mod layers;
+#[cfg(test)]
+mod tests;
+
+pub use layers::{LayerError, read as read_layers};
+
+/// Most bytes of one manifest.
+const LARGEST: u64 = 4 << 20;
+
+/// A folder that cannot be used; it stops the start of the service.
+#[derive(Debug, Error)]
+#[error("the folder of manifests {path} cannot be read")]
+pub struct FolderError {
+    /// The folder.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A manifest that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Name of the file without its ending.
+    pub name: String,
+    /// When it was changed, in Unix seconds.
+    pub modified: u64,
+}
+
+/// The manifests of a folder.
+#[derive(Debug)]
+pub struct Manifests {
+    folder: Option<PathBuf>,
+    reader: Arc<Reader>,
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+/// What was read of a file.
+#[derive(Clone, Debug)]
+struct Known {
+    stamp: Stamp,
+    read: Result<Arc<Manifest>, String>,
+}
+
+/// What of a file changes with its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: SystemTime,
+    size: u64,
+}
+
+impl Manifests {
+    /// Reads all of a folder; bad ones are logged. Without a folder there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`FolderError`] when the folder is not there.
+    pub fn open(folder: Option<PathBuf>, reader: Arc<Reader>) -> Result<Self, FolderError> {
+        if let Some(path) = &folder {
+            fs::read_dir(path).map_err(|source| FolderError {
+                path: path.clone(),
+                source,
+            })?;
+        }
+        let manifests = Self {
+            folder,
+            reader,
+            known: Mutex::default(),
+        };
+        for listed in manifests.files() {
+            // Refused ones are logged where they are read.
+            let _ = manifests.get(&listed.name);
+        }
+        Ok(manifests)
+    }
+
+    /// Whether there is a file of this name, good or bad.
+    pub fn has(&self, name: &str) -> bool {
+        self.stamp(name).is_some()
+    }
+
+    /// The good ones, by name.
+    pub fn list(&self) -> Vec<Listed> {
+        let mut listed = self.files();
+        listed.retain(|listed| matches!(self.get(&listed.name), Ok(Some(_))));
+        listed
+    }
+
+    /// The manifest `name` as its file is now; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] with status 400 for one that cannot be used, naming it and every reason.
+    pub fn get(&self, name: &str) -> Result<Option<Arc<Manifest>>, Failure> {
+        let Some((path, stamp)) = self.stamp(name) else {
+            return Ok(None);
+        };
+        let known = self.lock().get(name).cloned();
+        let known = match known {
+            Some(known) if known.stamp == stamp => known,
+            _ => {
+                let read = self.read(&path);
+                if let Err(reason) = &read {
+                    tracing::warn!(path = %path.display(), reason, "a manifest cannot be used");
+                }
+                let known = Known { stamp, read };
+                self.lock().insert(name.to_owned(), known.clone());
+                known
+            }
+        };
+        known.read.map(Some).map_err(|reason| {
+            let message = format!("The manifest '{name}' is refused: {reason}");
+            Failure::new(400, message.clone()).display(message)
+        })
+    }
+
+    fn read(&self, path: &Path) -> Result<Arc<Manifest>, String> {
+        let text = read_text(path, LARGEST).map_err(|error| told(&error))?;
+        let document = serde_json::from_str(&text).map_err(|error| {
+            format!(
+                "it is not JSON at line {} column {}",
+                error.line(),
+                error.column()
+            )
+        })?;
+        let reading = self
+            .reader
+            .manifest(document)
+            .map_err(|invalid| invalid.to_string())?;
+        for warning in reading.warnings {
+            tracing::warn!(path = %path.display(), warning, "a manifest may not do what it says");
+        }
+        Ok(Arc::new(reading.value))
+    }
+
+    /// The path of a manifest and what it looks like now.
+    fn stamp(&self, name: &str) -> Option<(PathBuf, Stamp)> {
+        let is_plain = !name.starts_with('.')
+            && !name.contains(['/', '\\', '\0', ':'])
+            && (1..=200).contains(&name.len());
+        let folder = self.folder.as_ref().filter(|_| is_plain)?;
+        let path = folder.join(format!("{name}.json"));
+        let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
+        let size = metadata.len();
+        Some((path, Stamp { modified, size }))
+    }
+
+    /// All files that are manifests by name, sorted.
+    fn files(&self) -> Vec<Listed> {
+        let entries = self.folder.as_ref().map(fs::read_dir);
+        let entries = entries.into_iter().flatten().flatten().flatten();
+        let mut files: Vec<_> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let name = name.strip_suffix(".json")?.to_owned();
+                let (_, stamp) = self.stamp(&name)?;
+                let modified = stamp.modified.duration_since(UNIX_EPOCH);
+                let modified = modified.map_or(0, |age| age.as_secs());
+                Some(Listed { name, modified })
+            })
+            .collect();
+        files.sort_by(|one, other| one.name.cmp(&other.name));
+        files
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is said to builders about a file that cannot be read.
+fn told(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::InvalidData => "it is not text",
+        io::ErrorKind::FileTooLarge => "it is too large",
+        io::ErrorKind::PermissionDenied => "it may not be read",
+        _ => "it cannot be read",
+    }
+    .to_owned()
+}
+
+/// The text of a file of at most `most` bytes.
+fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?
+        .take(most + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}

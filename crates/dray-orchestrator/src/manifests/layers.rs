@@ -1,0 +1,111 @@
+//! Layers of templates as folders (quickapps 8.1).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dray_agent::layer::{Layers, Unreadable};
+use thiserror::Error;
+
+use super::read_text;
+
+/// Most bytes of one entry.
+const LARGEST: u64 = 4 << 20;
+
+/// The folders of a layer that are looked into.
+const FOLDERS: [&str; 4] = ["prompt", "tool", "toolset", "skills"];
+
+/// A layer that cannot be used; it stops the start of the service.
+#[derive(Debug, Error)]
+pub enum LayerError {
+    /// A folder or file is not there or may not be read.
+    #[error("the layer {path} cannot be read")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An entry is not what it should be.
+    #[error("the layer {path} cannot be used")]
+    Entry {
+        /// The layer.
+        path: PathBuf,
+        /// Which entry, and why.
+        #[source]
+        source: Unreadable,
+    },
+}
+
+/// Puts layers on top of `layers`, in order. Each is logged.
+///
+/// # Errors
+///
+/// [`LayerError`] for a folder that is not there and for an entry that cannot be read.
+pub fn read(mut layers: Layers, folders: &[PathBuf]) -> Result<Layers, LayerError> {
+    for folder in folders {
+        // A layer may be empty, but it must be there.
+        children(folder)?;
+        let mut entries = 0_u32;
+        for kind in FOLDERS {
+            let inside = folder.join(kind);
+            if inside.is_dir() {
+                entries += read_kind(&mut layers, folder, kind, &inside)?;
+            }
+        }
+        tracing::info!(layer = %folder.display(), entries, "a layer of templates is read");
+    }
+    Ok(layers)
+}
+
+fn read_kind(
+    layers: &mut Layers,
+    layer: &Path,
+    kind: &str,
+    inside: &Path,
+) -> Result<u32, LayerError> {
+    let mut entries = 0;
+    for name in children(inside)? {
+        let path = inside.join(&name);
+        let (file, inner) = if path.is_dir() {
+            (path.join("SKILL.md"), format!("{kind}/{name}/SKILL.md"))
+        } else {
+            (path, format!("{kind}/{name}"))
+        };
+        let is_entry = Path::new(&inner)
+            .extension()
+            .is_some_and(|ending| ending == "md" || ending == "json");
+        if !is_entry || !file.is_file() {
+            continue;
+        }
+        let text = read_text(&file, LARGEST).map_err(|source| LayerError::Io {
+            path: file.clone(),
+            source,
+        })?;
+        let added = layers
+            .add(&inner, &text)
+            .map_err(|source| LayerError::Entry {
+                path: layer.to_owned(),
+                source,
+            })?;
+        entries += u32::from(added);
+    }
+    Ok(entries)
+}
+
+/// Names in a folder, sorted: which entry of two wins never depends on the file system.
+fn children(folder: &Path) -> Result<Vec<String>, LayerError> {
+    let read = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        names.sort_unstable();
+        Ok(names)
+    };
+    read().map_err(|source| LayerError::Io {
+        path: folder.to_owned(),
+        source,
+    })
+}

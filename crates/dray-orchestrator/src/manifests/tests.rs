@@ -1,0 +1,151 @@
+use std::error::Error as _;
+
+use dray_agent::layer::{Kind, Layers};
+use dray_agent::manifest::Settings;
+
+use super::*;
+
+const GOOD: &str =
+    r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": []}"#;
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+fn open(folder: &tempfile::TempDir) -> Manifests {
+    let reader = Arc::new(Reader::new(Settings::default()));
+    Manifests::open(Some(folder.path().to_owned()), reader).unwrap()
+}
+
+fn names(manifests: &Manifests) -> Vec<String> {
+    manifests
+        .list()
+        .into_iter()
+        .map(|listed| listed.name)
+        .collect()
+}
+
+#[test]
+fn bad_manifests_are_told_with_reason_and_the_others_stay() {
+    let folder = folder(&[
+        ("good.json", GOOD),
+        ("broken.json", "{"),
+        ("wrong.json", r#"{"contexts": []}"#),
+        ("notes.txt", "x"),
+        ("deep/inner.json", GOOD),
+    ]);
+    let manifests = open(&folder);
+    assert_eq!(names(&manifests), ["good"]);
+    assert!(manifests.get("good").unwrap().is_some());
+    let broken = manifests.get("broken").unwrap_err();
+    assert_eq!(
+        (broken.status, broken.message.as_str()),
+        (
+            400,
+            "The manifest 'broken' is refused: it is not JSON at line 1 column 1"
+        )
+    );
+    let wrong = manifests.get("wrong").unwrap_err();
+    assert!(wrong.message.contains("orchestrator"), "{}", wrong.message);
+    assert!(wrong.message.contains("tool_sets"), "{}", wrong.message);
+    assert!(manifests.get("none").unwrap().is_none());
+}
+
+#[test]
+fn a_changed_file_holds_from_the_next_request_on() {
+    let folder = folder(&[("a.json", GOOD)]);
+    let manifests = open(&folder);
+    let first = manifests.get("a").unwrap().unwrap();
+    assert!(Arc::ptr_eq(&first, &manifests.get("a").unwrap().unwrap()));
+    let changed = GOOD.replace("\"m\"", "\"longer\"");
+    fs::write(folder.path().join("a.json"), changed).unwrap();
+    let second = manifests.get("a").unwrap().unwrap();
+    assert_eq!(second.orchestrator.deployment.deployment_id, "longer");
+    fs::write(folder.path().join("b.json"), GOOD).unwrap();
+    fs::remove_file(folder.path().join("a.json")).unwrap();
+    assert_eq!(names(&manifests), ["b"]);
+    assert!(manifests.get("a").unwrap().is_none());
+}
+
+#[test]
+fn names_do_not_leave_the_folder() {
+    let folder = folder(&[
+        ("inner/a.json", GOOD),
+        ("x.json", GOOD),
+        (".hidden.json", GOOD),
+    ]);
+    let reader = Arc::new(Reader::new(Settings::default()));
+    let manifests = Manifests::open(Some(folder.path().join("inner")), reader).unwrap();
+    let long = "a".repeat(300);
+    for name in [
+        "../x",
+        "..",
+        "",
+        ".hidden",
+        "a\0",
+        "/etc/hosts",
+        long.as_str(),
+    ] {
+        assert!(!manifests.has(name), "{name:?}");
+    }
+    assert!(manifests.has("a"));
+}
+
+#[test]
+fn a_huge_manifest_is_refused_and_not_read() {
+    let folder = folder(&[("a.json", "")]);
+    let file = fs::File::create(folder.path().join("a.json")).unwrap();
+    file.set_len(LARGEST + 10).unwrap();
+    let refused = open(&folder).get("a").unwrap_err();
+    assert_eq!(
+        refused.message,
+        "The manifest 'a' is refused: it is too large"
+    );
+}
+
+#[test]
+fn a_missing_folder_stops_the_start() {
+    let reader = Arc::new(Reader::new(Settings::default()));
+    let folder = folder(&[]);
+    let missing = folder.path().join("none");
+    assert!(Manifests::open(Some(missing.clone()), Arc::clone(&reader)).is_err());
+    assert!(read_layers(Layers::default(), &[missing]).is_err());
+    assert!(names(&Manifests::open(None, reader).unwrap()).is_empty());
+}
+
+#[test]
+fn later_layers_win_and_other_files_may_lie_around() {
+    let first = folder(&[
+        ("prompt/p.md", "first"),
+        ("tool/t.json", "{}"),
+        ("skills/s/SKILL.md", "skill"),
+        ("skills/s/notes.md", "no"),
+        ("skills/old.md", "old"),
+        ("README.md", "x"),
+        ("tool/image.png", "x"),
+    ]);
+    let second = folder(&[("prompt/p.md", "second"), ("toolset/w.json", "{\"a\": 1}")]);
+    let folders = [first.path().to_owned(), second.path().to_owned()];
+    let layers = read_layers(Layers::default(), &folders).unwrap();
+    assert_eq!(layers.text(Kind::Prompt, "p"), Some("second"));
+    assert_eq!(layers.text(Kind::Skill, "s"), Some("skill"));
+    assert_eq!(layers.names(Kind::Skill).collect::<Vec<_>>(), ["old", "s"]);
+    assert_eq!(layers.body(Kind::ToolSet, "w").unwrap()["a"], 1);
+    assert!(layers.body(Kind::Tool, "t").is_some());
+}
+
+#[test]
+fn an_entry_that_is_no_json_stops_the_start_by_name() {
+    let folder = folder(&[("tool/t.json", "{")]);
+    let error = read_layers(Layers::default(), &[folder.path().to_owned()]).unwrap_err();
+    assert_eq!(
+        error.source().unwrap().to_string(),
+        "tool/t.json is not JSON"
+    );
+}
