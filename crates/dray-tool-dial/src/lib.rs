@@ -4,7 +4,7 @@
 //! - [`apps`]: applications, by chat completions or by MCP.
 //! - [`interpreter`]: the Python interpreter of DIAL.
 //! - [`template`]: the tool that a deployment's metadata describe, as a manifest would.
-//! - [`Dial`]: what they need of DIAL Core.
+//! - [`Dial`]: what they need of DIAL Core; `dray_dial::Core` is one.
 //!
 //! What it does not do: it opens no connection and holds no key; that is the business of whoever implements [`Dial`].
 
@@ -12,6 +12,7 @@ mod answer;
 mod app;
 mod attachment;
 mod build;
+mod core;
 mod deployment;
 mod dial;
 mod generated;

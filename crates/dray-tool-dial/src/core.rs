@@ -1,0 +1,99 @@
+//! DIAL Core itself behind [`Dial`].
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_dial::chat::{ChatError, ChatKind};
+use dray_dial::{Action, Core, Error, Kind};
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+
+use crate::{Chunks, Dial, Facts, Refused};
+
+#[async_trait]
+impl Dial for Core {
+    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<Facts, Refused> {
+        let told = self.deployment(caller, deployment).await.map_err(refused)?;
+        let configuration = if told.features.configuration {
+            let schema = self.deployment_configuration(caller, deployment).await;
+            Some(schema.map_err(refused)?)
+        } else {
+            None
+        };
+        Ok(Facts {
+            display_name: Some(told.display_name),
+            description: told.description,
+            takes_files: !told.input_attachment_types.is_empty(),
+            url_attachments: told.features.url_attachments,
+            mcp: told.features.mcp,
+            configuration,
+        })
+    }
+
+    fn forget(&self, caller: &Caller, deployment: &str) {
+        Self::forget(self, caller, deployment);
+    }
+
+    async fn chat(
+        &self,
+        caller: &Caller,
+        deployment: &str,
+        headers: Option<&[String]>,
+        body: &Value,
+    ) -> Result<Chunks, Refused> {
+        let chat = Self::chat(self);
+        let asked = chat.stream_with(caller, headers, deployment, body.clone());
+        let answer = asked.await.map_err(broken)?;
+        let chunks = stream::try_unfold(answer, |mut answer| async move {
+            let chunk = answer.chunk().await.map_err(broken)?;
+            Ok(chunk.map(|chunk| (chunk, answer)))
+        });
+        Ok(chunks.boxed())
+    }
+
+    async fn code_interpreter(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        body: &Value,
+    ) -> Result<Value, Refused> {
+        let all = [
+            Action::OpenSession,
+            Action::GetSession,
+            Action::CloseSession,
+            Action::ExecuteCode,
+            Action::ListFiles,
+            Action::TransferInputFile,
+        ];
+        let Some(action) = all.into_iter().find(|action| action.as_str() == operation) else {
+            return Err(Refused::status(404));
+        };
+        self.interpreter(caller, action, body)
+            .await
+            .map_err(refused)
+    }
+}
+
+/// The words of a service are passed on; ours are for the log.
+fn refused(error: Error) -> Refused {
+    Refused {
+        status: error.status,
+        message: error.status.map(|_| error.message.clone()),
+        display_message: error.display_message.clone(),
+        timed_out: error.kind == Kind::Timeout,
+        source: Some(Box::new(error)),
+    }
+}
+
+fn broken(error: ChatError) -> Refused {
+    let status = match error.kind {
+        ChatKind::Status(status) => Some(status),
+        _ => None,
+    };
+    Refused {
+        status,
+        message: status.map(|_| error.message.clone()),
+        display_message: error.display_message.clone(),
+        timed_out: error.kind == ChatKind::Timeout,
+        source: Some(Box::new(error)),
+    }
+}

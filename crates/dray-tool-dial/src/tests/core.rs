@@ -1,0 +1,59 @@
+//! Over HTTP: DIAL Core behind the tools.
+
+use std::sync::Arc;
+
+use dray_dial::{Core, Options};
+use dray_http::double::{Closed, Received, Reply, Server, Shared, json, reply};
+use dray_tool::{Stage, Tool};
+use futures_util::FutureExt as _;
+use serde_json::json;
+
+use super::deployment::described;
+use super::world::{call, caller, turn};
+use crate::{Dial, deployments};
+
+async fn answer(state: Arc<Shared<Vec<String>>>, request: Received) -> Result<Reply, Closed> {
+    let path = request.path.clone();
+    state.lock().push(path.clone());
+    if request.header("api-key") != Some("k") {
+        return Ok(reply(401, "text/plain", "no".into()));
+    }
+    Ok(match path.as_str() {
+        "/openai/deployments/d" => json(200, &json!({ "id": "d", "display_name": "D" })),
+        "/openai/deployments/d/chat/completions" => {
+            let body = request.json().await?;
+            let said = body["messages"][0]["content"].clone();
+            let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": said }, "finish_reason": "stop" }] });
+            let events = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+            reply(200, "text/event-stream", events.into())
+        }
+        "/v1/ops/code_interpreter/open_session" => json(200, &json!({ "sessionId": "s" })),
+        _ => reply(404, "text/plain", "none".into()),
+    })
+}
+
+#[tokio::test]
+async fn a_deployment_is_asked_over_http() {
+    let server = Server::start(Vec::new(), |state, request| answer(state, request).boxed());
+    let server = server.await.unwrap();
+    let core = Core::new(Options::new(server.shared().url(), "")).unwrap();
+    let dial: Arc<dyn Dial> = Arc::new(core);
+    let set = json!({ "name": "set", "tools": [described(json!({}))] });
+    let set = serde_json::from_value(set).unwrap();
+    let built = deployments(&set, &dial, &caller("k")).await;
+    let tool: &Arc<dyn Tool> = &built.tools[0];
+    let turn = turn(json!([]), &Arc::default());
+    let output = tool
+        .call(call(json!({ "query": "echo" }), Stage::hidden()), &turn)
+        .await;
+    assert_eq!(output.unwrap().content, "echo");
+    let opened = dial
+        .code_interpreter(&caller("k"), "open_session", &json!({}))
+        .await;
+    assert_eq!(opened.unwrap()["sessionId"], "s");
+    let refused = deployments(&set, &dial, &caller("other")).await;
+    assert_eq!(
+        refused.issues[0].message,
+        "Access to deployment 'd' is forbidden."
+    );
+}
