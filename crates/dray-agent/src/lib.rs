@@ -5,12 +5,17 @@
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
 
 pub mod caller;
+pub mod choice;
 pub mod event;
 pub mod failure;
 pub mod filter;
+pub mod issues;
 pub mod layer;
+pub mod lift;
 pub mod manifest;
+pub mod media_type;
 pub mod message;
+pub mod notify;
 pub mod pair;
 pub mod prompt;
 pub mod skill;
@@ -18,4 +23,6 @@ pub mod starters;
 pub mod state;
 pub mod support;
 mod text;
+pub mod timeout;
+pub mod user_error;
 pub mod wire;

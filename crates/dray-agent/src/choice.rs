@@ -1,0 +1,51 @@
+//! What a request asks of tools, against what there is (quickapps 17).
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Refuses a `tool_choice` that cannot be kept because no tool is configured.
+///
+/// # Errors
+/// 400 for `required` or a named function without any tool.
+pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<Failure>> {
+    let forces = tool_choice.is_some_and(|choice| choice.is_object() || choice == "required");
+    if has_tools || !forces {
+        return Ok(());
+    }
+    let message = "tool_choice requires at least one tool to be configured";
+    Err(Box::new(Failure::new(400, message).display(
+        "Cannot enforce tool_choice: no tools are available. Configure at least one tool set or use \
+         tool_choice='auto'.",
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_choice_without_tools_is_refused() {
+        for choice in [
+            json!("required"),
+            json!({"type": "function", "function": {"name": "t"}}),
+        ] {
+            let failure = check(Some(&choice), false).unwrap_err();
+            assert_eq!(failure.status, 400);
+            assert_eq!(
+                failure.message,
+                "tool_choice requires at least one tool to be configured"
+            );
+            assert_eq!(
+                failure.display_message.unwrap(),
+                "Cannot enforce tool_choice: no tools are available. Configure at least one tool set or use \
+                 tool_choice='auto'."
+            );
+            assert_eq!(check(Some(&choice), true), Ok(()));
+        }
+        assert_eq!(check(Some(&json!("auto")), false), Ok(()));
+        assert_eq!(check(None, false), Ok(()));
+    }
+}

@@ -1,0 +1,159 @@
+//! What could not be set up, as the stage before the answer shows it (quickapps 40).
+
+/// Name of the stage.
+pub const STAGE: &str = "Initialization issues";
+
+/// A tool or tool set that is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolIssue {
+    /// The tool, when it is one.
+    pub tool: Option<String>,
+    /// The tool set.
+    pub toolset: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// More lines.
+    pub details: Vec<String>,
+}
+
+/// What is wrong with a skill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillIssue {
+    /// Which skill.
+    pub url: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// All that was collected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Issues {
+    /// Tools that are not there.
+    pub tools: Vec<ToolIssue>,
+    /// Whether the skills of DIAL as a whole are not there.
+    pub no_skills: bool,
+    /// Skills that are not there.
+    pub errors: Vec<SkillIssue>,
+    /// Skills that are there all the same.
+    pub warnings: Vec<SkillIssue>,
+}
+
+impl Issues {
+    /// Whether the stage is closed as failed.
+    pub const fn is_hard(&self) -> bool {
+        !self.tools.is_empty() || self.no_skills
+    }
+
+    /// The text of the stage; `None` when there is nothing to show.
+    pub fn text(&self) -> Option<String> {
+        let sections: Vec<_> = [self.of_tools(), self.of_skills()]
+            .into_iter()
+            .flatten()
+            .collect();
+        (!sections.is_empty()).then(|| sections.join("\n\n"))
+    }
+
+    fn of_tools(&self) -> Option<String> {
+        let mut lines = vec!["#### Tool initialization".to_owned()];
+        for issue in &self.tools {
+            let tool = issue.tool.as_deref().unwrap_or_default();
+            let toolset = match (&issue.tool, &issue.toolset) {
+                (Some(_), Some(toolset)) => format!(" ({toolset})"),
+                (None, Some(toolset)) => toolset.clone(),
+                (_, None) => String::new(),
+            };
+            lines.push(format!("- **{tool}{toolset}**: {}", issue.message));
+            if !issue.details.is_empty() {
+                let details = issue.details.join("\n");
+                let fence = fence(&details);
+                lines.push(format!("{fence}\n{details}\n{fence}"));
+            }
+        }
+        (!self.tools.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn of_skills(&self) -> Option<String> {
+        let mut lines = vec!["#### Skill loading".to_owned()];
+        if self.no_skills {
+            lines.push(
+                "> DIAL prompts as a whole could not be loaded — falling back to predefined skills only."
+                    .to_owned(),
+            );
+        }
+        for (title, issues) in [("> Errors:", &self.errors), ("> Warnings:", &self.warnings)] {
+            if !issues.is_empty() {
+                lines.push(title.to_owned());
+            }
+            lines.extend(
+                issues
+                    .iter()
+                    .map(|one| format!("- **{}**: {}", one.url, one.reason)),
+            );
+        }
+        (lines.len() > 1).then(|| lines.join("\n"))
+    }
+}
+
+/// A fence that the text does not end.
+fn fence(text: &str) -> String {
+    let mut fence = "```".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    fence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skill(url: &str, reason: &str) -> SkillIssue {
+        SkillIssue {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn sections_stand_in_order() {
+        let issues = Issues {
+            tools: vec![ToolIssue {
+                tool: Some("t".to_owned()),
+                toolset: Some("s".to_owned()),
+                message: "gone".to_owned(),
+                details: vec!["```".to_owned()],
+            }],
+            no_skills: true,
+            errors: vec![skill("a", "x")],
+            warnings: vec![skill("b", "y")],
+        };
+        assert_eq!(
+            issues.text().unwrap(),
+            "#### Tool initialization\n- **t (s)**: gone\n````\n```\n````\n\n#### Skill loading\n\
+             > DIAL prompts as a whole could not be loaded — falling back to predefined skills only.\n\
+             > Errors:\n- **a**: x\n> Warnings:\n- **b**: y"
+        );
+        assert_eq!(STAGE, "Initialization issues");
+    }
+
+    #[test]
+    fn problems_of_single_skills_are_soft() {
+        let soft = Issues {
+            warnings: vec![skill("b", "y")],
+            ..Issues::default()
+        };
+        assert_eq!(
+            soft.text().unwrap(),
+            "#### Skill loading\n> Warnings:\n- **b**: y"
+        );
+        assert!(!soft.is_hard());
+        assert!(
+            Issues {
+                no_skills: true,
+                ..Issues::default()
+            }
+            .is_hard()
+        );
+        assert_eq!(Issues::default().text(), None);
+    }
+}

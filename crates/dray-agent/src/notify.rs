@@ -1,0 +1,208 @@
+//! What the model is told of the files it always has (quickapps 13): metadata, never content.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::manifest::Context;
+use crate::media_type;
+use crate::message::{Content, Message, Role};
+use crate::pair::Pair;
+
+/// Name of the tool that lists the files.
+pub const TOOL: &str = "internal_attachments_available_context";
+
+/// How a file differs from what the model last heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Not heard of before.
+    New,
+    /// Its description or type is another.
+    Updated,
+    /// It is gone.
+    Removed,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Last segment of the address, as it is written there.
+    pub title: String,
+    /// Where it is.
+    pub url: String,
+    /// MIME type by its extension; empty when not known.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Absent when nothing changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+/// What the tool answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The files; removed ones last.
+    pub entries: Vec<Entry>,
+}
+
+impl Notice {
+    /// The files of the manifest against what the conversation last said of them.
+    pub fn of(contexts: &[Context], messages: &[Message]) -> Self {
+        let seen = last_seen(messages).unwrap_or_default();
+        let mut urls = HashSet::new();
+        let mut entries = Vec::new();
+        for context in contexts {
+            if let Context::File { url, description } = context
+                && urls.insert(url.as_str())
+            {
+                entries.push(entry(url, description.clone(), &seen));
+            }
+        }
+        let gone = seen
+            .into_iter()
+            .filter(|old| !urls.contains(old.url.as_str()));
+        entries.extend(gone.map(|old| Entry {
+            status: Some(Status::Removed),
+            ..old
+        }));
+        Self { entries }
+    }
+
+    /// Whether the model has heard all of it.
+    pub fn is_known(&self) -> bool {
+        self.entries.iter().all(|entry| entry.status.is_none())
+    }
+
+    /// The result of the tool: JSON, characters beyond ASCII as they are.
+    pub fn text(&self) -> String {
+        json!({"entries": self.entries}).to_string()
+    }
+}
+
+/// Whether the tool is offered: the manifest has a file, or the conversation knows the tool.
+pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
+    let calls = messages.iter().flat_map(Message::calls);
+    contexts
+        .iter()
+        .any(|context| matches!(context, Context::File { .. }))
+        || calls.into_iter().any(|call| call.function.name == TOOL)
+}
+
+/// What is to be put at the end of the conversation; `None` when there is no news.
+pub fn pair(contexts: &[Context], messages: &[Message]) -> Option<Pair> {
+    let notice = Notice::of(contexts, messages);
+    (is_active(contexts, messages) && !notice.is_known()).then(|| Pair {
+        tool: TOOL.to_owned(),
+        arguments: json!({}),
+        content: notice.text(),
+    })
+}
+
+fn entry(url: &str, description: Option<String>, seen: &[Entry]) -> Entry {
+    let kind = media_type::guess(url).unwrap_or_default().to_owned();
+    let status = match seen.iter().find(|old| old.url == url) {
+        None => Some(Status::New),
+        Some(old) if old.kind != kind || old.description != description => Some(Status::Updated),
+        Some(_) => None,
+    };
+    Entry {
+        title: url.rsplit('/').next().unwrap_or(url).to_owned(),
+        url: url.to_owned(),
+        kind,
+        description,
+        status,
+    }
+}
+
+/// The newest result of the tool that can be read, without what it called removed.
+fn last_seen(messages: &[Message]) -> Option<Vec<Entry>> {
+    let ids: HashSet<_> = messages
+        .iter()
+        .flat_map(Message::calls)
+        .filter(|call| call.function.name == TOOL)
+        .map(|call| call.id.as_str())
+        .collect();
+    messages.iter().rev().find_map(|message| {
+        let id = message.tool_call_id.as_deref()?;
+        match &message.content {
+            Some(Content::Text(text)) if message.role == Role::Tool && ids.contains(id) => {
+                let notice: Notice = serde_json::from_str(text).ok()?;
+                let mut entries = notice.entries;
+                entries.retain(|entry| entry.status != Some(Status::Removed));
+                Some(entries)
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(url: &str, description: Option<&str>) -> Context {
+        Context::File {
+            url: url.to_owned(),
+            description: description.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_first_notice_names_each_file_once() {
+        let contexts = [
+            file("files/B/ä.pdf", Some("d")),
+            file("files/B/ä.pdf", None),
+        ];
+        assert_eq!(
+            pair(&contexts, &[]).unwrap().content,
+            r#"{"entries":[{"title":"ä.pdf","url":"files/B/ä.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
+        );
+        assert_eq!(pair(&[], &[]), None);
+    }
+
+    #[test]
+    fn later_notices_say_what_changed_and_then_nothing() {
+        let mut talk = Vec::new();
+        talk.extend(
+            pair(&[file("a/x", None), file("a/y.txt", None)], &talk)
+                .unwrap()
+                .messages(),
+        );
+        let now = [file("a/y.txt", Some("more")), file("a/z", None)];
+        let notice = Notice::of(&now, &talk);
+        let says: Vec<_> = notice
+            .entries
+            .iter()
+            .map(|entry| (entry.url.as_str(), entry.status))
+            .collect();
+        assert_eq!(
+            says,
+            [
+                ("a/y.txt", Some(Status::Updated)),
+                ("a/z", Some(Status::New)),
+                ("a/x", Some(Status::Removed)),
+            ]
+        );
+        talk.extend(pair(&now, &talk).unwrap().messages());
+        assert_eq!(pair(&now, &talk), None);
+    }
+
+    #[test]
+    fn results_that_cannot_be_read_are_passed_over() {
+        let contexts = [file("a/x", None)];
+        let mut talk = pair(&contexts, &[]).unwrap().messages().to_vec();
+        let broken = Pair {
+            tool: TOOL.to_owned(),
+            arguments: json!({}),
+            content: "broken".to_owned(),
+        };
+        talk.extend(broken.messages());
+        assert_eq!(pair(&contexts, &talk), None);
+        assert!(is_active(&[], &talk) && !is_active(&[], &[]));
+    }
+}

@@ -1,0 +1,242 @@
+//! What the user is shown when a turn fails after its start (quickapps 41).
+
+use crate::failure::Failure;
+
+/// Longest text of a service that is passed on, in characters.
+const LONGEST: usize = 500;
+
+const UNKNOWN: &str =
+    "Something went wrong with the execution of your request. Please contact your administrator.";
+
+/// What failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The model's service refused or broke down.
+    Service {
+        /// HTTP status of its answer.
+        status: Option<u16>,
+        /// Code of its error.
+        code: Option<String>,
+        /// What it says to the user.
+        display_message: Option<String>,
+    },
+    /// It took too long.
+    Timeout,
+    /// It could not be reached.
+    Connection,
+    /// It stopped in the middle of its answer.
+    BrokenStream,
+    /// Nobody foresaw it.
+    Unexpected,
+}
+
+impl Source {
+    /// The failure as the client gets it.
+    pub fn failure(&self) -> Failure {
+        let (status, code) = match self {
+            Self::Service { status, code, .. } => {
+                (status_of(*status, code.as_deref()), code.clone())
+            }
+            _ => (None, None),
+        };
+        let outgoing = status
+            .filter(|status| matches!(status, 400 | 401 | 403 | 404 | 413 | 422))
+            .unwrap_or(500);
+        let (text, retry) = self.text(status);
+        let suffix = if retry {
+            " Please try again later."
+        } else {
+            ""
+        };
+        let mut failure = Failure::new(outgoing, Failure::unexpected().message);
+        failure.code = code;
+        failure.display(format!("{text}{suffix}"))
+    }
+
+    /// What is said, and whether another try may help.
+    fn text(&self, status: Option<u16>) -> (String, bool) {
+        let (text, retry) = match self {
+            Self::Service {
+                code,
+                display_message,
+                ..
+            } => {
+                let own = display_message.as_deref().map(str::trim);
+                let retry = status.is_some_and(|status| status == 429 || status >= 500);
+                if let Some(own) = own.filter(|own| !own.is_empty()) {
+                    return (cut(own), retry);
+                }
+                match code.as_deref().and_then(of_code) {
+                    Some(text) => (text, false),
+                    None => (status.map_or(UNKNOWN, of_status), retry),
+                }
+            }
+            Self::Timeout => ("The request to the AI model service timed out.", true),
+            Self::Connection => (
+                "Could not connect to the AI model service. Please check connectivity or contact your administrator.",
+                false,
+            ),
+            Self::BrokenStream => ("The AI model service failed while responding.", true),
+            Self::Unexpected => (UNKNOWN, false),
+        };
+        (text.to_owned(), retry)
+    }
+}
+
+/// The status; a code that is a number stands in for a missing one.
+fn status_of(status: Option<u16>, code: Option<&str>) -> Option<u16> {
+    status.or_else(|| code?.parse().ok())
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+fn of_code(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "content_filter" => {
+            "The request or the answer was blocked by the content filter of the AI model service."
+        }
+        "context_length_exceeded" => {
+            "The conversation is too long for the AI model. Please start a new one or shorten it."
+        }
+        "truncate_prompt_error" => {
+            "The conversation could not be shortened enough for the AI model."
+        }
+        _ => return None,
+    })
+}
+
+fn of_status(status: u16) -> &'static str {
+    match status {
+        401 => {
+            "Authentication failed when accessing the AI model. Please contact your administrator."
+        }
+        403 => {
+            "You don't have permission to use the AI model configured in this application. \
+             Please contact your administrator."
+        }
+        404 => {
+            "The AI model configured in this application could not be found. Please contact your administrator."
+        }
+        413 => {
+            "The request payload is too large. Please reduce the size of your message or attachments."
+        }
+        400 | 422 => {
+            "The request was rejected as invalid by the AI model service. Please contact your administrator."
+        }
+        429 => "The request was rate-limited by the AI model service.",
+        500.. => "The AI model service encountered an internal error.",
+        _ => UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(status: Option<u16>, code: Option<&str>, own: Option<&str>) -> Failure {
+        Source::Service {
+            status,
+            code: code.map(str::to_owned),
+            display_message: own.map(str::to_owned),
+        }
+        .failure()
+    }
+
+    fn shown(failure: Failure) -> String {
+        failure.display_message.unwrap()
+    }
+
+    #[test]
+    fn statuses_have_their_texts() {
+        for (status, text) in [
+            (
+                401,
+                "Authentication failed when accessing the AI model. Please contact your administrator.",
+            ),
+            (
+                413,
+                "The request payload is too large. Please reduce the size of your message or attachments.",
+            ),
+            (
+                429,
+                "The request was rate-limited by the AI model service. Please try again later.",
+            ),
+            (
+                503,
+                "The AI model service encountered an internal error. Please try again later.",
+            ),
+            (418, UNKNOWN),
+        ] {
+            assert_eq!(shown(service(Some(status), None, None)), text);
+        }
+        assert!(shown(service(Some(403), None, None)).starts_with(
+            "You don't have permission to use the AI model configured in this application. "
+        ));
+        assert!(
+            shown(service(Some(404), None, None))
+                .starts_with("The AI model configured in this application could not be found. ")
+        );
+        for status in [400, 422] {
+            assert!(
+                shown(service(Some(status), None, None))
+                    .starts_with("The request was rejected as invalid by the AI model service. ")
+            );
+        }
+    }
+
+    #[test]
+    fn faults_without_an_answer_have_their_texts() {
+        for (source, text) in [
+            (
+                Source::Timeout,
+                "The request to the AI model service timed out. Please try again later.",
+            ),
+            (
+                Source::Connection,
+                "Could not connect to the AI model service. Please check connectivity or contact your administrator.",
+            ),
+            (
+                Source::BrokenStream,
+                "The AI model service failed while responding. Please try again later.",
+            ),
+            (
+                Source::Unexpected,
+                "Something went wrong with the execution of your request. Please contact your administrator.",
+            ),
+        ] {
+            assert_eq!(source.failure().status, 500);
+            assert_eq!(shown(source.failure()), text);
+        }
+    }
+
+    #[test]
+    fn the_services_own_text_comes_first_and_is_cut() {
+        let long = format!(" {} ", "ä".repeat(501));
+        let failure = service(Some(400), Some("content_filter"), Some(&long));
+        assert_eq!(shown(failure), format!("{}…", "ä".repeat(500)));
+        let by_code = shown(service(Some(400), Some("content_filter"), Some(" ")));
+        assert!(by_code.contains("content filter"));
+    }
+
+    #[test]
+    fn statuses_that_are_kept_and_codes_that_stand_in() {
+        for status in [400, 401, 403, 404, 413, 422] {
+            assert_eq!(service(Some(status), None, None).status, status);
+        }
+        for status in [402, 429, 500, 503] {
+            assert_eq!(service(Some(status), None, None).status, 500);
+        }
+        let failure = service(None, Some("404"), None);
+        assert_eq!(
+            (failure.status, failure.code.as_deref()),
+            (404, Some("404"))
+        );
+        assert_eq!(failure.kind, "invalid_request_error");
+        assert_eq!(service(None, None, None).kind, "runtime_error");
+    }
+}
