@@ -6,6 +6,7 @@
 
 pub mod caller;
 pub mod choice;
+pub mod clock;
 pub mod event;
 pub mod failure;
 pub mod filter;
