@@ -78,6 +78,10 @@ pub(crate) fn body(
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "tests read better with literals in place"
+)]
 mod tests {
     use serde_json::json;
 

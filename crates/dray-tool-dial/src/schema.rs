@@ -147,6 +147,10 @@ fn kinds<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a str> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "tests read better with literals in place"
+)]
 mod tests {
     use serde_json::json;
 

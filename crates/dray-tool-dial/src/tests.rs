@@ -1,4 +1,9 @@
 //! Whole tools over a DIAL that is scripted.
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    reason = "tests read better with literals and outcomes in place"
+)]
 
 mod app;
 mod core;

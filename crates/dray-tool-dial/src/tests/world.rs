@@ -17,6 +17,9 @@ use crate::{Chunks, Dial, Facts, Refused};
 
 pub(crate) type Scripted = Vec<Result<Value, Refused>>;
 
+/// Deployment, headers, body.
+type Chat = (String, Option<Vec<String>>, Value);
+
 /// Key of the caller, deployment.
 type Asked = (String, String);
 
@@ -28,7 +31,7 @@ pub(crate) struct World {
     pub(crate) answers: Mutex<VecDeque<Result<Scripted, Refused>>>,
     pub(crate) hangs: Mutex<bool>,
     pub(crate) alive: Arc<()>,
-    pub(crate) chats: Mutex<Vec<(String, Option<Vec<String>>, Value)>>,
+    pub(crate) chats: Mutex<Vec<Chat>>,
     pub(crate) interpreter: Mutex<VecDeque<(&'static str, Result<Value, Refused>)>>,
     pub(crate) operations: Mutex<Vec<(String, Value)>>,
 }
@@ -213,7 +216,7 @@ pub(crate) fn call(arguments: Value, stage: Stage) -> Call {
         written: arguments.clone(),
         arguments,
         stage,
-        deadline: Instant::now() + std::time::Duration::from_secs(60),
+        deadline: Instant::now() + std::time::Duration::from_mins(1),
     }
 }
 
