@@ -10,7 +10,7 @@ use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::dial::{Refused, SignIn};
+use crate::dial::{Dial, Refused, SignIn};
 use crate::error::WireError;
 use crate::options::Options;
 use crate::server::{Known, Server};
@@ -282,9 +282,10 @@ fn target(mcp: &Mcp, options: &Options) -> Result<Target, Missing> {
             mcp.name
         )));
     }
-    Ok(match info.protocol {
-        McpProtocol::StreamableHttp => Target::Streamable(info.url.clone()),
-        McpProtocol::Sse => Target::Sse(info.url.clone()),
+    Ok(if info.protocol == McpProtocol::Sse {
+        Target::Sse(info.url.clone())
+    } else {
+        Target::Streamable(info.url.clone())
     })
 }
 
@@ -300,7 +301,7 @@ async fn known(
         )));
     };
     if let Set::App { app, .. } = set {
-        let url = dial.mcp_url(&app.deployment_id);
+        let url = endpoint(dial.as_ref(), &app.deployment_id, label)?;
         let id = app.deployment_id.clone();
         let known = Known {
             dial,
@@ -319,7 +320,7 @@ async fn known(
     {
         *label = name;
     }
-    let url = dial.mcp_url(&entry.dial_id);
+    let url = endpoint(dial.as_ref(), &entry.dial_id, label)?;
     let target = if found.is_sse {
         Target::Sse(url)
     } else {
@@ -334,6 +335,11 @@ async fn known(
             has_login: true,
         },
     ))
+}
+
+fn endpoint(dial: &dyn Dial, id: &str, label: &str) -> Result<String, Missing> {
+    dial.mcp_url(id)
+        .ok_or_else(|| Missing::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
 
 fn unknown(label: &str, refused: &Refused) -> String {

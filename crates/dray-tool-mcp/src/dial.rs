@@ -1,7 +1,10 @@
 //! What MCP needs of DIAL (quickapps 5, 27, 28).
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
+use dray_dial::Core;
 use thiserror::Error;
 
 /// A tool set that DIAL knows.
@@ -43,8 +46,11 @@ pub trait Dial: std::fmt::Debug + Send + Sync {
     /// Whether an address is of the exact origin of DIAL: scheme, host and port (R2).
     fn is_origin(&self, url: &str) -> bool;
 
-    /// The MCP endpoint of a tool set or an application.
-    fn mcp_url(&self, id: &str) -> String;
+    /// The MCP endpoint of a tool set or an application; `None` for an id that is none.
+    fn mcp_url(&self, id: &str) -> Option<String>;
+
+    /// The one spelling of a file of DIAL, `files/…`; `None` for what is none.
+    fn file(&self, url: &str) -> Option<String>;
 
     /// A tool set.
     ///
@@ -62,4 +68,67 @@ pub trait Dial: std::fmt::Debug + Send + Sync {
 
     /// Asks the person at the caller's channel to sign in to tool sets, all at once; an outcome for each, in order.
     async fn sign_in(&self, caller: &Caller, ids: &[String]) -> Vec<SignIn>;
+}
+
+/// DIAL Core.
+#[derive(Clone, Debug)]
+pub struct DialCore {
+    /// Its client.
+    pub core: Core,
+    /// Longest wait for a person who signs in (`DIAL_INTERACTIVE_LOGIN_TIMEOUT_SECONDS`).
+    pub login: Duration,
+}
+
+impl From<dray_dial::Error> for Refused {
+    fn from(error: dray_dial::Error) -> Self {
+        Self {
+            status: error.status,
+            source: Some(error.into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Dial for DialCore {
+    fn is_origin(&self, url: &str) -> bool {
+        self.core.origin().owns(url)
+    }
+
+    fn mcp_url(&self, id: &str) -> Option<String> {
+        self.core.mcp_url(id)
+    }
+
+    fn file(&self, url: &str) -> Option<String> {
+        let file = self.core.origin().file(url)?;
+        Some(file.as_str().to_owned())
+    }
+
+    async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Refused> {
+        let found = self.core.toolset(caller, id).await?;
+        let transport = found.transport.unwrap_or_default();
+        Ok(Toolset {
+            display_name: Some(found.display_name),
+            is_sse: transport.eq_ignore_ascii_case("sse"),
+        })
+    }
+
+    async fn grant(&self, caller: &Caller, urls: &[String], receiver: &str) -> Result<(), Refused> {
+        let files: Vec<_> = urls
+            .iter()
+            .filter_map(|url| self.core.origin().file(url))
+            .collect();
+        Ok(self.core.grant(caller, &files, receiver).await?)
+    }
+
+    async fn sign_in(&self, caller: &Caller, ids: &[String]) -> Vec<SignIn> {
+        let all = self.core.sign_in(caller, ids, self.login).await;
+        all.into_iter()
+            .map(|outcome| match outcome {
+                dray_dial::signin::SignIn::Done => SignIn::Succeeded,
+                dray_dial::signin::SignIn::Denied => SignIn::Denied,
+                dray_dial::signin::SignIn::TimedOut => SignIn::TimedOut,
+                _ => SignIn::Failed,
+            })
+            .collect()
+    }
 }

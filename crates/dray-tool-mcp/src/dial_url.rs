@@ -29,29 +29,25 @@ pub(crate) async fn grant(
 ) -> Result<(), Failure> {
     let mut urls = Vec::new();
     for name in parameters {
-        let values = match arguments.get_mut(name) {
-            Some(Value::Array(all)) => all.as_mut_slice(),
-            Some(one) => std::slice::from_mut(one),
-            None => continue,
-        };
-        for value in values {
-            if let Value::String(url) = value {
-                checked(name, url, storage.as_ref())?;
-                *url = bare(url);
-                if !urls.contains(url) {
-                    urls.push(url.clone());
-                }
+        for url in texts(arguments, name) {
+            checked(name, url, storage.as_ref())?;
+            let Some(known) = known else {
+                return Err(Failure::parameter(
+                    "file_url",
+                    "Files cannot be shared because dial_toolset_id is not configured.",
+                ));
+            };
+            let Some(bare) = known.dial.file(url) else {
+                return Err(unsupported(name, url));
+            };
+            if !urls.contains(&bare) {
+                urls.push(bare.clone());
             }
+            *url = bare;
         }
     }
-    if urls.is_empty() {
+    let Some(known) = known.filter(|_| !urls.is_empty()) else {
         return Ok(());
-    }
-    let Some(known) = known else {
-        return Err(Failure::parameter(
-            "file_url",
-            "Files cannot be shared because dial_toolset_id is not configured.",
-        ));
     };
     let granted = known.dial.grant(caller, &urls, &known.id).await;
     granted.map_err(|refused| {
@@ -66,13 +62,31 @@ pub(crate) async fn grant(
     })
 }
 
-/// `files/…` of any spelling of a file of DIAL.
-fn bare(url: &str) -> String {
-    let path = match url.split_once("://") {
-        Some((_, rest)) => rest.split_once("/v1/").map_or(url, |(_, path)| path),
-        None => url,
+/// The texts of an argument: itself, or the members of a list.
+fn texts<'a>(
+    arguments: &'a mut Map<String, Value>,
+    name: &str,
+) -> impl Iterator<Item = &'a mut String> {
+    let values = match arguments.get_mut(name) {
+        Some(Value::Array(all)) => all.as_mut_slice(),
+        Some(one) => std::slice::from_mut(one),
+        None => &mut [],
     };
-    path.trim_start_matches('/').to_owned()
+    values.iter_mut().filter_map(|value| match value {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
+}
+
+fn unsupported(name: &str, url: &str) -> Failure {
+    let shown = RedactedUrl::from_text(url);
+    Failure::parameter(
+        name,
+        format!(
+            "Parameter `{name}` requires a DIAL file but received an unsupported URL: {}.",
+            shown.as_str()
+        ),
+    )
 }
 
 fn checked(name: &str, url: &str, storage: &dyn Storage) -> Result<(), Failure> {
@@ -88,11 +102,6 @@ fn checked(name: &str, url: &str, storage: &dyn Storage) -> Result<(), Failure> 
                  `file:text::{shown}`."
             ),
         )),
-        UrlClass::Data | UrlClass::Unsupported => Err(Failure::parameter(
-            name,
-            format!(
-                "Parameter `{name}` requires a DIAL file but received an unsupported URL: {shown}."
-            ),
-        )),
+        UrlClass::Data | UrlClass::Unsupported => Err(unsupported(name, url)),
     }
 }

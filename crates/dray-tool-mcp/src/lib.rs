@@ -25,5 +25,5 @@ mod tool;
 mod wire;
 
 pub use connect::{Set, connect, connect_all};
-pub use dial::{Dial, Refused, SignIn, Toolset};
+pub use dial::{Dial, DialCore, Refused, SignIn, Toolset};
 pub use options::{Command, Options};

@@ -2,5 +2,6 @@
 
 mod faults;
 mod login;
+mod program;
 mod python;
 mod support;

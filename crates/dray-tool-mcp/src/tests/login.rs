@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::DialMcp;
 use dray_http::double::Server;
 use dray_tool::{Built, Failure};
 use dray_types::Secret;
@@ -160,6 +161,50 @@ async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
     let key = ("api-key".to_owned(), "per-request".to_owned());
     let state = server.shared().lock();
     assert!(state.headers.iter().all(|headers| headers.contains(&key)));
+}
+
+#[tokio::test]
+async fn dial_core_gives_metadata_sign_in_and_grants() {
+    let refuse = Some((401, 1));
+    let server = double(State {
+        refuse,
+        ..takes_files()
+    })
+    .await;
+    let url = server.shared().url();
+    let core = dray_dial::Core::new(dray_dial::Options::new(url.as_str(), "v")).unwrap();
+    let login = std::time::Duration::from_secs(20);
+    let mut options = options();
+    options.dial = Some(Arc::new(crate::DialCore { core, login }));
+    let caller = caller(Some("c"));
+    let set: DialMcp = serde_json::from_value(json!({"dial_id": "toolsets/b/t"})).unwrap();
+    let built = connect(Set::Dial(&set), &caller, &options).await;
+    let tool = named(&built, "Shown_echo0");
+    let file = json!({"one": "files/b/a%20b.pdf"});
+    let output = call_as(&tool, file, caller, &Arc::default()).await.unwrap();
+    assert!(
+        output.content.contains("files/b/a%20b.pdf"),
+        "{}",
+        output.content
+    );
+    let state = server.shared().lock();
+    let paths: Vec<_> = state.asked.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "/openai/toolsets/toolsets/b/t",
+            "/v1/ops/client-channel/interact",
+            "/v1/ops/resource/per-request-permissions/grant",
+        ]
+    );
+    assert_eq!(state.asked[1].1[0]["params"]["toolsetId"], "toolsets/b/t");
+    assert_eq!(
+        state.asked[2].1,
+        json!({
+            "resourcePermissions": [{"url": "files/b/a%20b.pdf", "permissions": ["READ"]}],
+            "receiver": "toolsets/b/t",
+        })
+    );
 }
 
 fn takes_files() -> State {

@@ -139,6 +139,8 @@ pub(super) struct State {
     pub(super) cancelled: usize,
     pub(super) ended: usize,
     pub(super) headers: Vec<Vec<(String, String)>>,
+    /// What DIAL itself was asked for.
+    pub(super) asked: Vec<(String, Value)>,
 }
 
 const WATCHED: [&str; 7] = [
@@ -165,6 +167,9 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
         .filter_map(|name| Some(((*name).to_owned(), request.header(name)?.to_owned())))
         .collect();
     let method = request.method.clone();
+    if request.path.starts_with("/openai/") || request.path.starts_with("/v1/ops/") {
+        return dial(&shared, request).await;
+    }
     {
         let mut state = shared.lock();
         state.headers.push(headers);
@@ -215,6 +220,22 @@ async fn answer(shared: Arc<Shared<State>>, request: Received) -> Result<Reply, 
     let text =
         json!({"content": [{"type": "text", "text": message["params"]["arguments"].to_string()}]});
     act_out(act, &id, result(text)).await
+}
+
+/// DIAL itself: metadata, grants and sign-in.
+async fn dial(shared: &Shared<State>, request: Received) -> Result<Reply, Closed> {
+    let path = request.path.clone();
+    let body = match request.method.as_str() {
+        "GET" => Value::Null,
+        _ => request.json().await?,
+    };
+    shared.lock().asked.push((path.clone(), body));
+    Ok(if path.ends_with("/interact") {
+        let event = "data: [{\"id\":\"1\",\"result\":\"success\"}]\n\n";
+        double::reply(200, "text/event-stream", event.into())
+    } else {
+        double::json(200, &json!({"display_name": "Shown", "transport": "HTTP"}))
+    })
 }
 
 fn page(state: &State, cursor: &Value) -> Value {
@@ -283,8 +304,13 @@ impl Dial for Core {
         url.starts_with(&self.url)
     }
 
-    fn mcp_url(&self, id: &str) -> String {
-        format!("{}/v1/toolset/{id}/mcp", self.url)
+    fn mcp_url(&self, id: &str) -> Option<String> {
+        Some(format!("{}/v1/toolset/{id}/mcp", self.url))
+    }
+
+    fn file(&self, url: &str) -> Option<String> {
+        let bare = url.split_once("/v1/").map_or(url, |(_, bare)| bare);
+        Some(bare.to_owned())
     }
 
     async fn toolset(&self, _: &Caller, _: &str) -> Result<Toolset, Refused> {

@@ -1,0 +1,109 @@
+//! Programs that are no good servers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_types::Secret;
+
+use super::support::{messages, options, streamable};
+use crate::{Command, Options, Set, connect};
+
+fn shell(script: &str, folder: &Path) -> Options {
+    let mut options = options();
+    let env = [("ONLY".to_owned(), Secret::new("this"))];
+    let command = Command {
+        command: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: env.into(),
+        cwd: Some(folder.to_owned()),
+    };
+    options.stdio.insert("local".to_owned(), command);
+    options
+}
+
+async fn issue(options: &Options) -> String {
+    let set = streamable("stdio:local");
+    let built = connect(Set::Mcp(&set), &Caller::default(), options).await;
+    messages(&built).join("; ")
+}
+
+/// The first line of a file, once it is complete.
+async fn line(path: &Path) -> String {
+    let looking = async {
+        loop {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            if let Some((line, _)) = text.split_once('\n') {
+                return line.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking)
+        .await
+        .unwrap()
+}
+
+/// Whether a process does nothing any more: it is gone, or a zombie that nobody waited for.
+fn is_over(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[tokio::test]
+async fn a_program_is_ended_with_all_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = shell("sleep 1000 & echo $! > pid; cat > /dev/null", folder.path());
+    let pid = folder.path().join("pid");
+    let grandchild = tokio::select! {
+        text = issue(&options) => panic!("{text}"),
+        pid = line(&pid) => pid,
+    };
+    let ending = async {
+        while !is_over(&grandchild) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ending)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_program_sees_the_environment_of_its_configuration_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = shell(
+        "env | grep -v -e '^PWD=' -e '^_=' -e '^SHLVL=' > env",
+        folder.path(),
+    );
+    assert_eq!(
+        issue(&options).await,
+        "MCP error for s: the connection ended before the answer came"
+    );
+    let env = std::fs::read_to_string(folder.path().join("env")).unwrap();
+    assert_eq!(env, "ONLY=this\n");
+}
+
+#[tokio::test]
+async fn an_endless_line_of_a_program_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = shell("head -c 50000000 /dev/zero; cat > /dev/null", folder.path());
+    assert_eq!(
+        issue(&options).await,
+        "MCP error for s: the answer is longer than 16777216 bytes"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_an_issue_without_its_path() {
+    let mut options = options();
+    let command = Command {
+        command: "/nowhere/at/all".to_owned(),
+        ..Command::default()
+    };
+    options.stdio.insert("local".to_owned(), command);
+    assert_eq!(
+        issue(&options).await,
+        "MCP error for s: the server cannot be reached"
+    );
+}
