@@ -4,6 +4,7 @@
 //! request, and misbehaves for single files when it is told to ([`Trouble`]). It checks no permissions beyond bucket
 //! ownership and sharing, and keeps nothing when it is dropped.
 
+mod api;
 mod body;
 mod serve;
 #[cfg(test)]
@@ -20,6 +21,8 @@ use http::HeaderMap;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+
+pub use api::{Api, ApiTrouble, Grant};
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
@@ -104,6 +107,7 @@ struct State {
     files: BTreeMap<String, File>,
     troubles: HashMap<String, Trouble>,
     seen: Vec<Seen>,
+    api: Api,
 }
 
 impl DialCore {

@@ -43,6 +43,16 @@ impl ChatStream {
     /// [`ChatKind::Broken`] when it ends without a reason to end, [`ChatKind::Timeout`], [`ChatKind::Malformed`] and
     /// what the service itself reports.
     pub async fn next(&mut self) -> Result<Option<Delta>, ChatError> {
+        let chunk = self.chunk().await?;
+        Ok(chunk.as_ref().map(Delta::read))
+    }
+
+    /// [`ChatStream::next`] as the chunk itself: for who passes on what is not known here.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatStream::next`].
+    pub async fn chunk(&mut self) -> Result<Option<Value>, ChatError> {
         if self.over {
             return Ok(None);
         }
@@ -51,7 +61,7 @@ impl ChatStream {
         next
     }
 
-    async fn advance(&mut self) -> Result<Option<Delta>, ChatError> {
+    async fn advance(&mut self) -> Result<Option<Value>, ChatError> {
         loop {
             while let Some(event) = self.events.pop_front() {
                 let event = event.trim();
@@ -94,11 +104,11 @@ impl ChatStream {
         }
     }
 
-    fn end(&mut self) -> Result<Option<Delta>, ChatError> {
+    fn end(&mut self) -> Result<Option<Value>, ChatError> {
         if let Some(document) = self.document.take() {
-            let delta = self.read(&document)?;
+            let whole = self.read(&document)?;
             self.finished = true;
-            return Ok(Some(delta));
+            return Ok(Some(whole));
         }
         match self.decoder.finish() {
             Some(event) if event.trim() == "[DONE]" => Ok(None),
@@ -114,7 +124,7 @@ impl ChatStream {
         }
     }
 
-    fn read(&mut self, event: &[u8]) -> Result<Delta, ChatError> {
+    fn read(&mut self, event: &[u8]) -> Result<Value, ChatError> {
         let chunk: Value = serde_json::from_slice(event)
             .map_err(|_| ChatError::new(ChatKind::Malformed, "a chunk is not JSON"))?;
         if !chunk.is_object() {
@@ -126,9 +136,9 @@ impl ChatStream {
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             return Err(ChatError::told(error));
         }
-        let delta = Delta::read(&chunk);
-        self.finished |= delta.finish_reason.is_some();
-        Ok(delta)
+        let reason = chunk.pointer("/choices/0/finish_reason");
+        self.finished |= reason.is_some_and(|reason| !reason.is_null());
+        Ok(chunk)
     }
 }
 

@@ -25,11 +25,13 @@ pub(super) fn chunked(content: Bytes) -> Body {
 
 /// `content`, then a broken connection.
 pub(super) fn broken(content: Bytes) -> Body {
-    let end = Err(io::Error::from(io::ErrorKind::ConnectionReset));
-    BodyExt::boxed(StreamBody::new(stream::iter([
-        Ok(Frame::data(content)),
-        end,
-    ])))
+    // What was given is written out before the connection breaks.
+    let end = stream::once(async {
+        tokio::task::yield_now().await;
+        Err(io::Error::from(io::ErrorKind::ConnectionReset))
+    });
+    let first = stream::iter([Ok(Frame::data(content))]);
+    BodyExt::boxed(StreamBody::new(first.chain(end)))
 }
 
 /// `content`, then nothing for as long as the peer waits.

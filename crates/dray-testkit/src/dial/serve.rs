@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
+use super::api;
 use super::body::{self, Body};
 use super::{File, Seen, State, Trouble, lock};
 
@@ -34,31 +35,37 @@ pub(super) async fn answer(
     let path = percent_decode_str(head.uri.path())
         .decode_utf8_lossy()
         .into_owned();
+    let trouble = lock(state).api.troubles.get(&path).cloned();
+    if let Some(trouble) = trouble {
+        return Ok(api::misbehave(&trouble).await);
+    }
     let response = if path == "/v1/bucket" {
         bucket(state, &head.headers)
     } else if let Some(path) = path.strip_prefix("/v1/metadata/files/") {
-        read(state, &head.headers, path, true).await
+        read(state, &head, path, true).await
     } else if let Some(path) = path.strip_prefix("/v1/files/") {
         match head.method {
-            Method::GET => read(state, &head.headers, path, false).await,
+            Method::GET => read(state, &head, path, false).await,
             Method::PUT => put(state, &head.headers, path, incoming).await,
             Method::DELETE => delete(state, &head.headers, path),
             _ => status(405),
         }
+    } else if head.method == Method::POST {
+        api::post(state, &head.headers, &path, incoming).await
     } else {
-        status(404)
+        api::get(state, &head.headers, &path)
     };
     Ok(response)
 }
 
-fn status(code: u16) -> Response<Body> {
+pub(super) fn status(code: u16) -> Response<Body> {
     let mut response = Response::new(body::whole(Bytes::new()));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
 }
 
-fn with_header(
+pub(super) fn with_header(
     mut response: Response<Body>,
     name: http::HeaderName,
     value: &str,
@@ -69,13 +76,13 @@ fn with_header(
     response
 }
 
-fn json(value: &Value) -> Response<Body> {
+pub(super) fn json(value: &Value) -> Response<Body> {
     let response = Response::new(body::whole(value.to_string()));
     with_header(response, CONTENT_TYPE, "application/json")
 }
 
 /// The bucket of the caller; `Err` when the key is unknown.
-fn own_bucket(state: &State, headers: &HeaderMap) -> Result<(String, String), u16> {
+pub(super) fn own_bucket(state: &State, headers: &HeaderMap) -> Result<(String, String), u16> {
     let key = headers
         .get("api-key")
         .and_then(|value| value.to_str().ok())
@@ -94,7 +101,12 @@ fn bucket(state: &Mutex<State>, headers: &HeaderMap) -> Response<Body> {
 }
 
 /// Whether the caller may read (or, with `write`, change) the file.
-fn check(state: &State, headers: &HeaderMap, path: &str, write: bool) -> Result<(), u16> {
+pub(super) fn check(
+    state: &State,
+    headers: &HeaderMap,
+    path: &str,
+    write: bool,
+) -> Result<(), u16> {
     let (key, own) = own_bucket(state, headers)?;
     let is_own = path.split('/').next() == Some(own.as_str());
     let is_shared = !write && state.shared.contains(&(key, path.to_owned()));
@@ -107,18 +119,18 @@ fn check(state: &State, headers: &HeaderMap, path: &str, write: bool) -> Result<
 
 async fn read(
     state: &Mutex<State>,
-    headers: &HeaderMap,
+    head: &http::request::Parts,
     path: &str,
     is_metadata: bool,
 ) -> Response<Body> {
     let (trouble, found) = {
         let state = lock(state);
-        if let Err(code) = check(&state, headers, path, false) {
+        if let Err(code) = check(&state, &head.headers, path, false) {
             return status(code);
         }
         if path.ends_with('/') {
             return if is_metadata {
-                folder(&state, path)
+                folder(&state, path, head.uri.query().unwrap_or_default())
             } else {
                 status(404)
             };
@@ -206,7 +218,7 @@ fn item(path: &str, file: &File) -> Value {
 }
 
 /// Direct children of a folder; folders below it are listed once each.
-fn folder(state: &State, path: &str) -> Response<Body> {
+fn folder(state: &State, path: &str, query: &str) -> Response<Body> {
     let mut items = Vec::new();
     for (found, file) in &state.files {
         let Some(rest) = found.strip_prefix(path) else {
@@ -216,6 +228,7 @@ fn folder(state: &State, path: &str) -> Response<Body> {
             None => item(found, file),
             Some((name, _)) => json!({
                 "name": name,
+                "bucket": path.split('/').next().unwrap_or_default(),
                 "url": format!("{}/", url(&format!("{path}{name}"))),
                 "nodeType": "FOLDER",
                 "resourceType": "FILE",
@@ -225,12 +238,27 @@ fn folder(state: &State, path: &str) -> Response<Body> {
             items.push(entry);
         }
     }
-    json(&json!({
+    let parameter = |name: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let (_, value) = pairs.into_iter().find(|(found, _)| *found == name)?;
+        value.parse::<usize>().ok()
+    };
+    let page = state.api.page.unwrap_or(100);
+    let limit = parameter("limit").unwrap_or(page).min(page);
+    let begin = parameter("token").unwrap_or(0);
+    let next = (items.len() > begin + limit).then(|| (begin + limit).to_string());
+    let items: Vec<_> = items.into_iter().skip(begin).take(limit).collect();
+    let mut listing = json!({
+        "bucket": path.split('/').next().unwrap_or_default(),
         "url": format!("{}/", url(path.trim_end_matches('/'))),
         "nodeType": "FOLDER",
         "resourceType": "FILE",
         "items": items,
-    }))
+    });
+    if let (Some(next), Some(members)) = (next, listing.as_object_mut()) {
+        members.insert("nextToken".to_owned(), next.into());
+    }
+    json(&listing)
 }
 
 fn url(path: &str) -> String {

@@ -1,0 +1,251 @@
+//! Chat completions against the double, faults included.
+
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_agent::event::Tokens;
+use dray_dial::chat::{Chat, ChatError, ChatKind, Delta, StageEnd};
+use dray_dial::{Core, Options};
+use dray_http::Limits;
+use dray_testkit::dial::{ApiTrouble, DialCore};
+use dray_types::Secret;
+use serde_json::json;
+
+const PATH: &str = "/openai/deployments/gpt/chat/completions";
+
+async fn start() -> (DialCore, Chat, Caller) {
+    let double = DialCore::start().await.unwrap();
+    double.add_key("k", "b");
+    let mut options = Options::new(double.url(), "2025-01-01");
+    options.backoff = Duration::from_millis(1);
+    options.chat = Limits {
+        idle: Duration::from_millis(300),
+        answer: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let chat = Core::new(options).unwrap().chat();
+    let caller = Caller {
+        api_key: Some(Secret::new("k")),
+        forwarded: vec![
+            ("x-a".to_owned(), "1".to_owned()),
+            ("x-b".to_owned(), "2".to_owned()),
+        ],
+        ..Caller::default()
+    };
+    (double, chat, caller)
+}
+
+async fn all(chat: &Chat, caller: &Caller) -> (Vec<Delta>, Option<ChatError>) {
+    let mut deltas = Vec::new();
+    let mut stream = match chat.stream(caller, "gpt", json!({"stream": true})).await {
+        Ok(stream) => stream,
+        Err(error) => return (deltas, Some(error)),
+    };
+    loop {
+        match stream.next().await {
+            Ok(Some(delta)) => deltas.push(delta),
+            Ok(None) => return (deltas, None),
+            Err(error) => {
+                assert_eq!(stream.next().await.unwrap(), None);
+                return (deltas, Some(error));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_part_of_a_chunk_arrives() {
+    let (double, chat, caller) = start().await;
+    double.chat("gpt", vec![
+        json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}}]}),
+        json!({"choices": [{"index": 0, "delta": {"custom_content": {
+            "attachments": [{"index": 0, "title": "t", "url": "files/b/a"}],
+            "stages": [{"index": 3, "name": "n", "content": "c", "status": null}, {"index": 4, "status": "failed"}],
+            "state": {"x": 1},
+        }}}]}),
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [
+            {"index": 1, "id": "i", "function": {"name": "f", "arguments": "{"}}]}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 2, "completion_tokens": 3},
+            "statistics": {"usage_per_model": [{"index": 0, "model": "m", "prompt_tokens": 1}]}}),
+    ]);
+    let (deltas, error) = all(&chat, &caller).await;
+    assert!(error.is_none());
+    assert_eq!(deltas[0].content.as_deref(), Some("Hi"));
+    let attachment = &deltas[1].attachments[0];
+    assert_eq!(
+        (attachment.title.as_deref(), attachment.rest.len()),
+        (Some("t"), 0)
+    );
+    assert_eq!(
+        (deltas[1].stages[0].index, deltas[1].stages[0].status),
+        (3, None)
+    );
+    assert_eq!(
+        (deltas[1].stages[1].index, deltas[1].stages[1].status),
+        (4, Some(StageEnd::Failed))
+    );
+    assert_eq!(deltas[1].state, Some(json!({"x": 1})));
+    let call = &deltas[2].tool_calls[0];
+    assert_eq!(
+        (call.index, call.id.as_deref(), call.arguments.as_deref()),
+        (1, Some("i"), Some("{"))
+    );
+    assert_eq!(
+        deltas[3].usage,
+        Some(Tokens {
+            prompt: 2,
+            completion: 3
+        })
+    );
+    assert_eq!(deltas[3].statistics[0].model, "m");
+    assert_eq!(deltas[3].finish_reason.as_deref(), Some("stop"));
+    let seen = double.seen();
+    assert_eq!(seen[0].target, format!("{PATH}?api-version=2025-01-01"));
+    assert_eq!(
+        (
+            seen[0].header("api-key"),
+            seen[0].header("x-a"),
+            seen[0].header("x-b")
+        ),
+        ("k", "1", "2")
+    );
+}
+
+#[tokio::test]
+async fn a_stream_ends_well_or_says_why_not() {
+    let (double, chat, caller) = start().await;
+    let hi = r#"data: {"choices":[{"delta":{"content":"Hi"}}]}"#;
+    let end = r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+    let error = r#"data: {"error":{"message":"no","code":"429","display_message":" Later. "}}"#;
+    let filter = r#"data: {"error":{"message":"no","code":"content_filter"}}"#;
+    let whole = r#" {"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
+    for (trouble, pieces, kind) in [
+        (
+            ApiTrouble::Says(format!("{hi}\r\n\r\n: c\r\n\r\n{end}\r\n\r\n")),
+            2,
+            None,
+        ),
+        (ApiTrouble::Says(format!("{hi}\n\n{end}")), 2, None),
+        (ApiTrouble::Says(whole.to_owned()), 1, None),
+        (ApiTrouble::Cut(format!("{hi}\n\n{end}\n\n")), 2, None),
+        (
+            ApiTrouble::Says(format!("{hi}\n\n")),
+            1,
+            Some(ChatKind::Broken),
+        ),
+        (ApiTrouble::Says(String::new()), 0, Some(ChatKind::Broken)),
+        (
+            ApiTrouble::Cut(format!("{hi}\n\ndata: {{")),
+            1,
+            Some(ChatKind::Broken),
+        ),
+        (
+            ApiTrouble::Stalled(format!("{hi}\n\n")),
+            1,
+            Some(ChatKind::Timeout),
+        ),
+        (ApiTrouble::Silent, 0, Some(ChatKind::Timeout)),
+        (
+            ApiTrouble::Says(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
+            1,
+            Some(ChatKind::Status(429)),
+        ),
+        (
+            ApiTrouble::Says(format!("{hi}\n\n{filter}\n\n")),
+            1,
+            Some(ChatKind::Broken),
+        ),
+        (
+            ApiTrouble::Says(format!("{hi}\n\ndata: oops\n\n")),
+            1,
+            Some(ChatKind::Malformed),
+        ),
+        (
+            ApiTrouble::Says(format!("data: {}", "a".repeat(9 << 20))),
+            0,
+            Some(ChatKind::Malformed),
+        ),
+    ] {
+        double.trouble(PATH, Some(trouble.clone()));
+        let (deltas, error) = all(&chat, &caller).await;
+        let shown: String = format!("{trouble:?}").chars().take(200).collect();
+        assert_eq!(
+            (deltas.len(), error.map(|error| error.kind)),
+            (pieces, kind),
+            "{shown}"
+        );
+    }
+    double.trouble(PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
+    assert_eq!(
+        all(&chat, &caller)
+            .await
+            .1
+            .unwrap()
+            .display_message
+            .as_deref(),
+        Some("Later.")
+    );
+}
+
+#[tokio::test]
+async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
+    let (double, chat, caller) = start().await;
+    for (status, asked) in [(429, 3), (500, 3), (400, 1), (401, 1), (403, 1), (404, 1)] {
+        let before = double.seen().len();
+        double.trouble(PATH, Some(ApiTrouble::Status(status)));
+        let (_, error) = all(&chat, &caller).await;
+        assert_eq!(error.unwrap().status(), Some(status));
+        assert_eq!(double.seen().len() - before, asked, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_is_gone_is_a_failed_connection() {
+    let (double, chat, caller) = start().await;
+    drop(double);
+    assert_eq!(all(&chat, &caller).await.1.unwrap().kind, ChatKind::Connect);
+}
+
+#[tokio::test]
+async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
+    let (double, _, caller) = start().await;
+    let base = format!("{}/v1/", double.url());
+    let wait = Duration::from_millis(1);
+    let chat = Chat::open(
+        &base,
+        Some(Secret::new("own")),
+        Limits::default(),
+        None,
+        wait,
+    )
+    .unwrap();
+    assert_eq!(all(&chat, &caller).await.1.unwrap().status(), Some(401));
+    let seen = double.seen();
+    assert_eq!(seen[0].target, "/v1/chat/completions");
+    assert_eq!(
+        (
+            seen[0].header("authorization"),
+            seen[0].header("api-key"),
+            seen[0].header("x-a")
+        ),
+        ("Bearer own", "", "")
+    );
+}
+
+#[tokio::test]
+async fn only_named_headers_go_along_when_they_are_named() {
+    let (double, chat, caller) = start().await;
+    double.chat(
+        "a b",
+        vec![json!({"choices": [{"delta": {}, "finish_reason": "stop"}]})],
+    );
+    let named = ["X-B".to_owned()];
+    chat.stream_with(&caller, Some(&named), "a%20b", json!({}))
+        .await
+        .unwrap();
+    let seen = double.seen();
+    assert_eq!((seen[0].header("x-a"), seen[0].header("x-b")), ("", "2"));
+    let refused = chat.stream(&caller, "../x", json!({})).await.unwrap_err();
+    assert_eq!((refused.status(), double.seen().len()), (Some(404), 1));
+}

@@ -1,0 +1,524 @@
+//! The client against the double of DIAL Core, faults included.
+
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_dial::files::Condition;
+use dray_dial::signin::SignIn;
+use dray_dial::{Action, Core, FileUrl, Folder, Interpreter, Kind, Options};
+use dray_http::Limits;
+use dray_testkit::dial::{ApiTrouble, DialCore, Trouble};
+use dray_types::Secret;
+use futures_util::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+fn options(double: &DialCore) -> Options {
+    let mut options = Options::new(double.url(), "2025-01-01");
+    options.backoff = Duration::from_millis(1);
+    options.limits = Limits {
+        idle: Duration::from_millis(300),
+        answer: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    options
+}
+
+async fn start() -> (DialCore, Core, Caller) {
+    let double = DialCore::start().await.unwrap();
+    double.add_key("k", "b");
+    let core = Core::new(options(&double)).unwrap();
+    (double, core, caller("k"))
+}
+
+fn caller(key: &str) -> Caller {
+    Caller {
+        api_key: Some(Secret::new(key)),
+        authorization: Some(Secret::new("Bearer user")),
+        forwarded: vec![("x-tenant".to_owned(), "a".to_owned())],
+        channel: Some("channel".to_owned()),
+        ..Caller::default()
+    }
+}
+
+fn file(path: &str) -> FileUrl {
+    FileUrl::parse(path).unwrap()
+}
+
+#[tokio::test]
+async fn files_come_back_as_they_went() {
+    let (double, core, me) = start().await;
+    let home = core.home(&me).await.unwrap();
+    assert_eq!(home.url(), "files/b/");
+    let stored = core
+        .upload_bytes(&me, &home, "ä b.txt", "text/plain", "one".into())
+        .await
+        .unwrap();
+    assert_eq!(
+        core.origin().file(&stored.url),
+        Some(file("files/b/ä b.txt"))
+    );
+    assert_eq!(
+        core.metadata(&me, &file("files/b/ä b.txt")).await.unwrap(),
+        stored
+    );
+    let download = core
+        .download(&me, &file("files/b/ä b.txt"), 3)
+        .await
+        .unwrap();
+    assert_eq!(download.media_type.as_deref(), Some("text/plain"));
+    assert_eq!(
+        (download.length, download.etag.clone()),
+        (Some(3), stored.etag)
+    );
+    assert_eq!(download.bytes().await.unwrap(), "one");
+    core.delete(&me, &file("files/b/ä b.txt")).await.unwrap();
+    assert_eq!(double.file("b/ä b.txt"), None);
+    let seen = double.seen();
+    assert!(
+        seen.iter()
+            .all(|seen| seen.header("api-key") == "k"
+                && seen.header("authorization") == "Bearer user")
+    );
+}
+
+#[tokio::test]
+async fn r_9_a_new_file_overwrites_nothing() {
+    let (double, core, me) = start().await;
+    let folder = Folder::parse("b/out").unwrap();
+    for (content, name) in [("1", "a.tar.gz"), ("2", "a.tar-1.gz"), ("3", "a.tar-2.gz")] {
+        let stored = core
+            .upload_bytes(&me, &folder, "a.tar.gz", "x/y", content.into())
+            .await
+            .unwrap();
+        assert_eq!(stored.name.as_deref(), Some(name));
+        assert_eq!(double.file(&format!("b/out/{name}")).unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn conditions_of_an_upload_hold() {
+    let (double, core, me) = start().await;
+    double.put("b/a", "one", "text/plain");
+    let etag = core
+        .metadata(&me, &file("files/b/a"))
+        .await
+        .unwrap()
+        .etag
+        .unwrap();
+    for (condition, expected) in [
+        (Condition::NoneMatch, Some(Kind::Conflict)),
+        (Condition::Match("other".to_owned()), Some(Kind::Conflict)),
+        (Condition::Match(etag), None),
+        (Condition::Any, None),
+    ] {
+        let body = stream::iter([Ok("two".into())]).boxed();
+        let done = core
+            .upload(&me, &file("files/b/a"), "text/plain", 3, body, &condition)
+            .await;
+        assert_eq!(
+            done.err().map(|error| error.kind),
+            expected,
+            "{condition:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn folders_are_listed_page_by_page() {
+    let (double, core, me) = start().await;
+    for name in ["1", "2", "3"] {
+        double.put(format!("b/f/{name}"), name.to_owned(), "text/plain");
+    }
+    double.page(2);
+    let folder = Folder::parse("b/f").unwrap();
+    let first = core.list(&me, &folder, None).await.unwrap();
+    assert!(first.is_folder());
+    let second = core
+        .list(&me, &folder, first.next_token.as_deref())
+        .await
+        .unwrap();
+    let names: Vec<_> = first
+        .items
+        .iter()
+        .chain(&second.items)
+        .filter_map(|item| item.name.clone())
+        .collect();
+    assert_eq!(
+        (names.join(""), second.next_token),
+        ("123".to_owned(), None)
+    );
+}
+
+#[tokio::test]
+async fn r_3_limits_hold_on_what_is_read() {
+    let (double, core, me) = start().await;
+    double.put("b/a", "0123456789", "text/plain");
+    let told = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
+    assert_eq!(told.kind, Kind::TooLarge);
+    double.misbehave("b/a", Trouble::Endless);
+    let endless = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
+    assert_eq!(endless.bytes().await.unwrap_err().kind, Kind::TooLarge);
+    double.misbehave("b/a", Trouble::Truncated);
+    let broken = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
+    assert_eq!(broken.bytes().await.unwrap_err().kind, Kind::Broken);
+    double.misbehave("b/a", Trouble::Stalled);
+    let stalled = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
+    assert_eq!(stalled.bytes().await.unwrap_err().kind, Kind::Timeout);
+    double.misbehave("b/a", Trouble::Encoded);
+    assert_eq!(
+        core.download(&me, &file("files/b/a"), 1000)
+            .await
+            .unwrap_err()
+            .kind,
+        Kind::Malformed
+    );
+    double.misbehave("b/a", Trouble::GarbledMetadata);
+    assert_eq!(
+        core.metadata(&me, &file("files/b/a"))
+            .await
+            .unwrap_err()
+            .kind,
+        Kind::Malformed
+    );
+}
+
+#[tokio::test]
+async fn a_granted_file_can_be_read_by_its_receiver() {
+    let (double, core, me) = start().await;
+    double.put("b/a b", "x", "text/plain");
+    double.add_key("tool", "t");
+    double.receiver("toolsets/b/t", "tool");
+    let named = file("files/b/a b");
+    assert_eq!(
+        core.metadata(&caller("tool"), &named)
+            .await
+            .unwrap_err()
+            .status,
+        Some(403)
+    );
+    core.grant(&me, std::slice::from_ref(&named), "toolsets/b/t")
+        .await
+        .unwrap();
+    core.grant(&me, &[], "toolsets/b/t").await.unwrap();
+    assert_eq!(double.grants().len(), 1);
+    assert_eq!(double.grants()[0].urls, ["files/b/a%20b"]);
+    assert!(core.metadata(&caller("tool"), &named).await.is_ok());
+    let foreign = core
+        .grant(&me, &[file("files/other/a")], "toolsets/b/t")
+        .await;
+    assert_eq!(foreign.unwrap_err().status, Some(403));
+}
+
+#[tokio::test]
+async fn r_14_metadata_are_typed_cached_per_caller_and_forgotten() {
+    let (double, core, me) = start().await;
+    double.add_key("other", "o");
+    let told = json!({
+        "display_name": {"de": "Modell", "en": "Model"}, "input_attachment_types": ["image/*"],
+        "max_input_attachments": 2, "features": {"url_attachments": true, "mcp": null},
+        "defaults": {"tools": []},
+    });
+    double.document("/openai/applications/applications/b/my app", told);
+    let deployment = core
+        .deployment(&me, "applications/b/my%20app")
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            deployment.display_name.as_str(),
+            deployment.max_input_attachments
+        ),
+        ("Model", Some(2))
+    );
+    assert_eq!(deployment.input_attachment_types, ["image/*"]);
+    assert!(deployment.features.url_attachments && !deployment.features.mcp);
+    assert!(deployment.defaults.contains_key("tools"));
+    let asked = double.seen().len();
+    core.deployment(&me, "applications/b/my app").await.unwrap();
+    assert_eq!(double.seen().len(), asked);
+    core.deployment(&caller("other"), "applications/b/my app")
+        .await
+        .unwrap();
+    assert_eq!(double.seen().len(), asked + 2);
+    core.forget(&me, "applications/b/my app");
+    core.deployment(&me, "applications/b/my app").await.unwrap();
+    assert_eq!(double.seen().len(), asked + 4);
+}
+
+#[tokio::test]
+async fn toolsets_models_prompts_and_configurations_are_told() {
+    let (double, core, me) = start().await;
+    double.document(
+        "/openai/toolsets/toolsets/b/t",
+        json!({"transport": "HTTP", "allowed_tools": ["x"]}),
+    );
+    double.document("/openai/models/gpt", json!({"pricing": {"unit": "token"}}));
+    double.document(
+        "/v1/deployments/gpt/configuration",
+        json!({"type": "object"}),
+    );
+    double.document("/v1/prompts/b/p q", json!({"name": "p", "content": "text"}));
+    let toolset = core.toolset(&me, "toolsets/b/t").await.unwrap();
+    assert_eq!(toolset.display_name, "toolsets/b/t");
+    assert_eq!(
+        (toolset.transport.as_deref(), toolset.allowed_tools),
+        (Some("HTTP"), vec!["x".to_owned()])
+    );
+    assert_eq!(
+        core.model(&me, "gpt").await.unwrap()["pricing"]["unit"],
+        "token"
+    );
+    assert_eq!(
+        core.deployment_configuration(&me, "gpt").await.unwrap()["type"],
+        "object"
+    );
+    assert_eq!(
+        core.prompt(&me, "prompts/b/p%20q").await.unwrap().content,
+        "text"
+    );
+    assert_eq!(
+        core.prompt(&me, "files/b/p").await.unwrap_err().kind,
+        Kind::Request
+    );
+    assert_eq!(
+        core.toolset(&me, "../admin").await.unwrap_err().kind,
+        Kind::Request
+    );
+    assert_eq!(
+        core.mcp_url("toolsets/b/t t"),
+        Some(format!("{}/v1/toolset/toolsets/b/t%20t/mcp", double.url()))
+    );
+    assert_eq!(core.mcp_url("a/../b"), None);
+}
+
+#[tokio::test]
+async fn every_sign_in_has_its_own_outcome() {
+    let (double, core, me) = start().await;
+    double.sign_in("a", json!({"result": "success"}));
+    double.sign_in("b", json!({"result": "denied"}));
+    double.sign_in("c", json!({"error": {"code": 1}}));
+    let ids: Vec<_> = ["a", "b", "c", "d"].map(ToOwned::to_owned).to_vec();
+    let wait = Duration::from_millis(200);
+    let expected = [SignIn::Done, SignIn::Denied, SignIn::Failed, SignIn::Failed];
+    assert_eq!(
+        core.sign_in(&me, &ids, Duration::from_secs(5)).await,
+        expected
+    );
+    assert_eq!(
+        double
+            .seen()
+            .last()
+            .unwrap()
+            .header("x-dial-client-channel-id"),
+        "channel"
+    );
+    assert_eq!(double.bodies()[0].1[0]["params"]["toolsetId"], "a");
+    let path = "/v1/ops/client-channel/interact";
+    for (trouble, outcome) in [
+        (ApiTrouble::Silent, SignIn::TimedOut),
+        (
+            ApiTrouble::Stalled(": wait\n\n".to_owned()),
+            SignIn::TimedOut,
+        ),
+        (ApiTrouble::Cut("data: [".to_owned()), SignIn::Failed),
+        (
+            ApiTrouble::Says("data: <html>\n\n".to_owned()),
+            SignIn::Failed,
+        ),
+        (ApiTrouble::Status(401), SignIn::Failed),
+    ] {
+        double.trouble(path, Some(trouble.clone()));
+        assert_eq!(
+            core.sign_in(&me, &ids[..1], wait).await,
+            [outcome],
+            "{trouble:?}"
+        );
+    }
+    let silent = Caller {
+        channel: None,
+        ..me
+    };
+    assert_eq!(
+        core.sign_in(&silent, &ids[..1], wait).await,
+        [SignIn::NoChannel]
+    );
+}
+
+#[tokio::test]
+async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
+    let (double, core, me) = start().await;
+    double.interpreter("open_session", 200, json!({"sessionId": "s"}));
+    assert_eq!(
+        core.interpreter(&me, Action::OpenSession, &json!({}))
+            .await
+            .unwrap()["sessionId"],
+        "s"
+    );
+    double.interpreter(
+        "execute_code",
+        429,
+        json!({"error": {"message": "too many", "code": 7}}),
+    );
+    let error = core
+        .interpreter(&me, Action::ExecuteCode, &json!({"code": "1"}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.status, error.message.as_str(), error.code.as_deref()),
+        (Some(429), "too many", Some("7"))
+    );
+    assert_eq!(double.seen().len(), 2);
+    // R2: at another origin no credential of the caller arrives.
+    let other = DialCore::start().await.unwrap();
+    for key in [None, Some(Secret::new("own"))] {
+        let mut options = options(&double);
+        let expected = key
+            .as_ref()
+            .map_or("", |key: &Secret| key.expose())
+            .to_owned();
+        options.interpreter = Some(Interpreter {
+            url: other.url(),
+            key,
+        });
+        let core = Core::new(options).unwrap();
+        let refused = core
+            .interpreter(&me, Action::GetSession, &json!({}))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.status, Some(401));
+        let seen = other.seen();
+        let last = seen.last().unwrap();
+        assert_eq!(
+            (last.header("api-key"), last.header("authorization")),
+            (expected.as_str(), "")
+        );
+    }
+}
+
+/// Status of every call, made with the caller.
+async fn every_call(core: &Core, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
+    let file = file("files/b/a");
+    let folder = Folder::parse("b/f").unwrap();
+    let status = |error: dray_dial::Error| error.status;
+    let none = json!({});
+    vec![
+        (
+            "/v1/bucket",
+            core.bucket(me).await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/metadata/files/b/a",
+            core.metadata(me, &file).await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/metadata/files/b/f/",
+            core.list(me, &folder, None)
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/files/b/a",
+            core.download(me, &file, 9)
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/files/b/a",
+            core.delete(me, &file).await.map_or_else(status, |()| None),
+        ),
+        (
+            "/v1/files/b/f/n",
+            core.upload_bytes(me, &folder, "n", "a/b", "x".into())
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/ops/resource/per-request-permissions/grant",
+            core.grant(me, std::slice::from_ref(&file), "t")
+                .await
+                .map_or_else(status, |()| None),
+        ),
+        (
+            "/openai/applications/x",
+            core.application(me, "x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/deployments/x",
+            core.deployment(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/toolsets/x",
+            core.toolset(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/models/x",
+            core.model(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/deployments/x/configuration",
+            core.deployment_configuration(me, "x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/prompts/b/x",
+            core.prompt(me, "prompts/b/x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/ops/code_interpreter/list_files",
+            core.interpreter(me, Action::ListFiles, &none)
+                .await
+                .map_or_else(status, |_: Value| None),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_call_tells_the_status_that_it_got() {
+    let (double, core, me) = start().await;
+    let paths: Vec<_> = Box::pin(every_call(&core, &me))
+        .await
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    for code in [401, 403, 404, 500] {
+        for path in &paths {
+            double.trouble(path, Some(ApiTrouble::Status(code)));
+        }
+        for (path, status) in Box::pin(every_call(&core, &me)).await {
+            assert_eq!(status, Some(code), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reads_are_tried_three_times_and_writes_once() {
+    let (double, core, me) = start().await;
+    let count = |path: &str| {
+        double
+            .requests()
+            .iter()
+            .filter(|request| request.ends_with(path))
+            .count()
+    };
+    double.trouble("/v1/bucket", Some(ApiTrouble::Status(503)));
+    double.trouble("/v1/files/b/a", Some(ApiTrouble::Status(503)));
+    assert_eq!(core.bucket(&me).await.unwrap_err().status, Some(503));
+    assert_eq!(
+        core.delete(&me, &file("files/b/a"))
+            .await
+            .unwrap_err()
+            .status,
+        Some(503)
+    );
+    assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
+    double.trouble("/v1/bucket", Some(ApiTrouble::Silent));
+    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::Timeout);
+    assert_eq!(count("/v1/bucket"), 4);
+    double.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
+    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::TooLarge);
+}

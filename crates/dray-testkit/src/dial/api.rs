@@ -1,0 +1,253 @@
+//! What the double knows beside files: metadata, permissions, sign-in, code interpreter and chat (quickapps 5.2, 5.3).
+//!
+//! It says what it was told to say. Every route asks for a known key.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::body::{self, Body};
+use super::serve::{check, json as whole, own_bucket, status, with_header};
+use super::{DialCore, State, lock};
+
+/// How a path misbehaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiTrouble {
+    /// It answers this status.
+    Status(u16),
+    /// No answer ever comes.
+    Silent,
+    /// The connection breaks after these bytes of an answer.
+    Cut(String),
+    /// These bytes of an answer come, then nothing more.
+    Stalled(String),
+    /// The answer is these bytes.
+    Says(String),
+}
+
+/// A permission that was granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Key of the one who granted.
+    pub key: String,
+    /// URLs as they were sent.
+    pub urls: Vec<String>,
+    /// Who may read.
+    pub receiver: String,
+}
+
+/// What was told and what was asked.
+#[derive(Debug, Default)]
+pub struct Api {
+    pub(super) troubles: HashMap<String, ApiTrouble>,
+    pub(super) page: Option<usize>,
+    documents: HashMap<String, Value>,
+    receivers: HashMap<String, String>,
+    grants: Vec<Grant>,
+    sign_ins: HashMap<String, Value>,
+    interpreter: HashMap<String, VecDeque<(u16, Value)>>,
+    chats: HashMap<String, VecDeque<Vec<Value>>>,
+    bodies: Vec<(String, Value)>,
+}
+
+impl DialCore {
+    /// Answers GET of a decoded path, `/openai/deployments/gpt` for instance, with a document.
+    pub fn document(&self, path: &str, document: Value) {
+        self.lock().api.documents.insert(path.to_owned(), document);
+    }
+
+    /// Makes a decoded path misbehave; `None` ends it.
+    pub fn trouble(&self, path: &str, trouble: Option<ApiTrouble>) {
+        let troubles = &mut self.lock().api.troubles;
+        match trouble {
+            Some(trouble) => troubles.insert(path.to_owned(), trouble),
+            None => troubles.remove(path),
+        };
+    }
+
+    /// Longest page of a folder.
+    pub fn page(&self, items: usize) {
+        self.lock().api.page = Some(items);
+    }
+
+    /// `key` is that of `receiver`: it may read what is granted to it.
+    pub fn receiver(&self, receiver: &str, key: &str) {
+        let receivers = &mut self.lock().api.receivers;
+        receivers.insert(receiver.to_owned(), key.to_owned());
+    }
+
+    /// All permissions that were granted.
+    pub fn grants(&self) -> Vec<Grant> {
+        self.lock().api.grants.clone()
+    }
+
+    /// What a request to sign in to a toolset ends with: members `result` or `error` of its answer.
+    pub fn sign_in(&self, toolset: &str, answer: Value) {
+        self.lock().api.sign_ins.insert(toolset.to_owned(), answer);
+    }
+
+    /// The next answer of the code interpreter to an action, `execute_code` for instance.
+    pub fn interpreter(&self, action: &str, status: u16, answer: Value) {
+        let mut state = self.lock();
+        let queue = state.api.interpreter.entry(action.to_owned()).or_default();
+        queue.push_back((status, answer));
+    }
+
+    /// The next answer of a deployment, chunk by chunk, `[DONE]` after them.
+    pub fn chat(&self, deployment: &str, chunks: Vec<Value>) {
+        let mut state = self.lock();
+        let queue = state.api.chats.entry(deployment.to_owned()).or_default();
+        queue.push_back(chunks);
+    }
+
+    /// Path and JSON body of every POST request so far.
+    pub fn bodies(&self) -> Vec<(String, Value)> {
+        self.lock().api.bodies.clone()
+    }
+}
+
+pub(super) async fn misbehave(trouble: &ApiTrouble) -> Response<Body> {
+    let bytes = |text: &String| Bytes::from(text.clone());
+    match trouble {
+        ApiTrouble::Status(code) => status(*code),
+        ApiTrouble::Silent => std::future::pending().await,
+        ApiTrouble::Cut(text) => Response::new(body::broken(bytes(text))),
+        ApiTrouble::Stalled(text) => Response::new(body::stalled(bytes(text))),
+        ApiTrouble::Says(text) => Response::new(body::whole(bytes(text))),
+    }
+}
+
+pub(super) fn get(state: &Mutex<State>, headers: &HeaderMap, path: &str) -> Response<Body> {
+    let state = lock(state);
+    match (own_bucket(&state, headers), state.api.documents.get(path)) {
+        (_, None) => status(404),
+        (Err(code), _) => status(code),
+        (Ok(_), Some(document)) => whole(document),
+    }
+}
+
+pub(super) async fn post(
+    state: &Mutex<State>,
+    headers: &HeaderMap,
+    path: &str,
+    incoming: Incoming,
+) -> Response<Body> {
+    let Ok(received) = incoming.collect().await else {
+        return status(400);
+    };
+    let body = serde_json::from_slice(&received.to_bytes()).unwrap_or_default();
+    let mut state = lock(state);
+    state.api.bodies.push((path.to_owned(), body));
+    let body = state
+        .api
+        .bodies
+        .last()
+        .map(|(_, body)| body.clone())
+        .unwrap_or_default();
+    let key = match own_bucket(&state, headers) {
+        Ok((key, _)) => key,
+        Err(code) => return status(code),
+    };
+    if path == "/v1/ops/resource/per-request-permissions/grant" {
+        return grant(&mut state, headers, &key, &body);
+    }
+    if path == "/v1/ops/client-channel/interact" {
+        return interact(&state, headers, &body);
+    }
+    if let Some(action) = path.strip_prefix("/v1/ops/code_interpreter/") {
+        let queue = state.api.interpreter.get_mut(action);
+        return match queue.and_then(VecDeque::pop_front) {
+            None => status(404),
+            Some((200, answer)) => whole(&answer),
+            Some((code, answer)) => {
+                let mut response = whole(&answer);
+                *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+                response
+            }
+        };
+    }
+    let deployment = path
+        .strip_prefix("/openai/deployments/")
+        .and_then(|path| path.strip_suffix("/chat/completions"));
+    let queue = deployment.and_then(|id| state.api.chats.get_mut(id));
+    match queue.and_then(VecDeque::pop_front) {
+        Some(chunks) => events(
+            chunks
+                .iter()
+                .map(Value::to_string)
+                .chain(["[DONE]".to_owned()]),
+        ),
+        None => status(404),
+    }
+}
+
+fn grant(state: &mut State, headers: &HeaderMap, key: &str, body: &Value) -> Response<Body> {
+    let (Some(entries), Some(receiver)) = (
+        body["resourcePermissions"].as_array(),
+        body["receiver"].as_str(),
+    ) else {
+        return status(400);
+    };
+    let Some(receiver_key) = state.api.receivers.get(receiver).cloned() else {
+        return status(404);
+    };
+    let mut urls = Vec::new();
+    for entry in entries {
+        let Some(url) = entry["url"].as_str() else {
+            return status(400);
+        };
+        let decoded = percent_decode_str(url).decode_utf8_lossy();
+        let Some(path) = decoded.strip_prefix("files/") else {
+            return status(400);
+        };
+        if check(state, headers, path, true).is_err() {
+            return status(403);
+        }
+        state.shared.insert((receiver_key.clone(), path.to_owned()));
+        urls.push(url.to_owned());
+    }
+    let (key, receiver) = (key.to_owned(), receiver.to_owned());
+    state.api.grants.push(Grant {
+        key,
+        urls,
+        receiver,
+    });
+    status(200)
+}
+
+fn interact(state: &State, headers: &HeaderMap, body: &Value) -> Response<Body> {
+    if !headers.contains_key("x-dial-client-channel-id") {
+        return status(400);
+    }
+    let answers = body.as_array().into_iter().flatten().filter_map(|request| {
+        let toolset = request.pointer("/params/toolsetId")?.as_str()?;
+        let mut answer = state.api.sign_ins.get(toolset)?.clone();
+        let members = answer.as_object_mut()?;
+        members.insert("jsonrpc".to_owned(), json!("2.0"));
+        members.insert("id".to_owned(), request["id"].clone());
+        Some(answer)
+    });
+    let answers: Vec<_> = answers.collect();
+    events([Value::Array(answers).to_string()])
+}
+
+fn events(events: impl IntoIterator<Item = String>) -> Response<Body> {
+    let mut text = String::new();
+    for event in events {
+        text.push_str("data: ");
+        text.push_str(&event);
+        text.push_str("\n\n");
+    }
+    with_header(
+        Response::new(body::whole(text)),
+        CONTENT_TYPE,
+        "text/event-stream",
+    )
+}
