@@ -7,6 +7,7 @@ pub mod files;
 pub mod http;
 pub mod nats;
 pub mod python;
+pub mod rehearsal;
 pub mod s3;
 pub mod sshd;
 pub mod tls;

@@ -1,0 +1,182 @@
+//! From a rule to what goes over the wire.
+
+use serde_json::{Map, Value, json};
+
+use super::script::{Call, Reply, Stage, Usage, last_user, messages, newest_result};
+
+/// An answer in pieces.
+pub(super) struct Answer {
+    /// The deltas, in order.
+    pub(super) deltas: Vec<Value>,
+    /// Why it ends.
+    pub(super) finish: String,
+    /// What it used.
+    pub(super) usage: Value,
+    /// Names the answer: the same request gets the same.
+    pub(super) id: String,
+}
+
+/// What a rule says to a request.
+pub(super) fn make(reply: &Reply, body: &Value) -> Answer {
+    let said = messages(body);
+    let text = reply
+        .say
+        .replace("{user}", &last_user(said))
+        .replace("{result}", &newest_result(said));
+    let mut deltas = vec![json!({ "role": "assistant" })];
+    for (index, stage) in reply.stages.iter().enumerate() {
+        deltas.extend(stage_deltas(index, stage));
+    }
+    let characters: Vec<char> = text.chars().collect();
+    let most = reply.piece.unwrap_or(usize::MAX).max(1);
+    for piece in characters.chunks(most) {
+        deltas.push(json!({ "content": piece.iter().collect::<String>() }));
+    }
+    for (index, attachment) in reply.attachments.iter().enumerate() {
+        let mut attachment = attachment.clone();
+        if let Some(members) = attachment.as_object_mut() {
+            members.insert("index".to_owned(), json!(index));
+        }
+        deltas.push(json!({ "custom_content": { "attachments": [attachment] } }));
+    }
+    if let Some(state) = &reply.state {
+        deltas.push(json!({ "custom_content": { "state": state } }));
+    }
+    for (index, call) in reply.call.iter().enumerate() {
+        deltas.extend(call_deltas(said.len(), index, call));
+    }
+    let by_calls = if reply.call.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    };
+    let used = reply.usage.unwrap_or_else(|| Usage {
+        prompt: words(
+            &body
+                .get("messages")
+                .map(Value::to_string)
+                .unwrap_or_default(),
+        ),
+        completion: words(&text),
+    });
+    Answer {
+        deltas,
+        finish: reply
+            .finish_reason
+            .clone()
+            .unwrap_or_else(|| by_calls.to_owned()),
+        usage: json!({
+            "prompt_tokens": used.prompt,
+            "completion_tokens": used.completion,
+            "total_tokens": used.prompt.saturating_add(used.completion),
+        }),
+        id: format!("rehearsal-{}", said.len()),
+    }
+}
+
+fn words(text: &str) -> u64 {
+    text.split_whitespace().count() as u64
+}
+
+/// A call as models stream it: first its name, then its arguments.
+fn call_deltas(place: usize, index: usize, call: &Call) -> [Value; 2] {
+    let arguments = match &call.arguments {
+        Value::String(text) => text.clone(),
+        Value::Null => "{}".to_owned(),
+        arguments => arguments.to_string(),
+    };
+    let id = format!("call_{place}_{index}");
+    let function = json!({ "name": call.name, "arguments": "" });
+    let first = json!({ "index": index, "id": id, "type": "function", "function": function });
+    let rest = json!({ "index": index, "function": { "arguments": arguments } });
+    [first, rest].map(|call| json!({ "tool_calls": [call] }))
+}
+
+fn stage_deltas(index: usize, stage: &Stage) -> Vec<Value> {
+    let delta = |stage: Value| json!({ "custom_content": { "stages": [stage] } });
+    let mut deltas = vec![delta(
+        json!({ "index": index, "name": stage.name, "status": null }),
+    )];
+    if !stage.content.is_empty() {
+        deltas.push(delta(
+            json!({ "index": index, "content": stage.content, "status": null }),
+        ));
+    }
+    if let Some(status) = &stage.status {
+        deltas.push(delta(json!({ "index": index, "status": status })));
+    }
+    deltas
+}
+
+impl Answer {
+    /// The chunks of a stream. Tokens come with the last one or, `apart`, in one of their own.
+    pub(super) fn chunks(&self, model: &str, usage: bool, apart: bool) -> Vec<Value> {
+        let chunk = |choices: Value, usage: Value| {
+            json!({
+                "id": self.id, "object": "chat.completion.chunk", "created": 0, "model": model,
+                "choices": choices, "usage": usage,
+            })
+        };
+        let choice = |delta: &Value, finish: Value| json!([{ "index": 0, "finish_reason": finish, "delta": delta }]);
+        let deltas = self.deltas.iter();
+        let mut chunks: Vec<_> = deltas
+            .map(|delta| chunk(choice(delta, Value::Null), Value::Null))
+            .collect();
+        let counted = if usage && !apart {
+            self.usage.clone()
+        } else {
+            Value::Null
+        };
+        chunks.push(chunk(choice(&json!({}), json!(self.finish)), counted));
+        if usage && apart {
+            chunks.push(chunk(json!([]), self.usage.clone()));
+        }
+        chunks
+    }
+
+    /// The whole answer.
+    pub(super) fn whole(&self, model: &str) -> Value {
+        let mut message = json!({ "role": "assistant", "content": null });
+        for delta in &self.deltas {
+            add(&mut message, delta);
+        }
+        json!({
+            "id": self.id, "object": "chat.completion", "created": 0, "model": model,
+            "choices": [{ "index": 0, "finish_reason": self.finish, "message": message }],
+            "usage": self.usage,
+        })
+    }
+}
+
+/// Adds a delta: objects by key, lists by index, texts at the end.
+fn add(whole: &mut Value, delta: &Value) {
+    match (whole, delta) {
+        (_, Value::Null) => {}
+        (Value::Object(whole), Value::Object(delta)) => add_members(whole, delta),
+        (Value::Array(whole), Value::Array(delta)) => {
+            for item in delta {
+                let same = whole
+                    .iter_mut()
+                    .find(|known| known.get("index") == item.get("index"));
+                match same {
+                    Some(known) => add(known, item),
+                    None => whole.push(item.clone()),
+                }
+            }
+        }
+        (Value::String(whole), Value::String(delta)) => whole.push_str(delta),
+        (whole, delta) => *whole = delta.clone(),
+    }
+}
+
+fn add_members(whole: &mut Map<String, Value>, delta: &Map<String, Value>) {
+    for (key, value) in delta {
+        match whole.get_mut(key) {
+            Some(known) if key != "role" && key != "index" => add(known, value),
+            Some(_) => {}
+            None => {
+                whole.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What the model says to what.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Rules; the first that fits a request answers it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// In order of precedence.
+    pub rules: Vec<Rule>,
+}
+
+/// An answer and when it is given.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// To what; to everything by default.
+    #[serde(default)]
+    pub when: When,
+    /// The answer.
+    pub reply: Reply,
+    /// How many times; without an end by default.
+    #[serde(default)]
+    pub times: Option<u32>,
+}
+
+/// What a request must be like; all that is said must hold.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct When {
+    /// The last message of the user contains this.
+    pub last_user_contains: Option<String>,
+    /// The newest calls, all answered, have one of this tool, and nobody spoke since.
+    pub tool_result_of: Option<String>,
+    /// The so manieth message of the user, from 1.
+    pub nth: Option<usize>,
+    /// The model that is asked.
+    pub model: Option<String>,
+    /// A tool of this name is offered.
+    pub has_tool: Option<String>,
+}
+
+/// An answer: stages, text, files, state and calls, in this order.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reply {
+    /// Text; `{user}` stands for the last message of the user, `{result}` for the newest result of a tool.
+    pub say: String,
+    /// Calls of tools.
+    pub call: Vec<Call>,
+    /// Stages, as deployments of DIAL show them.
+    pub stages: Vec<Stage>,
+    /// Files, as in `custom_content.attachments`.
+    pub attachments: Vec<Value>,
+    /// State of the model's own.
+    pub state: Option<Value>,
+    /// Why it ends; by default what follows from the calls.
+    pub finish_reason: Option<String>,
+    /// Tokens; by default counted by words.
+    pub usage: Option<Usage>,
+    /// A failure instead of an answer.
+    pub fail: Option<Fail>,
+    /// The connection breaks after so many chunks.
+    pub cut_after: Option<usize>,
+    /// Wait before each chunk, in milliseconds.
+    pub delay_ms: u64,
+    /// Most characters of text in a chunk; all by default.
+    pub piece: Option<usize>,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// The tool.
+    pub name: String,
+    /// Arguments; a text is taken as it is, malformed or not.
+    #[serde(default)]
+    pub arguments: Value,
+}
+
+/// A stage.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    #[serde(default)]
+    pub content: String,
+    /// `completed`, `failed`, or nothing for one that stays open.
+    #[serde(default)]
+    pub status: Option<String>,
+}
+
+/// Tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Of the request.
+    pub prompt: u64,
+    /// Of the answer.
+    pub completion: u64,
+}
+
+/// A failure.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fail {
+    /// HTTP status.
+    pub status: u16,
+    /// The whole body; by default an error with `message`.
+    #[serde(default)]
+    pub body: Option<Value>,
+    /// What is wrong.
+    #[serde(default)]
+    pub message: String,
+}
+
+impl Script {
+    /// A script that always says the same.
+    pub fn saying(text: &str) -> Self {
+        Self {
+            rules: vec![Rule {
+                reply: Reply {
+                    say: text.to_owned(),
+                    ..Reply::default()
+                },
+                ..Rule::default()
+            }],
+        }
+    }
+
+    /// Reads a script.
+    ///
+    /// # Errors
+    ///
+    /// When it is not one.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+impl When {
+    /// Whether a request is like this.
+    pub(super) fn fits(&self, model: &str, body: &Value) -> bool {
+        let messages = messages(body);
+        let holds = |wanted: &Option<String>, test: &dyn Fn(&str) -> bool| {
+            wanted.as_deref().is_none_or(test)
+        };
+        holds(&self.model, &|wanted| wanted == model)
+            && holds(&self.last_user_contains, &|wanted| {
+                last_user(messages).contains(wanted)
+            })
+            && holds(&self.tool_result_of, &|wanted| {
+                newest_calls(messages).any(|name| name == wanted)
+            })
+            && holds(&self.has_tool, &|wanted| {
+                let tools = body.get("tools").and_then(Value::as_array);
+                let mut names = tools
+                    .into_iter()
+                    .flatten()
+                    .map(|tool| text(tool, "/function/name"));
+                names.any(|name| name == wanted)
+            })
+            && self.nth.is_none_or(|nth| {
+                let users = messages
+                    .iter()
+                    .filter(|message| text(message, "/role") == "user");
+                users.count() == nth
+            })
+    }
+}
+
+pub(super) fn messages(body: &Value) -> &[Value] {
+    body.get("messages")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The text of the user's last message; parts are put together.
+pub(super) fn last_user(messages: &[Value]) -> String {
+    let user = messages
+        .iter()
+        .rev()
+        .find(|message| text(message, "/role") == "user");
+    user.map(content).unwrap_or_default()
+}
+
+/// The newest result of a tool since the user spoke.
+pub(super) fn newest_result(messages: &[Value]) -> String {
+    let since = messages
+        .iter()
+        .rev()
+        .take_while(|message| text(message, "/role") != "user");
+    let mut results = since.filter(|message| text(message, "/role") == "tool");
+    results.next().map(content).unwrap_or_default()
+}
+
+fn content(message: &Value) -> String {
+    match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts.iter().map(|part| text(part, "/text")).collect(),
+        _ => String::new(),
+    }
+}
+
+/// Tools of the newest round of calls, when results are the last that was said.
+fn newest_calls(messages: &[Value]) -> impl Iterator<Item = &str> {
+    let is_result = |message: &&Value| text(message, "/role") == "tool";
+    let answered = messages.last().is_some_and(|last| is_result(&last));
+    let caller = messages.iter().rev().find(|message| !is_result(message));
+    let calls = caller
+        .filter(|_| answered)
+        .and_then(|caller| caller.get("tool_calls")?.as_array());
+    calls
+        .into_iter()
+        .flatten()
+        .map(|call| text(call, "/function/name"))
+}

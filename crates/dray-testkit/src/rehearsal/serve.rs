@@ -1,0 +1,163 @@
+//! The routes.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde_json::{Value, json};
+
+use super::answer::{Answer, make};
+use super::script::{Fail, Reply};
+use super::{Asked, State, lock};
+
+/// The script says that the connection breaks here.
+#[derive(Debug)]
+pub(super) struct Cut;
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the script cut the answer")
+    }
+}
+
+impl std::error::Error for Cut {}
+
+type Body = BoxBody<Bytes, Cut>;
+
+/// Answers one request.
+pub(super) async fn answer(
+    state: &Mutex<State>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Cut> {
+    let (head, body) = request.into_parts();
+    let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
+    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let path = head.uri.path();
+    lock(state).asked.push(Asked {
+        target: head.uri.to_string(),
+        headers: head.headers.clone(),
+        body: body.clone(),
+    });
+    let Some((model, dial)) = model(path, &body) else {
+        return Ok(failed(404, "there is no such path"));
+    };
+    let Some(reply) = choose(state, &model, &body) else {
+        return Ok(failed(400, "no rule of the script fits"));
+    };
+    pause(&reply).await;
+    if let Some(fail) = &reply.fail {
+        return Ok(failure(fail));
+    }
+    let made = make(&reply, &body);
+    if body.get("stream") == Some(&json!(true)) {
+        let usage = body.pointer("/stream_options/include_usage") == Some(&json!(true));
+        return Ok(streamed(&reply, &made.chunks(&model, usage, !dial)));
+    }
+    if reply.cut_after.is_some() {
+        return Err(Cut);
+    }
+    Ok(whole(&made, &model))
+}
+
+/// The model that is asked, and whether in DIAL's manner.
+fn model(path: &str, body: &Value) -> Option<(String, bool)> {
+    if path == "/v1/chat/completions" || path == "/chat/completions" {
+        let model = body
+            .get("model")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        return Some((model.to_owned(), false));
+    }
+    let rest = path.strip_prefix("/openai/deployments/")?;
+    let model = rest.strip_suffix("/chat/completions")?;
+    let model = percent_encoding::percent_decode_str(model).decode_utf8_lossy();
+    Some((model.into_owned(), true))
+}
+
+/// The answer of the first rule that fits and may still speak.
+fn choose(state: &Mutex<State>, model: &str, body: &Value) -> Option<Reply> {
+    let mut state = lock(state);
+    let State { script, used, .. } = &mut *state;
+    let mut rules = script.rules.iter().zip(used);
+    let (rule, used) = rules.find(|(rule, used)| {
+        rule.times.is_none_or(|times| **used < times) && rule.when.fits(model, body)
+    })?;
+    *used += 1;
+    Some(rule.reply.clone())
+}
+
+async fn pause(reply: &Reply) {
+    if reply.delay_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
+    }
+}
+
+fn response(status: u16, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn full(body: String) -> Body {
+    Full::new(Bytes::from(body))
+        .map_err(|never| match never {})
+        .boxed()
+}
+
+fn failed(status: u16, message: &str) -> Response<Body> {
+    let body =
+        json!({ "error": { "message": message, "type": "rehearsal", "code": status.to_string() } });
+    response(status, "application/json", full(body.to_string()))
+}
+
+fn failure(fail: &Fail) -> Response<Body> {
+    match &fail.body {
+        Some(body) => response(fail.status, "application/json", full(body.to_string())),
+        None => failed(fail.status, &fail.message),
+    }
+}
+
+fn whole(made: &Answer, model: &str) -> Response<Body> {
+    response(200, "application/json", full(made.whole(model).to_string()))
+}
+
+fn streamed(reply: &Reply, chunks: &[Value]) -> Response<Body> {
+    let kept = reply.cut_after.unwrap_or(usize::MAX);
+    let mut frames: Vec<_> = chunks
+        .iter()
+        .take(kept)
+        .map(|chunk| Ok(Bytes::from(format!("data: {chunk}\n\n"))))
+        .collect();
+    if reply.cut_after.is_some() {
+        frames.push(Err(Cut));
+    } else {
+        frames.push(Ok(Bytes::from_static(b"data: [DONE]\n\n")));
+    }
+    let delay = Duration::from_millis(reply.delay_ms);
+    let frames = stream::unfold(frames.into_iter(), move |mut frames| async move {
+        let frame = frames.next()?;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        } else if frame.is_err() {
+            // What came before leaves before the connection breaks.
+            tokio::task::yield_now().await;
+        }
+        Some((frame.map(Frame::data), frames))
+    });
+    response(
+        200,
+        "text/event-stream",
+        BoxBody::new(StreamBody::new(frames)),
+    )
+}
