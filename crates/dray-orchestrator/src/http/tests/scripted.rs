@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
-use dray_agent::event::{Ending, Event};
+use dray_agent::event::{Ending, Event, Tokens};
 use dray_agent::failure::Failure;
 use dray_agent::layer::Layers;
 use dray_agent::manifest::{Manifest, Reader, Settings};
@@ -38,7 +38,7 @@ pub(super) enum Do {
 #[derive(Debug, Default)]
 pub(super) struct Scripted {
     pub(super) script: Vec<Do>,
-    pub(super) ending: Ending,
+    pub(super) ending: std::sync::Mutex<Ending>,
     pub(super) asked: Mutex<Vec<Asked>>,
     /// How many answers are being made.
     pub(super) working: Arc<AtomicUsize>,
@@ -52,6 +52,13 @@ struct Guard(Arc<AtomicUsize>);
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Scripted {
+    /// Tells these tokens at the end.
+    pub(super) fn count(&self, tokens: Tokens) {
+        self.ending.lock().unwrap().usage = Some(tokens);
     }
 }
 
@@ -79,7 +86,7 @@ impl Agent for Scripted {
                 }
             }
         }
-        Ok(self.ending.clone())
+        Ok(self.ending.lock().unwrap().clone())
     }
 
     async fn manifest(
@@ -125,9 +132,9 @@ pub(super) fn options() -> Options {
         dial: false,
         language_header: "accept-language".to_owned(),
         max_body: ByteSize::kib(64),
-        body_timeout: Duration::from_secs(60),
+        body_timeout: Duration::from_mins(1),
         max_chats: 8,
-        chat_wait: Duration::from_secs(60),
+        chat_wait: Duration::from_mins(1),
         prompt_mapping: BTreeMap::from([("p".to_owned(), vec!["gpt-4o".to_owned()])]),
         schema: json!({"title": "Manifest"}),
     }

@@ -245,7 +245,7 @@ async fn plain_clients_see_local_manifests_as_models() {
 #[tokio::test]
 async fn keys_of_clients_open_the_door_and_go_nowhere() {
     let world = World::with(vec![say("x")], |options| {
-        options.clients = keys(&["one", "two"])
+        options.clients = keys(&["one", "two"]);
     })
     .await;
     let mut body = ask(false);

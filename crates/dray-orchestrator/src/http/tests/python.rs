@@ -1,0 +1,133 @@
+//! `OpenAI`'s own Python client against a surface that listens.
+
+use dray_agent::event::{Event, StageStatus, Tokens};
+use dray_agent::failure::Failure;
+use dray_agent::message::Attachment;
+use serde_json::{Value, json};
+
+use super::scripted::{Do, World, keys, say};
+
+async fn run(world: &World, what: &str) -> Value {
+    let url = format!("http://{}", world.address);
+    dray_testkit::python::run("openai_client.py", "openai", &[&url, "one", what]).await
+}
+
+async fn start(script: Vec<Do>) -> World {
+    World::with(script, |options| options.clients = keys(&["one"])).await
+}
+
+fn failure() -> Failure {
+    Failure::new(429, "slow down").display("Please try again later.")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_reads_all_of_an_answer() {
+    let stage = 0;
+    let name = Some("Call".to_owned());
+    let attachment = Attachment {
+        url: Some("files/b/a.png".to_owned()),
+        ..Attachment::default()
+    };
+    let script = vec![
+        Do::Send(Event::StageOpened { stage, name }),
+        say("Hé"),
+        say("llo"),
+        Do::Send(Event::StageClosed {
+            stage,
+            status: StageStatus::Completed,
+        }),
+        Do::Send(Event::Attachment(attachment)),
+        Do::Send(Event::State(json!({"k": [1]}))),
+    ];
+    let world = start(script).await;
+    world.agent.count(Tokens {
+        prompt: 3,
+        completion: 4,
+    });
+    assert_eq!(
+        run(&world, "works").await,
+        json!({
+            "models": ["helper"],
+            "model": "helper",
+            "content": "Héllo",
+            "custom": {
+                "stages": [{"name": "Call", "status": "completed"}],
+                "attachments": [{"url": "files/b/a.png"}],
+                "state": {"k": [1]},
+            },
+            "usage": 7,
+            "pieces": ["Hé", "llo"],
+            "stages": [
+                {"index": 0, "name": "Call", "status": null},
+                {"index": 0, "status": "completed"},
+            ],
+            "finish": "stop",
+            "counted": 7,
+            "streamed": "Héllo",
+            "dial": "Héllo",
+        })
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_raises_what_failures_say() {
+    let world = start(vec![Do::Fail(failure())]).await;
+    let range = "Your request contained invalid structure on path temperature. Input should be a number from 0 to 2";
+    let shown = run(&world, "fails").await;
+    for (what, class, status, message, code) in [
+        ("agent", "RateLimitError", 429, "slow down", "429"),
+        ("stream", "RateLimitError", 429, "slow down", "429"),
+        (
+            "model",
+            "NotFoundError",
+            404,
+            "The model 'none' does not exist",
+            "model_not_found",
+        ),
+        (
+            "key",
+            "AuthenticationError",
+            401,
+            "Incorrect API key provided",
+            "invalid_api_key",
+        ),
+        ("range", "BadRequestError", 400, range, "400"),
+        (
+            "order",
+            "BadRequestError",
+            400,
+            "Invalid messages array",
+            "400",
+        ),
+        (
+            "n",
+            "UnprocessableEntityError",
+            422,
+            "quick_apps2 deployment doesn't support n > 1",
+            "422",
+        ),
+    ] {
+        let seen = &shown[what];
+        assert_eq!(
+            (&seen[0], &seen[1]),
+            (&json!(class), &json!(status)),
+            "{what}: {seen}"
+        );
+        assert!(
+            seen[2].as_str().unwrap().contains(message),
+            "{what}: {seen}"
+        );
+        assert_eq!(seen[3], code, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_raises_the_error_of_a_stream_that_breaks() {
+    let world = start(vec![say("par"), Do::Fail(failure())]).await;
+    let shown = run(&world, "breaks").await;
+    assert_eq!(shown["pieces"], json!(["par"]));
+    assert_eq!(
+        shown["error"],
+        json!(["APIError", null, "slow down", "429"])
+    );
+}
