@@ -10,11 +10,12 @@ use dray_tool::{Built, Declaration, Issue, Rules, Style, Tool, naming, timeout};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::dial::{Dial, Refused, SignIn};
+use crate::dial::{Dial, SignIn};
 use crate::error::WireError;
 use crate::options::Options;
 use crate::server::{Known, Server};
 use crate::session::{Listed, SessionError};
+use crate::texts::{missing, said, unknown};
 use crate::tool::McpTool;
 use crate::wire::{Manners, Target};
 use crate::{credentials, dial_url};
@@ -171,37 +172,6 @@ impl Begun {
     }
 }
 
-fn missing(label: &str, message: String) -> Built {
-    tracing::warn!(toolset = label, message, "an MCP tool set is missing");
-    Built {
-        tools: Vec::new(),
-        issues: vec![Issue::of_set(label, message)],
-    }
-}
-
-/// The texts of quickapps 27.4.
-fn said(label: &str, error: &SessionError) -> String {
-    match error.status() {
-        Some(401) => format!("Authentication required for toolset '{label}'"),
-        Some(404) => format!(
-            "MCP endpoint for toolset '{label}' did not respond as an MCP server (session terminated — the upstream \
-             may have returned 404)"
-        ),
-        Some(status) => {
-            let reason = http::StatusCode::from_u16(status)
-                .ok()
-                .and_then(|status| status.canonical_reason());
-            format!(
-                "HTTP error for {label}: {status} {}",
-                reason.unwrap_or_default()
-            )
-            .trim_end()
-            .to_owned()
-        }
-        None => format!("MCP error for {label}: {error}"),
-    }
-}
-
 async fn begin(set: Set<'_>, caller: &Caller, options: &Options) -> Begun {
     let mut label = set.label();
     if !set.shared().common.enabled {
@@ -340,17 +310,6 @@ async fn known(
 fn endpoint(dial: &dyn Dial, id: &str, label: &str) -> Result<String, Missing> {
     dial.mcp_url(id)
         .ok_or_else(|| Missing::Said(format!("MCP error for {label}: its id is none of DIAL")))
-}
-
-fn unknown(label: &str, refused: &Refused) -> String {
-    let text = match refused.status {
-        Some(404) => format!("Toolset '{label}' not found"),
-        Some(403) => format!("Access to toolset '{label}' is forbidden"),
-        Some(status) => said(label, &WireError::Status(status).into()),
-        None => format!("MCP error for {label}: DIAL cannot be asked"),
-    };
-    tracing::warn!(toolset = label, error = ?refused, "DIAL does not give a tool set");
-    text
 }
 
 /// One batch for all; `None` where nobody could be asked.

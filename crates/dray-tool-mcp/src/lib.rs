@@ -21,6 +21,7 @@ mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod tool;
 mod wire;
 

@@ -1,5 +1,6 @@
 //! Against the official Python package, and against a server that misbehaves as it is told.
 
+mod credentials;
 mod faults;
 mod login;
 mod program;

@@ -1,0 +1,95 @@
+//! Which credentials go where.
+
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use dray_types::Secret;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::support::{Core, State, double, mcp, options};
+use crate::{Set, connect};
+
+/// The values of `Authorization` that a server sees.
+async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
+    let server = double(State::default()).await;
+    let url = server.shared().url();
+    let info = json!({
+        "url": url, "protocol": "streamable_http", "authorization": authorization,
+    });
+    let set = mcp(json!({"name": "s", "mcp_server_info": info}));
+    let mut options = options();
+    let url = if is_dial {
+        url
+    } else {
+        "https://dial.example".to_owned()
+    };
+    options.dial = Some(Arc::new(Core {
+        url,
+        ..Core::default()
+    }));
+    let caller = Caller {
+        authorization: Some(Secret::new("Bearer own")),
+        ..Caller::default()
+    };
+    let built = connect(Set::Mcp(&set), &caller, &options).await;
+    assert_eq!(built.tools.len(), 1, "{:?}", built.issues);
+    let state = server.shared().lock();
+    let all = state.headers.iter().flatten();
+    let mut all: Vec<_> = all
+        .filter(|(name, _)| name == "authorization")
+        .map(|(_, value)| value.clone())
+        .collect();
+    all.dedup();
+    all
+}
+
+#[tokio::test]
+async fn r_2_the_callers_token_goes_to_the_origin_of_dial_alone() {
+    assert_eq!(seen(&Value::Null, true).await, ["Bearer own"]);
+    assert_eq!(seen(&Value::Null, false).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn configured_credentials_are_never_overridden() {
+    let basic = json!({"type": "basic", "username": "u", "password": "p"});
+    assert_eq!(seen(&basic, true).await, ["Basic dTpw"]);
+    let bearer = json!({"type": "bearer", "token": "t"});
+    assert_eq!(seen(&bearer, true).await, ["Bearer t"]);
+}
+
+#[tokio::test]
+async fn client_credentials_are_changed_for_a_token() {
+    let answer = |shared: Arc<Shared<Vec<(String, String)>>>,
+                  request: Received|
+     -> BoxFuture<'static, Result<Reply, Closed>> {
+        async move {
+            let body = request.into_reader().all().await?;
+            let text = String::from_utf8_lossy(&body).into_owned();
+            let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+            let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            shared.lock().extend(pairs);
+            Ok(double::json(
+                200,
+                &json!({"access_token": "fresh", "token_type": "Bearer"}),
+            ))
+        }
+        .boxed()
+    };
+    let tokens = Server::start(Vec::new(), answer).await.unwrap();
+    let client = json!({
+        "type": "client_id_secret", "client_id": "me", "client_secret": "hush",
+        "token_url": tokens.shared().url(), "scope": "tools",
+    });
+    assert_eq!(seen(&client, true).await, ["Bearer fresh"]);
+    let asked = tokens.shared().lock().clone();
+    let expected = [
+        ("grant_type", "client_credentials"),
+        ("client_id", "me"),
+        ("client_secret", "hush"),
+        ("scope", "tools"),
+    ];
+    assert_eq!(asked, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+}

@@ -1,0 +1,51 @@
+//! What is said of tool sets that are not there (quickapps 27.1, 27.4).
+
+use dray_tool::{Built, Issue};
+
+use crate::dial::Refused;
+use crate::error::WireError;
+use crate::session::SessionError;
+
+/// A set that is not there.
+pub(crate) fn missing(label: &str, message: String) -> Built {
+    tracing::warn!(toolset = label, message, "an MCP tool set is missing");
+    Built {
+        tools: Vec::new(),
+        issues: vec![Issue::of_set(label, message)],
+    }
+}
+
+/// The texts of quickapps 27.4.
+pub(crate) fn said(label: &str, error: &SessionError) -> String {
+    match error.status() {
+        Some(401) => format!("Authentication required for toolset '{label}'"),
+        Some(404) => format!(
+            "MCP endpoint for toolset '{label}' did not respond as an MCP server (session terminated — the upstream \
+             may have returned 404)"
+        ),
+        Some(status) => {
+            let reason = http::StatusCode::from_u16(status)
+                .ok()
+                .and_then(|status| status.canonical_reason());
+            format!(
+                "HTTP error for {label}: {status} {}",
+                reason.unwrap_or_default()
+            )
+            .trim_end()
+            .to_owned()
+        }
+        None => format!("MCP error for {label}: {error}"),
+    }
+}
+
+/// What is said when DIAL does not give a set.
+pub(crate) fn unknown(label: &str, refused: &Refused) -> String {
+    let text = match refused.status {
+        Some(404) => format!("Toolset '{label}' not found"),
+        Some(403) => format!("Access to toolset '{label}' is forbidden"),
+        Some(status) => said(label, &WireError::Status(status).into()),
+        None => format!("MCP error for {label}: DIAL cannot be asked"),
+    };
+    tracing::warn!(toolset = label, error = ?refused, "DIAL does not give a tool set");
+    text
+}
