@@ -1,0 +1,136 @@
+//! What every call makes of a peer that refuses, is busy or silent.
+
+use dray_agent::caller::Caller;
+use dray_dial::{Action, Core, Folder, Kind};
+use dray_testkit::dial::ApiTrouble;
+use serde_json::{Value, json};
+
+use super::{file, start};
+
+/// Status of every call, made with the caller.
+async fn every_call(core: &Core, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
+    let file = file("files/b/a");
+    let folder = Folder::parse("b/f").unwrap();
+    let status = |error: dray_dial::Error| error.status;
+    let none = json!({});
+    vec![
+        (
+            "/v1/bucket",
+            core.bucket(me).await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/metadata/files/b/a",
+            core.metadata(me, &file).await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/metadata/files/b/f/",
+            core.list(me, &folder, None)
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/files/b/a",
+            core.download(me, &file, 9)
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/files/b/a",
+            core.delete(me, &file).await.map_or_else(status, |()| None),
+        ),
+        (
+            "/v1/files/b/f/n",
+            core.upload_bytes(me, &folder, "n", "a/b", "x".into())
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/ops/resource/per-request-permissions/grant",
+            core.grant(me, std::slice::from_ref(&file), "t")
+                .await
+                .map_or_else(status, |()| None),
+        ),
+        (
+            "/openai/applications/x",
+            core.application(me, "x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/deployments/x",
+            core.deployment(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/toolsets/x",
+            core.toolset(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/openai/models/x",
+            core.model(me, "x").await.map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/deployments/x/configuration",
+            core.deployment_configuration(me, "x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/prompts/b/x",
+            core.prompt(me, "prompts/b/x")
+                .await
+                .map_or_else(status, |_| None),
+        ),
+        (
+            "/v1/ops/code_interpreter/list_files",
+            core.interpreter(me, Action::ListFiles, &none)
+                .await
+                .map_or_else(status, |_: Value| None),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_call_tells_the_status_that_it_got() {
+    let (double, core, me) = start().await;
+    let paths: Vec<_> = Box::pin(every_call(&core, &me))
+        .await
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    for code in [401, 403, 404, 500] {
+        for path in &paths {
+            double.trouble(path, Some(ApiTrouble::Status(code)));
+        }
+        for (path, status) in Box::pin(every_call(&core, &me)).await {
+            assert_eq!(status, Some(code), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reads_are_tried_three_times_and_writes_once() {
+    let (double, core, me) = start().await;
+    let count = |path: &str| {
+        double
+            .requests()
+            .iter()
+            .filter(|request| request.ends_with(path))
+            .count()
+    };
+    double.trouble("/v1/bucket", Some(ApiTrouble::Status(503)));
+    double.trouble("/v1/files/b/a", Some(ApiTrouble::Status(503)));
+    assert_eq!(core.bucket(&me).await.unwrap_err().status, Some(503));
+    assert_eq!(
+        core.delete(&me, &file("files/b/a"))
+            .await
+            .unwrap_err()
+            .status,
+        Some(503)
+    );
+    assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
+    double.trouble("/v1/bucket", Some(ApiTrouble::Silent));
+    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::Timeout);
+    assert_eq!(count("/v1/bucket"), 4);
+    double.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
+    assert_eq!(core.bucket(&me).await.unwrap_err().kind, Kind::TooLarge);
+}
