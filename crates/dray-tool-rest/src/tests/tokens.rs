@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::world::{Act, World, text};
 
-fn granted(token: &str, expires_in: Value) -> Act {
+fn granted(token: &str, expires_in: impl Into<Value>) -> Act {
     Act::Json(
         200,
-        json!({"access_token": token, "expires_in": expires_in}),
+        json!({"access_token": token, "expires_in": expires_in.into()}),
     )
 }
 
@@ -30,7 +30,7 @@ fn paths(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn a_token_is_asked_for_once_and_used_until_it_expires() {
-    let world = World::new([granted("t-1", json!(3600)), ok(), ok()]).await;
+    let world = World::new([granted("t-1", 3600), ok(), ok()]).await;
     for _ in 0..2 {
         world.call(set(&world, "s"), json!({})).await.unwrap();
         assert_eq!(world.last().header("authorization"), Some("Bearer t-1"));
@@ -44,13 +44,7 @@ async fn a_token_is_asked_for_once_and_used_until_it_expires() {
 
 #[tokio::test]
 async fn r_14_other_credentials_have_another_token() {
-    let world = World::new([
-        granted("t-1", json!(3600)),
-        ok(),
-        granted("t-2", json!("60")),
-        ok(),
-    ])
-    .await;
+    let world = World::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     world.call(set(&world, "other"), json!({})).await.unwrap();
     assert_eq!(paths(&world), ["/token", "/api", "/token", "/api"]);
@@ -59,13 +53,7 @@ async fn r_14_other_credentials_have_another_token() {
 
 #[tokio::test]
 async fn a_token_that_is_about_to_expire_is_not_used_again() {
-    let world = World::new([
-        granted("t-1", json!(5)),
-        ok(),
-        granted("t-2", json!(5)),
-        ok(),
-    ])
-    .await;
+    let world = World::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     world.call(set(&world, "s"), json!({})).await.unwrap();
     assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
@@ -75,12 +63,12 @@ async fn a_token_that_is_about_to_expire_is_not_used_again() {
 async fn a_refused_token_is_renewed_once() {
     let no = || Act::Json(401, json!({}));
     let script = [
-        granted("t-1", json!(3600)),
+        granted("t-1", 3600),
         no(),
-        granted("t-2", json!(3600)),
+        granted("t-2", 3600),
         ok(),
         no(),
-        granted("t-3", json!(3600)),
+        granted("t-3", 3600),
         no(),
     ];
     let world = World::new(script).await;
@@ -95,7 +83,7 @@ async fn a_refused_token_is_renewed_once() {
 #[tokio::test]
 async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
     let no = Act::Json(401, json!({"error": "invalid_client"}));
-    let world = World::new([no, granted("t-1", json!(60)), ok()]).await;
+    let world = World::new([no, granted("t-1", 60), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
     let seen = world.seen();
     assert_eq!(seen[1].header("authorization"), Some("Basic bWU6cw=="));
@@ -133,7 +121,7 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
 
 #[tokio::test]
 async fn calls_at_once_ask_for_one_token() {
-    let script = std::iter::once(granted("t-1", json!(3600)));
+    let script = std::iter::once(granted("t-1", 3600));
     let world = World::new(script).await;
     let calls = (0..8).map(|_| world.call(set(&world, "s"), json!({})));
     for ran in futures_util::future::join_all(calls).await {
