@@ -7,6 +7,7 @@
 //! - [`Services`]: what all turns share.
 //! - [`TurnFiles`]: what one turn may do, on behalf of one caller; resolves references and keeps files.
 //! - [`tools`]: what the model can call.
+//! - [`dial_files`]: tools over the files of DIAL.
 //! - [`uploads`], [`context`]: a person's files on their way in.
 //! - [`media`]: tags of the final answer on their way out.
 //! - [`offload`]: large results of tools.
@@ -15,6 +16,7 @@ mod ask;
 pub mod config;
 pub mod context;
 pub mod data;
+pub mod dial_files;
 pub mod drive;
 mod fetched;
 pub mod media;

@@ -1,5 +1,7 @@
 //! The file storage of DIAL, as far as files of agents need it (quickapps 5.1).
 
+mod dial;
+
 use std::fmt;
 
 use async_trait::async_trait;

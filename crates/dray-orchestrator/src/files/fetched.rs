@@ -112,9 +112,9 @@ fn checked(url: &str, limit: u64, reply: v1::FetchReply) -> Option<Fetched> {
     } else {
         essence.to_ascii_lowercase()
     };
-    let last = reply
-        .final_url
-        .rsplit_once("://")
+    let bare = reply.final_url.split(['?', '#']).next().unwrap_or_default();
+    let last = bare
+        .split_once("://")
         .and_then(|(_, rest)| rest.split_once('/'));
     let last = last
         .and_then(|(_, path)| path.rsplit('/').next())

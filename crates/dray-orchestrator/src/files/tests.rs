@@ -1,1 +1,8 @@
 //! What a turn does with files, over a bus inside the process, a real store, and services that answer as told.
+
+mod dial_files;
+mod keeping;
+mod outgoing;
+mod reading;
+mod sandbox;
+mod world;

@@ -139,7 +139,12 @@ impl Tool for FileTool {
 }
 
 /// A declaration; `properties` is the schema of its arguments.
-fn declared(name: &str, description: &str, properties: &Value, required: &[&str]) -> Declaration {
+pub(super) fn declared(
+    name: &str,
+    description: &str,
+    properties: &Value,
+    required: &[&str],
+) -> Declaration {
     Declaration {
         name: name.to_owned(),
         description: Some(description.to_owned()),
@@ -153,7 +158,7 @@ fn declared(name: &str, description: &str, properties: &Value, required: &[&str]
 }
 
 /// An argument that must be there.
-fn required<'a>(call: &'a Call, name: &str) -> Result<&'a str, Failure> {
+pub(super) fn required<'a>(call: &'a Call, name: &str) -> Result<&'a str, Failure> {
     super::turn::text(&call.arguments, name)
         .ok_or_else(|| Failure::parameter(name, "It must be a text that is not empty."))
 }
@@ -174,7 +179,7 @@ fn texts(call: &Call, name: &str) -> Result<Vec<String>, Failure> {
 }
 
 /// A switch; models write it as text as well.
-fn is_on(call: &Call, name: &str) -> bool {
+pub(super) fn is_on(call: &Call, name: &str) -> bool {
     match call.arguments.get(name) {
         Some(Value::Bool(on)) => *on,
         Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),

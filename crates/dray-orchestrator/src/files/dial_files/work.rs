@@ -1,0 +1,403 @@
+//! What the tools over the files of DIAL do.
+
+use std::fmt::Write as _;
+
+use bytes::BytesMut;
+use dray_content::size;
+use dray_tool::{Call, Failed, Failure};
+use futures_util::StreamExt as _;
+
+use super::super::drive::{Body, Drive, DriveError, Item, Precondition};
+use super::super::storage::{drive_failure, gone};
+use super::super::tools::{is_on, required};
+use super::super::turn::{TurnFiles, text};
+use super::{number, path};
+
+/// Largest file that is read as text.
+const TEXT: u64 = 4 << 20;
+/// Lines that are read when nothing is said, and bytes of one answer.
+const LINES: usize = 200;
+const ANSWER: usize = 48 * 1024;
+/// Folders and files that one search looks at, and hits that it tells of.
+const FOLDERS: usize = 200;
+const FILES: usize = 500;
+const HITS: usize = 100;
+
+/// One call.
+pub(super) struct Work<'a> {
+    files: &'a TurnFiles,
+    drive: &'a dyn Drive,
+    home: &'a str,
+    call: &'a Call,
+}
+
+impl<'a> Work<'a> {
+    pub(super) async fn of(files: &'a TurnFiles, call: &'a Call) -> Result<Self, Failure> {
+        let Some(drive) = files.services.drive.as_deref() else {
+            return Err(Failed::new("There are no files of DIAL here.").into());
+        };
+        let home = files.home_url(drive).await.map_err(gone)?;
+        Ok(Self {
+            files,
+            drive,
+            home,
+            call,
+        })
+    }
+
+    fn file(&self, name: &str) -> Result<String, Failure> {
+        let given = required(self.call, name)?;
+        let url = path::relative(given, false).ok_or_else(|| refused(name))?;
+        Ok(format!("{}{url}", self.home))
+    }
+
+    fn folder(&self) -> Result<String, Failure> {
+        let given = text(&self.call.arguments, "path").unwrap_or_default();
+        let url = path::relative(given, true).ok_or_else(|| refused("path"))?;
+        Ok(format!("{}{url}", self.home))
+    }
+
+    /// A path as the model writes it.
+    fn shown(&self, url: &str) -> String {
+        path::shown(url.strip_prefix(self.home).unwrap_or(url))
+    }
+
+    pub(super) async fn list(&self) -> Result<String, Failure> {
+        let folder = self.folder()?;
+        let listing = match self.drive.list(&self.files.caller, &folder).await {
+            // Nothing was ever written there.
+            Err(DriveError::NotFound) if folder == self.home => return Ok(EMPTY.to_owned()),
+            listing => listing.map_err(|error| drive_failure("path", error))?,
+        };
+        let mut lines: Vec<_> = listing.items.iter().map(|item| self.line(item)).collect();
+        if lines.is_empty() {
+            lines.push(EMPTY.to_owned());
+        }
+        if listing.truncated {
+            lines.push("There is more.".to_owned());
+        }
+        Ok(lines.join("\n"))
+    }
+
+    fn line(&self, item: &Item) -> String {
+        let path = self.shown(&item.url);
+        match item.size {
+            _ if item.is_folder => path,
+            Some(bytes) => format!("{path} ({})", size::human(bytes)),
+            None => path,
+        }
+    }
+
+    pub(super) async fn read_lines(&self) -> Result<String, Failure> {
+        let url = self.file("path")?;
+        let (start, count) = (
+            number(self.call, "start", 1)?,
+            number(self.call, "count", LINES)?,
+        );
+        let (content, _) = self.text_of("path", &url).await?;
+        let all = content.lines().count();
+        if start > all {
+            return Ok(format!("The file has {all} lines."));
+        }
+        let mut told = String::new();
+        let mut next = start;
+        for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
+            if told.len() + line.len() > ANSWER && at + 1 > start {
+                break;
+            }
+            let shown = line
+                .get(..line.floor_char_boundary(ANSWER))
+                .unwrap_or_default();
+            let _ = writeln!(told, "{}\t{shown}", at + 1);
+            next = at + 2;
+        }
+        if next <= all {
+            let _ = writeln!(told, "The file has {all} lines; go on with start {next}.");
+        }
+        Ok(told)
+    }
+
+    pub(super) async fn search(&self) -> Result<String, Failure> {
+        let query = required(self.call, "query")?.to_lowercase();
+        let (found, whole) = self.walk().await?;
+        let mut hits = Vec::new();
+        for item in &found {
+            if item.size.is_some_and(|size| size > TEXT) {
+                continue;
+            }
+            // What is no text, or went away meanwhile, is passed over.
+            let Ok((content, _)) = self.text_of("path", &item.url).await else {
+                continue;
+            };
+            let path = self.shown(&item.url);
+            for (at, line) in content.lines().enumerate() {
+                if line.to_lowercase().contains(&query) {
+                    hits.push(format!(
+                        "{path}:{}: {}",
+                        at + 1,
+                        dray_content::name::shown(line, 300)
+                    ));
+                }
+                if hits.len() >= HITS {
+                    hits.push("There is more; search in a folder or for a longer text.".to_owned());
+                    return Ok(hits.join("\n"));
+                }
+            }
+        }
+        Ok(ended(hits, whole))
+    }
+
+    pub(super) async fn find(&self) -> Result<String, Failure> {
+        let pattern = required(self.call, "pattern")?;
+        let (found, whole) = self.walk().await?;
+        let hits = found
+            .iter()
+            .filter(|item| path::matches(pattern, &item.name))
+            .map(|item| self.line(item))
+            .collect();
+        Ok(ended(hits, whole))
+    }
+
+    /// All files below a folder, and whether that is all.
+    async fn walk(&self) -> Result<(Vec<Item>, bool), Failure> {
+        let mut folders = vec![self.folder()?];
+        let (mut found, mut whole, mut looked) = (Vec::new(), true, 0);
+        while let Some(folder) = folders.pop() {
+            looked += 1;
+            let listing = match self.drive.list(&self.files.caller, &folder).await {
+                Err(DriveError::NotFound) if looked > 1 || folder == self.home => continue,
+                listing => listing.map_err(|error| drive_failure("path", error))?,
+            };
+            whole &= !listing.truncated;
+            for item in listing.items {
+                // A listing that names something outside of its folder is not followed.
+                if !item.url.starts_with(&folder) || item.url == folder {
+                    continue;
+                }
+                if !item.is_folder {
+                    found.push(item);
+                } else if looked + folders.len() < FOLDERS {
+                    folders.push(item.url);
+                } else {
+                    whole = false;
+                }
+            }
+            if found.len() >= FILES {
+                found.truncate(FILES);
+                return Ok((found, false));
+            }
+        }
+        found.sort_by(|one, other| one.url.cmp(&other.url));
+        Ok((found, whole))
+    }
+
+    pub(super) async fn write(&self) -> Result<String, Failure> {
+        let url = self.file("path")?;
+        let content = self
+            .call
+            .arguments
+            .get("content")
+            .and_then(serde_json::Value::as_str);
+        let content = content.ok_or_else(|| Failure::parameter("content", "It must be a text."))?;
+        let body = Body::Bytes(bytes::Bytes::copy_from_slice(content.as_bytes()));
+        self.put("path", &url, body, self.precondition()).await?;
+        Ok(format!(
+            "{} is written ({}).",
+            self.shown(&url),
+            human(content.len())
+        ))
+    }
+
+    fn precondition(&self) -> Precondition {
+        if is_on(self.call, "overwrite") {
+            Precondition::Any
+        } else {
+            Precondition::New
+        }
+    }
+
+    async fn put(
+        &self,
+        parameter: &str,
+        url: &str,
+        body: Body,
+        precondition: Precondition,
+    ) -> Result<(), Failure> {
+        let is_new = precondition == Precondition::New;
+        let size = body.size();
+        let media_type = dray_content::kind::media_type_of_name(&path::shown(url));
+        let put = self
+            .drive
+            .put(&self.files.caller, url, media_type, body, precondition)
+            .await;
+        match put {
+            Ok(item) if item.size.is_none_or(|told| told == size) => Ok(()),
+            Ok(_) => Err(Failed::new(
+                "The file storage has not kept the whole file; try again later.",
+            )
+            .into()),
+            Err(DriveError::Conflict) if is_new => Err(Failure::parameter(
+                parameter,
+                "There is such a file already. Take another name, or set overwrite.",
+            )),
+            Err(DriveError::Conflict) => Err(Failed::new(
+                "The file has changed since it was read. Read it again before you edit it.",
+            )
+            .into()),
+            Err(error) => Err(drive_failure(parameter, error)),
+        }
+    }
+
+    pub(super) async fn edit(&self) -> Result<String, Failure> {
+        let url = self.file("path")?;
+        let old = self
+            .call
+            .arguments
+            .get("old_text")
+            .and_then(serde_json::Value::as_str);
+        let old = old.filter(|old| !old.is_empty()).ok_or_else(|| {
+            Failure::parameter("old_text", "It must be a text that is not empty.")
+        })?;
+        let new = self
+            .call
+            .arguments
+            .get("new_text")
+            .and_then(serde_json::Value::as_str);
+        let new = new.ok_or_else(|| Failure::parameter("new_text", "It must be a text."))?;
+        let (content, item) = self.text_of("path", &url).await?;
+        let times = content.matches(old).count();
+        let all = is_on(self.call, "replace_all");
+        match times {
+            0 => {
+                return Err(Failure::parameter(
+                    "old_text",
+                    "It does not occur in the file.",
+                ));
+            }
+            2.. if !all => {
+                let sentence = format!(
+                    "It occurs {times} times. Take more of the text around it, or set replace_all."
+                );
+                return Err(Failure::parameter("old_text", sentence));
+            }
+            _ => {}
+        }
+        let Some(etag) = item.etag else {
+            return Err(Failed::new("The file storage does not tell the state of the file, so it cannot be edited safely.").into());
+        };
+        let edited = content.replace(old, new);
+        self.put(
+            "path",
+            &url,
+            Body::Bytes(edited.into()),
+            Precondition::Unchanged(etag),
+        )
+        .await?;
+        Ok(format!("{} is edited: {times} replaced.", self.shown(&url)))
+    }
+
+    pub(super) async fn delete(&self) -> Result<String, Failure> {
+        let url = self.file("path")?;
+        let deleted = self.drive.delete(&self.files.caller, &url).await;
+        deleted.map_err(|error| drive_failure("path", error))?;
+        Ok(format!("{} is deleted.", self.shown(&url)))
+    }
+
+    /// Copies piece by piece; a move deletes the source once its copy is there.
+    pub(super) async fn copy(&self, moves: bool) -> Result<String, Failure> {
+        let (source, target) = (self.file("source")?, self.file("target")?);
+        if source == target {
+            return Err(Failure::parameter("target", "It is the same file."));
+        }
+        let caller = &self.files.caller;
+        let failed = |error| drive_failure("source", error);
+        let item = self.drive.metadata(caller, &source).await.map_err(failed)?;
+        let limit = self.files.services.config.upload_limit.as_u64();
+        let bytes = match item.size {
+            Some(size) if size > limit => return Err(failed(DriveError::TooLarge { size, limit })),
+            Some(size) => Body::Stream(
+                self.drive
+                    .open(caller, &source, limit)
+                    .await
+                    .map_err(failed)?,
+                size,
+            ),
+            None => Body::Bytes(self.bytes("source", &source, TEXT).await?),
+        };
+        self.put("target", &target, bytes, self.precondition())
+            .await?;
+        let (from, to) = (self.shown(&source), self.shown(&target));
+        if !moves {
+            return Ok(format!("{from} is copied to {to}."));
+        }
+        match self.drive.delete(caller, &source).await {
+            Ok(()) => Ok(format!("{from} is moved to {to}.")),
+            Err(error) => Err(Failed::new(format!(
+                "{from} is copied to {to}, but could not be deleted."
+            ))
+            .because(error)
+            .into()),
+        }
+    }
+
+    /// The text of a file, with the state that it was read in.
+    async fn text_of(&self, parameter: &str, url: &str) -> Result<(String, Item), Failure> {
+        // The state first: what changes in between makes the edit fail, and never goes lost.
+        let item = self.drive.metadata(&self.files.caller, url).await;
+        let item = item.map_err(|error| drive_failure(parameter, error))?;
+        if item.is_folder {
+            return Err(Failure::parameter(parameter, "It is a folder."));
+        }
+        let bytes = self.bytes(parameter, url, TEXT).await?;
+        match String::from_utf8(bytes.into()) {
+            Ok(content) if !content.contains('\0') => Ok((content, item)),
+            _ => Err(Failure::parameter(
+                parameter,
+                "It is no text. read_attachment reads documents.",
+            )),
+        }
+    }
+
+    async fn bytes(&self, parameter: &str, url: &str, limit: u64) -> Result<bytes::Bytes, Failure> {
+        let failed = |error| drive_failure(parameter, error);
+        let mut pieces = self
+            .drive
+            .open(&self.files.caller, url, limit)
+            .await
+            .map_err(failed)?;
+        let mut all = BytesMut::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|cause| failed(DriveError::Away(cause)))?;
+            let size = u64::try_from(all.len() + piece.len()).unwrap_or(u64::MAX);
+            if size > limit {
+                return Err(failed(DriveError::TooLarge { size, limit }));
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    }
+}
+
+/// What is said of a folder without files.
+const EMPTY: &str = "There are no files.";
+
+fn refused(parameter: &str) -> Failure {
+    Failure::parameter(
+        parameter,
+        "It must be a path relative to the files of this app, without .., a leading /, or any of : ; , = { } % & \" \\.",
+    )
+}
+
+fn ended(mut hits: Vec<String>, whole: bool) -> String {
+    if hits.is_empty() {
+        hits.push("Nothing was found.".to_owned());
+    }
+    if !whole {
+        hits.push("Not everything was looked at; search in a folder.".to_owned());
+    }
+    hits.join("\n")
+}
+
+fn human(bytes: usize) -> String {
+    size::human(u64::try_from(bytes).unwrap_or(u64::MAX))
+}

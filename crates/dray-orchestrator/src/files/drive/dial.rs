@@ -1,0 +1,130 @@
+//! The files of DIAL Core.
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_dial::files::{Condition, Metadata};
+use dray_dial::{Class, Core, Error, FileUrl, Folder, Kind};
+use dray_http::ByteStream;
+use futures_util::StreamExt as _;
+
+use super::{Body, Drive, DriveError, Item, Listing, Precondition};
+
+/// Most pages of one folder.
+const PAGES: usize = 20;
+
+#[async_trait]
+impl Drive for Core {
+    fn own(&self, url: &str) -> Option<String> {
+        match self.origin().classify(url) {
+            Class::Dial(file) => Some(file.as_str().to_owned()),
+            Class::External | Class::Data | Class::Unsupported => None,
+        }
+    }
+
+    async fn home(&self, caller: &Caller) -> Result<String, DriveError> {
+        let home = Self::home(self, caller).await;
+        home.map(|folder| folder.url()).map_err(failed)
+    }
+
+    async fn metadata(&self, caller: &Caller, url: &str) -> Result<Item, DriveError> {
+        let found = Self::metadata(self, caller, &file(url)?).await;
+        found.map(item).map_err(failed)
+    }
+
+    async fn list(&self, caller: &Caller, url: &str) -> Result<Listing, DriveError> {
+        let folder = Folder::parse(url).ok_or(DriveError::Invalid)?;
+        let mut listing = Listing::default();
+        let mut token = None;
+        for _ in 0..PAGES {
+            let page = Self::list(self, caller, &folder, token.as_deref()).await;
+            let page = page.map_err(failed)?;
+            listing.items.extend(page.items.into_iter().map(item));
+            token = page.next_token;
+            if token.is_none() {
+                return Ok(listing);
+            }
+        }
+        listing.truncated = true;
+        Ok(listing)
+    }
+
+    async fn open(&self, caller: &Caller, url: &str, limit: u64) -> Result<ByteStream, DriveError> {
+        let download = self.download(caller, &file(url)?, limit).await;
+        download
+            .map(dray_dial::files::Download::into_stream)
+            .map_err(failed)
+    }
+
+    async fn put(
+        &self,
+        caller: &Caller,
+        url: &str,
+        media_type: &str,
+        body: Body,
+        precondition: Precondition,
+    ) -> Result<Item, DriveError> {
+        let condition = match precondition {
+            Precondition::New => Condition::NoneMatch,
+            Precondition::Unchanged(etag) => Condition::Match(etag),
+            Precondition::Any => Condition::Any,
+        };
+        let size = body.size();
+        let bytes: ByteStream = match body {
+            Body::Bytes(bytes) => futures_util::stream::iter([Ok(bytes)]).boxed(),
+            Body::Stream(bytes, _) => bytes,
+        };
+        let stored = self
+            .upload(caller, &file(url)?, media_type, size, bytes, &condition)
+            .await;
+        stored.map(item).map_err(failed)
+    }
+
+    async fn delete(&self, caller: &Caller, url: &str) -> Result<(), DriveError> {
+        Self::delete(self, caller, &file(url)?)
+            .await
+            .map_err(failed)
+    }
+}
+
+fn file(url: &str) -> Result<FileUrl, DriveError> {
+    FileUrl::parse(url).ok_or(DriveError::Invalid)
+}
+
+fn item(metadata: Metadata) -> Item {
+    let is_folder = metadata.is_folder();
+    let Metadata {
+        name,
+        url,
+        etag,
+        content_length,
+        content_type,
+        ..
+    } = metadata;
+    let path = url.trim_end_matches('/');
+    // What DIAL says, in the one spelling that paths have here.
+    let url = match (is_folder, FileUrl::parse(path), Folder::parse(path)) {
+        (true, _, Some(folder)) => folder.url(),
+        (false, Some(file), _) => file.as_str().to_owned(),
+        _ => url,
+    };
+    let title = || FileUrl::parse(url.trim_end_matches('/')).map(|file| file.title());
+    Item {
+        name: name.or_else(title).unwrap_or_default(),
+        is_folder,
+        size: content_length,
+        media_type: content_type,
+        etag,
+        url,
+    }
+}
+
+/// A failure, for the agent by its kind alone; what is behind it is its source.
+fn failed(error: Error) -> DriveError {
+    match (error.kind, error.status) {
+        (Kind::Conflict, _) => DriveError::Conflict,
+        (_, Some(404)) => DriveError::NotFound,
+        (_, Some(401 | 403)) => DriveError::Denied,
+        (Kind::Request, _) | (_, Some(400)) => DriveError::Invalid,
+        _ => DriveError::Away(Box::new(error)),
+    }
+}

@@ -1,0 +1,221 @@
+//! Tools over the files of DIAL.
+
+use std::sync::Arc;
+
+use dray_agent::manifest::feature::{DialFiles, Features};
+use dray_tool::Failure;
+use serde_json::{Value, json};
+
+use super::world::{Memory, World, lock, run};
+use crate::files::dial_files::offered;
+use crate::files::{Opening, TurnFiles};
+
+const HOME: &str = "files/b/appdata/app/";
+
+async fn world(enabled: Option<Vec<&str>>) -> (World, Arc<Memory>, Arc<TurnFiles>) {
+    let mut world = World::new().await;
+    let drive = world.drive();
+    let features = Features {
+        dial_files: Some(DialFiles {
+            enabled_tools: enabled.map(|names| names.into_iter().map(str::to_owned).collect()),
+            ..DialFiles::default()
+        }),
+        ..Features::default()
+    };
+    let files = world.opened(Opening {
+        features,
+        ..Opening::default()
+    });
+    (world, drive, files)
+}
+
+async fn call(files: &Arc<TurnFiles>, name: &str, arguments: Value) -> Result<String, Failure> {
+    let name = format!("internal_file_{name}");
+    let offered = offered(files);
+    let tool = offered
+        .iter()
+        .find(|tool| tool.declaration().name == name)
+        .unwrap();
+    run(tool, files, arguments)
+        .await
+        .map(|output| output.content)
+}
+
+#[tokio::test]
+async fn nine_tools_are_offered_or_those_that_the_manifest_names() {
+    let (world, _, files) = world(None).await;
+    assert_eq!(offered(&files).len(), 9);
+    assert!(offered(&world.turn()).is_empty(), "not without the feature");
+    let (_, _, files) = self::world(Some(vec!["internal_file_list", "edit"])).await;
+    let names: Vec<_> = offered(&files)
+        .iter()
+        .map(|tool| tool.declaration().name.clone())
+        .collect();
+    assert_eq!(names, ["internal_file_list", "internal_file_edit"]);
+}
+
+#[tokio::test]
+async fn a_file_is_written_listed_read_searched_and_found() {
+    let (_world, drive, files) = world(None).await;
+    assert_eq!(
+        call(&files, "list", json!({})).await.unwrap(),
+        "There are no files."
+    );
+    let arguments = json!({"path": "notes/a b.txt", "content": "one\ntwo\nThree\n"});
+    assert_eq!(
+        call(&files, "write", arguments).await.unwrap(),
+        "notes/a b.txt is written (14 B)."
+    );
+    assert_eq!(
+        lock(&drive.files)[&format!("{HOME}notes/a%20b.txt")],
+        "one\ntwo\nThree\n"
+    );
+    assert_eq!(call(&files, "list", json!({})).await.unwrap(), "notes/");
+    assert_eq!(
+        call(&files, "list", json!({"path": "notes"}))
+            .await
+            .unwrap(),
+        "notes/a b.txt (14 B)"
+    );
+    let lines = call(
+        &files,
+        "read_lines",
+        json!({"path": "notes/a b.txt", "start": "2", "count": 1}),
+    )
+    .await;
+    assert_eq!(
+        lines.unwrap(),
+        "2\ttwo\nThe file has 3 lines; go on with start 3.\n"
+    );
+    let hits = call(&files, "search", json!({"query": "THREE"}))
+        .await
+        .unwrap();
+    assert_eq!(hits, "notes/a b.txt:3: Three");
+    let found = call(&files, "find", json!({"pattern": "*.TXT"}))
+        .await
+        .unwrap();
+    assert_eq!(found, "notes/a b.txt (14 B)");
+    assert_eq!(
+        call(&files, "find", json!({"pattern": "*.pdf"}))
+            .await
+            .unwrap(),
+        "Nothing was found."
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten_unless_it_is_asked_for() {
+    let (_world, drive, files) = world(None).await;
+    let write = |overwrite: bool| json!({"path": "a.txt", "content": "x", "overwrite": overwrite});
+    call(&files, "write", write(false)).await.unwrap();
+    let failure = call(&files, "write", write(false)).await.unwrap_err();
+    assert!(
+        matches!(&failure, Failure::Parameter { name, .. } if name == "path"),
+        "{failure}"
+    );
+    call(&files, "write", write(true)).await.unwrap();
+    call(
+        &files,
+        "copy",
+        json!({"source": "a.txt", "target": "b.txt"}),
+    )
+    .await
+    .unwrap();
+    let failure = call(
+        &files,
+        "move",
+        json!({"source": "a.txt", "target": "b.txt"}),
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        matches!(&failure, Failure::Parameter { name, .. } if name == "target"),
+        "{failure}"
+    );
+    assert_eq!(
+        lock(&drive.files).len(),
+        2,
+        "a move that was refused deletes nothing"
+    );
+    let moved = call(
+        &files,
+        "move",
+        json!({"source": "a.txt", "target": "d/c.txt"}),
+    )
+    .await
+    .unwrap();
+    assert_eq!(moved, "a.txt is moved to d/c.txt.");
+    assert_eq!(
+        call(&files, "delete", json!({"path": "b.txt"}))
+            .await
+            .unwrap(),
+        "b.txt is deleted."
+    );
+    let left: Vec<_> = lock(&drive.files).keys().cloned().collect();
+    assert_eq!(left, [format!("{HOME}d/c.txt")]);
+}
+
+#[tokio::test]
+async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
+    let (_world, drive, files) = world(None).await;
+    lock(&drive.files).insert(format!("{HOME}a.txt"), "a b a".into());
+    let edit = |old: &str, all: bool| json!({"path": "a.txt", "old_text": old, "new_text": "c", "replace_all": all});
+    let failure = call(&files, "edit", edit("x", false)).await.unwrap_err();
+    assert!(
+        failure
+            .to_string()
+            .ends_with("It does not occur in the file."),
+        "{failure}"
+    );
+    let failure = call(&files, "edit", edit("a", false)).await.unwrap_err();
+    assert!(
+        failure.to_string().contains("It occurs 2 times."),
+        "{failure}"
+    );
+    call(&files, "edit", edit("b", false)).await.unwrap();
+    assert_eq!(
+        call(&files, "edit", edit("a", true)).await.unwrap(),
+        "a.txt is edited: 2 replaced."
+    );
+    assert_eq!(lock(&drive.files)[&format!("{HOME}a.txt")], "c c c");
+}
+
+#[tokio::test]
+async fn no_tool_leaves_the_folder_of_the_app() {
+    let (_world, drive, files) = world(None).await;
+    lock(&drive.files).insert("files/b/secret.txt".to_owned(), "s".into());
+    for (name, arguments) in [
+        ("read_lines", json!({"path": "../../secret.txt"})),
+        ("list", json!({"path": "../.."})),
+        ("delete", json!({"path": "/files/b/secret.txt"})),
+        (
+            "copy",
+            json!({"source": "%2e%2e/secret.txt", "target": "a"}),
+        ),
+        ("write", json!({"path": "a/../../x", "content": ""})),
+    ] {
+        let failure = call(&files, name, arguments).await.unwrap_err();
+        assert!(
+            matches!(failure, Failure::Parameter { .. }),
+            "{name}: {failure}"
+        );
+    }
+    assert_eq!(lock(&drive.files).len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_no_text_is_not_read_as_lines() {
+    let (_world, drive, files) = world(None).await;
+    lock(&drive.files).insert(format!("{HOME}a.bin"), vec![0xff, 0].into());
+    let failure = call(&files, "read_lines", json!({"path": "a.bin"}))
+        .await
+        .unwrap_err();
+    assert!(failure.to_string().contains("It is no text."), "{failure}");
+    let failure = call(&files, "read_lines", json!({"path": "none"}))
+        .await
+        .unwrap_err();
+    assert!(
+        failure.to_string().contains("There is no such file"),
+        "{failure}"
+    );
+}
