@@ -86,11 +86,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn r_14_metadata_expire_and_can_be_forgotten() {
         // paused clock
-        let cache = Cache::new(Duration::from_secs(60));
+        let cache = Cache::new(Duration::from_mins(1));
         let me = caller("k", "u");
         cache.put(&me, "a", &json!(1));
         assert_eq!(cache.get(&me, "a"), Some(json!(1)));
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(cache.get(&me, "a"), None);
         cache.put(&me, "a", &json!(2));
         cache.forget(&me, "a");
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn r_14_nobody_sees_what_another_caller_was_told() {
-        let cache = Cache::new(Duration::from_secs(60));
+        let cache = Cache::new(Duration::from_mins(1));
         cache.put(&caller("k", "u"), "a", &json!(1));
         for other in [
             caller("k", "v"),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_bounded() {
-        let cache = Cache::new(Duration::from_secs(60));
+        let cache = Cache::new(Duration::from_mins(1));
         for number in 0..=MOST {
             cache.put(&Caller::default(), &number.to_string(), &json!(number));
         }

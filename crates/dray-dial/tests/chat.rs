@@ -1,5 +1,7 @@
 //! Chat completions against the double, faults included.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use dray_agent::caller::Caller;

@@ -1,5 +1,7 @@
 //! The client against the double of DIAL Core, faults included.
 
+#![cfg(test)]
+
 mod faults;
 
 use std::time::Duration;
