@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod aliases;
+mod derived;
 #[cfg(test)]
 mod tests;
 

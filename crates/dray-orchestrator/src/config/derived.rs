@@ -1,0 +1,58 @@
+//! What follows from the settings for single parts of the service.
+
+use dray_agent::manifest::{Settings, publish};
+
+use super::Config;
+use crate::http::Options;
+
+impl Config {
+    /// How manifests are read.
+    pub fn manifest_settings(&self) -> Settings {
+        Settings {
+            preview: self.preview,
+            default_deployment: self.default_orchestrator_deployment.clone(),
+        }
+    }
+
+    /// What the HTTP surface is told.
+    pub fn surface(&self) -> Options {
+        Options {
+            deployments: self.deployments.clone(),
+            clients: self.clients.values().cloned().collect(),
+            hosts: self.hosts.clone(),
+            loopback: self.listen.ip().is_loopback(),
+            dial: self.dial_url.is_some(),
+            language_header: self.language_header.to_ascii_lowercase(),
+            max_body: self.max_body,
+            body_timeout: self.body_timeout.as_duration(),
+            max_chats: self.max_chats,
+            chat_wait: self.chat_wait.as_duration(),
+            prompt_mapping: self.prompt_mapping.clone(),
+            schema: publish::editor(&self.manifest_settings(), &self.app_schema_id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Secret;
+
+    use super::*;
+
+    #[test]
+    fn the_surface_is_told_what_the_operator_set() {
+        let mut config = Config {
+            listen: "0.0.0.0:80".parse().unwrap_or(Config::default().listen),
+            language_header: "X-Language".to_owned(),
+            app_schema_id: "https://example.com/schema".to_owned(),
+            ..Config::default()
+        };
+        config.clients.insert("a".to_owned(), Secret::new("k"));
+        let options = config.surface();
+        assert!(!options.loopback && !options.dial);
+        assert_eq!(options.clients, [Secret::new("k")]);
+        assert_eq!(options.language_header, "x-language");
+        assert_eq!(options.schema["$id"], "https://example.com/schema");
+        assert!(Config::default().surface().loopback);
+    }
+}
