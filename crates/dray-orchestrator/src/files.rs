@@ -20,6 +20,7 @@ pub mod dial_files;
 pub mod drive;
 mod fetched;
 pub mod media;
+mod named;
 pub mod offload;
 mod once;
 mod outgoing;

@@ -233,7 +233,7 @@ async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
     world.bind(false).await;
     world
         .holds("/w/a.pdf", PDF, |receipt| {
-            receipt.error = "changed".to_owned()
+            receipt.error = "changed".to_owned();
         })
         .await;
     let files = world.turn();

@@ -74,7 +74,7 @@ async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
             .unwrap();
         assert_eq!(output.content, "/w/a.txt (5 B) is written.");
     }
-    let asked = lock(&asked);
+    let asked = lock(&asked).clone();
     assert_eq!(asked[0].0.operation, asked[1].0.operation);
     let request = &asked[0].1;
     assert_eq!(
@@ -97,7 +97,7 @@ async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
     let request = lock(&asked)[0].1.clone();
     assert_eq!(request.collision, "overwrite");
     let claim = Claim::try_from(request.claim.unwrap()).unwrap();
-    assert_eq!(claim.artifact.sha256, Sha256Digest::of(&[7; 300_000]));
+    assert_eq!(claim.artifact.sha256, Sha256Digest::of(&vec![7; 300_000]));
 }
 
 #[tokio::test]
