@@ -84,6 +84,8 @@ pub struct Config {
     pub external_url_fetch_host_allowlist: Option<Vec<String>>,
     /// Whether references to files inside objects and lists of an argument are resolved too. Default off.
     pub nested_file_arguments: bool,
+    /// Files of agents.
+    pub files: crate::files::Config,
     /// Whether the skill on references to files is told also to agents without a tool that takes files. Default off.
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
@@ -225,6 +227,7 @@ impl Default for Config {
             external_url_fetch_enabled: false,
             external_url_fetch_host_allowlist: None,
             nested_file_arguments: false,
+            files: crate::files::Config::default(),
             file_skill_always: false,
             forward_headers: Vec::new(),
             metadata_expiry: Period::secs(300),
@@ -250,6 +253,9 @@ impl Section for Config {
     fn validate(&self) -> Vec<Problem> {
         let mut problems = self.door_problems();
         problems.extend(self.endpoint_problems());
+        let files = self.files.problems().into_iter();
+        problems
+            .extend(files.map(|(field, message)| Problem::new(format!("files.{field}"), message)));
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
                 problems.push(Problem::new(field, message));
