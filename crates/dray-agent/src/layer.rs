@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use thiserror::Error;
 
+mod built_in;
 mod patch;
 mod resolve;
 
+pub use built_in::built_in;
 pub use patch::{Refusal, apply};
 pub use resolve::{Cause, Failure, Resolved};
 

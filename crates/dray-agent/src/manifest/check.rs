@@ -321,6 +321,14 @@ fn breach(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
         "constant" => (value.get("type").is_none_or(Value::is_null)
             && value.get("const").is_none())
         .then_some(("type", "must be given unless there is a const")),
+        "mcp-server" => {
+            let name = text("url").and_then(|url| url.strip_prefix("stdio:"));
+            match (text("protocol") == Some("stdio"), name) {
+                (true, None | Some("")) => Some(("url", "must be stdio:{name} for protocol stdio")),
+                (false, Some(_)) => Some(("protocol", "must be stdio for a url of stdio:")),
+                (true, Some(_)) | (false, None) => None,
+            }
+        }
         _ => None,
     }
 }

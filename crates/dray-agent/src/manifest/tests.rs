@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::feature::{StageLevel, Timestamp};
 use super::orchestrator::SystemPrompt;
 use super::tool::{RestEndpoint, RestTool};
-use super::toolset::{AppTransport, RestAuthorization, ToolSet};
+use super::toolset::{AppTransport, McpProtocol, RestAuthorization, ToolSet};
 use super::*;
 
 /// The example of the manual.
@@ -90,6 +90,31 @@ fn arguments_keep_their_order_their_schema_and_their_constants() {
     assert_eq!(properties[0].1.schema["description"], "Number of the order");
     assert_eq!(properties[1].1.constant, Some(json!("full")));
     assert!(properties[1].1.kind.is_none());
+}
+
+#[test]
+fn a_program_goes_by_its_name_and_by_its_protocol_alone() {
+    let sets = |protocol: &str, url: &str| {
+        let server = json!({"protocol": protocol, "url": url});
+        json!([{"type": "mcp", "name": "notes", "mcp_server_info": server}])
+    };
+    let manifest = read(least("/tool_sets", sets("stdio", "stdio:notes")));
+    let [ToolSet::Mcp(set)] = &manifest.tool_sets[..] else {
+        panic!("one");
+    };
+    assert_eq!(set.mcp_server_info.protocol, McpProtocol::Stdio);
+
+    let url = "tool_sets.0.mcp_server_info.url: must be stdio:{name} for protocol stdio";
+    let protocol = "tool_sets.0.mcp_server_info.protocol: must be stdio for a url of stdio:";
+    for (document, line) in [
+        (sets("stdio", "https://h.example/mcp"), url),
+        (sets("stdio", "stdio:"), url),
+        (sets("stdio", "notes"), url),
+        (sets("sse", "stdio:notes"), protocol),
+        (sets("streamable_http", "stdio:notes"), protocol),
+    ] {
+        refused(least("/tool_sets", document), &[line]);
+    }
 }
 
 #[test]

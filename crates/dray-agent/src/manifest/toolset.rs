@@ -168,8 +168,9 @@ pub struct Mcp {
 
 /// An MCP server.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(extend("x-rule" = "mcp-server"))]
 pub struct McpServer {
-    /// Its address.
+    /// Its address; of a program of the operator `stdio:` and its name there.
     pub url: String,
     /// What it speaks.
     pub protocol: McpProtocol,
@@ -185,6 +186,8 @@ pub enum McpProtocol {
     Sse,
     /// One endpoint for all.
     StreamableHttp,
+    /// Input and output of a program that the operator configured.
+    Stdio,
 }
 
 /// Credentials of MCP servers.

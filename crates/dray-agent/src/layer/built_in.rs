@@ -1,0 +1,38 @@
+//! The first layer: what every installation knows by name (quickapps 8.1). Manifests rely on the names.
+
+use super::Layers;
+
+/// Files of the layer and their contents.
+macro_rules! files {
+    ($($path:literal),+ $(,)?) => {
+        [$(($path, include_str!(concat!("../../assets/", $path)))),+]
+    };
+}
+
+const FILES: [(&str, &str); 12] = files![
+    "prompt/anthropic_prompt.md",
+    "prompt/gemini_prompt.md",
+    "prompt/gpt_prompt.md",
+    "skills/tool-call-file-parameter-formatting/SKILL.md",
+    "tool/dial_rag.json",
+    "tool/image_generation.json",
+    "tool/py_interpreter.json",
+    "tool/web_search.json",
+    "toolset/chathub.json",
+    "toolset/location.json",
+    "toolset/py_interpreter.json",
+    "toolset/weather.json",
+];
+
+/// The first layer; layers of operators go on top of it.
+pub fn built_in() -> Layers {
+    let mut layers = Layers::default();
+    for (path, content) in FILES {
+        let added = layers.add(path, content);
+        debug_assert!(matches!(added, Ok(true)), "{path} is an entry");
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What is shipped is what manifests rely on, and our own reader takes it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::layer::{Kind, Resolved};
+use crate::manifest::orchestrator::SystemPrompt;
+use crate::manifest::tool::{DeploymentTool, InternalTool, RestEndpoint, RestTool};
+use crate::manifest::toolset::ToolSet;
+use crate::manifest::{Reader, Settings};
+use crate::skill::FILE_PARAMETERS;
+
+/// Resolves the tool sets of a small manifest; nothing may be wrong with it, not even an unknown key.
+fn resolved(tool_sets: &Value) -> Resolved {
+    let reader = Reader::new(Settings::default());
+    let document = json!({
+        "orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": tool_sets,
+    });
+    let reading = reader.manifest(document).unwrap();
+    assert_eq!(reading.warnings, [""; 0]);
+    let resolved = built_in().resolve(&reader, reading.value.tool_sets);
+    assert_eq!(resolved.failures, []);
+    assert_eq!(resolved.warnings, [""; 0]);
+    resolved
+}
+
+fn tool_set(name: &str) -> ToolSet {
+    let mut resolved = resolved(&json!([{"type": "predefined", "template_name": name}]));
+    assert_eq!(resolved.tool_sets.len(), 1, "{name}");
+    resolved.tool_sets.remove(0)
+}
+
+fn endpoints(name: &str) -> Vec<RestEndpoint> {
+    let ToolSet::RestApi(set) = tool_set(name) else {
+        panic!("{name} has endpoints");
+    };
+    assert_eq!(set.name, name);
+    assert!(set.authorization.is_none(), "{name} needs no key");
+    let tools = set.tools.into_iter().map(|tool| match tool {
+        RestTool::Endpoint(tool) => *tool,
+        RestTool::Predefined(template) => panic!("{template:?} is left"),
+    });
+    tools.collect()
+}
+
+#[test]
+fn the_names_that_manifests_rely_on_are_there() {
+    let layers = built_in();
+    let names = |kind| layers.names(kind).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        names(Kind::Prompt),
+        ["anthropic_prompt", "gemini_prompt", "gpt_prompt"]
+    );
+    assert_eq!(
+        names(Kind::Tool),
+        [
+            "dial_rag",
+            "image_generation",
+            "py_interpreter",
+            "web_search"
+        ]
+    );
+    assert_eq!(
+        names(Kind::ToolSet),
+        ["chathub", "location", "py_interpreter", "weather"]
+    );
+    assert_eq!(names(Kind::Skill), ["tool-call-file-parameter-formatting"]);
+}
+
+#[test]
+fn every_file_of_the_folder_is_an_entry_of_the_layer() {
+    fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, root, found);
+            } else {
+                let inner = path.strip_prefix(root).unwrap().to_str().unwrap();
+                assert!(found.insert(inner.replace('\\', "/")));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+    let mut found = BTreeSet::new();
+    collect(&root, &root, &mut found);
+    let listed: BTreeSet<_> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(found, listed);
+    for (path, content) in FILES {
+        assert!(Layers::default().add(path, content).unwrap(), "{path}");
+        assert!(content.ends_with('\n'), "{path}");
+    }
+}
+
+#[test]
+fn every_prompt_serves_a_manifest_that_names_it() {
+    let layers = built_in();
+    for name in ["anthropic_prompt", "gemini_prompt", "gpt_prompt"] {
+        let prompt: SystemPrompt =
+            serde_json::from_value(json!({"type": "predefined", "template": name})).unwrap();
+        let text = layers.system_prompt(&prompt).unwrap();
+        assert!(text.contains(FILE_PARAMETERS), "{name} names the skill");
+        assert!(!text.starts_with("---"), "{name} has no front matter");
+    }
+}
+
+#[test]
+fn deployments_of_the_hub_take_a_query_and_can_be_pointed_elsewhere() {
+    let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
+        panic!("the hub has deployments");
+    };
+    let shown: Vec<_> = hub.tools.iter().map(described).collect();
+    assert_eq!(
+        shown,
+        [
+            ("dial_rag", "dial-rag", vec!["query", "attachment_urls"]),
+            ("web_search", "web-search", vec!["query"]),
+            ("image_generation", "dall-e-3", vec!["query"]),
+        ]
+    );
+    let elsewhere = resolved(
+        &json!([{"type": "dial-deployment", "name": "own", "tools": [{
+            "type": "predefined-tool", "template_name": "web_search",
+            "override": {"deployment": {"deployment_id": "our-search"}},
+        }]}]),
+    );
+    let [ToolSet::DialDeployment(own)] = &elsewhere.tool_sets[..] else {
+        panic!("one set");
+    };
+    assert_eq!(described(&own.tools[0]).1, "our-search");
+}
+
+fn described(tool: &DeploymentTool) -> (&str, &str, Vec<&str>) {
+    let DeploymentTool::DeploymentTool(tool) = tool else {
+        panic!("{tool:?} is not described");
+    };
+    let function = &tool.open_ai_tool.function;
+    let properties = &function.parameters.as_ref().unwrap().properties;
+    let arguments = properties.iter().map(|(name, _)| name.as_str()).collect();
+    (&function.name, &tool.deployment.deployment_id, arguments)
+}
+
+#[test]
+fn the_interpreter_comes_as_a_set_and_as_a_tool() {
+    let tool = json!({"type": "predefined-tool", "template_name": "py_interpreter"});
+    for sets in [
+        json!([{"type": "predefined", "template_name": "py_interpreter"}]),
+        json!([{"type": "internal", "name": "code", "tools": [tool]}]),
+    ] {
+        let resolved = resolved(&sets);
+        let [ToolSet::Internal(set)] = &resolved.tool_sets[..] else {
+            panic!("one internal set");
+        };
+        assert!(matches!(
+            set.tools[..],
+            [InternalTool::PythonInterpreter(_)]
+        ));
+    }
+}
+
+#[test]
+fn endpoints_are_reached_without_a_key_and_require_what_they_have() {
+    for (name, tools) in [
+        (
+            "weather",
+            vec!["find_place", "forecast", "history", "air_quality"],
+        ),
+        ("location", vec!["find_place", "postal_code", "elevation"]),
+    ] {
+        let endpoints = endpoints(name);
+        let names: Vec<_> = endpoints
+            .iter()
+            .map(|tool| tool.open_ai_tool.function.name.as_str())
+            .collect();
+        assert_eq!(names, tools);
+        for tool in &endpoints {
+            let url = &tool.rest_api_method_info.method_url;
+            assert!(url.starts_with("https://") && !url.contains('?'), "{url}");
+            let arguments = tool.open_ai_tool.function.parameters.as_ref().unwrap();
+            let has = |key: &String| arguments.properties.iter().any(|(name, _)| name == key);
+            assert!(arguments.required.iter().all(has), "{url}");
+            for (key, property) in &arguments.properties {
+                let place = &property.parameter_info;
+                let in_path = url.contains(&format!("{{{}}}", place.key));
+                let is_path = format!("{:?}", place.place) == "Url";
+                assert_eq!(is_path, in_path, "{url} {key}");
+                assert!(
+                    property.constant.is_some() || property.schema.contains_key("description"),
+                    "{url} {key} is explained"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_skill_is_named_as_its_folder_and_teaches_every_prefix() {
+    let layers = built_in();
+    let text = layers.text(Kind::Skill, FILE_PARAMETERS).unwrap();
+    let (front, body) = text
+        .strip_prefix("---\n")
+        .and_then(|text| text.split_once("\n---\n"))
+        .unwrap();
+    let field = |name: &str| {
+        front
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap()
+    };
+    assert_eq!(field("name"), FILE_PARAMETERS);
+    assert!((1..=1024).contains(&field("description").len()));
+    for needed in [
+        "file:url::",
+        "file:text::",
+        "file:base64::",
+        "file:data::",
+        "attachment_urls",
+        "**once**",
+    ] {
+        assert!(body.contains(needed), "{needed}");
+    }
+    for example in body.split("```json\n").skip(1) {
+        let (example, _) = example.split_once("```").unwrap();
+        let arguments: Value = serde_json::from_str(example).unwrap();
+        assert!(arguments.is_object(), "{example}");
+    }
+}
