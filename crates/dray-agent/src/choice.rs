@@ -9,7 +9,9 @@ use crate::failure::Failure;
 /// # Errors
 /// 400 for `required` or a named function without any tool.
 pub fn check(tool_choice: Option<&Value>, has_tools: bool) -> Result<(), Box<Failure>> {
-    let forces = tool_choice.is_some_and(|choice| choice.is_object() || choice == "required");
+    let forces = tool_choice.is_some_and(|choice| {
+        choice == "required" || choice.get("type").is_some_and(|kind| kind == "function")
+    });
     if has_tools || !forces {
         return Ok(());
     }
@@ -45,7 +47,18 @@ mod tests {
             );
             assert_eq!(check(Some(&choice), true), Ok(()));
         }
-        assert_eq!(check(Some(&json!("auto")), false), Ok(()));
+    }
+
+    #[test]
+    fn a_choice_that_forces_nothing_needs_no_tools() {
+        for choice in [
+            json!("auto"),
+            json!("none"),
+            json!({"type": "auto"}),
+            json!({}),
+        ] {
+            assert_eq!(check(Some(&choice), false), Ok(()), "{choice}");
+        }
         assert_eq!(check(None, false), Ok(()));
     }
 }

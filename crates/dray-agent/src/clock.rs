@@ -1,9 +1,11 @@
 //! When a tool answered, as the model reads it (quickapps 15).
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::message::{Content, Message, Role};
-use crate::pair;
+use crate::pair::{self, Pair};
 
 /// Name of the tool that tells the time.
 pub const TOOL: &str = "internal_timeawareness_current_timestamp";
@@ -30,12 +32,34 @@ pub fn enrich(message: &mut Message, iso: &str, source: &str, zone: &str) {
     }
 }
 
-/// Appends the time to tool messages that have it noted; for the copies that go to the model. Messages of the time
-/// itself, and content that is not text, stay as they are.
+/// What the tool says: the time in ISO 8601, the zone by its IANA name, and whether that was asked for (`request`) or
+/// not (`default`).
+pub fn result(iso: &str, zone: &str, source: &str) -> String {
+    format!("{iso} ({zone}, source={source})")
+}
+
+/// The pair that tells the model the time of a request, in UTC.
+pub fn pair(iso: &str) -> Pair {
+    Pair {
+        tool: TOOL.to_owned(),
+        arguments: json!({}),
+        content: result(iso, "UTC", "default"),
+    }
+}
+
+/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that tell the time
+/// themselves, and content that is not text, stay as they are.
 pub fn annotate(messages: &mut [Message]) {
+    let former: HashSet<_> = messages
+        .iter()
+        .flat_map(Message::calls)
+        .filter(|call| call.function.name == TOOL && pair::is_former(&call.id))
+        .map(|call| call.id.clone())
+        .collect();
     for message in messages {
         let id = message.tool_call_id.as_deref().unwrap_or_default();
-        if message.role != Role::Tool || pair::is_synthetic(id, TOOL) {
+        let tells_time = pair::is_synthetic(id, TOOL) || former.contains(id);
+        if message.role != Role::Tool || tells_time {
             continue;
         }
         if let Some(line) = line(message)
@@ -62,7 +86,7 @@ fn line(message: &Message) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn result(id: &str) -> Message {
+    fn noted(id: &str) -> Message {
         let mut message = Message::new(Role::Tool, "r");
         message.tool_call_id = Some(id.to_owned());
         enrich(
@@ -76,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_time_is_noted_once_and_shown_in_copies() {
-        let mut message = result("call_1");
+        let mut message = noted("call_1");
         let noted = message.clone();
         enrich(
             &mut message,
@@ -104,8 +128,45 @@ mod tests {
 
     #[test]
     fn the_time_is_not_told_of_the_time() {
-        let mut copies = [result(&format!("s_{TOOL}_abcdef_012345"))];
+        let mut copies = [noted(&format!("s_{TOOL}_abcdef_012345"))];
         annotate(&mut copies);
         assert_eq!(copies[0].content, Some(Content::Text("r".to_owned())));
+    }
+
+    #[test]
+    fn the_time_is_not_told_of_pairs_of_former_times_either() {
+        let former = |tool: &str| {
+            let pair = Pair {
+                tool: tool.to_owned(),
+                ..pair("now")
+            };
+            let [call, _] = pair.messages_as("synthetic_0123456789ab".to_owned());
+            let mut copies = [call, noted("synthetic_0123456789ab")];
+            annotate(&mut copies);
+            copies[1].content.clone()
+        };
+        assert_eq!(former(TOOL), Some(Content::Text("r".to_owned())));
+        assert_ne!(former("other"), Some(Content::Text("r".to_owned())));
+    }
+
+    #[test]
+    fn the_time_of_a_request_is_told_in_utc() {
+        let pair = pair("2026-01-02T03:04:05.678+00:00");
+        assert_eq!(pair.tool, "internal_timeawareness_current_timestamp");
+        assert_eq!(
+            pair.content,
+            "2026-01-02T03:04:05.678+00:00 (UTC, source=default)"
+        );
+        let [call, _] = pair.messages();
+        assert_eq!(call.calls()[0].function.arguments, "{}");
+    }
+
+    #[test]
+    fn parts_are_not_annotated() {
+        let mut message = noted("call_1");
+        message.content = Some(Content::Parts(Vec::new()));
+        let mut copies = [message.clone()];
+        annotate(&mut copies);
+        assert_eq!(copies, [message]);
     }
 }

@@ -84,6 +84,8 @@ fn listing(attachments: &[Attachment]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn message(role: &str, content: &Value) -> Message {
@@ -142,5 +144,40 @@ mod tests {
         let first = for_model(&canonical, &[]);
         assert_eq!(canonical, before);
         assert_eq!(for_model(&canonical, &[]), first);
+    }
+
+    proptest! {
+        #[test]
+        fn r_16_the_same_conversation_is_the_same_each_time_and_is_named_once(
+            talk in prop::collection::vec((0..4_usize, any::<bool>(), ".*", 0..3_usize), 0..8),
+        ) {
+            let talk: Vec<Message> = talk
+                .into_iter()
+                .map(|(role, parts, text, files)| {
+                    let role = ["user", "assistant", "tool", "system"][role];
+                    let content = if parts { json!([{"type": "text", "text": text}]) } else { json!(text) };
+                    let file = json!({"type": "image/png", "title": text, "url": "files/B/a"});
+                    serde_json::from_value(json!({
+                        "role": role, "content": content,
+                        "custom_content": {"attachments": vec![file; files]},
+                    }))
+                    .unwrap()
+                })
+                .collect();
+            let canonical = talk.clone();
+            let first = for_model(&talk, &[&legacy_user_image]);
+            prop_assert_eq!(&talk, &canonical);
+            prop_assert_eq!(&for_model(&talk, &[&legacy_user_image]), &first);
+            for (before, after) in talk.iter().zip(&first) {
+                let count = |message: &Message| {
+                    serde_json::to_string(&message.content).unwrap().matches("<attachments>").count()
+                };
+                let files = before.custom_content.as_ref().unwrap().attachments.as_ref().unwrap();
+                let named = !files.is_empty() && before.role != Role::Assistant;
+                prop_assert_eq!(count(after), count(before) + usize::from(named));
+                let stay = if before.role == Role::User { files.len() } else { 0 };
+                prop_assert_eq!(kept(after), stay);
+            }
+        }
     }
 }

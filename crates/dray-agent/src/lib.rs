@@ -12,6 +12,7 @@ pub mod failure;
 pub mod filter;
 pub mod issues;
 pub mod layer;
+pub mod lazy;
 pub mod lift;
 pub mod manifest;
 pub mod media_type;

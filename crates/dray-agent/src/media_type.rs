@@ -42,6 +42,21 @@ pub fn guess(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether a type is of a pattern: `*/*` is any type, `x/*` any that begins with `x/`, anything else must be equal
+/// but for the case of ASCII letters. No type is of no pattern (quickapps 19.2).
+pub fn matches(kind: Option<&str>, pattern: &str) -> bool {
+    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
+        return false;
+    };
+    match pattern.strip_suffix('*') {
+        _ if pattern == "*/*" => true,
+        Some(family) if family.ends_with('/') => kind
+            .get(..family.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(family)),
+        _ => kind.eq_ignore_ascii_case(pattern),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +66,15 @@ mod tests {
         assert_eq!(guess("files/B/a.b/C.PDF"), Some("application/pdf"));
         assert_eq!(guess("files/a.pdf/b"), None);
         assert_eq!(guess("x.unheard"), None);
+    }
+
+    #[test]
+    fn no_type_is_of_no_pattern_and_a_family_ends_at_its_slash() {
+        assert!(matches(Some("image/png"), "*/*") && matches(Some("Image/PNG"), "image/*"));
+        assert!(matches(Some("text/csv"), "text/CSV"));
+        assert!(
+            !matches(Some("imagery/png"), "image/*") && !matches(Some("image/png"), "image/p*")
+        );
+        assert!(!matches(None, "*/*") && !matches(Some(""), "*/*"));
     }
 }

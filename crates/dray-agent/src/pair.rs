@@ -1,5 +1,7 @@
 //! Pairs of a call and its result that the model never made (quickapps 11.4): how it is told what it did not ask for.
 
+use std::collections::HashSet;
+
 use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
@@ -46,9 +48,28 @@ impl Pair {
         format!("s_{}_{}_{}", self.tool, six(&arguments), six(&self.content))
     }
 
-    /// The two messages.
-    pub fn messages(&self) -> [Message; 2] {
+    /// The id in a conversation where the same pair may stand already: later ones end with `_2`, `_3` and so on.
+    pub fn id_in(&self, messages: &[Message]) -> String {
         let id = self.id();
+        let taken: HashSet<_> = messages
+            .iter()
+            .flat_map(Message::calls)
+            .map(|call| call.id.as_str())
+            .collect();
+        let later = (2_u32..).map(|count| format!("{id}_{count}"));
+        std::iter::once(id.clone())
+            .chain(later)
+            .find(|id| !taken.contains(id.as_str()))
+            .unwrap_or(id)
+    }
+
+    /// The two messages of a pair that stands alone.
+    pub fn messages(&self) -> [Message; 2] {
+        self.messages_as(self.id())
+    }
+
+    /// The two messages under an id.
+    pub fn messages_as(&self, id: String) -> [Message; 2] {
         let mut call = Message::new(Role::Assistant, "");
         call.tool_calls = Some(vec![ToolCall {
             id: id.clone(),
@@ -68,12 +89,28 @@ impl Pair {
 
 /// Whether an id is of a pair of this tool.
 pub fn is_synthetic(id: &str, tool: &str) -> bool {
-    let hex = |part: &str| part.len() == 6 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    id.strip_prefix("s_")
+    let parts = id
+        .strip_prefix("s_")
         .and_then(|id| id.strip_prefix(tool))
-        .and_then(|id| id.strip_prefix('_'))
-        .and_then(|id| id.split_once('_'))
-        .is_some_and(|(arguments, content)| hex(arguments) && hex(content))
+        .and_then(|id| id.strip_prefix('_'));
+    let mut parts = parts.into_iter().flat_map(|parts| parts.split('_'));
+    let mut is_hex = || parts.next().is_some_and(|part| is_hex(part, 6));
+    is_hex()
+        && is_hex()
+        && parts
+            .next()
+            .is_none_or(|count| count.parse::<u32>().is_ok())
+        && parts.next().is_none()
+}
+
+/// Whether an id is of a pair as they were made before ids followed from content: it does not tell the tool.
+pub fn is_former(id: &str) -> bool {
+    id.strip_prefix("synthetic_")
+        .is_some_and(|hex| is_hex(hex, 12))
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Puts a pair into the conversation.
@@ -96,7 +133,8 @@ pub fn insert(messages: &mut Vec<Message>, pair: &Pair, place: Place, frequency:
         Place::End => None,
     };
     let at = at.unwrap_or(messages.len());
-    messages.splice(at..at, pair.messages());
+    let pair = pair.messages_as(pair.id_in(messages));
+    messages.splice(at..at, pair);
 }
 
 /// Whether a message is half of a pair of this tool.
@@ -176,6 +214,51 @@ mod tests {
         );
         assert!(is_synthetic(&id, "t") && !is_synthetic(&id, "other"));
         assert!(!is_synthetic("call_1", "t"));
+    }
+
+    #[test]
+    fn r_16_the_same_pair_twice_has_two_ids_that_follow_from_the_conversation() {
+        let twice = || {
+            let mut messages = talk();
+            for _ in 0..3 {
+                insert(&mut messages, &pair("r"), Place::End, Frequency::Always);
+            }
+            messages
+        };
+        let messages = twice();
+        let calls = messages.iter().flat_map(Message::calls);
+        let ids: Vec<_> = calls.map(|call| call.id.clone()).collect();
+        let id = pair("r").id();
+        assert_eq!(ids, [id.clone(), format!("{id}_2"), format!("{id}_3")]);
+        let answered: Vec<_> = messages
+            .iter()
+            .filter_map(|one| one.tool_call_id.clone())
+            .collect();
+        assert_eq!(answered, ids);
+        assert!(ids.iter().all(|id| is_synthetic(id, "t")));
+        assert_eq!(twice(), messages);
+    }
+
+    #[test]
+    fn ids_of_pairs_are_told_from_others() {
+        for id in [
+            "s_t_abcdef",
+            "s_t_abcdef_01234",
+            "s_t_abcdef_012345_x",
+            "s_t_abcdef_012345_2_2",
+            "s_t_abcdeg_012345",
+        ] {
+            assert!(!is_synthetic(id, "t"), "{id}");
+        }
+        assert!(is_former("synthetic_0123456789ab"));
+        for id in [
+            "synthetic_0123456789a",
+            "synthetic_0123456789ax",
+            "s_t_abcdef_012345",
+            "call_1",
+        ] {
+            assert!(!is_former(id), "{id}");
+        }
     }
 
     #[test]

@@ -2,10 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
+use crate::layer::{Kind, Layers};
+use crate::message::Message;
+use crate::pair::{self, Frequency, Pair, Place};
 use crate::text::escape_quoted as escape;
+
+mod front;
+mod learn;
+mod parse;
+
+#[cfg(test)]
+mod tests;
+
+pub use learn::{Fetched, Learned, learn};
+pub use parse::{Parsed, parse_lenient, parse_strict};
 
 /// Name of the tool that reads a skill.
 pub const READ: &str = "internal_skills_read_skill";
+
+/// Argument of that tool: the name of the skill.
+pub const NAME: &str = "skill_name";
 
 /// The skill that teaches how files go into arguments.
 pub const FILE_PARAMETERS: &str = "tool-call-file-parameter-formatting";
@@ -72,25 +90,45 @@ pub fn listing(skills: &[Skill]) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_is_escaped_indented_and_sorted() {
-        let mut skill = Skill::new("a<b", "\"x\" & 'y'");
-        skill.license = Some("MIT".to_owned());
-        let pairs = [("z", "1"), ("a", "2")];
-        skill.metadata = pairs
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into();
-        assert_eq!(
-            listing(&[skill]).unwrap(),
-            "<available_skills>\n  <skill>\n    <name>a&lt;b</name>\n    \
-             <description>&quot;x&quot; &amp; &#x27;y&#x27;</description>\n    <license>MIT</license>\n    \
-             <metadata>\n      <entry key=\"a\">2</entry>\n      <entry key=\"z\">1</entry>\n    </metadata>\n  \
-             </skill>\n</available_skills>"
-        );
-        assert_eq!(listing(&[]), None);
+/// The skills of the layers in order of their names, and what is wrong with those that are left out.
+pub fn of_layers(layers: &Layers) -> (Vec<Skill>, Vec<String>) {
+    let mut skills = Vec::new();
+    let mut left_out = Vec::new();
+    for name in layers.names(Kind::Skill) {
+        match parse_strict(name, layers.text(Kind::Skill, name).unwrap_or_default()) {
+            Ok(skill) => skills.push(skill),
+            Err(reason) => left_out.push(format!("skill '{name}' is left out: {reason}")),
+        }
     }
+    (skills, left_out)
+}
+
+/// Puts the skill of files in arguments after the first user message as if the model had read it, unless it has. Does
+/// nothing when there is no such skill (quickapps 35.4).
+pub fn inject(messages: &mut Vec<Message>, skills: &[Skill]) {
+    let Some(skill) = skills.iter().find(|skill| skill.name == FILE_PARAMETERS) else {
+        return;
+    };
+    if was_read(messages) {
+        return;
+    }
+    let pair = Pair {
+        tool: READ.to_owned(),
+        arguments: json!({ NAME: FILE_PARAMETERS }),
+        content: skill.markdown.clone(),
+    };
+    pair::insert(messages, &pair, Place::AfterFirstUser, Frequency::Once);
+}
+
+/// Whether the skill of files was read before, also under the former name of the tool.
+fn was_read(messages: &[Message]) -> bool {
+    let mut calls = messages.iter().flat_map(Message::calls);
+    calls.any(|call| {
+        let arguments: Value =
+            serde_json::from_str(&call.function.arguments).unwrap_or(Value::Null);
+        (call.function.name == READ || call.function.name == "read_skill")
+            && arguments
+                .get(NAME)
+                .is_some_and(|name| name == FILE_PARAMETERS)
+    })
 }

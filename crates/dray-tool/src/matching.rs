@@ -1,22 +1,8 @@
 //! Which files of a result are kept, what they are called, and which of them the user sees (quickapps 19.2).
 
 use dray_agent::manifest::call::AttachmentRules;
+pub use dray_agent::media_type::matches;
 use dray_agent::message::Attachment;
-
-/// Whether a type is of a pattern: `*/*` is any type, `x/*` any that begins with `x/`, anything else must be equal
-/// but for the case of ASCII letters. No type is of no pattern.
-pub fn matches(kind: Option<&str>, pattern: &str) -> bool {
-    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
-        return false;
-    };
-    match pattern.strip_suffix('*') {
-        _ if pattern == "*/*" => true,
-        Some(family) if family.ends_with('/') => kind
-            .get(..family.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(family)),
-        _ => kind.eq_ignore_ascii_case(pattern),
-    }
-}
 
 /// The files of a result after the rules of its tool.
 #[derive(Clone, Debug, Default, PartialEq)]

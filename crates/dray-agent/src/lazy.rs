@@ -1,0 +1,145 @@
+//! Files that the model asks for itself, one by one (quickapps 16): the strategy `lazy_on_demand`.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::media_type;
+use crate::message::{Attachment, Content, Message, Role};
+use crate::pair::Pair;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the tool that gives the model a file.
+pub const TOOL: &str = "internal_attachments_get_content";
+
+/// Said of a call without an address.
+pub const MISSING: &str = "Missing or empty attachment_url.";
+
+/// Said of an address that is none of a file.
+pub const NO_PATH: &str = "Invalid storage path for attachment file.";
+
+/// Said of a file that the model cannot take.
+pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this file type.";
+
+/// A result that gives a file.
+#[derive(Deserialize)]
+struct Given {
+    ok: bool,
+    url: String,
+}
+
+/// Whether the model takes files of a type. `types` are patterns as in quickapps 19.2.
+pub fn accepts(types: &[String], kind: Option<&str>) -> bool {
+    types
+        .iter()
+        .any(|pattern| media_type::matches(kind, pattern))
+}
+
+/// What the tool says of a file that it gives.
+pub fn given(attachment: &Attachment) -> String {
+    json!({
+        "ok": true,
+        "url": attachment.url,
+        "title": attachment.title,
+        "type": attachment.kind,
+    })
+    .to_string()
+}
+
+/// What the tool says when it gives none, and which types it would give.
+pub fn refused(error: &str, types: &[String]) -> String {
+    json!({"ok": false, "error": error, "accepted_types": types}).to_string()
+}
+
+/// Whether a file stays with its message: the tool gave it, it is kept by DIAL, and the model takes its type.
+pub fn keeps(message: &Message, attachment: &Attachment, types: &[String]) -> bool {
+    let Some(url) = attachment.url.as_deref() else {
+        return false;
+    };
+    message.role == Role::Tool
+        && url.starts_with("files/")
+        && accepts(types, attachment.kind.as_deref())
+        && is_given(message, url)
+}
+
+/// Whether a message is the tool's answer that gives this file.
+fn is_given(message: &Message, url: &str) -> bool {
+    let Some(Content::Text(text)) = &message.content else {
+        return false;
+    };
+    serde_json::from_str::<Given>(text).is_ok_and(|given| given.ok && given.url == url)
+}
+
+/// Gives the model the files of the last user message as if it had asked for them, directly after that message.
+pub fn inject(messages: &mut Vec<Message>, types: &[String]) {
+    let user = |message: &Message| message.role == Role::User;
+    let Some(last) = messages.iter().rposition(user) else {
+        return;
+    };
+    let files = messages.get(last).map_or_else(Vec::new, attachments);
+    let mut seen = HashSet::new();
+    let mut at = last + 1;
+    for file in files {
+        let file = plain(file);
+        let url = file.url.clone().unwrap_or_default();
+        let is_wanted = url.starts_with("files/") && accepts(types, file.kind.as_deref());
+        if !is_wanted || !seen.insert(url.clone()) {
+            continue;
+        }
+        let pair = Pair {
+            tool: TOOL.to_owned(),
+            arguments: json!({ "attachment_url": format!("file:url::{url}") }),
+            content: given(&file),
+        };
+        let [call, mut result] = pair.messages_as(pair.id_in(messages));
+        let custom = result.custom_content.get_or_insert_default();
+        custom.attachments = Some(vec![file]);
+        messages.splice(at..at, [call, result]);
+        at += 2;
+    }
+}
+
+/// Takes out files that the model was given, after it refused them: the answers become failures. `false` when there
+/// was none, so that calling again cannot help.
+pub fn recover(messages: &mut [Message], types: &[String]) -> bool {
+    let mut found = false;
+    for message in messages {
+        if !attachments(message)
+            .iter()
+            .any(|one| keeps(message, one, types))
+        {
+            continue;
+        }
+        found = true;
+        message.content = Some(Content::Text(refused(NOT_ACCEPTED, types)));
+        if let Some(custom) = &mut message.custom_content {
+            custom.attachments = None;
+        }
+    }
+    found
+}
+
+fn attachments(message: &Message) -> Vec<Attachment> {
+    let custom = message.custom_content.as_ref();
+    custom
+        .and_then(|custom| custom.attachments.clone())
+        .unwrap_or_default()
+}
+
+/// The file with its address as DIAL writes it: without the slash that clients may put before it, with a title.
+fn plain(file: Attachment) -> Attachment {
+    let url = file.url.map(|url| match url.strip_prefix('/') {
+        Some(rest) => rest.to_owned(),
+        None => url,
+    });
+    let last = url.as_deref().and_then(|url| url.rsplit('/').next());
+    Attachment {
+        title: file.title.or_else(|| last.map(str::to_owned)),
+        data: None,
+        url,
+        ..file
+    }
+}

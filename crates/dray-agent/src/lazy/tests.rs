@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn types() -> Vec<String> {
+    ["application/pdf", "image/*"].map(str::to_owned).to_vec()
+}
+
+fn message(role: &str, attachments: &Value) -> Message {
+    let wire =
+        json!({"role": role, "content": "x", "custom_content": {"attachments": attachments}});
+    serde_json::from_value(wire).unwrap()
+}
+
+fn pdf(url: &str) -> Value {
+    json!({"type": "application/pdf", "title": "a", "url": url})
+}
+
+/// A conversation whose last user message has files.
+fn talk(files: &Value) -> Vec<Message> {
+    vec![
+        Message::new(Role::System, "s"),
+        message("user", &json!([pdf("files/B/old.pdf")])),
+        Message::new(Role::Assistant, "a"),
+        message("user", files),
+    ]
+}
+
+fn injected(files: &Value) -> Vec<Message> {
+    let mut messages = talk(files);
+    inject(&mut messages, &types());
+    messages
+}
+
+#[test]
+fn files_of_the_last_user_message_follow_it_as_pairs() {
+    let files = json!([pdf("/files/B/a.pdf"), {"type": "image/png", "url": "files/B/b%20c.png", "data": "QQ=="}]);
+    let messages = injected(&files);
+    assert_eq!(messages[..4], talk(&files)[..]);
+    assert_eq!(messages.len(), 8);
+    let call = &messages[4].calls()[0];
+    assert_eq!(call.function.name, "internal_attachments_get_content");
+    assert_eq!(
+        call.function.arguments,
+        r#"{"attachment_url":"file:url::files/B/a.pdf"}"#
+    );
+    assert_eq!(messages[5].tool_call_id.as_ref(), Some(&call.id));
+    assert_eq!(
+        serde_json::to_value(&messages[5]).unwrap(),
+        json!({
+            "role": "tool", "tool_call_id": call.id,
+            "content": r#"{"ok":true,"url":"files/B/a.pdf","title":"a","type":"application/pdf"}"#,
+            "custom_content": {"attachments": [pdf("files/B/a.pdf")]},
+        })
+    );
+    assert_eq!(
+        messages[7].content,
+        Some(Content::Text(
+            r#"{"ok":true,"url":"files/B/b%20c.png","title":"b%20c.png","type":"image/png"}"#
+                .to_owned()
+        ))
+    );
+    assert_eq!(attachments(&messages[7])[0].data, None);
+}
+
+#[test]
+fn only_files_of_dial_with_accepted_types_are_given_and_each_once() {
+    let files = json!([
+        {"type": "text/csv", "url": "files/B/a.csv"},
+        {"url": "files/B/untyped.pdf"},
+        pdf("https://example.com/a.pdf"),
+        pdf("//files/B/a.pdf"),
+        {"type": "image/png", "data": "QQ=="},
+        pdf("files/B/a.pdf"),
+        pdf("/files/B/a.pdf"),
+    ]);
+    assert_eq!(injected(&files).len(), 6);
+    let mut none = vec![Message::new(Role::System, "s")];
+    inject(&mut none, &types());
+    assert_eq!(none.len(), 1);
+    let mut nothing_accepted = talk(&json!([pdf("files/B/a.pdf")]));
+    inject(&mut nothing_accepted, &[]);
+    assert_eq!(nothing_accepted.len(), 4);
+}
+
+#[test]
+fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
+    let files = json!([pdf("files/B/a.pdf")]);
+    assert_eq!(injected(&files), injected(&files));
+    let mut messages = injected(&files);
+    let again = message("user", &files);
+    messages.push(again);
+    inject(&mut messages, &types());
+    let ids: Vec<_> = messages
+        .iter()
+        .flat_map(Message::calls)
+        .map(|call| &call.id)
+        .collect();
+    assert_eq!(ids.len(), 2);
+    assert_eq!(*ids[1], format!("{}_2", ids[0]));
+}
+
+#[test]
+fn files_stay_inline_only_with_the_answer_that_gave_them() {
+    let messages = injected(&json!([pdf("files/B/a.pdf")]));
+    let (result, file) = (&messages[5], attachments(&messages[5]).remove(0));
+    assert!(keeps(result, &file, &types()));
+    assert!(!keeps(result, &file, &["text/*".to_owned()]));
+    assert!(!keeps(&messages[3], &file, &types()));
+    let mut other = result.clone();
+    for content in [
+        "plain",
+        r#"{"ok":false,"url":"files/B/a.pdf"}"#,
+        r#"{"ok":true,"url":"files/B/b.pdf"}"#,
+    ] {
+        other.content = Some(Content::Text(content.to_owned()));
+        assert!(!keeps(&other, &file, &types()), "{content}");
+    }
+    let away = Attachment {
+        url: Some("https://example.com/a.pdf".to_owned()),
+        ..file.clone()
+    };
+    let mut external = result.clone();
+    external.content = Some(Content::Text(given(&away)));
+    assert!(!keeps(&external, &away, &types()));
+    let inline = Attachment { url: None, ..file };
+    assert!(!keeps(result, &inline, &types()));
+}
+
+#[test]
+fn refused_files_become_failures_and_then_there_are_none() {
+    let mut messages = injected(&json!([pdf("files/B/a.pdf")]));
+    let before = messages.clone();
+    assert!(recover(&mut messages, &types()));
+    assert_eq!(messages[..5], before[..5]);
+    assert_eq!(
+        messages[5].content,
+        Some(Content::Text(
+            r#"{"ok":false,"error":"Orchestrator deployment does not accept this file type.","accepted_types":["application/pdf","image/*"]}"#
+                .to_owned()
+        ))
+    );
+    assert_eq!(attachments(&messages[5]), []);
+    assert!(!recover(&mut messages, &types()));
+    assert!(!recover(
+        &mut talk(&json!([pdf("files/B/a.pdf")])),
+        &types()
+    ));
+}
+
+#[test]
+fn texts_of_failures_are_those_that_models_know() {
+    assert_eq!(MISSING, "Missing or empty attachment_url.");
+    assert_eq!(NO_PATH, "Invalid storage path for attachment file.");
+    assert_eq!(
+        NOT_ACCEPTED,
+        "Orchestrator deployment does not accept this file type."
+    );
+}

@@ -1,0 +1,109 @@
+//! The front matter of a skill: YAML between two lines of three dashes.
+
+use serde_json::{Map, Value};
+
+const NONE: &str = "No YAML frontmatter found";
+const NO_MAP: &str = "YAML frontmatter is not a dictionary";
+
+/// What stands before the text.
+#[derive(Debug)]
+pub(super) struct Front {
+    pub(super) fields: Map<String, Value>,
+    /// Whether values had to be quoted first.
+    pub(super) repaired: bool,
+}
+
+/// Reads the front matter of a document. With `repairs`, values with colons that are not quoted are taken as text.
+pub(super) fn read(markdown: &str, repairs: bool) -> Result<Front, String> {
+    let (before, yaml) = split(markdown).ok_or_else(|| NONE.to_owned())?;
+    let (value, repaired) = match parse(yaml) {
+        Ok(value) => (value, false),
+        Err(at) => {
+            let mended = if repairs { mend(yaml) } else { None };
+            let value = mended.and_then(|yaml| parse(&yaml).ok());
+            (value.ok_or_else(|| broken(at, before))?, true)
+        }
+    };
+    match value {
+        Value::Object(fields) => Ok(Front { fields, repaired }),
+        _ => Err(NO_MAP.to_owned()),
+    }
+}
+
+/// Where YAML is broken: line and column from 1, if that is known.
+type At = Option<(u64, u64)>;
+
+fn parse(yaml: &str) -> Result<Value, At> {
+    // `y`, `no` and their like are words.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(yaml, options)
+        .map_err(|error| error.location().map(|at| (at.line(), at.column())))
+}
+
+/// `before` lines of the document stand before the YAML.
+fn broken(at: At, before: u64) -> String {
+    match at {
+        Some((line, column)) => {
+            let line = line.saturating_add(before);
+            format!("Failed to parse YAML frontmatter: line {line}, column {column}")
+        }
+        None => "Failed to parse YAML frontmatter: it is malformed".to_owned(),
+    }
+}
+
+/// The YAML, and how many lines stand before it.
+fn split(markdown: &str) -> Option<(u64, &str)> {
+    let text = markdown.trim_start_matches('\u{feff}').trim_start();
+    let (first, rest) = text.split_once('\n')?;
+    if first.trim_end() != "---" {
+        return None;
+    }
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            let start = markdown.len() - rest.len();
+            let before = markdown.get(..start)?.matches('\n').count();
+            return Some((u64::try_from(before).ok()?, rest.get(..end)?));
+        }
+        end += line.len();
+    }
+    None
+}
+
+/// The YAML with quotes around values that hold a colon where YAML takes it for a mapping; `None` when there is none.
+fn mend(yaml: &str) -> Option<String> {
+    let mut changed = false;
+    let mut block = None;
+    let mut lines = Vec::new();
+    for line in yaml.lines() {
+        let indent = line.len() - line.trim_start().len();
+        // Lines of a block scalar are text.
+        if block.is_some_and(|outer| indent > outer || line.trim().is_empty()) {
+            lines.push(line.to_owned());
+            continue;
+        }
+        block = None;
+        let quoted = line.split_once(": ").and_then(|(key, value)| {
+            let value = value.trim();
+            if value.starts_with(['|', '>']) {
+                block = Some(indent);
+            }
+            needs_quotes(key, value).then(|| format!("{key}: {}", Value::from(value)))
+        });
+        changed |= quoted.is_some();
+        lines.push(quoted.unwrap_or_else(|| line.to_owned()));
+    }
+    changed.then(|| lines.join("\n"))
+}
+
+/// Whether a value is plain text but for its colons.
+fn needs_quotes(key: &str, value: &str) -> bool {
+    let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let key = key.trim_start();
+    !key.is_empty()
+        && key.bytes().all(is_key)
+        && !value.starts_with([
+            '"', '\'', '[', '{', '|', '>', '&', '*', '!', '#', '%', '@', '`',
+        ])
+        && (value.contains(": ") || value.ends_with(':'))
+}

@@ -1,0 +1,71 @@
+//! Skills that a manifest names join those of the service (quickapps 36).
+
+use std::collections::HashSet;
+
+use super::{Parsed, Skill, parse_lenient};
+use crate::issues::SkillIssue;
+
+/// What was behind the address of a skill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The address, as the manifest has it.
+    pub url: String,
+    /// The document, or why there is none, in words for the builder.
+    pub content: Result<String, String>,
+}
+
+/// All skills of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// Those of the service, then those of the manifest, each name once.
+    pub skills: Vec<Skill>,
+    /// Why some are left out.
+    pub errors: Vec<SkillIssue>,
+    /// What is wrong with some that are there.
+    pub warnings: Vec<SkillIssue>,
+}
+
+/// Adds fetched skills to those of the service, in the order of the manifest. Of one address the first counts; of one
+/// name that of the service, else the first.
+pub fn learn(predefined: &[Skill], fetched: Vec<Fetched>) -> Learned {
+    let mut learned = Learned {
+        skills: predefined.to_vec(),
+        ..Learned::default()
+    };
+    let mut urls = HashSet::new();
+    for Fetched { url, content } in fetched {
+        if !urls.insert(url.clone()) {
+            continue;
+        }
+        let issue = |reason: String| SkillIssue {
+            url: url.clone(),
+            reason,
+        };
+        let parsed = content.and_then(|markdown| parse_lenient(&markdown));
+        let kept = parsed.and_then(|Parsed { skill, warnings }| {
+            clash(&skill.name, &learned.skills, predefined.len())?;
+            Ok((skill, warnings))
+        });
+        match kept {
+            Ok((skill, warnings)) => {
+                learned.warnings.extend(warnings.into_iter().map(issue));
+                learned.skills.push(skill);
+            }
+            Err(reason) => learned.errors.push(issue(reason)),
+        }
+    }
+    learned
+}
+
+/// Refuses a name that is taken. The first `predefined` of the skills are those of the service.
+fn clash(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> {
+    match skills.iter().position(|skill| skill.name == name) {
+        None => Ok(()),
+        Some(at) if at < predefined => {
+            Err("Has the same name as a predefined skill; predefined takes precedence".to_owned())
+        }
+        Some(_) => Err(format!(
+            "Duplicate skill name '{name}'; keeping first occurrence"
+        )),
+    }
+}

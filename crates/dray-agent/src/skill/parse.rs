@@ -1,0 +1,155 @@
+//! A document becomes a skill: strictly for those that ship with a service, leniently for those that people write.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Skill, front};
+
+const REQUIRED: &str = "Missing required fields (name/description)";
+const TOOLS: &str = "Invalid allowed-tools format";
+
+/// Most characters of a name.
+const NAME_LIMIT: usize = 64;
+/// Most characters of a description.
+const DESCRIPTION_LIMIT: usize = 1024;
+/// Most characters of what a skill needs.
+const COMPATIBILITY_LIMIT: usize = 500;
+
+/// What a name should be.
+const FORMAT: &str = "lowercase letters, digits and single hyphens, none at the ends";
+
+/// A skill that was read leniently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// The skill.
+    pub skill: Skill,
+    /// What its author should mend.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a skill of a layer (quickapps 35.1). What it needs is cut to 500 characters.
+///
+/// # Errors
+///
+/// Why it cannot be used, in one sentence.
+pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
+    let (mut skill, _) = read(markdown, false)?;
+    if skill.name != directory {
+        return Err(format!("its name '{}' is not '{directory}'", skill.name));
+    }
+    if longer(&skill.name, NAME_LIMIT) {
+        return Err(format!("its name exceeds {NAME_LIMIT} characters"));
+    }
+    if !is_name(&skill.name) {
+        return Err(format!("its name is not of the form: {FORMAT}"));
+    }
+    if longer(&skill.description, DESCRIPTION_LIMIT) {
+        return Err(format!(
+            "its description exceeds {DESCRIPTION_LIMIT} characters"
+        ));
+    }
+    if let Some(needs) = &mut skill.compatibility
+        && let Some((end, _)) = needs.char_indices().nth(COMPATIBILITY_LIMIT)
+    {
+        needs.truncate(end);
+    }
+    Ok(skill)
+}
+
+/// Reads a skill that a person wrote (quickapps 36).
+///
+/// # Errors
+///
+/// Why it cannot be used, in the words that builders know.
+pub fn parse_lenient(markdown: &str) -> Result<Parsed, String> {
+    let (skill, repaired) = read(markdown, true)?;
+    let name = &skill.name;
+    let needs = skill.compatibility.as_deref().unwrap_or_default();
+    let warnings = [
+        repaired.then(|| "YAML repaired by quoting value(s) with unescaped colons".to_owned()),
+        longer(name, NAME_LIMIT).then(|| format!("Skill name exceeds 64 characters: {name}")),
+        (!is_name(name))
+            .then(|| format!("Skill name does not match recommended format: {name} ({FORMAT})")),
+        longer(&skill.description, DESCRIPTION_LIMIT)
+            .then(|| "Description exceeds 1024 characters".to_owned()),
+        longer(needs, COMPATIBILITY_LIMIT)
+            .then(|| "Compatibility exceeds 500 characters".to_owned()),
+    ];
+    let warnings = warnings.into_iter().flatten().collect();
+    Ok(Parsed { skill, warnings })
+}
+
+/// The skill, and whether its front matter had to be repaired.
+fn read(markdown: &str, repairs: bool) -> Result<(Skill, bool), String> {
+    let front::Front { fields, repaired } = front::read(markdown, repairs)?;
+    let field = |name: &str| fields.get(name).and_then(scalar);
+    let (Some(name), Some(description)) = (field("name"), field("description")) else {
+        return Err(REQUIRED.to_owned());
+    };
+    let skill = Skill {
+        name,
+        description,
+        license: field("license"),
+        compatibility: field("compatibility"),
+        allowed_tools: tools(fields.get("allowed-tools"))?,
+        metadata: metadata(fields.get("metadata")),
+        markdown: markdown.to_owned(),
+    };
+    Ok((skill, repaired))
+}
+
+/// Text, or a number or truth value as text; `None` for blank text and all else.
+fn scalar(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+/// Names of tools: text with spaces between, or a list.
+fn tools(value: Option<&Value>) -> Result<Option<String>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => {
+            Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
+        }
+        Some(Value::Array(names)) => {
+            let names: Option<Vec<_>> = names.iter().map(Value::as_str).collect();
+            let names = names.ok_or_else(|| TOOLS.to_owned())?;
+            Ok(Some(names.join(" ")).filter(|text| !text.is_empty()))
+        }
+        Some(_) => Err(TOOLS.to_owned()),
+    }
+}
+
+fn metadata(value: Option<&Value>) -> BTreeMap<String, String> {
+    let entries = value.and_then(Value::as_object);
+    entries
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), scalar(value).unwrap_or_else(|| nested(value))))
+        .collect()
+}
+
+/// What is no scalar, as JSON; nothing for nothing.
+fn nested(value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => value.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Whether a text has more characters than `limit`.
+fn longer(text: &str, limit: usize) -> bool {
+    text.chars().nth(limit).is_some()
+}
+
+/// Whether a name is `[a-z0-9]([a-z0-9-]*[a-z0-9])?` without two hyphens in a row.
+fn is_name(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.split('-')
+        .all(|part| !part.is_empty() && part.bytes().all(is_word))
+}
