@@ -8,6 +8,8 @@ use super::tool::{RestEndpoint, RestTool};
 use super::toolset::{AppTransport, McpProtocol, RestAuthorization, ToolSet};
 use super::*;
 
+mod documents;
+
 /// The example of the manual.
 fn example() -> Value {
     let page = include_str!("../../../../docs/manifest.md");
@@ -56,7 +58,7 @@ fn endpoint(manifest: &Manifest) -> &RestEndpoint {
 #[test]
 fn the_example_of_the_manual_is_read_without_a_warning() {
     let manifest = read(example());
-    assert_eq!(manifest.tool_sets.len(), 7);
+    assert_eq!(manifest.tool_sets.len(), 8);
     let ToolSet::RestApi(shop) = &manifest.tool_sets[0] else {
         panic!("not first");
     };

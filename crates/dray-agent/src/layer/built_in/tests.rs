@@ -12,7 +12,7 @@ use crate::manifest::orchestrator::SystemPrompt;
 use crate::manifest::tool::{DeploymentTool, InternalTool, RestEndpoint, RestTool};
 use crate::manifest::toolset::ToolSet;
 use crate::manifest::{Reader, Settings};
-use crate::skill::FILE_PARAMETERS;
+use crate::skill::{self, FILE_PARAMETERS};
 
 /// Resolves the tool sets of a small manifest; nothing may be wrong with it, not even an unknown key.
 fn resolved(tool_sets: &Value) -> Resolved {
@@ -198,20 +198,13 @@ fn endpoints_are_reached_without_a_key_and_require_what_they_have() {
 
 #[test]
 fn the_skill_is_named_as_its_folder_and_teaches_every_prefix() {
-    let layers = built_in();
-    let text = layers.text(Kind::Skill, FILE_PARAMETERS).unwrap();
-    let (front, body) = text
-        .strip_prefix("---\n")
-        .and_then(|text| text.split_once("\n---\n"))
-        .unwrap();
-    let field = |name: &str| {
-        front
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-            .unwrap()
+    let (skills, left_out) = skill::of_layers(&built_in());
+    assert_eq!(left_out, [""; 0]);
+    let [skill] = &skills[..] else {
+        panic!("one skill");
     };
-    assert_eq!(field("name"), FILE_PARAMETERS);
-    assert!((1..=1024).contains(&field("description").len()));
+    assert_eq!(skill.name, FILE_PARAMETERS);
+    let body = &skill.markdown;
     for needed in [
         "file:url::",
         "file:text::",
