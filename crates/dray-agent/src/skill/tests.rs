@@ -275,6 +275,15 @@ fn skills_of_layers_come_sorted_and_bad_ones_are_named() {
 }
 
 #[test]
+fn the_skills_that_ship_can_be_used() {
+    let (skills, left_out) = of_layers(&crate::layer::built_in());
+    assert_eq!(left_out, Vec::<String>::new());
+    let mut messages = vec![Message::new(Role::User, "x")];
+    inject(&mut messages, &skills);
+    assert_eq!(messages.len(), 3);
+}
+
+#[test]
 fn r_15_and_r_16_the_skill_of_files_follows_the_first_user_message_once() {
     assert_eq!(FILE_PARAMETERS, "tool-call-file-parameter-formatting");
     let talk = || {

@@ -1,0 +1,72 @@
+//! Tools of the orchestrator itself (quickapps 13, 15, 16, 35.2): they need nothing but the conversation, the clock and
+//! the storage of the turn.
+
+mod content;
+mod context;
+mod read_skill;
+mod time;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use dray_agent::manifest::Manifest;
+use dray_agent::message::Message;
+use dray_agent::notify;
+use dray_agent::skill::Skill;
+use dray_tool::{Declaration, Rules, Tool};
+use dray_types::Clock;
+use serde_json::Value;
+
+/// What decides which tools there are.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    /// The agent.
+    pub(crate) manifest: &'a Manifest,
+    /// The conversation, tool rounds of earlier turns in place.
+    pub(crate) messages: &'a [Message],
+    /// What the model can read.
+    pub(crate) skills: &'a [Skill],
+    /// The types that the model takes, when it asks for files itself.
+    pub(crate) lazy: Option<&'a [String]>,
+    /// The clock of the service.
+    pub(crate) clock: &'a Clock,
+}
+
+/// The tools of a turn, in an order that does not change.
+pub(crate) fn offered(offer: &Offer<'_>) -> Vec<Arc<dyn Tool>> {
+    let contexts = &offer.manifest.contexts;
+    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    if notify::is_active(contexts, offer.messages) {
+        tools.push(Arc::new(context::List::new(contexts)));
+    }
+    if let Some(types) = offer.lazy
+        && content::is_useful(contexts, offer.messages, types)
+    {
+        tools.push(Arc::new(content::Get::new(contexts, types)));
+    }
+    if offer.manifest.features.timestamp.is_some() {
+        tools.push(Arc::new(time::Now::new(offer.clock)));
+    }
+    if !offer.skills.is_empty() {
+        tools.push(Arc::new(read_skill::Read::new(offer.skills)));
+    }
+    tools
+}
+
+fn declaration(name: &str, description: &str, parameters: Value) -> Declaration {
+    Declaration {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        parameters,
+    }
+}
+
+fn rules(label: &str, debug_only: bool) -> Rules {
+    Rules {
+        label: label.to_owned(),
+        debug_only,
+        ..Rules::default()
+    }
+}

@@ -1,0 +1,175 @@
+//! The tool that gives the model a file to look at (quickapps 16).
+
+use async_trait::async_trait;
+use dray_agent::lazy;
+use dray_agent::manifest::Context;
+use dray_agent::manifest::call::AttachmentRules;
+use dray_agent::media_type;
+use dray_agent::message::{Attachment, Message, Role};
+use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn, UrlClass};
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+/// Argument: where the file is.
+const URL: &str = "attachment_url";
+
+/// Another name that models use for it.
+const ALIAS: &str = "context_url";
+
+/// Whether there is a file that the model could take.
+pub(super) fn is_useful(contexts: &[Context], messages: &[Message], types: &[String]) -> bool {
+    let of_contexts = contexts.iter().any(|context| match context {
+        Context::File { url, .. } => lazy::accepts(types, media_type::guess(url)),
+        Context::UserDefined { .. } | Context::Folder { .. } => false,
+    });
+    of_contexts || attached(messages).any(|file| lazy::accepts(types, file.kind.as_deref()))
+}
+
+/// Files of the user's messages.
+fn attached(messages: &[Message]) -> impl Iterator<Item = &Attachment> {
+    messages
+        .iter()
+        .filter(|message| message.role == Role::User)
+        .filter_map(|message| message.custom_content.as_ref()?.attachments.as_ref())
+        .flatten()
+}
+
+/// Files for the model, by address.
+#[derive(Debug)]
+pub(super) struct Get {
+    declaration: Declaration,
+    rules: Rules,
+    contexts: Vec<Context>,
+    types: Vec<String>,
+}
+
+impl Get {
+    pub(super) fn new(contexts: &[Context], types: &[String]) -> Self {
+        Self {
+            declaration: super::declaration(
+                lazy::TOOL,
+                "Gives you a file to look at: one that the user attached, one of the available context, or one of \
+                 the web.",
+                json!({
+                    "type": "object",
+                    "properties": {URL: {
+                        "type": "string",
+                        "description": "Address of the file, as file:url::ADDRESS.",
+                    }},
+                    "required": [URL],
+                }),
+            ),
+            rules: Rules {
+                // The user has the file, or did not ask for it.
+                attachments: AttachmentRules {
+                    propagate_types_to_choice: Some(Vec::new()),
+                    ..AttachmentRules::default()
+                },
+                by_reference: vec![URL.to_owned(), ALIAS.to_owned()],
+                ..super::rules("Get file content", false)
+            },
+            contexts: contexts.to_vec(),
+            types: types.to_vec(),
+        }
+    }
+
+    /// The file as an attachment that stays; `None` for an address that is none of a file.
+    async fn file(&self, url: &str, turn: &Turn) -> Result<Option<Attachment>, Failure> {
+        let found = match turn.storage.classify(url) {
+            UrlClass::Unsupported | UrlClass::Data => return Ok(None),
+            UrlClass::Dial if url.starts_with("files/") => {
+                if !is_path(url) {
+                    return Ok(None);
+                }
+                match self.known(url, turn) {
+                    Some(known) => known,
+                    None => turn.storage.durable(URL, url).await?,
+                }
+            }
+            UrlClass::Dial | UrlClass::External => turn.storage.durable(URL, url).await?,
+        };
+        let is_kept = found
+            .url
+            .as_deref()
+            .is_some_and(|url| url.starts_with("files/"));
+        Ok(Some(found).filter(|_| is_kept))
+    }
+
+    /// What the conversation or the manifest says of a file, when it says the type.
+    fn known(&self, url: &str, turn: &Turn) -> Option<Attachment> {
+        let mut attached = attached(&turn.history);
+        let same = |one: &&Attachment| one.url.as_deref().is_some_and(|other| bare(other) == url);
+        let file = |title: Option<String>, kind: &str| Attachment {
+            kind: Some(kind.to_owned()),
+            title: title.or_else(|| url.rsplit('/').next().map(str::to_owned)),
+            url: Some(url.to_owned()),
+            ..Attachment::default()
+        };
+        let by_user = attached.find(same);
+        if let Some(found) = by_user
+            && let Some(kind) = found.kind.as_deref().filter(|kind| !kind.is_empty())
+        {
+            return Some(file(found.title.clone(), kind));
+        }
+        let is_context = self.contexts.iter().any(|context| match context {
+            Context::File { url: other, .. } => bare(other) == url,
+            Context::UserDefined { .. } | Context::Folder { .. } => false,
+        });
+        let kind = media_type::guess(url).filter(|_| is_context)?;
+        Some(file(None, kind))
+    }
+
+    fn refused(&self, error: &str) -> Output {
+        Output::text(lazy::refused(error, &self.types), "application/json")
+    }
+}
+
+#[async_trait]
+impl Tool for Get {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        let text = |name| {
+            call.arguments
+                .get(name)
+                .and_then(Value::as_str)
+                .map(str::trim)
+        };
+        let said = |name| text(name).filter(|text| !text.is_empty());
+        let Some(url) = said(URL).or_else(|| said(ALIAS)) else {
+            return Ok(self.refused(lazy::MISSING));
+        };
+        let Some(file) = self.file(bare(url), turn).await? else {
+            return Ok(self.refused(lazy::NO_PATH));
+        };
+        if !lazy::accepts(&self.types, file.kind.as_deref()) {
+            return Ok(self.refused(lazy::NOT_ACCEPTED));
+        }
+        Ok(Output {
+            attachments: vec![file.clone()],
+            ..Output::text(lazy::given(&file), "application/json")
+        })
+    }
+}
+
+/// The address without the one slash that may stand before it.
+fn bare(url: &str) -> &str {
+    url.strip_prefix('/').unwrap_or(url)
+}
+
+/// Whether `files/…` is the path of a file: a bucket and a name, and nothing that climbs.
+fn is_path(url: &str) -> bool {
+    let parts: Vec<_> = url
+        .split('/')
+        .map(|part| percent_decode_str(part).collect::<Vec<u8>>())
+        .collect();
+    let climbs =
+        |part: &[u8]| part.is_empty() || part == b"." || part == b".." || part.contains(&0);
+    parts.len() > 2 && !parts.iter().any(|part| climbs(part))
+}

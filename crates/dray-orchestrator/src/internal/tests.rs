@@ -1,0 +1,456 @@
+//! Tools of the orchestrator itself, called as the model calls them, over a storage that does as it is told.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::{Reader, Settings};
+use dray_agent::message::{Attachment, Role};
+use dray_agent::{clock, lazy, pair};
+use dray_tool::{Call, Failed, Failure, Output, Stage, Storage, Turn, UrlClass};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Copies what is outside, and knows the files of a bucket.
+#[derive(Debug, Default)]
+struct Double {
+    asked: Mutex<Vec<String>>,
+    /// Where copies go.
+    folder: &'static str,
+}
+
+#[async_trait]
+impl Storage for Double {
+    fn classify(&self, url: &str) -> UrlClass {
+        match url.split(':').next() {
+            Some("https") if url.starts_with("https://dial/") => UrlClass::Dial,
+            Some("https") => UrlClass::External,
+            Some("data") => UrlClass::Data,
+            _ if url.starts_with("files/") => UrlClass::Dial,
+            _ => UrlClass::Unsupported,
+        }
+    }
+
+    async fn durable(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
+        self.asked
+            .lock()
+            .unwrap()
+            .push(format!("{parameter} {url}"));
+        let (_, name) = url.rsplit_once('/').unwrap();
+        match name {
+            "denied" => Err(Failure::parameter(parameter, "egress denied")),
+            "away" => Err(Failed::new("storage is away").into()),
+            name => Ok(Attachment {
+                kind: Some("image/png".to_owned()),
+                title: Some(name.to_owned()),
+                url: Some(format!("{}{name}", self.folder)),
+                ..Attachment::default()
+            }),
+        }
+    }
+
+    async fn keep(&self, _: &str, _: &str, _: Bytes) -> Result<Attachment, Failure> {
+        Err(Failed::new("nothing is kept").into())
+    }
+}
+
+struct World {
+    manifest: Manifest,
+    messages: Vec<Message>,
+    skills: Vec<Skill>,
+    lazy: Option<Vec<String>>,
+    clock: Clock,
+    storage: Arc<Double>,
+}
+
+impl World {
+    fn new(more: Value) -> Self {
+        let mut document = json!({
+            "orchestrator": {"deployment": {"deployment_id": "m"}, "system_prompt": ""},
+            "contexts": [], "tool_sets": [], "features": {"timestamp": null},
+        });
+        let Value::Object(more) = more else {
+            panic!("more of a manifest is an object")
+        };
+        document.as_object_mut().unwrap().extend(more);
+        Self {
+            manifest: Reader::new(Settings::default())
+                .manifest(document)
+                .unwrap()
+                .value,
+            messages: vec![Message::new(Role::User, "x")],
+            skills: Vec::new(),
+            lazy: None,
+            clock: Clock::manual(1_767_323_045_678),
+            storage: Arc::new(Double {
+                folder: "files/B/copies/",
+                ..Double::default()
+            }),
+        }
+    }
+
+    /// With the strategy by which the model asks for files, and files that it could take.
+    fn lazy() -> Self {
+        let files = json!([
+            {"type": "file", "url": "files/B/context.pdf"},
+            {"type": "file", "url": "files/B/notes.txt"},
+            {"type": "file", "url": "files/B/unheard.of"},
+        ]);
+        let mut world = Self::new(json!({ "contexts": files }));
+        world.lazy = Some(["application/pdf", "image/*"].map(str::to_owned).to_vec());
+        world
+    }
+
+    fn attach(&mut self, kind: &str, url: &str) {
+        let file = json!({"type": kind, "title": "of the user", "url": url});
+        let message =
+            json!({"role": "user", "content": "", "custom_content": {"attachments": [file]}});
+        self.messages.push(serde_json::from_value(message).unwrap());
+    }
+
+    fn offered(&self) -> Vec<Arc<dyn Tool>> {
+        offered(&Offer {
+            manifest: &self.manifest,
+            messages: &self.messages,
+            skills: &self.skills,
+            lazy: self.lazy.as_deref(),
+            clock: &self.clock,
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        let tools = self.offered();
+        tools
+            .iter()
+            .map(|tool| tool.declaration().name.clone())
+            .collect()
+    }
+
+    async fn call(&self, name: &str, arguments: Value) -> Result<Output, Failure> {
+        let tools = self.offered();
+        let tool = tools
+            .iter()
+            .find(|tool| tool.declaration().name == name)
+            .unwrap();
+        let arguments = arguments.as_object().unwrap().clone();
+        let call = Call {
+            id: "c1".to_owned(),
+            written: arguments.clone(),
+            arguments,
+            stage: Stage::hidden(),
+            deadline: Instant::now() + Duration::from_secs(20),
+        };
+        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
+        let turn = Turn::new(Caller::default(), "s", self.messages.clone(), storage, 1);
+        tool.call(call, &turn).await
+    }
+
+    async fn get(&self, url: &str) -> Output {
+        self.call(lazy::TOOL, json!({ "attachment_url": url }))
+            .await
+            .unwrap()
+    }
+}
+
+fn refused(error: &str) -> Output {
+    let content =
+        json!({"ok": false, "error": error, "accepted_types": ["application/pdf", "image/*"]});
+    Output::text(content.to_string(), "application/json")
+}
+
+fn skill() -> Skill {
+    Skill {
+        markdown: "---\nname: a\n---\nText".to_owned(),
+        ..Skill::new("a", "d")
+    }
+}
+
+#[test]
+fn tools_are_offered_when_there_is_something_for_them() {
+    assert_eq!(World::new(json!({})).names(), Vec::<String>::new());
+    let mut all = World::new(json!({
+        "contexts": [{"type": "file", "url": "files/B/a.pdf"}], "features": {},
+    }));
+    all.skills = vec![skill()];
+    all.lazy = Some(vec!["application/pdf".to_owned()]);
+    assert_eq!(
+        all.names(),
+        [
+            "internal_attachments_available_context",
+            "internal_attachments_get_content",
+            "internal_timeawareness_current_timestamp",
+            "internal_skills_read_skill",
+        ]
+    );
+    all.lazy = Some(vec!["text/csv".to_owned()]);
+    assert!(!all.names().contains(&lazy::TOOL.to_owned()));
+    all.attach("text/csv", "files/B/a.csv");
+    assert!(all.names().contains(&lazy::TOOL.to_owned()));
+}
+
+#[test]
+fn r_16_declarations_are_the_same_each_time() {
+    let mut world = World::lazy();
+    world.skills = vec![skill()];
+    let bodies = || -> Vec<_> {
+        let tools = world.offered();
+        tools
+            .iter()
+            .map(|tool| tool.declaration().body().to_string())
+            .collect()
+    };
+    assert_eq!(bodies(), bodies());
+}
+
+#[test]
+fn what_the_model_reads_is_shown_and_what_it_is_told_is_not() {
+    let mut world = World::lazy();
+    world.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
+    world.skills = vec![skill()];
+    let tools = world.offered();
+    let hidden: Vec<_> = tools.iter().map(|tool| tool.rules().debug_only).collect();
+    assert_eq!(hidden, [true, false, true, false]);
+}
+
+#[tokio::test]
+async fn the_list_of_files_says_what_changed_since_it_was_told() {
+    let mut world = World::new(
+        json!({"contexts": [{"type": "file", "url": "files/B/a.pdf", "description": "d"}]}),
+    );
+    let first = world.call(notify::TOOL, json!({})).await.unwrap();
+    assert_eq!(
+        first.content,
+        r#"{"entries":[{"title":"a.pdf","url":"files/B/a.pdf","type":"application/pdf","description":"d","status":"new"}]}"#
+    );
+    assert_eq!(first.content_type, "application/json");
+    let news = notify::pair(&world.manifest.contexts, &world.messages).unwrap();
+    pair::insert(
+        &mut world.messages,
+        &news,
+        pair::Place::End,
+        pair::Frequency::Always,
+    );
+    let second = world.call(notify::TOOL, json!({})).await.unwrap();
+    assert!(!second.content.contains("status"), "{}", second.content);
+    world.manifest.contexts.clear();
+    let gone = world.call(notify::TOOL, json!({})).await.unwrap();
+    assert!(gone.content.contains(r#""status":"removed""#));
+}
+
+#[tokio::test]
+async fn skills_are_read_whole() {
+    let mut world = World::new(json!({}));
+    world.skills = vec![Skill::new("other", "d"), skill()];
+    let read = |arguments: Value| world.call("internal_skills_read_skill", arguments);
+    let whole = read(json!({"skill_name": "a"})).await.unwrap();
+    assert_eq!(
+        whole,
+        Output::text("---\nname: a\n---\nText", "text/markdown")
+    );
+    for arguments in [
+        json!({}),
+        json!({"skill_name": ""}),
+        json!({"skill_name": 5}),
+    ] {
+        let said = read(arguments).await.unwrap();
+        assert_eq!(said.content, "Missing required parameter: skill_name");
+    }
+    let said = read(json!({"skill_name": "b"})).await.unwrap();
+    assert_eq!(said.content, "Error: Skill not found: b");
+}
+
+#[tokio::test]
+async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
+    let world = World::new(json!({"features": {}}));
+    let tell = |arguments: Value| world.call(clock::TOOL, arguments);
+    for arguments in [
+        json!({}),
+        json!({"timezone": null}),
+        json!({"timezone": " "}),
+    ] {
+        let told = tell(arguments).await.unwrap();
+        assert_eq!(
+            told.content,
+            "2026-01-02T03:04:05.678+00:00 (UTC, source=default)"
+        );
+    }
+    for (zone, told) in [
+        (
+            "Europe/Berlin",
+            "2026-01-02T04:04:05.678+01:00 (Europe/Berlin, source=request)",
+        ),
+        (
+            "asia/kolkata",
+            "2026-01-02T08:34:05.678+05:30 (Asia/Kolkata, source=request)",
+        ),
+        (
+            "America/St_Johns",
+            "2026-01-01T23:34:05.678-03:30 (America/St_Johns, source=request)",
+        ),
+        ("UTC", "2026-01-02T03:04:05.678+00:00 (UTC, source=request)"),
+    ] {
+        assert_eq!(
+            tell(json!({ "timezone": zone })).await.unwrap().content,
+            told
+        );
+    }
+    world.clock.advance(Duration::from_hours(24 * 181));
+    let summer = tell(json!({"timezone": "Europe/Berlin"})).await.unwrap();
+    assert!(
+        summer.content.starts_with("2026-07-02T05:04:05.678+02:00"),
+        "{}",
+        summer.content
+    );
+}
+
+#[tokio::test]
+async fn zones_that_are_none_are_failures_that_strategies_decide_about() {
+    let world = World::new(json!({"features": {}}));
+    for zone in ["Nowhere/Land", "../../etc/passwd", "/etc/localtime"] {
+        let failure = world
+            .call(clock::TOOL, json!({ "timezone": zone }))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Failed(failed) if failed.text.contains(zone)),
+            "{failure:?}"
+        );
+    }
+    let failure = world
+        .call(clock::TOOL, json!({"timezone": 1}))
+        .await
+        .unwrap_err();
+    assert!(matches!(failure, Failure::Parameter { name, .. } if name == "timezone"));
+}
+
+#[tokio::test]
+async fn files_of_the_conversation_are_given_without_asking_the_storage() {
+    let mut world = World::lazy();
+    world.attach("image/jpeg", "/files/B/u.bin");
+    let of_context = world.get("/files/B/context.pdf").await;
+    assert_eq!(
+        of_context.content,
+        r#"{"ok":true,"url":"files/B/context.pdf","title":"context.pdf","type":"application/pdf"}"#
+    );
+    assert_eq!(of_context.content_type, "application/json");
+    let of_user = world
+        .call(lazy::TOOL, json!({"context_url": "files/B/u.bin"}))
+        .await
+        .unwrap();
+    assert_eq!(
+        of_user.content,
+        r#"{"ok":true,"url":"files/B/u.bin","title":"of the user","type":"image/jpeg"}"#
+    );
+    let mut answer = Message::new(Role::Tool, of_user.content.clone());
+    answer.custom_content.get_or_insert_default().attachments = Some(of_user.attachments.clone());
+    let types = world.lazy.clone().unwrap();
+    assert!(lazy::keeps(&answer, &of_user.attachments[0], &types));
+    assert!(world.storage.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
+    let world = World::lazy();
+    for (url, name) in [
+        ("files/B/elsewhere.png", "elsewhere.png"),
+        ("files/B/unheard.of", "unheard.of"),
+        ("https://example.com/x.png", "x.png"),
+        ("https://dial/v1/files/B/y.png", "y.png"),
+    ] {
+        let given = world.get(url).await;
+        assert_eq!(
+            given.attachments[0].url,
+            Some(format!("files/B/copies/{name}"))
+        );
+        assert_eq!(
+            world.storage.asked.lock().unwrap().pop(),
+            Some(format!("attachment_url {url}"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_given_is_refused_in_known_words() {
+    let world = World::lazy();
+    for arguments in [
+        json!({}),
+        json!({"attachment_url": " "}),
+        json!({"attachment_url": 5}),
+    ] {
+        let said = world.call(lazy::TOOL, arguments).await.unwrap();
+        assert_eq!(said, refused("Missing or empty attachment_url."));
+    }
+    for url in [
+        "prompts/B/a",
+        "ftp://x/a",
+        "data:image/png;base64,QQ==",
+        "//files/B/context.pdf",
+        "files/B/",
+        "files/B",
+        "files/B/../C/a.png",
+        "files/B/%2e%2E/C/a.png",
+        "files/B/%00.png",
+    ] {
+        let said = world.get(url).await;
+        assert_eq!(
+            said,
+            refused("Invalid storage path for attachment file."),
+            "{url}"
+        );
+    }
+    assert_eq!(
+        world.get("files/B/notes.txt").await,
+        refused("Orchestrator deployment does not accept this file type.")
+    );
+    assert!(world.storage.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_copy_that_is_not_kept_by_dial_is_no_file_for_the_model() {
+    let mut world = World::lazy();
+    world.storage = Arc::new(Double {
+        folder: "https://store.example/",
+        ..Double::default()
+    });
+    assert_eq!(
+        world.get("https://example.com/x.png").await,
+        refused("Invalid storage path for attachment file.")
+    );
+}
+
+#[tokio::test]
+async fn what_the_storage_refuses_stays_what_it_says() {
+    let world = World::lazy();
+    let failed = |name: &str| {
+        let url = format!("https://example.com/{name}");
+        let world = &world;
+        async move {
+            world
+                .call(lazy::TOOL, json!({ "attachment_url": url }))
+                .await
+                .unwrap_err()
+        }
+    };
+    assert!(
+        matches!(failed("denied").await, Failure::Parameter { message, .. } if message == "egress denied")
+    );
+    assert!(
+        matches!(failed("away").await, Failure::Failed(failed) if failed.text == "storage is away")
+    );
+}
+
+#[test]
+fn files_that_were_asked_for_are_not_shown_to_the_user_again() {
+    let world = World::lazy();
+    let tools = world.offered();
+    let tool = tools
+        .iter()
+        .find(|tool| tool.declaration().name == lazy::TOOL)
+        .unwrap();
+    assert_eq!(tool.rules().attachments.propagated(), Vec::<&str>::new());
+    assert_eq!(tool.rules().by_reference, ["attachment_url", "context_url"]);
+}

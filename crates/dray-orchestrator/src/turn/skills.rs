@@ -1,0 +1,58 @@
+//! Skills that a manifest names (quickapps 36).
+
+use std::collections::HashSet;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::SkillRef;
+use dray_agent::skill::Fetched;
+use dray_dial::{Core, Error, Kind};
+use futures_util::future::join_all;
+
+/// What is said of a prompt that is empty.
+const EMPTY: &str = "DIAL prompt has no content";
+
+/// Fetches all at once, each address once; in the order of the manifest.
+pub(super) async fn fetch(core: &Core, caller: &Caller, wanted: &[SkillRef]) -> Vec<Fetched> {
+    let mut seen = HashSet::new();
+    let urls = wanted
+        .iter()
+        .map(|SkillRef::DialPrompt { url }| url)
+        .filter(|url| seen.insert(url.as_str()));
+    join_all(urls.map(|url| Box::pin(one(core, caller, url)))).await
+}
+
+async fn one(core: &Core, caller: &Caller, url: &str) -> Fetched {
+    let content = match core.prompt(caller, url).await {
+        Ok(prompt) if prompt.content.trim().is_empty() => Err(EMPTY.to_owned()),
+        Ok(prompt) => Ok(prompt.content),
+        Err(error) => Err(reason(url, &error)),
+    };
+    Fetched {
+        url: url.to_owned(),
+        content,
+    }
+}
+
+/// Why there is no text, for whoever built the agent.
+fn reason(url: &str, error: &Error) -> String {
+    tracing::warn!(
+        skill = url,
+        error = error as &dyn std::error::Error,
+        "a skill was not fetched"
+    );
+    match (error.status, error.kind) {
+        (Some(404), _) => "DIAL prompt not found".to_owned(),
+        (Some(401 | 403), _) => "DIAL does not let this caller read the prompt".to_owned(),
+        (Some(status), _) => format!("DIAL Core answers with status {status}"),
+        (None, Kind::Malformed) if error.message == "the prompt has no content" => EMPTY.to_owned(),
+        (None, Kind::Malformed) => "The answer of DIAL Core is malformed".to_owned(),
+        (None, Kind::Request) => "This is not the URL of a DIAL prompt".to_owned(),
+        (None, Kind::TooLarge) => "The prompt is too large".to_owned(),
+        (None, Kind::Connect | Kind::Timeout | Kind::Broken | Kind::Status | Kind::Conflict) => {
+            "DIAL Core does not answer".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

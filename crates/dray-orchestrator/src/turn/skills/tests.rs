@@ -1,0 +1,101 @@
+use std::time::Duration;
+
+use dray_dial::Options;
+use dray_testkit::dial::{ApiTrouble, DialCore};
+use dray_types::Secret;
+use serde_json::json;
+
+use super::*;
+
+async fn double() -> (DialCore, Core, Caller) {
+    let double = DialCore::start().await.unwrap();
+    double.add_key("key", "B");
+    let core = Core::new(Options {
+        backoff: Duration::from_millis(1),
+        ..Options::new(double.url(), "2024-10-21")
+    });
+    let caller = Caller {
+        api_key: Some(Secret::new("key")),
+        ..Caller::default()
+    };
+    (double, core.unwrap(), caller)
+}
+
+fn wanted(urls: &[&str]) -> Vec<SkillRef> {
+    let prompt = |url: &&str| SkillRef::DialPrompt {
+        url: (*url).to_owned(),
+    };
+    urls.iter().map(prompt).collect()
+}
+
+fn fetched(url: &str, content: Result<&str, &str>) -> Fetched {
+    Fetched {
+        url: url.to_owned(),
+        content: content.map(str::to_owned).map_err(str::to_owned),
+    }
+}
+
+#[tokio::test]
+async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() {
+    let (double, core, caller) = double().await;
+    for name in ["a", "b c"] {
+        let path = format!("/v1/prompts/B/{name}");
+        double.document(
+            &path,
+            json!({"name": name, "content": format!("text of {name}")}),
+        );
+    }
+    let urls = wanted(&["prompts/B/b%20c", "prompts/B/a", "prompts/B/b%20c"]);
+    let all = fetch(&core, &caller, &urls).await;
+    assert_eq!(
+        all,
+        [
+            fetched("prompts/B/b%20c", Ok("text of b c")),
+            fetched("prompts/B/a", Ok("text of a")),
+        ]
+    );
+    assert_eq!(double.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn each_prompt_fails_alone_and_says_why() {
+    let (double, core, caller) = double().await;
+    double.document("/v1/prompts/B/good", json!({"content": "text"}));
+    double.document("/v1/prompts/B/none", json!({"name": "none"}));
+    double.document("/v1/prompts/B/blank", json!({"content": " \n"}));
+    for (name, trouble) in [
+        ("denied", ApiTrouble::Status(403)),
+        ("broken", ApiTrouble::Status(500)),
+        ("odd", ApiTrouble::Says("<html>".to_owned())),
+    ] {
+        double.trouble(&format!("/v1/prompts/B/{name}"), Some(trouble));
+    }
+    for (url, content) in [
+        ("prompts/B/good", Ok("text")),
+        ("prompts/B/none", Err("DIAL prompt has no content")),
+        ("prompts/B/blank", Err("DIAL prompt has no content")),
+        ("prompts/B/gone", Err("DIAL prompt not found")),
+        (
+            "prompts/B/denied",
+            Err("DIAL does not let this caller read the prompt"),
+        ),
+        ("prompts/B/broken", Err("DIAL Core answers with status 500")),
+        ("files/B/good", Err("This is not the URL of a DIAL prompt")),
+    ] {
+        let all = fetch(&core, &caller, &wanted(&[url])).await;
+        assert_eq!(all, [fetched(url, content)]);
+    }
+    let odd = fetch(&core, &caller, &wanted(&["prompts/B/odd"])).await;
+    assert!(odd[0].content.is_err());
+}
+
+#[tokio::test]
+async fn a_dial_core_that_is_away_is_said_to_be() {
+    let (double, core, caller) = double().await;
+    drop(double);
+    let all = fetch(&core, &caller, &wanted(&["prompts/B/a"])).await;
+    assert_eq!(
+        all,
+        [fetched("prompts/B/a", Err("DIAL Core does not answer"))]
+    );
+}
