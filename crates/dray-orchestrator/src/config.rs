@@ -9,6 +9,8 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::files;
+
 mod aliases;
 mod derived;
 #[cfg(test)]
@@ -76,16 +78,6 @@ pub struct Config {
     pub log_payloads_max_length: u32,
     /// Longest duration of a tool call unless the manifest says otherwise; above 0, at most `1h`. Default `5m`.
     pub tool_timeout: Period,
-    /// Most bytes of one file in an argument unless the manifest says otherwise. Default `10MiB`.
-    pub file_size_limit: ByteSize,
-    /// Whether files of the web may be fetched for arguments, unless the manifest says otherwise. Default off.
-    pub external_url_fetch_enabled: bool,
-    /// Hosts that such files may come from; all if absent.
-    pub external_url_fetch_host_allowlist: Option<Vec<String>>,
-    /// Whether references to files inside objects and lists of an argument are resolved too. Default off.
-    pub nested_file_arguments: bool,
-    /// Files of agents.
-    pub files: crate::files::Config,
     /// Whether the skill on references to files is told also to agents without a tool that takes files. Default off.
     pub file_skill_always: bool,
     /// Names of forwarded `X-*` headers that third parties (REST and MCP servers) may see. Default none.
@@ -98,9 +90,10 @@ pub struct Config {
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
-    /// Large results of tools go to a file.
-    pub offload: Offload,
-    /// Sandbox backend of new sessions, by its name in `sandbox-transfer`; without it agents have no sandbox.
+    /// Files of agents.
+    pub files: files::Config,
+    /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for the
+    /// session's id. Without it only sessions that somebody bound have a sandbox.
     pub sandbox: Option<String>,
     /// Most chats at once; together with `max_body` it bounds the memory for requests. Default 256.
     pub max_chats: usize,
@@ -141,53 +134,15 @@ pub struct McpServer {
 }
 
 /// The Python interpreter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interpreter {
-    /// Whether it is called directly instead of through DIAL Core. Default off.
-    pub local_run: bool,
     /// Where it is; DIAL Core if absent.
     pub url: Option<String>,
     /// Its key.
     pub api_key: Secret,
     /// Session that is used before any is known.
     pub default_session_id: Option<String>,
-    /// How many times a failed call is tried again, at most 10. Default 3.
-    pub max_retries: u32,
-}
-
-impl Default for Interpreter {
-    fn default() -> Self {
-        Self {
-            local_run: false,
-            url: None,
-            api_key: Secret::default(),
-            default_session_id: None,
-            max_retries: 3,
-        }
-    }
-}
-
-/// Large results of tools go to a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Offload {
-    /// Whether they do where the manifest says nothing. Default on.
-    pub enabled_by_default: bool,
-    /// Fewest bytes of such a result. Default 40000.
-    pub size_threshold: u64,
-    /// Tools whose results stay in the conversation.
-    pub excluded_tools: Vec<String>,
-}
-
-impl Default for Offload {
-    fn default() -> Self {
-        Self {
-            enabled_by_default: true,
-            size_threshold: 40_000,
-            excluded_tools: Vec::new(),
-        }
-    }
 }
 
 const HOUR: Period = Period::secs(3600);
@@ -223,18 +178,13 @@ impl Default for Config {
             log_payloads: false,
             log_payloads_max_length: 2000,
             tool_timeout: Period::secs(300),
-            file_size_limit: ByteSize::mib(10),
-            external_url_fetch_enabled: false,
-            external_url_fetch_host_allowlist: None,
-            nested_file_arguments: false,
-            files: crate::files::Config::default(),
             file_skill_always: false,
             forward_headers: Vec::new(),
             metadata_expiry: Period::secs(300),
             interactive_login_timeout: Period::secs(120),
             mcp_servers: BTreeMap::new(),
             py_interpreter: Interpreter::default(),
-            offload: Offload::default(),
+            files: files::Config::default(),
             sandbox: None,
             max_chats: 256,
             chat_wait: Period::secs(30),
@@ -268,22 +218,12 @@ impl Section for Config {
             "tool_timeout",
             "must be above 0 and at most 1h",
         );
-        unless(
-            self.file_size_limit > ByteSize::default(),
-            "file_size_limit",
-            "must be above 0",
-        );
         let chats = (1..=100_000).contains(&self.max_chats);
         unless(chats, "max_chats", "must be 1 to 100000");
         unless(
             self.max_body > ByteSize::default() && self.max_body <= ByteSize::mib(256),
             "max_body",
             "must be 1B to 256MiB",
-        );
-        unless(
-            self.py_interpreter.max_retries <= 10,
-            "py_interpreter.max_retries",
-            "must be at most 10",
         );
         let is_name = |name: &str| name.parse::<http::HeaderName>().is_ok();
         unless(

@@ -12,7 +12,7 @@ const fn alias(variable: &'static str, field: &'static str, parse: Parse) -> Ali
 }
 
 /// All of them.
-pub(super) const ALIASES: [Alias; 31] = [
+pub(super) const ALIASES: [Alias; 29] = [
     alias("DIAL_URL", "dial_url", parse::text),
     alias("DIAL_API_VERSION", "dial_api_version", parse::text),
     alias("APP_SCHEMA_ID", "app_schema_id", parse::text),
@@ -40,7 +40,11 @@ pub(super) const ALIASES: [Alias; 31] = [
         "show_execution_time_stage",
         flag,
     ),
-    alias("PY_INTERPRETER_LOCAL_RUN", "py_interpreter.local_run", flag),
+    alias(
+        "PY_INTERPRETER_LOCAL_RUN",
+        "py_interpreter.url",
+        no_local_run,
+    ),
     alias("PY_INTERPRETER_URL", "py_interpreter.url", parse::text),
     alias(
         "PY_INTERPRETER_API_KEY",
@@ -54,8 +58,8 @@ pub(super) const ALIASES: [Alias; 31] = [
     ),
     alias(
         "PY_INTERPRETER_CLIENT_MAX_RETRIES",
-        "py_interpreter.max_retries",
-        parse::integer,
+        "py_interpreter.url",
+        no_retries,
     ),
     alias(
         "PY_INTERPRETER_CLIENT_TIMEOUT",
@@ -69,33 +73,23 @@ pub(super) const ALIASES: [Alias; 31] = [
     ),
     alias(
         "DEFAULT_FILE_LOADING_SIZE_LIMIT",
-        "file_size_limit",
+        "files.size_limit",
         parse::bytes,
     ),
     alias("DEFAULT_STAGE_DISPLAY_LEVEL", "stage_display_level", level),
     alias(
-        "EXTERNAL_URL_FETCH_ENABLED",
-        "external_url_fetch_enabled",
-        parse::strict_bool,
-    ),
-    alias(
-        "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
-        "external_url_fetch_host_allowlist",
-        hosts,
-    ),
-    alias(
         "TOOL_CALL_RESULT_OFFLOAD__ENABLED_BY_DEFAULT",
-        "offload.enabled_by_default",
+        "files.offload",
         flag,
     ),
     alias(
         "TOOL_CALL_RESULT_OFFLOAD__SIZE_THRESHOLD",
-        "offload.size_threshold",
-        parse::integer,
+        "files.offload_threshold",
+        parse::bytes,
     ),
     alias(
         "TOOL_CALL_RESULT_OFFLOAD__EXCLUDED_TOOLS",
-        "offload.excluded_tools",
+        "files.offload_excluded",
         parse::list,
     ),
     alias("ENABLE_PREVIEW_FEATURES", "preview", flag),
@@ -137,16 +131,6 @@ fn level(text: &str) -> Result<Parsed, String> {
     }
 }
 
-/// A list of hosts; an empty one is no restriction.
-fn hosts(text: &str) -> Result<Parsed, String> {
-    match parse::list(text)? {
-        Parsed::Value(Value::Array(hosts)) if hosts.is_empty() => {
-            Ok(Parsed::Unset("is empty and counts as unset"))
-        }
-        parsed => Ok(parsed),
-    }
-}
-
 /// A JSON list of folders or, as in early releases, folders separated by colons.
 fn paths(text: &str) -> Result<Parsed, String> {
     let text = text.trim();
@@ -183,6 +167,20 @@ fn mapping(text: &str) -> Result<Parsed, String> {
 fn no_clock_of_its_own(_: &str) -> Result<Parsed, String> {
     Ok(Parsed::Unset(
         "is deprecated and not read: calls of the interpreter keep to DEFAULT_TOOL_TIMEOUT_SECONDS",
+    ))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
+fn no_local_run(_: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Unset(
+        "is not read: name the interpreter in PY_INTERPRETER_URL",
+    ))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
+fn no_retries(_: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Unset(
+        "is not read: code has effects, and is never run twice",
     ))
 }
 

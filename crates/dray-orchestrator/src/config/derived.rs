@@ -1,8 +1,12 @@
 //! What follows from the settings for single parts of the service.
 
-use dray_agent::manifest::{Settings, publish};
+use std::collections::BTreeMap;
 
-use super::Config;
+use dray_agent::manifest::{Settings, publish};
+use dray_http::Limits;
+use dray_tool_mcp::Command;
+
+use super::{Config, McpServer};
 use crate::http::Options;
 
 impl Config {
@@ -30,6 +34,29 @@ impl Config {
             prompt_mapping: self.prompt_mapping.clone(),
             schema: publish::editor(&self.manifest_settings(), &self.app_schema_id),
         }
+    }
+
+    /// How long a model may take.
+    pub(crate) fn chat_limits(&self) -> Limits {
+        Limits {
+            connect: self.connect_timeout.as_duration(),
+            idle: self.model_idle_timeout.as_duration(),
+            answer: self.model_timeout.as_duration(),
+        }
+    }
+
+    /// The MCP servers that manifests may name.
+    pub(crate) fn mcp_commands(&self) -> BTreeMap<String, Command> {
+        let servers = self.mcp_servers.iter();
+        let command = |server: &McpServer| Command {
+            command: server.command.clone(),
+            args: server.args.clone(),
+            env: server.env.clone(),
+            cwd: None,
+        };
+        servers
+            .map(|(name, server)| (name.clone(), command(server)))
+            .collect()
     }
 }
 

@@ -29,15 +29,9 @@ fn defaults_are_valid_and_those_of_the_peer() {
     assert_eq!(config.dial_api_version, "2025-01-01-preview");
     assert_eq!(config.max_iterations, 15);
     assert_eq!(config.tool_timeout, Period::secs(300));
-    assert_eq!(config.file_size_limit, ByteSize::bytes(10_485_760));
+    assert_eq!(config.files.size_limit, ByteSize::bytes(10_485_760));
     assert_eq!(config.interactive_login_timeout, Period::secs(120));
-    assert_eq!(
-        (
-            config.offload.size_threshold,
-            config.py_interpreter.max_retries
-        ),
-        (40_000, 3)
-    );
+    assert_eq!(config.files.offload_threshold, ByteSize::bytes(40_000));
 }
 
 #[test]
@@ -60,15 +54,11 @@ fn every_field_has_its_bounds() {
         "tool_timeout",
     );
     check(
-        |config| config.file_size_limit = ByteSize::default(),
-        "file_size_limit",
+        |config| config.files.size_limit = ByteSize::default(),
+        "files.size_limit",
     );
     check(|config| config.max_chats = 0, "max_chats");
     check(|config| config.max_body = ByteSize::mib(257), "max_body");
-    check(
-        |config| config.py_interpreter.max_retries = 11,
-        "py_interpreter.max_retries",
-    );
     check(
         |config| config.language_header = "a b".to_owned(),
         "language_header",
@@ -170,7 +160,6 @@ fn variables_of_the_peer_are_read_as_it_reads_them() {
     assert!(parse("CONFIG_PROMPT_MAPPING", "[]").is_err());
     for variable in [
         "DEFAULT_STAGE_DISPLAY_LEVEL",
-        "EXTERNAL_URL_FETCH_HOST_ALLOWLIST",
         "DEFAULT_ORCHESTRATOR_DEPLOYMENT_ID",
         "PREDEFINED_BASE_PATH",
     ] {
@@ -179,8 +168,6 @@ fn variables_of_the_peer_are_read_as_it_reads_them() {
             "{variable}"
         );
     }
-    let empty = parse("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", "[]");
-    assert!(matches!(empty, Ok(Parsed::Unset(_))));
 }
 
 #[test]

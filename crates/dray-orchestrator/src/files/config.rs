@@ -41,6 +41,8 @@ pub struct Config {
     pub offload: bool,
     /// From how many bytes on the result of a tool goes into a file, when the manifest does not say. Default `40000B`.
     pub offload_threshold: ByteSize,
+    /// Tools whose results stay in the conversation however large they are.
+    pub offload_excluded: Vec<String>,
     /// Whether the model is told of the files of a conversation in its messages. Default `true`.
     pub reminder: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Config {
             link_lifetime: Period::secs(24 * 3600),
             offload: false,
             offload_threshold: ByteSize::bytes(40_000),
+            offload_excluded: Vec::new(),
             reminder: true,
         }
     }

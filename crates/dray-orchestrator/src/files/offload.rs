@@ -88,6 +88,12 @@ impl TurnFiles {
         let said = said.and_then(|offload| offload.excluded_tools.as_ref());
         READ_BACK.contains(&tool)
             || tool.starts_with("internal_file_")
+            || self
+                .services
+                .config
+                .offload_excluded
+                .iter()
+                .any(|name| name == tool)
             || said.is_some_and(|names| names.iter().any(|name| name == tool))
     }
 

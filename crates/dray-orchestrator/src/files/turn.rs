@@ -49,6 +49,8 @@ pub struct TurnFiles {
     /// Most bytes of one file.
     pub(super) limit: u64,
     bound: OnceCell<v1::Session>,
+    /// What was bound in this turn, where nothing was before.
+    given: OnceCell<v1::Session>,
     pub(super) catalog: Mutex<Option<Catalog>>,
     pub(super) promoted: Once<Attachment>,
     pub(super) kept: Once<super::storage::Kept>,
@@ -76,6 +78,7 @@ impl TurnFiles {
             features,
             services,
             bound: OnceCell::new(),
+            given: OnceCell::new(),
             catalog: Mutex::default(),
             promoted: Once::default(),
             kept: Once::default(),
@@ -100,6 +103,9 @@ impl TurnFiles {
             roots: Vec::new(),
             changed_at_ms: 0,
         };
+        if let Some(given) = self.given.get() {
+            return given;
+        }
         let found = self.bound.get_or_try_init(async || self.look().await).await;
         found.unwrap_or(&NOTHING)
     }
@@ -135,6 +141,39 @@ impl TurnFiles {
                 Err(())
             }
         }
+    }
+
+    /// Gives the session a sandbox unless it has one. `{session}` in the address stands for its id. Without a sandbox the
+    /// turn goes on: its tools are not there.
+    pub async fn bind(&self, address: &str) {
+        let Some(session) = &self.session else {
+            return;
+        };
+        if self.bound().await.sandbox.is_some() {
+            return;
+        }
+        let services = &self.services;
+        let time = services.config.call_timeout.as_duration();
+        let meta = services.meta(time, Some(session));
+        let request = v1::BindSessionRequest {
+            session: session.to_string(),
+            sandbox: address.replace("{session}", session.as_str()),
+            ..v1::BindSessionRequest::default()
+        };
+        match services.ask(Peer::Sandbox, &meta, &request).await {
+            Ok(bound) => {
+                let _ = self.given.set(bound);
+            }
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a session got no sandbox"
+            ),
+        }
+    }
+
+    /// Whether anything is bound to the session.
+    pub async fn is_bound(&self) -> bool {
+        self.has_sandbox().await || self.has_chat().await
     }
 
     /// Whether the session has a sandbox.

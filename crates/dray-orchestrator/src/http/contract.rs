@@ -55,6 +55,8 @@ pub struct Asked {
     pub manifest: ManifestSource,
     /// The deployment in the path; of plain `OpenAI` requests the model.
     pub deployment: String,
+    /// Whether it came to a deployment as DIAL has them, and not to the plain endpoint.
+    pub is_dial: bool,
 }
 
 /// Where the manifest is (quickapps 2.2).

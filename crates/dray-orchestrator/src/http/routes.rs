@@ -156,6 +156,7 @@ impl Surface {
             caller,
             manifest,
             deployment,
+            is_dial: model.is_none(),
         };
         let run = Run::begin(Arc::clone(&self.agent), asked, permit);
         let created = self.clock.now_ms() / 1000;

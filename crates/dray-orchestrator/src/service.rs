@@ -1,0 +1,187 @@
+//! The service: it listens for chats and calls the others over the bus.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_agent::layer;
+use dray_agent::manifest::Reader;
+use dray_agent::skill;
+use dray_dial::chat::Chat;
+use dray_dial::{Core, Interpreter};
+use dray_http::{Client, Limits};
+use dray_service::{Context, Router, Service, StartError};
+use dray_tool_mcp::DialCore;
+use dray_types::TenantId;
+use opentelemetry::metrics::Meter;
+use tokio::net::TcpListener;
+
+use crate::config::Config;
+use crate::files::Services;
+use crate::http::{self, Surface};
+use crate::manifests::{Manifests, read_layers};
+use crate::metrics::Metrics;
+use crate::turn::{Engine, Kinds, Parts};
+
+/// Wait before the first further try of a call of the model; doubles.
+const BACKOFF: Duration = Duration::from_millis(500);
+
+/// The running service.
+#[derive(Debug)]
+pub struct Orchestrator {
+    address: SocketAddr,
+}
+
+impl Service for Orchestrator {
+    const NAME: &'static str = "orchestrator";
+    type Config = Config;
+
+    async fn start(config: Config, cx: &Context) -> Result<Self, StartError> {
+        let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+            StartError::with_source(format!("cannot listen on {}", config.listen), error)
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| StartError::with_source("cannot tell where it listens", error))?;
+        let drain = config.drain.as_duration();
+        let surface = surface(config, cx)?;
+        let served = http::serve(surface.router(), listener, cx.stop.clone(), drain);
+        cx.tasks.spawn(served);
+        tracing::info!(%address, "chats are answered");
+        Ok(Self { address })
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+    }
+
+    fn instruments(meter: &Meter) {
+        Metrics::new(meter);
+    }
+}
+
+impl Orchestrator {
+    /// Where it listens for chats.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Everything behind the listener.
+fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
+    let options = config.surface();
+    let reader = Arc::new(Reader::new(config.manifest_settings()));
+    let layers = read_layers(layer::built_in(), &config.layers)
+        .map_err(|error| StartError::with_source("a layer cannot be read", error))?;
+    let layers = Arc::new(layers);
+    let manifests = Manifests::open(config.manifests.clone(), Arc::clone(&reader))
+        .map_err(|error| StartError::with_source("the manifests cannot be read", error))?;
+    let manifests = Arc::new(manifests);
+    let (skills, unfit) = skill::of_layers(&layers);
+    for reason in unfit {
+        tracing::warn!("a skill is left out: {reason}");
+    }
+    let core = core(&config)?;
+    let mut services = Services::new(
+        cx.bus.clone(),
+        cx.store.clone(),
+        cx.clock.clone(),
+        TenantId::default(),
+        config.files.clone(),
+    );
+    if let Some(core) = &core {
+        services = services.with_drive(Arc::new(core.clone()));
+    }
+    let parts = Parts {
+        chat: chat(&config, core.as_ref())?,
+        kinds: kinds(&config, core.as_ref(), cx)?,
+        reader,
+        layers: Arc::clone(&layers),
+        manifests: Arc::clone(&manifests),
+        skills,
+        core,
+        services,
+        metrics: Metrics::new(&cx.meter),
+        config,
+    };
+    let engine = Engine {
+        parts: Arc::new(parts),
+    };
+    let surface = Surface::new(
+        Arc::new(engine),
+        manifests,
+        layers,
+        options,
+        cx.clock.clone(),
+    );
+    Ok(Arc::new(surface))
+}
+
+fn core(config: &Config) -> Result<Option<Core>, StartError> {
+    let Some(url) = &config.dial_url else {
+        return Ok(None);
+    };
+    let mut options = dray_dial::Options::new(url, &config.dial_api_version);
+    options.ca_file.clone_from(&config.dial_ca_file);
+    options.limits.connect = config.connect_timeout.as_duration();
+    options.chat = config.chat_limits();
+    options.metadata_age = config.metadata_expiry.as_duration();
+    options.interpreter = config.py_interpreter.url.clone().map(|url| Interpreter {
+        url,
+        key: (!config.py_interpreter.api_key.is_empty())
+            .then(|| config.py_interpreter.api_key.clone()),
+    });
+    let core = Core::new(options);
+    core.map(Some)
+        .map_err(|error| StartError::with_source("dial_url is not usable", error))
+}
+
+/// Where the model is: the configured endpoint, else DIAL.
+fn chat(config: &Config, core: Option<&Core>) -> Result<Chat, StartError> {
+    match (&config.model_url, core) {
+        (None, Some(core)) => Ok(core.chat()),
+        (url, _) => {
+            if url.is_none() {
+                tracing::warn!(
+                    "neither dial_url nor model_url is set: chats will be told that there is no model"
+                );
+            }
+            let key = (!config.model_key.is_empty()).then(|| config.model_key.clone());
+            let url = url.as_deref().unwrap_or("http://127.0.0.1:9");
+            Chat::open(url, key, config.chat_limits(), None, BACKOFF)
+                .map_err(|error| StartError::with_source("model_url is not usable", error))
+        }
+    }
+}
+
+fn kinds(config: &Config, core: Option<&Core>, cx: &Context) -> Result<Kinds, StartError> {
+    let limits = Limits {
+        connect: config.connect_timeout.as_duration(),
+        ..Limits::default()
+    };
+    let client = Client::new(limits, None)
+        .map_err(|error| StartError::with_source("the client of tools cannot be made", error))?;
+    let rest = dray_tool_rest::Options {
+        forward_headers: config.forward_headers.clone(),
+        clock: cx.clock.clone(),
+        ..dray_tool_rest::Options::default()
+    };
+    let mut mcp = dray_tool_mcp::Options::new(client.clone());
+    mcp.forward_headers.clone_from(&config.forward_headers);
+    mcp.clock = cx.clock.clone();
+    mcp.stdio = config.mcp_commands();
+    mcp.dial = core.map(|core| {
+        let dial = DialCore {
+            core: core.clone(),
+            login: config.interactive_login_timeout.as_duration(),
+        };
+        Arc::new(dial) as Arc<dyn dray_tool_mcp::Dial>
+    });
+    Ok(Kinds {
+        client,
+        rest,
+        mcp,
+        dial: core.map(|core| Arc::new(core.clone()) as Arc<dyn dray_tool_dial::Dial>),
+        interpreter_session: config.py_interpreter.default_session_id.clone(),
+    })
+}

@@ -1,0 +1,166 @@
+//! A turn from its first stage to its ending.
+
+use dray_agent::event::{Ending, Event, StageStatus};
+use dray_agent::failure::Failure;
+use dray_agent::issues;
+use dray_agent::message::{Message, Role};
+use dray_agent::pair::{self, Pair};
+use dray_agent::state::{self, InterpreterState, TurnState};
+use dray_tool::{Gone, Sink};
+use serde_json::{Value, json};
+
+use super::body::Template;
+use super::open::Opened;
+use super::rounds::{Cut, Done, Rounds};
+use super::session;
+use super::speech::Speech;
+use super::tally::{Tally, execution_time};
+use crate::files::media::Media;
+
+/// The tool that seems to have told of files that were put into the sandbox.
+const UPLOADS: &str = "sandbox_uploads";
+
+impl Opened {
+    /// Runs the turn. The state is sent in every case, also after a failure.
+    pub(super) async fn run(mut self, sink: &Sink) -> Result<Ending, Failure> {
+        let mut tally = Tally::default();
+        let done = match self.show_and_loop(sink, &mut tally).await {
+            Ok(done) => Ok(done),
+            Err(Cut::Gone) => return Err(gone()),
+            Err(Cut::Failed(failure)) => Err(failure),
+        };
+        let told = async {
+            if self.parts.config.show_usage_statistics && tally.total().is_some() {
+                stage(sink, "Usage Statistics", tally.table()).await?;
+            }
+            sink.send(Event::State(self.state().await)).await?;
+            if done.is_ok() && self.parts.config.show_execution_time_stage {
+                stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
+            }
+            Ok::<_, Gone>(())
+        };
+        told.await.map_err(|_| gone())?;
+        let done = done?;
+        Ok(Ending {
+            reason: done.reason,
+            usage: tally.total().filter(|_| self.counts),
+            per_model: if self.counts {
+                tally.per_model().to_vec()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    async fn show_and_loop(&mut self, sink: &Sink, tally: &mut Tally) -> Result<Done, Cut> {
+        if let Some(text) = self.issues.text() {
+            let stage = sink.open(Some(issues::STAGE.to_owned())).await?;
+            stage.content(text).await?;
+            stage
+                .close(if self.issues.is_hard() {
+                    StageStatus::Failed
+                } else {
+                    StageStatus::Completed
+                })
+                .await?;
+        }
+        std::mem::replace(&mut self.prompt, Ok(())).map_err(Cut::Failed)?;
+        self.take_uploads().await;
+        let deployment = &self.manifest.orchestrator.deployment;
+        let mut messages = std::mem::take(&mut self.messages);
+        let mut speech = Speech::new(Media::new(&self.files).await, self.is_dial);
+        let mut rounds = Rounds {
+            chat: &self.parts.chat,
+            deployment: &deployment.deployment_id,
+            template: Template::new(
+                deployment,
+                &self.tools,
+                &self.statics,
+                self.response_format.take(),
+                self.tool_choice.take(),
+                self.counts,
+            ),
+            outgoing: &mut self.outgoing,
+            tools: &self.tools,
+            files: &self.files,
+            turn: &self.turn,
+            settings: self.settings,
+            sink,
+            propagates_stages: self.manifest.orchestrator.propagate_stages,
+            most: self
+                .manifest
+                .orchestrator
+                .max_iterations
+                .unwrap_or(self.parts.config.max_iterations),
+            metrics: &self.parts.metrics,
+        };
+        let done = rounds.run(&mut messages, &mut speech, tally).await;
+        self.messages = messages;
+        done
+    }
+
+    /// Puts the user's files into the sandbox, and tells the model where they are.
+    async fn take_uploads(&mut self) {
+        let last = self
+            .messages
+            .iter()
+            .rfind(|message| message.role == Role::User);
+        let Some(last) = last.cloned() else {
+            return;
+        };
+        let lines = self.files.place_uploads(&last).await;
+        if !lines.is_empty() {
+            let told = Pair {
+                tool: UPLOADS.to_owned(),
+                arguments: json!({}),
+                content: lines.join("\n"),
+            };
+            pair::insert(
+                &mut self.messages,
+                &told,
+                pair::Place::End,
+                pair::Frequency::Always,
+            );
+        }
+    }
+
+    /// What the next turn needs.
+    async fn state(&self) -> Value {
+        let packed = TurnState {
+            history: state::pack(&self.messages),
+            orchestrator: orchestrator_state(&self.messages),
+            interpreter: self
+                .turn
+                .interpreter()
+                .map(|session_id| InterpreterState { session_id }),
+        };
+        let mut value = serde_json::to_value(packed).unwrap_or_else(|_| json!({}));
+        if self.files.is_bound().await {
+            session::note(&mut value, &self.turn.session);
+        }
+        value
+    }
+}
+
+/// What the model's own deployment returned last in this turn.
+fn orchestrator_state(messages: &[Message]) -> Option<Value> {
+    let user = messages
+        .iter()
+        .rposition(|message| message.role == Role::User);
+    let turn = messages.get(user.map_or(0, |at| at + 1)..)?;
+    turn.iter().rev().find_map(|message| {
+        let state = message.custom_content.as_ref()?.state.as_ref()?;
+        state.get(state::ORCHESTRATOR).cloned()
+    })
+}
+
+async fn stage(sink: &Sink, name: &str, text: String) -> Result<(), Gone> {
+    let stage = sink.open(Some(name.to_owned())).await?;
+    stage.content(text).await?;
+    stage.close(StageStatus::Completed).await
+}
+
+/// Nobody reads it.
+fn gone() -> Failure {
+    Failure::new(499, "The client is gone.")
+}

@@ -1,0 +1,322 @@
+//! A turn before anything is shown: what can fail early fails here (quickapps 9).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_agent::failure::Failure;
+use dray_agent::issues::{Issues, ToolIssue};
+use dray_agent::manifest::{Manifest, feature};
+use dray_agent::message::Message;
+use dray_agent::skill::{self, Skill};
+use dray_agent::{choice, clock, lazy, notify, pair, prompt, state};
+use dray_tool::pipeline::Settings;
+use dray_tool::{Built, Issue, Tool, Turn, naming};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::prepare::{Outgoing, iso};
+use super::{Parts, session, setup, trouble};
+use crate::config::StageLevel;
+use crate::files::{Opening, TurnFiles, dial_files, tools as file_tools};
+use crate::http::Asked;
+use crate::internal;
+
+/// A turn that is ready to run.
+pub(super) struct Opened {
+    pub(super) parts: Arc<Parts>,
+    pub(super) begun: Instant,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) messages: Vec<Message>,
+    pub(super) tools: Vec<Arc<dyn Tool>>,
+    /// Tools that the model's own deployment runs.
+    pub(super) statics: Vec<Value>,
+    pub(super) issues: Issues,
+    /// The system prompt, or why there is none: the issues are shown before the request ends with it.
+    pub(super) prompt: Result<(), Failure>,
+    pub(super) files: Arc<TurnFiles>,
+    pub(super) turn: Turn,
+    pub(super) settings: Settings,
+    pub(super) outgoing: Outgoing,
+    pub(super) tool_choice: Option<Value>,
+    pub(super) response_format: Option<Value>,
+    /// Whether the client wants tokens counted.
+    pub(super) counts: bool,
+    /// Whether the client speaks DIAL.
+    pub(super) is_dial: bool,
+}
+
+/// What the model's deployment is, as far as a turn cares.
+#[derive(Default)]
+struct Model {
+    accepts: Vec<String>,
+    statics: Vec<Value>,
+}
+
+/// What is asked of others before a turn, all at once.
+struct Gathered {
+    tools: Vec<Arc<dyn Tool>>,
+    model: Model,
+    skills: Vec<Skill>,
+    issues: Issues,
+    messages: Vec<Message>,
+}
+
+/// Opens a turn.
+pub(super) async fn open(
+    parts: &Arc<Parts>,
+    asked: Asked,
+    manifest: Arc<Manifest>,
+) -> Result<Opened, Failure> {
+    let begun = Instant::now();
+    let (request, caller) = (asked.request, asked.caller);
+    let opening = opening(parts, &caller, &manifest, &request.messages).await?;
+    let session = opening.session.clone();
+    let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
+    let gathered = gather(parts, &caller, &manifest, &files, request.messages).await?;
+    let Gathered {
+        mut tools,
+        model,
+        skills,
+        mut issues,
+        mut messages,
+    } = gathered;
+    choice::check(request.tool_choice.as_ref(), !tools.is_empty()).map_err(|failure| *failure)?;
+    let strategy = manifest.orchestrator.attachment_strategy;
+    let outgoing = Outgoing {
+        clock: parts.services.clock.clone(),
+        stamps: manifest.features.timestamp.is_some(),
+        lazy: strategy.map(|_| model.accepts),
+        recovered: false,
+    };
+    let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
+    let takes_files = parts.config.file_skill_always || !tools.is_empty();
+    teach(takes_files, &skills, &outgoing, &mut messages);
+    let offer = internal::Offer {
+        manifest: &manifest,
+        messages: &messages,
+        skills: &skills,
+        lazy: outgoing.lazy.as_deref(),
+        clock: &parts.services.clock,
+    };
+    tools.extend(internal::offered(&offer));
+    tools.extend(file_tools::offered(&files).await);
+    tools.extend(dial_files::offered(&files));
+    let same = naming::dedup(&mut tools);
+    issues.tools.extend(same.into_iter().map(shown));
+    tell_news(&manifest, &outgoing, &mut messages);
+    let history = messages.clone();
+    let turn = Turn::new(caller, session, history, files.clone(), files.limit());
+    Ok(Opened {
+        parts: Arc::clone(parts),
+        begun,
+        settings: settings(parts, &manifest),
+        messages,
+        tools,
+        statics: model.statics,
+        issues,
+        prompt,
+        files,
+        turn,
+        outgoing,
+        tool_choice: request.tool_choice,
+        response_format: request.response_format,
+        counts: request.include_usage || parts.config.show_usage_statistics,
+        is_dial: asked.is_dial,
+        manifest,
+    })
+}
+
+/// Puts in what the model seems to have asked for at the beginning: how files go into arguments, and the files of the
+/// last message.
+fn teach(takes_files: bool, skills: &[Skill], outgoing: &Outgoing, messages: &mut Vec<Message>) {
+    if takes_files {
+        skill::inject(messages, skills);
+    }
+    if let Some(types) = &outgoing.lazy {
+        lazy::inject(messages, types);
+    }
+}
+
+/// Puts what the model is to hear of files and of the time at the end of the conversation.
+fn tell_news(manifest: &Manifest, outgoing: &Outgoing, messages: &mut Vec<Message>) {
+    let tell = |messages: &mut Vec<Message>, news: &pair::Pair| {
+        pair::insert(messages, news, pair::Place::End, pair::Frequency::Always);
+    };
+    if let Some(news) = notify::pair(&manifest.contexts, messages) {
+        tell(messages, &news);
+    }
+    if outgoing.stamps {
+        tell(messages, &clock::pair(&iso(&outgoing.clock)));
+    }
+}
+
+/// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all at once.
+async fn gather(
+    parts: &Parts,
+    caller: &Caller,
+    manifest: &Manifest,
+    files: &TurnFiles,
+    messages: Vec<Message>,
+) -> Result<Gathered, Failure> {
+    let resolved = parts
+        .layers
+        .resolve(&parts.reader, manifest.tool_sets.clone());
+    for warning in &resolved.warnings {
+        tracing::warn!("{warning}");
+    }
+    let unpacked = state::unpack(messages);
+    for notice in &unpacked.notices {
+        tracing::warn!("{notice}");
+    }
+    let deployment = &manifest.orchestrator.deployment.deployment_id;
+    let (built, model, (skills, mut issues), (), messages) = tokio::join!(
+        Box::pin(parts.kinds.build(&resolved.tool_sets, caller)),
+        model(parts, caller, deployment),
+        skills(parts, caller, manifest),
+        bind(parts, files),
+        files.prepare(unpacked.messages),
+    );
+    let Built {
+        tools,
+        issues: missing,
+    } = built;
+    let templates = resolved.failures.iter().map(setup::template_issue);
+    issues.tools.extend(templates.chain(missing).map(shown));
+    Ok(Gathered {
+        tools,
+        model: model?,
+        skills,
+        issues,
+        messages,
+    })
+}
+
+/// What the files of a turn begin with.
+async fn opening(
+    parts: &Parts,
+    caller: &Caller,
+    manifest: &Manifest,
+    messages: &[Message],
+) -> Result<Opening, Failure> {
+    let owner = owner(parts, caller).await?;
+    let session = session::of(caller, owner.as_deref(), messages);
+    Ok(Opening {
+        turn: session::turn(&session, messages),
+        session,
+        caller: caller.clone(),
+        features: manifest.features.clone(),
+    })
+}
+
+/// Whose sessions a caller may name: of a key of DIAL the bucket of its user; nobody's in particular without DIAL.
+async fn owner(parts: &Parts, caller: &Caller) -> Result<Option<String>, Failure> {
+    match &parts.core {
+        Some(core) if session::is_named(caller) => {
+            let bucket = core.bucket(caller).await;
+            bucket
+                .map(|bucket| Some(bucket.bucket))
+                .map_err(|error| trouble::metadata(&error))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Binds a session to its sandbox when the operator wants each to have one.
+async fn bind(parts: &Parts, files: &TurnFiles) {
+    if let Some(sandbox) = &parts.config.sandbox {
+        files.bind(sandbox).await;
+    }
+}
+
+async fn model(parts: &Parts, caller: &Caller, deployment: &str) -> Result<Model, Failure> {
+    let Some(core) = &parts.core else {
+        return Ok(Model::default());
+    };
+    if parts.config.model_url.is_some() {
+        return Ok(Model::default());
+    }
+    let told = core.deployment(caller, deployment).await;
+    let told = told.map_err(|error| trouble::metadata(&error))?;
+    let tools = told.defaults.get("tools").and_then(Value::as_array);
+    let statics = tools.into_iter().flatten().filter(|tool| is_static(tool));
+    Ok(Model {
+        statics: statics.cloned().collect(),
+        accepts: told.input_attachment_types,
+    })
+}
+
+/// Whether a tool is one that the deployment runs itself (quickapps 39).
+fn is_static(tool: &Value) -> bool {
+    let named = tool
+        .pointer("/static_function/name")
+        .and_then(Value::as_str);
+    let fits = tool
+        .get("type")
+        .is_some_and(|kind| kind == "static_function")
+        && named.is_some();
+    if !fits {
+        tracing::debug!("a default tool of the deployment is passed over");
+    }
+    fits
+}
+
+/// The skills of the layers and of the manifest, and what is wrong with those.
+async fn skills(parts: &Parts, caller: &Caller, manifest: &Manifest) -> (Vec<Skill>, Issues) {
+    let wanted = manifest.skills.as_deref().unwrap_or_default();
+    let mut issues = Issues::default();
+    if wanted.is_empty() {
+        return (parts.skills.clone(), issues);
+    }
+    let Some(core) = &parts.core else {
+        issues.no_skills = true;
+        return (parts.skills.clone(), issues);
+    };
+    let fetched = super::skills::fetch(core, caller, wanted).await;
+    let learned = skill::learn(&parts.skills, fetched);
+    issues.errors = learned.errors;
+    issues.warnings = learned.warnings;
+    (learned.skills, issues)
+}
+
+fn shown(issue: Issue) -> ToolIssue {
+    ToolIssue {
+        tool: issue.tool,
+        toolset: issue.toolset,
+        message: issue.message,
+        details: issue.details,
+    }
+}
+
+/// Puts the system prompt in its place.
+fn system_prompt(
+    parts: &Parts,
+    manifest: &Manifest,
+    skills: &[Skill],
+    messages: &mut Vec<Message>,
+) -> Result<(), Failure> {
+    let configured = parts
+        .layers
+        .system_prompt(&manifest.orchestrator.system_prompt);
+    let configured = configured.map_err(|failure| trouble::prompt(&failure))?;
+    let text = prompt::assemble(configured, &manifest.contexts, skills);
+    prompt::place(messages, text, parts.config.allow_override_system_message);
+    Ok(())
+}
+
+/// What holds for all calls of tools.
+fn settings(parts: &Parts, manifest: &Manifest) -> Settings {
+    let level = match parts.config.stage_display_level {
+        None => manifest.features.stage_display.level,
+        Some(StageLevel::None) => feature::StageLevel::None,
+        Some(StageLevel::Error) => feature::StageLevel::Error,
+        Some(StageLevel::Info) => feature::StageLevel::Info,
+        Some(StageLevel::Debug) => feature::StageLevel::Debug,
+    };
+    let defaults = manifest
+        .tool_defaults
+        .and_then(|defaults| defaults.timeout_seconds);
+    let service: Duration = parts.config.tool_timeout.as_duration();
+    let timeout = dray_agent::timeout::effective(None, None, defaults, service);
+    Settings { level, timeout }
+}

@@ -1,0 +1,81 @@
+//! The conversation as the model gets it (quickapps 11 to 17).
+
+use dray_agent::message::{Attachment, Message, Role};
+use dray_agent::{clock, filter, lazy, lift};
+use dray_dial::chat::{ChatError, ChatKind};
+use dray_types::Clock;
+use serde_json::Value;
+
+/// How messages leave for the model.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) clock: Clock,
+    /// Whether results of tools carry the time.
+    pub(super) stamps: bool,
+    /// Types that the model takes, when it asks for files itself.
+    pub(super) lazy: Option<Vec<String>>,
+    /// Whether refused files were taken out already.
+    pub(super) recovered: bool,
+}
+
+impl Outgoing {
+    /// Copies for one call: files that no policy keeps are named in the text alone, results carry their time, and the
+    /// model's own state is its whole state.
+    pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
+        let asked_for = |message: &Message, attachment: &Attachment| {
+            let types = self.lazy.as_deref().unwrap_or_default();
+            lazy::keeps(message, attachment, types)
+        };
+        let policies: &[filter::Policy<'_>] = match self.lazy {
+            Some(_) => &[&asked_for],
+            None => &[&filter::legacy_user_image],
+        };
+        let named: Vec<_> = messages.iter().map(by_key).collect();
+        let mut copies = filter::for_model(&named, policies);
+        if self.stamps {
+            clock::annotate(&mut copies);
+        }
+        lift::lift(&mut copies);
+        copies
+    }
+
+    /// Notes the time in the result of a tool.
+    pub(super) fn stamp(&self, message: &mut Message) {
+        if self.stamps && message.role == Role::Tool {
+            clock::enrich(message, &iso(&self.clock), "default", "UTC");
+        }
+    }
+
+    /// Whether a refusal can be mended by taking out the files that the model asked for; once per turn.
+    pub(super) fn recovers(&mut self, error: &ChatError, messages: &mut [Message]) -> bool {
+        let is_refusal = error.kind == ChatKind::Status(400);
+        let Some(types) = self.lazy.as_ref().filter(|_| is_refusal && !self.recovered) else {
+            return false;
+        };
+        self.recovered = lazy::recover(messages, types);
+        self.recovered
+    }
+}
+
+/// The message with files of the store under their keys: a link is nobody's business but the client's, and never the
+/// same twice.
+fn by_key(message: &Message) -> Message {
+    let mut copy = message.clone();
+    let attachments = copy
+        .custom_content
+        .as_mut()
+        .and_then(|custom| custom.attachments.as_mut());
+    for attachment in attachments.into_iter().flatten() {
+        if let Some(key) = attachment.rest.get("key").and_then(Value::as_str) {
+            attachment.url = Some(key.to_owned());
+        }
+    }
+    copy
+}
+
+/// Now, in ISO 8601 with milliseconds.
+pub(super) fn iso(clock: &Clock) -> String {
+    let now = i64::try_from(clock.now_ms()).unwrap_or_default();
+    let now = jiff::Timestamp::from_millisecond(now).unwrap_or_default();
+    now.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
+}

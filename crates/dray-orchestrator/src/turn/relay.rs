@@ -1,0 +1,211 @@
+//! One answer of the model, passed on as it comes (quickapps 18.4).
+
+use std::collections::BTreeMap;
+
+use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus, Tokens};
+use dray_agent::message::{Attachment, FunctionCall, ToolCall};
+use dray_dial::chat::{CallDelta, Delta, StageDelta, StageEnd};
+use dray_tool::{Gone, Sink, Stage};
+use serde_json::{Map, Value};
+
+use super::speech::Speech;
+
+/// Most calls in one answer. More is a model that has gone astray.
+const MOST_CALLS: u32 = 128;
+
+/// What one answer of the model came to.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Its text, as the model wrote it.
+    pub(super) content: String,
+    /// The calls that it asks for, in order.
+    pub(super) calls: Vec<ToolCall>,
+    /// Its files.
+    pub(super) attachments: Vec<Attachment>,
+    /// What its deployment wants to get back.
+    pub(super) state: Option<Value>,
+    /// Why it ended.
+    pub(super) reason: Option<FinishReason>,
+    /// Its tokens, by model.
+    pub(super) usage: Vec<ModelUsage>,
+}
+
+/// Passes an answer on while it comes, and gathers it.
+#[derive(Debug)]
+pub(super) struct Relay<'a> {
+    sink: &'a Sink,
+    speech: &'a mut Speech,
+    propagates: bool,
+    stages: BTreeMap<u32, Stage>,
+    calls: BTreeMap<u32, ToolCall>,
+    answer: Answer,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(sink: &'a Sink, speech: &'a mut Speech, propagates: bool) -> Self {
+        Self {
+            sink,
+            speech,
+            propagates,
+            stages: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            answer: Answer::default(),
+        }
+    }
+
+    /// Takes the next piece.
+    pub(super) async fn take(&mut self, delta: Delta) -> Result<(), Gone> {
+        for stage in delta.stages {
+            self.stage(stage).await?;
+        }
+        if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
+            self.close_stages(StageStatus::Completed).await?;
+            self.answer.content.push_str(&content);
+            self.speech.say(self.sink, &content).await?;
+        }
+        for attachment in delta.attachments {
+            let attachment = addressed(attachment);
+            self.sink
+                .send(Event::Attachment(attachment.clone()))
+                .await?;
+            self.answer.attachments.push(attachment);
+        }
+        if !delta.tool_calls.is_empty() {
+            self.close_stages(StageStatus::Completed).await?;
+        }
+        for call in delta.tool_calls {
+            self.call(call);
+        }
+        if let Some(state) = delta.state {
+            merge(self.answer.state.get_or_insert(Value::Null), state);
+        }
+        if let Some(reason) = delta.finish_reason {
+            self.answer.reason = Some(finish_reason(&reason));
+        }
+        if !delta.statistics.is_empty() {
+            self.answer.usage = delta.statistics;
+        } else if let Some(tokens) = delta.usage {
+            self.answer.usage = vec![ModelUsage {
+                model: String::new(),
+                tokens: Tokens { ..tokens },
+            }];
+        }
+        Ok(())
+    }
+
+    /// The whole answer, after its last piece.
+    pub(super) async fn finish(mut self) -> Result<Answer, Gone> {
+        self.close_stages(StageStatus::Completed).await?;
+        self.answer.calls = self.calls.into_values().collect();
+        Ok(self.answer)
+    }
+
+    /// What came before it broke off.
+    pub(super) async fn broken(mut self) -> Result<(), Gone> {
+        self.close_stages(StageStatus::Failed).await
+    }
+
+    async fn stage(&mut self, delta: StageDelta) -> Result<(), Gone> {
+        if !self.propagates {
+            return Ok(());
+        }
+        let stage = match (self.stages.get(&delta.index), delta.name) {
+            (Some(stage), name) => {
+                if let Some(name) = name {
+                    stage.name(name).await?;
+                }
+                stage.clone()
+            }
+            (None, Some(name)) => {
+                let stage = self.sink.open(Some(name)).await?;
+                self.stages.insert(delta.index, stage.clone());
+                stage
+            }
+            // A stage without a name is not opened.
+            (None, None) => return Ok(()),
+        };
+        if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
+            stage.content(content).await?;
+        }
+        for attachment in delta.attachments {
+            stage.attachment(addressed(attachment)).await?;
+        }
+        if let Some(end) = delta.status {
+            self.stages.remove(&delta.index);
+            stage.close(status(end)).await?;
+        }
+        Ok(())
+    }
+
+    async fn close_stages(&mut self, status: StageStatus) -> Result<(), Gone> {
+        for stage in std::mem::take(&mut self.stages).into_values() {
+            stage.close(status).await?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, delta: CallDelta) {
+        if delta.index >= MOST_CALLS {
+            return;
+        }
+        let call = self.calls.entry(delta.index).or_insert_with(|| ToolCall {
+            id: String::new(),
+            kind: "function".to_owned(),
+            function: FunctionCall {
+                name: String::new(),
+                arguments: String::new(),
+                rest: Map::new(),
+            },
+            rest: Map::new(),
+        });
+        if let Some(id) = delta.id {
+            call.id.push_str(&id);
+        }
+        if let Some(name) = delta.name {
+            call.function.name.push_str(&name);
+        }
+        if let Some(arguments) = delta.arguments {
+            call.function.arguments.push_str(&arguments);
+        }
+    }
+}
+
+const fn status(end: StageEnd) -> StageStatus {
+    match end {
+        StageEnd::Completed => StageStatus::Completed,
+        StageEnd::Failed => StageStatus::Failed,
+    }
+}
+
+/// A file with an address: where there is neither content nor URL, the URL is that of its source.
+fn addressed(mut attachment: Attachment) -> Attachment {
+    if attachment.data.is_none() && attachment.url.is_none() {
+        match &attachment.reference_url {
+            Some(url) => attachment.url = Some(url.clone()),
+            None => attachment.data = Some(String::new()),
+        }
+    }
+    attachment
+}
+
+fn finish_reason(reason: &str) -> FinishReason {
+    match reason {
+        "tool_calls" => FinishReason::ToolCalls,
+        "length" => FinishReason::Length,
+        "content_filter" => FinishReason::ContentFilter,
+        _ => FinishReason::Stop,
+    }
+}
+
+/// Objects key by key, texts concatenated, all else replaced (quickapps 3.3).
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::String(into), Value::String(from)) => into.push_str(&from),
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,129 @@
+//! Which session a conversation is: by what its sandbox, its chat and its uploads are found.
+
+use dray_agent::caller::Caller;
+use dray_agent::message::{Message, Role};
+use dray_types::Sha256Digest;
+use serde_json::Value;
+
+/// Key in the state of assistant messages.
+pub(super) const KEY: &str = "dray_session";
+
+/// Header by which a client names the session itself.
+const HEADER: &str = "x-dray-session";
+
+/// The session of a conversation: the one that the client names, else the one of its last answer, else a new one.
+///
+/// Who shows a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names of a service's
+/// own clients are taken as they are, so that operators can bind them to sandboxes and chats before.
+pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> String {
+    let named = caller.forwarded.iter().find(|(name, _)| name == HEADER);
+    match (named, owner) {
+        (Some((_, name)), None) => name.clone(),
+        (Some((_, name)), Some(owner)) => bound(owner, name),
+        (None, _) => remembered(messages).map_or_else(fresh, str::to_owned),
+    }
+}
+
+/// Whether the client names its session.
+pub(super) fn is_named(caller: &Caller) -> bool {
+    caller.forwarded.iter().any(|(name, _)| name == HEADER)
+}
+
+fn bound(owner: &str, name: &str) -> String {
+    let digest = Sha256Digest::of(format!("{owner}\n{name}").as_bytes()).to_hex();
+    format!("d-{}", digest.get(..32).unwrap_or(&digest))
+}
+
+fn remembered(messages: &[Message]) -> Option<&str> {
+    messages
+        .iter()
+        .rev()
+        .filter(|message| message.role == Role::Assistant)
+        .find_map(|message| {
+            message
+                .custom_content
+                .as_ref()?
+                .state
+                .as_ref()?
+                .get(KEY)?
+                .as_str()
+        })
+        .filter(|session| session.starts_with("c-"))
+}
+
+/// Nobody can guess it.
+fn fresh() -> String {
+    format!("c-{}", uuid::Uuid::new_v4().simple())
+}
+
+/// The state of a turn with its session.
+pub(super) fn note(state: &mut Value, session: &str) {
+    if let Some(state) = state.as_object_mut()
+        && session.starts_with("c-")
+    {
+        state.insert(KEY.to_owned(), Value::from(session));
+    }
+}
+
+/// Id of a turn: the same when the same request comes again.
+pub(super) fn turn(session: &str, messages: &[Message]) -> String {
+    let text = serde_json::to_string(messages).unwrap_or_default();
+    let digest = Sha256Digest::of(format!("{session}\n{text}").as_bytes()).to_hex();
+    digest.get(..32).unwrap_or(&digest).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_agent::message::CustomContent;
+    use serde_json::json;
+
+    use super::*;
+
+    fn caller(session: Option<&str>) -> Caller {
+        let forwarded = session.map(|session| (HEADER.to_owned(), session.to_owned()));
+        Caller {
+            forwarded: forwarded.into_iter().collect(),
+            ..Caller::default()
+        }
+    }
+
+    fn answered(state: Value) -> Vec<Message> {
+        let mut message = Message::new(Role::Assistant, "x");
+        message.custom_content = Some(CustomContent {
+            state: Some(state),
+            ..CustomContent::default()
+        });
+        vec![message, Message::new(Role::User, "y")]
+    }
+
+    #[test]
+    fn a_conversation_goes_on_in_its_session() {
+        let first = of(&caller(None), None, &[]);
+        let mut state = json!({});
+        note(&mut state, &first);
+        assert_eq!(of(&caller(None), None, &answered(state)), first);
+        assert_ne!(of(&caller(None), None, &[]), first);
+    }
+
+    #[test]
+    fn a_state_cannot_name_the_session_of_another() {
+        let named = answered(json!({ KEY: "telegram-42" }));
+        assert_ne!(of(&caller(None), None, &named), "telegram-42");
+    }
+
+    #[test]
+    fn users_of_dial_name_sessions_of_their_own_alone() {
+        let named = caller(Some("team"));
+        let of_owner = |owner| of(&named, owner, &[]);
+        assert_eq!(of_owner(None), "team");
+        assert_eq!(of_owner(Some("bucket-a")), of_owner(Some("bucket-a")));
+        assert_ne!(of_owner(Some("bucket-a")), of_owner(Some("bucket-b")));
+    }
+
+    #[test]
+    fn the_same_request_is_the_same_turn() {
+        let messages = [Message::new(Role::User, "x")];
+        assert_eq!(turn("s", &messages), turn("s", &messages));
+        assert_ne!(turn("s", &messages), turn("t", &messages));
+    }
+}

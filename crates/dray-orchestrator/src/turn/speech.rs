@@ -1,0 +1,67 @@
+//! The text of an answer on its way to the client (quickapps 18.1).
+
+use dray_agent::event::Event;
+use dray_tool::{Gone, Sink};
+
+use crate::files::media::Media;
+
+/// What stands before the text of each answer of the model.
+const SEPARATOR: &str = "\n\r";
+
+/// Passes text on: a separator before each answer, `MEDIA:` tags held back until it is known what they are.
+#[derive(Debug)]
+pub(super) struct Speech {
+    media: Option<Media>,
+    pending: bool,
+    said: bool,
+    /// Whether the first answer has a separator too, as clients of DIAL expect.
+    leads: bool,
+}
+
+impl Speech {
+    pub(super) const fn new(media: Option<Media>, leads: bool) -> Self {
+        Self {
+            media,
+            pending: true,
+            said: false,
+            leads,
+        }
+    }
+
+    /// The next text is that of another answer.
+    pub(super) const fn next(&mut self) {
+        self.pending = true;
+    }
+
+    /// Says more of the present answer.
+    pub(super) async fn say(&mut self, sink: &Sink, text: &str) -> Result<(), Gone> {
+        let text = match &mut self.media {
+            Some(media) => media.push(text).await,
+            None => text.to_owned(),
+        };
+        self.send(sink, text).await
+    }
+
+    /// Says what was held back.
+    pub(super) async fn finish(&mut self, sink: &Sink) -> Result<(), Gone> {
+        let Some(media) = self.media.take() else {
+            return Ok(());
+        };
+        let rest = media.finish().await;
+        for attachment in rest.attachments {
+            sink.send(Event::Attachment(attachment)).await?;
+        }
+        self.send(sink, rest.text).await
+    }
+
+    async fn send(&mut self, sink: &Sink, mut text: String) -> Result<(), Gone> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.pending) && (self.leads || self.said) {
+            text.insert_str(0, SEPARATOR);
+        }
+        self.said = true;
+        sink.send(Event::Content(text)).await
+    }
+}

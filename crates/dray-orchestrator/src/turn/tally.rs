@@ -1,0 +1,146 @@
+//! What one turn used and showed.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use dray_agent::event::{ModelUsage, Tokens};
+use dray_agent::message::Attachment;
+
+/// Tokens by model, files already shown, and time.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    per_model: Vec<ModelUsage>,
+    shown: HashSet<String>,
+}
+
+impl Tally {
+    /// Adds a call of the model. Tokens without a model are the deployment's own.
+    pub(super) fn model(&mut self, deployment: &str, usage: &[ModelUsage]) {
+        for usage in usage {
+            let model = if usage.model.is_empty() {
+                deployment
+            } else {
+                &usage.model
+            };
+            self.add(model, usage.tokens);
+        }
+    }
+
+    /// Adds what a tool used.
+    pub(super) fn tool(&mut self, usage: &[ModelUsage]) {
+        for usage in usage {
+            self.add(&usage.model, usage.tokens);
+        }
+    }
+
+    fn add(&mut self, model: &str, tokens: Tokens) {
+        let known = self.per_model.iter_mut().find(|known| known.model == model);
+        if let Some(known) = known {
+            known.tokens.prompt = known.tokens.prompt.saturating_add(tokens.prompt);
+            known.tokens.completion = known.tokens.completion.saturating_add(tokens.completion);
+        } else {
+            self.per_model.push(ModelUsage {
+                model: model.to_owned(),
+                tokens,
+            });
+        }
+    }
+
+    /// Whether the user did not see this file yet: files with one URL are one file.
+    pub(super) fn is_new(&mut self, attachment: &Attachment) -> bool {
+        match &attachment.url {
+            Some(url) => self.shown.insert(url.clone()),
+            None => true,
+        }
+    }
+
+    /// Tokens by model, in order of first use.
+    pub(super) fn per_model(&self) -> &[ModelUsage] {
+        &self.per_model
+    }
+
+    /// All tokens; `None` when nothing was counted.
+    pub(super) fn total(&self) -> Option<Tokens> {
+        (!self.per_model.is_empty()).then(|| {
+            self.per_model
+                .iter()
+                .fold(Tokens::default(), |total, usage| Tokens {
+                    prompt: total.prompt.saturating_add(usage.tokens.prompt),
+                    completion: total.completion.saturating_add(usage.tokens.completion),
+                })
+        })
+    }
+
+    /// The table of the stage `Usage Statistics`.
+    pub(super) fn table(&self) -> String {
+        let mut table =
+            "| Model | Prompt tokens | Completion tokens | Total tokens |\n|---|---|---|---|\n"
+                .to_owned();
+        for usage in &self.per_model {
+            let Tokens { prompt, completion } = usage.tokens;
+            let total = prompt.saturating_add(completion);
+            let model = usage.model.replace('|', "\\|");
+            let _ = writeln!(table, "| {model} | {prompt} | {completion} | {total} |");
+        }
+        table
+    }
+}
+
+/// The text of the stage `Execution time`.
+pub(super) fn execution_time(taken: Duration) -> String {
+    format!("{:.2}s\n", taken.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(model: &str, prompt: u64, completion: u64) -> ModelUsage {
+        ModelUsage {
+            model: model.to_owned(),
+            tokens: Tokens { prompt, completion },
+        }
+    }
+
+    #[test]
+    fn tokens_add_up_by_model_in_order_of_first_use() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.total(), None);
+        tally.model("lead", &[usage("", 10, 1)]);
+        tally.tool(&[usage("helper", 5, 5)]);
+        tally.model("lead", &[usage("lead", 2, 2)]);
+        assert_eq!(
+            tally.per_model(),
+            [usage("lead", 12, 3), usage("helper", 5, 5)]
+        );
+        let total = tally.total().unwrap();
+        assert_eq!((total.prompt, total.completion), (17, 8));
+        assert!(
+            tally
+                .table()
+                .ends_with("| lead | 12 | 3 | 15 |\n| helper | 5 | 5 | 10 |\n")
+        );
+    }
+
+    #[test]
+    fn a_file_is_shown_once_by_its_url() {
+        let mut tally = Tally::default();
+        let file = Attachment {
+            url: Some("files/B/a".to_owned()),
+            ..Attachment::default()
+        };
+        assert!(tally.is_new(&file));
+        assert!(!tally.is_new(&file));
+        let inline = Attachment {
+            data: Some("x".to_owned()),
+            ..Attachment::default()
+        };
+        assert!(tally.is_new(&inline) && tally.is_new(&inline));
+    }
+
+    #[test]
+    fn time_has_two_decimals() {
+        assert_eq!(execution_time(Duration::from_millis(1234)), "1.23s\n");
+    }
+}

@@ -1,0 +1,78 @@
+//! Failures of a turn as the client gets them (quickapps 41).
+
+use dray_agent::failure::Failure;
+use dray_agent::layer;
+use dray_agent::user_error::Source;
+use dray_dial::chat::{ChatError, ChatKind};
+use dray_tool_dial::Refused;
+
+/// The model was called as often as it may be.
+pub(super) fn limit() -> Failure {
+    let text = "Agent stopped due to max iterations.";
+    Failure::new(500, text).display(text)
+}
+
+/// A strategy of a tool ended the request.
+pub(super) fn stopped(text: &str) -> Failure {
+    Failure::new(500, text).display(text)
+}
+
+/// The model gave no answer.
+pub(super) fn model(error: &ChatError) -> Failure {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        kind = ?error.kind,
+        code = error.code.as_deref().unwrap_or_default(),
+        "a call of the model failed"
+    );
+    let source = match error.kind {
+        ChatKind::Status(_) => Source::Service {
+            status: error.status(),
+            code: error.code.clone(),
+            display_message: error.display_message.clone(),
+        },
+        ChatKind::Connect => Source::Connection,
+        ChatKind::Timeout => Source::Timeout,
+        ChatKind::Broken | ChatKind::Malformed => Source::BrokenStream,
+    };
+    source.failure()
+}
+
+/// What is known of the model could not be had.
+pub(super) fn metadata(error: &dray_dial::Error) -> Failure {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        "metadata of the model were not told"
+    );
+    let source = match (error.status, error.kind) {
+        (Some(status), _) => Source::Service {
+            status: Some(status),
+            code: error.code.clone(),
+            display_message: error.display_message.clone(),
+        },
+        (None, dray_dial::Kind::Timeout) => Source::Timeout,
+        (None, dray_dial::Kind::Connect) => Source::Connection,
+        (None, _) => Source::BrokenStream,
+    };
+    source.failure()
+}
+
+/// The system prompt is a template that cannot be used.
+pub(super) fn prompt(failure: &layer::Failure) -> Failure {
+    let message = format!("template '{}': {}", failure.template, failure.message());
+    Failure::new(400, message.clone()).display(message)
+}
+
+/// A tool could not be made from the metadata of a deployment.
+pub(super) fn refused_template(deployment: &str, refused: &Refused) -> Failure {
+    match refused.status {
+        Some(404) => Failure::new(404, format!("Deployment '{deployment}' not found.")),
+        Some(status @ (401 | 403)) => {
+            Failure::new(status, "DIAL does not let this key see the deployment.")
+        }
+        _ => Failure::new(
+            502,
+            "DIAL Core does not tell about the deployment; try again later.",
+        ),
+    }
+}

@@ -1,0 +1,243 @@
+//! On DIAL: manifest, metadata, keys and tools of Core.
+
+use dray_testkit::dial::DialCore;
+use serde_json::{Value, json};
+
+use crate::world::{Seen, World, manifest};
+
+const KEY: &str = "request-key";
+
+struct OnDial {
+    core: DialCore,
+    world: World,
+}
+
+impl OnDial {
+    async fn new(manifest: &Value) -> Self {
+        let core = DialCore::start().await.unwrap();
+        core.add_key(KEY, "bucket");
+        core.document(
+            "/openai/applications/my-app",
+            json!({"application_properties": manifest}),
+        );
+        core.document("/openai/deployments/lead", json!({"display_name": "Lead"}));
+        let url = core.url();
+        let world = World::with(manifest, r#"{"rules": []}"#, |config| {
+            config.dial_url = Some(url);
+            config.model_url = None;
+        })
+        .await;
+        Self { core, world }
+    }
+
+    async fn ask(&self, messages: Value) -> Seen {
+        let url = format!(
+            "{}/openai/deployments/quick_apps2/chat/completions",
+            self.world.url
+        );
+        let request = self
+            .world
+            .client
+            .post(&url)
+            .header("api-key", KEY)
+            .header("authorization", "Bearer token-1")
+            .header("x-tenant", "t")
+            .header("x-dial-application-id", "my-app")
+            .json(&json!({"messages": messages, "stream": true}));
+        self.world.send(request).await
+    }
+
+    async fn say(&self, text: &str) -> Seen {
+        self.ask(json!([{"role": "user", "content": text}])).await
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "callers make them in place")]
+fn chunk(delta: Value, reason: Value) -> Value {
+    json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+}
+
+fn saying(text: &str) -> Vec<Value> {
+    vec![
+        chunk(json!({"role": "assistant"}), Value::Null),
+        chunk(json!({"content": text}), Value::Null),
+        chunk(json!({}), json!("stop")),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
+    let dial = OnDial::new(&manifest(json!([]))).await;
+    dial.core.chat("lead", saying("Hello."));
+    let seen = dial.say("x").await;
+    assert_eq!(seen.text(), "\n\rHello.");
+    let seen: Vec<_> = dial.core.seen();
+    assert!(seen.iter().all(|request| request.header("api-key") == KEY));
+    assert!(
+        seen.iter()
+            .all(|request| request.header("authorization") == "Bearer token-1")
+    );
+    let chat = seen
+        .iter()
+        .find(|request| request.target.contains("chat/completions"))
+        .unwrap();
+    assert!(
+        chat.target.ends_with("api-version=2025-01-01-preview"),
+        "{}",
+        chat.target
+    );
+    assert_eq!(chat.header("x-tenant"), "t");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_is_a_400() {
+    let dial = OnDial::new(&manifest(json!([]))).await;
+    let url = format!(
+        "{}/openai/deployments/quick_apps2/chat/completions",
+        dial.world.url
+    );
+    let request = dial.world.client.post(&url);
+    let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
+    let seen = dial.world.send(request).await;
+    assert_eq!(seen.status, 400);
+    assert_eq!(seen.error()["message"], "Api-Key header is required");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_that_cannot_be_had_is_told_of() {
+    let dial = OnDial::new(&manifest(json!([]))).await;
+    let url = format!(
+        "{}/openai/deployments/quick_apps2/chat/completions",
+        dial.world.url
+    );
+    let request = dial
+        .world
+        .client
+        .post(&url)
+        .header("api-key", KEY)
+        .header("x-dial-application-id", "other");
+    let request = request.json(&json!({"messages": [{"role": "user", "content": "x"}]}));
+    let seen = dial.world.send(request).await;
+    assert_eq!(seen.status, 500);
+    assert_eq!(seen.error()["type"], "internal_server_error");
+    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.starts_with("Error while fetching application"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back() {
+    let dial = OnDial::new(&manifest(json!([]))).await;
+    let custom = |content: Value| chunk(json!({"custom_content": content}), Value::Null);
+    dial.core.chat(
+        "lead",
+        vec![
+            custom(json!({"stages": [{"index": 0, "name": "Thinking", "status": null}]})),
+            custom(json!({"stages": [{"index": 0, "content": "hard", "status": null}]})),
+            custom(json!({"stages": [{"index": 0, "status": "completed"}]})),
+            custom(json!({"attachments": [{"index": 0, "type": "image/png", "reference_url": "https://e/x.png"}]})),
+            custom(json!({"state": {"memory": 7}})),
+            chunk(json!({"content": "Done."}), Value::Null),
+            chunk(json!({}), json!("stop")),
+        ],
+    );
+    let first = dial.say("x").await;
+    assert_eq!(
+        first.stages(),
+        [(
+            "Thinking".to_owned(),
+            "hard".to_owned(),
+            "completed".to_owned()
+        )]
+    );
+    assert_eq!(first.attachments()[0]["url"], "https://e/x.png");
+    assert_eq!(first.state(), json!({"orchestrator_state": {"memory": 7}}));
+    dial.core.chat("lead", saying("Again."));
+    let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
+    dial.ask(messages).await;
+    let body = dial
+        .core
+        .bodies()
+        .into_iter()
+        .rfind(|(target, _)| target.contains("chat/completions"))
+        .unwrap()
+        .1;
+    let asked = body;
+    let back = asked["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|message| message["role"] == "assistant")
+        .unwrap();
+    assert_eq!(back["custom_content"]["state"], json!({"memory": 7}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
+    let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
+        {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
+    let dial = OnDial::new(&manifest(sets)).await;
+    dial.core.document(
+        "/openai/deployments/lawyer",
+        json!({"display_name": "Lawyer", "description": "Knows law."}),
+    );
+    let call = json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+        "function": {"name": "experts_lawyer_tool", "arguments": "{\"query\": \"Is it legal?\"}"}}]});
+    dial.core.chat(
+        "lead",
+        vec![
+            chunk(call, Value::Null),
+            chunk(json!({}), json!("tool_calls")),
+        ],
+    );
+    dial.core.chat("lawyer", saying("It is."));
+    dial.core.chat("lead", saying("The lawyer agrees."));
+    let seen = dial.say("x").await;
+    assert!(seen.text().ends_with("The lawyer agrees."), "{seen:?}");
+    let stages = seen.stages();
+    assert!(stages[0].0.starts_with("Call Lawyer: "), "{stages:?}");
+    assert!(stages[0].1.contains("It is."), "{stages:?}");
+    assert_eq!(stages[0].2, "completed");
+    assert_eq!(crate::tools::rounds(&seen)[1]["content"], "It is.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_of_the_model_that_cannot_be_had_end_the_request() {
+    for (status, outgoing) in [(401, 401), (403, 403), (500, 500)] {
+        let dial = OnDial::new(&manifest(json!([]))).await;
+        let trouble = dray_testkit::dial::ApiTrouble::Status(status);
+        dial.core.trouble("/openai/deployments/lead", Some(trouble));
+        let seen = dial.say("x").await;
+        assert_eq!(seen.status, outgoing, "{seen:?}");
+        assert!(seen.error()["display_message"].is_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_tools_of_the_model_are_sent_and_never_run() {
+    let dial = OnDial::new(&manifest(json!([]))).await;
+    let tool = json!({"type": "static_function", "static_function": {"name": "search", "configuration": {"deep": true}}});
+    dial.core.document(
+        "/openai/deployments/lead",
+        json!({"display_name": "Lead", "defaults": {"tools": [tool, {"type": "static_function"}]}}),
+    );
+    dial.core.chat("lead", saying("Hi."));
+    dial.say("x").await;
+    let body = dial
+        .core
+        .bodies()
+        .into_iter()
+        .rfind(|(target, _)| target.contains("chat/completions"))
+        .unwrap()
+        .1;
+    let asked = body;
+    let statics: Vec<_> = asked["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|tool| tool["type"] == "static_function")
+        .collect();
+    assert_eq!(statics, [&tool]);
+}

@@ -1,0 +1,198 @@
+//! What happens when things go wrong: the model, a tool, the client.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::tools::Endpoint;
+use crate::world::{World, manifest, rest};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_refuses_at_once_is_an_http_status() {
+    for (status, outgoing, start) in [
+        (
+            401,
+            401,
+            "Authentication failed when accessing the AI model.",
+        ),
+        (
+            403,
+            403,
+            "You don't have permission to use the AI model configured in this application.",
+        ),
+        (
+            404,
+            404,
+            "The AI model configured in this application could not be found.",
+        ),
+        (
+            413,
+            413,
+            "The request payload is too large. Please reduce the size of your message or attachments.",
+        ),
+        (
+            400,
+            400,
+            "The request was rejected as invalid by the AI model service.",
+        ),
+        (
+            422,
+            422,
+            "The request was rejected as invalid by the AI model service.",
+        ),
+    ] {
+        let script = format!(
+            r#"{{"rules": [{{"reply": {{"fail": {{"status": {status}, "message": "no"}}}}}}]}}"#
+        );
+        let world = World::plain(&manifest(json!([])), &script).await;
+        let seen = world.say("x").await;
+        assert_eq!(seen.status, outgoing);
+        let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
+        assert!(shown.starts_with(start), "{status}: {shown}");
+        assert_eq!(world.asked().len(), 1, "{status} is not tried again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
+    let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.status, 500);
+    assert_eq!(
+        seen.error()["display_message"],
+        "The request was rate-limited by the AI model service. Please try again later."
+    );
+    assert_eq!(world.asked().len(), 3);
+    let script = r#"{"rules": [{"times": 1, "reply": {"fail": {"status": 503, "message": "x"}}}, {"reply": {"say": "Back."}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    assert_eq!(world.say("x").await.text(), "Back.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_cut_in_the_middle_keeps_its_text_and_says_so() {
+    let script =
+        r#"{"rules": [{"reply": {"say": "Half of a long sentence", "piece": 4, "cut_after": 4}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let seen = world.say("x").await;
+    assert_eq!((seen.status, seen.done), (200, true));
+    assert!(seen.text().starts_with("Half"), "{seen:?}");
+    assert_eq!(
+        seen.error()["display_message"],
+        "The AI model service failed while responding. Please try again later."
+    );
+    assert_eq!(seen.reason(), "stop");
+    assert_eq!(seen.state(), json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_not_there_is_said_to_be_unreachable() {
+    let world = World::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+        config.model_url = Some("http://127.0.0.1:1/v1".to_owned());
+    })
+    .await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.status, 500);
+    assert_eq!(
+        seen.error()["display_message"],
+        "Could not connect to the AI model service. Please check connectivity or contact your administrator."
+    );
+}
+
+const NEVER: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_never"}, "reply": {"say": "{result}"}},
+    {"reply": {"call": [{"name": "shop_never", "arguments": {}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_13_a_tool_that_hangs_is_given_up_at_the_limit_of_its_set() {
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["never"]);
+    set["timeout_seconds"] = json!(0.3);
+    let world = World::plain(&manifest(json!([set])), NEVER).await;
+    let seen = world.say("x").await;
+    assert!(
+        seen.text()
+            .contains("The tool call `shop_never` timed out after"),
+        "{}",
+        seen.text()
+    );
+    assert_eq!(seen.stages()[0].2, "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_returns_50_mb_is_refused_and_the_chat_goes_on() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_huge"}, "reply": {"say": "Too much."}},
+        {"reply": {"call": [{"name": "shop_huge", "arguments": {}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["huge"])])), script).await;
+    let seen = world.say("x").await;
+    assert!(seen.text().ends_with("Too much."));
+    let result = world.asked()[1]["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert!(result["content"].as_str().unwrap().len() < 5000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["never"])])), NEVER).await;
+    let body =
+        json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let mut answer = request.json(&body).send(&|_| ()).await.unwrap();
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        if String::from_utf8_lossy(&piece).contains("\"stages\"") {
+            break;
+        }
+    }
+    let open = || endpoint.open();
+    until(|| open() == 1).await;
+    drop(answer);
+    until(|| open() == 0).await;
+    assert_eq!(world.asked().len(), 1, "the model is not asked again");
+}
+
+/// Waits for a condition.
+async fn until(mut holds: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(tokio::time::Instant::now() < deadline, "it never happens");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
+    // Nobody answers on the bus: a reference in an argument cannot be resolved.
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "{result}"}},
+        {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "file:text::files/B/a.txt"}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.error(), Value::Null);
+    assert!(seen.text().contains("try again later"), "{}", seen.text());
+    assert_eq!(seen.stages()[0].2, "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_chats_at_once_are_all_answered() {
+    let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let all = (0..200).map(|number| {
+        let world = &world;
+        async move { world.say(&number.to_string()).await }
+    });
+    let all = futures_util::future::join_all(all).await;
+    assert!(
+        all.iter()
+            .all(|seen| seen.status == 200 && seen.text() == "Hello.")
+    );
+}

@@ -1,0 +1,9 @@
+//! Whole turns over HTTP: a real listener, a rehearsed model, a DIAL Core, tools. No other service is there.
+
+#![cfg(test)]
+
+mod dial;
+mod faults;
+mod plain;
+mod tools;
+mod world;

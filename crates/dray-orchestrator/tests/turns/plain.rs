@@ -1,0 +1,175 @@
+//! Without DIAL: a local manifest and any model.
+
+use serde_json::json;
+
+use crate::world::{World, manifest, rest};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_without_tools_is_the_model_s_words() {
+    let script = r#"{"rules": [{"reply": {"say": "Hello {user}.", "piece": 3}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let seen = world.say("you").await;
+    assert_eq!((seen.status, seen.done), (200, true));
+    assert_eq!(seen.text(), "Hello you.");
+    assert_eq!(seen.reason(), "stop");
+    assert_eq!(seen.state(), json!({}));
+    assert_eq!(
+        seen.chunks[0]["choices"][0]["delta"],
+        json!({"role": "assistant"})
+    );
+    let asked = &world.asked()[0];
+    assert_eq!(asked["model"], "lead");
+    assert_eq!(asked["stream"], true);
+    assert_eq!(asked["temperature"], 0.5);
+    assert_eq!(asked["messages"][0]["role"], "system");
+    assert!(
+        asked["messages"][0]["content"]
+            .as_str()
+            .unwrap()
+            .starts_with("You help.")
+    );
+    assert!(asked.get("tools").is_none() || !asked["tools"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_not_streamed_is_one_message() {
+    let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 2}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}]});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let answer = request.json(&body).send(&|_| ()).await.unwrap();
+    let whole: serde_json::Value = answer.json().await.unwrap();
+    assert_eq!(whole["object"], "chat.completion");
+    assert_eq!(whole["choices"][0]["message"]["content"], "Hello.");
+    assert_eq!(
+        whole["choices"][0]["message"]["custom_content"]["state"],
+        json!({})
+    );
+    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_told_when_they_are_asked_for() {
+    let script =
+        r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
+    let world = World::plain(&manifest(json!([])), script).await;
+    let body = json!({"model": "agent", "stream": true, "stream_options": {"include_usage": true},
+        "messages": [{"role": "user", "content": "x"}]});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let seen = world.send(request.json(&body)).await;
+    let last = seen.chunks.last().unwrap();
+    assert_eq!(last["usage"]["total_tokens"], 15);
+    assert_eq!(last["statistics"]["usage_per_model"][0]["model"], "lead");
+    assert_eq!(
+        world.asked()[0]["stream_options"],
+        json!({"include_usage": true})
+    );
+    let without = world.say("y").await;
+    assert!(without.chunks.last().unwrap()["usage"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_of_statistics_and_time_are_shown_when_they_are_switched_on() {
+    let script =
+        r#"{"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": 12, "completion": 3}}}]}"#;
+    let world = World::with(&manifest(json!([])), script, |config| {
+        config.show_usage_statistics = true;
+        config.show_execution_time_stage = true;
+    })
+    .await;
+    let seen = world.say("x").await;
+    let stages = seen.stages();
+    assert_eq!(stages.len(), 2);
+    assert_eq!(stages[0].0, "Usage Statistics");
+    assert!(stages[0].1.contains("| lead | 12 | 3 | 15 |"));
+    assert_eq!(stages[1].0, "Execution time");
+    assert!(stages.iter().all(|stage| stage.2 == "completed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_11_a_missing_template_and_a_wrong_manifest_say_what_is_wrong() {
+    let mut wrong = manifest(json!([]));
+    wrong["orchestrator"]["system_prompt"] = json!({"type": "predefined", "template": "nowhere"});
+    let world = World::plain(&wrong, r#"{"rules": [{"reply": {"say": "never"}}]}"#).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.status, 400);
+    assert_eq!(
+        seen.error()["message"],
+        "template 'nowhere': prompt 'nowhere' not found in predefined content"
+    );
+    let path = world.folder().join("manifests/agent.json");
+    let mut broken = manifest(json!([{"type": "rest-api", "name": 5, "tools": []}]));
+    broken["tool_sets"][0]["extra"] = json!("so that the length differs");
+    std::fs::write(path, broken.to_string()).unwrap();
+    let seen = world.say("x").await;
+    assert!(seen.status >= 400, "{seen:?}");
+    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("tool_sets.0.name"), "{message}");
+    assert_eq!(world.asked().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_set_that_does_not_exist_is_an_issue_and_the_chat_goes_on() {
+    let sets = json!([{"type": "predefined", "template_name": "nowhere"}]);
+    let world = World::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+    let seen = world.say("x").await;
+    let stages = seen.stages();
+    assert_eq!(stages[0].0, "Initialization issues");
+    assert!(
+        stages[0]
+            .1
+            .contains("- **template 'nowhere'**: toolset 'nowhere' not found"),
+        "{}",
+        stages[0].1
+    );
+    assert_eq!(stages[0].2, "failed");
+    assert_eq!(seen.text(), "Hi.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_choice_without_tools_is_refused() {
+    let world = World::plain(
+        &manifest(json!([])),
+        r#"{"rules": [{"reply": {"say": "Hi."}}]}"#,
+    )
+    .await;
+    let body = json!({"model": "agent", "stream": true, "tool_choice": "required",
+        "messages": [{"role": "user", "content": "x"}]});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let seen = world.send(request.json(&body)).await;
+    assert_eq!(seen.status, 400);
+    assert_eq!(
+        seen.error()["message"],
+        "tool_choice requires at least one tool to be configured"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_choice_and_response_format_go_to_the_model() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
+        {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
+    let endpoint = crate::tools::Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let body = json!({"model": "agent", "stream": true, "tool_choice": "required",
+        "response_format": {"type": "json_object"}, "messages": [{"role": "user", "content": "x"}]});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let seen = world.send(request.json(&body)).await;
+    assert_eq!(seen.text(), "Done.");
+    let asked = world.asked();
+    assert_eq!(asked[0]["tool_choice"], "required");
+    assert!(asked[1].get("tool_choice").is_none(), "first call only");
+    assert!(
+        asked
+            .iter()
+            .all(|body| body["response_format"] == json!({"type": "json_object"}))
+    );
+}

@@ -1,0 +1,298 @@
+//! The loop: calls, their results, and the next turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use crate::world::{World, manifest, rest};
+
+/// An HTTP service with a few endpoints.
+pub(crate) struct Endpoint(Server<Arc<AtomicUsize>>);
+
+/// A request that is being answered.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn answer(
+    shared: Arc<Shared<Arc<AtomicUsize>>>,
+    received: Received,
+) -> Result<Reply, Closed> {
+    let q = received.parameter("q").unwrap_or_default();
+    Ok(match received.path.as_str() {
+        "/never" => {
+            let open = Open::new(&shared.lock());
+            std::future::pending::<()>().await;
+            drop(open);
+            return Err(Closed);
+        }
+        "/broken" => double::reply(500, "text/plain", "kaput".into()),
+        "/huge" => double::reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
+        "/long" => double::reply(200, "text/plain", vec![b'y'; 60_000].into()),
+        path => double::json(200, &json!({"path": path, "q": q})),
+    })
+}
+
+impl Endpoint {
+    pub(crate) async fn start() -> Self {
+        let server = Server::start(Arc::default(), |shared, received| {
+            answer(shared, received).boxed()
+        });
+        Self(server.await.unwrap())
+    }
+
+    /// How many requests hang.
+    pub(crate) fn open(&self) -> usize {
+        self.0.shared().lock().load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.0.shared().url()
+    }
+}
+
+const TWO: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Both are here."}},
+    {"reply": {"say": "Looking.", "call": [
+        {"name": "shop_a", "arguments": {"q": "1"}}, {"name": "shop_b", "arguments": {"q": "2"}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a", "b"])])), TWO).await;
+    let seen = world.say("go").await;
+    assert_eq!(seen.text(), "Looking.\n\rBoth are here.");
+    let asked = world.asked();
+    let second = asked[1]["messages"].as_array().unwrap();
+    let tail: Vec<_> = second.iter().rev().take(3).rev().collect();
+    assert_eq!(tail[0]["content"], "Looking.");
+    assert_eq!(tail[0]["tool_calls"].as_array().unwrap().len(), 2);
+    assert_eq!(tail[1]["tool_call_id"], tail[0]["tool_calls"][0]["id"]);
+    assert!(tail[1]["content"].as_str().unwrap().contains("\"q\":\"1\""));
+    assert!(tail[2]["content"].as_str().unwrap().contains("\"q\":\"2\""));
+    let roles = rounds(&seen);
+    let roles: Vec<_> = roles
+        .iter()
+        .map(|one| one["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles, ["assistant", "tool", "tool"]);
+    let stages = seen.stages();
+    assert_eq!(stages.len(), 2);
+    assert!(
+        stages
+            .iter()
+            .all(|stage| stage.2 == "completed" && stage.0.ends_with("s]")),
+        "{stages:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_brings_the_rounds_into_the_next_turn() {
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a", "b"])])), TWO).await;
+    let first = world.say("go").await;
+    world
+        .model
+        .follow(dray_testkit::rehearsal::Script::saying("I remember."));
+    let before = world.asked().len();
+    let second = world
+        .ask(json!([{"role": "user", "content": "go"}, first.message(), {"role": "user", "content": "and?"}]))
+        .await;
+    assert_eq!(second.text(), "I remember.");
+    let asked = &world.asked()[before]["messages"];
+    let shape: Vec<_> = asked
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|message| !is_synthetic(message))
+        .map(|message| message["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+            "user"
+        ]
+    );
+    assert!(
+        asked.to_string().contains("\\\"q\\\":\\\"2\\\""),
+        "results are there"
+    );
+    assert!(!asked.to_string().contains("tool_execution_history"));
+}
+
+/// The messages that the state keeps, without pairs that the model did not ask for.
+pub(crate) fn rounds(seen: &crate::world::Seen) -> Vec<Value> {
+    let state = seen.state();
+    let history = state["tool_execution_history"].as_array().cloned();
+    let mut history = history.unwrap_or_default();
+    history.retain(|message| !is_synthetic(message));
+    history
+}
+
+fn is_synthetic(message: &Value) -> bool {
+    let id = message["tool_call_id"]
+        .as_str()
+        .or_else(|| message["tool_calls"][0]["id"].as_str());
+    id.is_some_and(|id| id.starts_with("s_"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
+    let script = r#"{"rules": [
+        {"times": 1, "reply": {"call": [{"name": "shop_zzz", "arguments": {}}]}},
+        {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": "{not json"}]}},
+        {"reply": {"say": "Recovered."}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(&manifest(json!([rest(&endpoint.url(), &["a"])])), script).await;
+    let seen = world.say("go").await;
+    assert!(seen.text().ends_with("Recovered."), "{seen:?}");
+    let last = world.asked()[2]["messages"].to_string();
+    assert!(
+        last.contains("There is no tool `shop_zzz`. Valid tools: shop_a"),
+        "{last}"
+    );
+    assert_eq!(endpoint.0.shared().received(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
+    let endpoint = Endpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
+    let world = World::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+    let seen = world.say("go").await;
+    assert_eq!(seen.stages()[0].0, "Initialization issues");
+    assert_eq!(seen.text(), "Hi.");
+    let tools = world.asked()[0]["tools"].as_array().unwrap().clone();
+    let same = tools
+        .iter()
+        .filter(|tool| tool["function"]["name"] == "shop_a");
+    assert_eq!(same.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
+    let script =
+        r#"{"rules": [{"reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    manifest["orchestrator"]["max_iterations"] = json!(2);
+    let world = World::plain(&manifest, script).await;
+    let seen = world.say("go").await;
+    assert_eq!((seen.status, seen.done), (200, true));
+    assert_eq!(
+        world.asked().len(),
+        2,
+        "two calls are allowed, the third is refused"
+    );
+    assert_eq!(
+        seen.error()["message"],
+        "Agent stopped due to max iterations."
+    );
+    assert_eq!(seen.reason(), "stop");
+    assert_eq!(rounds(&seen).len(), 4);
+    let at = |what: &str| {
+        seen.chunks
+            .iter()
+            .position(|chunk| chunk.to_string().contains(what))
+            .unwrap()
+    };
+    assert!(
+        at("\"state\"") < at("\"finish_reason\":\"stop\"")
+            && at("\"finish_reason\":\"stop\"") < at("\"error\"")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_12_a_failed_tool_closes_its_stage_as_failed_and_the_model_goes_on() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_broken"}, "reply": {"say": "It failed: {result}"}},
+        {"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let world = World::plain(
+        &manifest(json!([rest(&endpoint.url(), &["broken"])])),
+        script,
+    )
+    .await;
+    let seen = world.say("go").await;
+    assert_eq!(seen.stages()[0].2, "failed");
+    assert!(seen.text().contains("It failed: "), "{}", seen.text());
+    assert_eq!(seen.error(), Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_strategy_ends_the_request_with_its_text() {
+    let script = r#"{"rules": [{"reply": {"call": [{"name": "shop_broken", "arguments": {}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["broken"]);
+    set["tools"][0]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
+    let world = World::plain(&manifest(json!([set])), script).await;
+    let seen = world.say("go").await;
+    assert_eq!(
+        seen.error()["display_message"],
+        "A tool encountered an error and the agent was stopped. Please try again or contact your administrator if the issue persists."
+    );
+    assert_eq!(world.asked().len(), 1);
+    assert_eq!(
+        rounds(&seen),
+        [] as [Value; 0],
+        "a round without its results is not kept"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_result_goes_to_a_file_when_the_operator_wants_that() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_long"}, "reply": {"say": "Long."}},
+        {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}}]}"#;
+    let endpoint = Endpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["long"])]);
+    let world = World::with(&manifest(sets), script, |config| {
+        config.files.offload = true;
+    })
+    .await;
+    let seen = world.say("go").await;
+    assert_eq!(seen.text().trim(), "Long.");
+    let result = world.asked()[1]["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    let content = result["content"].as_str().unwrap();
+    assert!(
+        content.contains("60000 bytes") && content.len() < 10_000,
+        "{}",
+        content.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_16_the_same_request_gives_the_same_messages() {
+    let endpoint = Endpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a"])]);
+    let world = World::plain(&manifest(sets), r#"{"rules": [{"reply": {"say": "Hi."}}]}"#).await;
+    world.say("go").await;
+    world.say("go").await;
+    let asked = world.asked();
+    assert_eq!(asked[0].to_string(), asked[1].to_string());
+}

@@ -1,0 +1,271 @@
+//! An orchestrator that listens, and what it talks to.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_bus::{Bus, Topology};
+use dray_http::{Client, Limits, Request};
+use dray_orchestrator::{Config, Orchestrator};
+use dray_service::{Context, Service as _};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_types::Clock;
+use opentelemetry::metrics::MeterProvider as _;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The answer to a chat, as a client saw it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: u16,
+    /// All chunks, the error event among them; without `[DONE]`.
+    pub(crate) chunks: Vec<Value>,
+    /// Whether `[DONE]` came last.
+    pub(crate) done: bool,
+}
+
+impl Seen {
+    /// All text of the answer.
+    pub(crate) fn text(&self) -> String {
+        self.deltas("/content")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect()
+    }
+
+    /// What stands at a place of all deltas.
+    pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
+        let found = self
+            .chunks
+            .iter()
+            .filter_map(|chunk| chunk.pointer("/choices/0/delta")?.pointer(pointer));
+        found.filter(|value| !value.is_null()).cloned().collect()
+    }
+
+    /// The stages, merged: name, text, status.
+    pub(crate) fn stages(&self) -> Vec<(String, String, String)> {
+        let mut stages: Vec<(String, String, String)> = Vec::new();
+        for pieces in self.deltas("/custom_content/stages") {
+            for piece in pieces.as_array().unwrap() {
+                let index = usize::try_from(piece["index"].as_u64().unwrap()).unwrap();
+                if stages.len() <= index {
+                    stages.resize(index + 1, <(String, String, String)>::default());
+                }
+                let stage = &mut stages[index];
+                stage.0.push_str(piece["name"].as_str().unwrap_or_default());
+                stage
+                    .1
+                    .push_str(piece["content"].as_str().unwrap_or_default());
+                stage
+                    .2
+                    .push_str(piece["status"].as_str().unwrap_or_default());
+            }
+        }
+        stages
+    }
+
+    /// The state; there is exactly one.
+    pub(crate) fn state(&self) -> Value {
+        let mut states = self.deltas("/custom_content/state");
+        assert_eq!(states.len(), 1, "one state: {:?}", self.chunks);
+        states.remove(0)
+    }
+
+    /// Attachments of the choice.
+    pub(crate) fn attachments(&self) -> Vec<Value> {
+        let lists = self.deltas("/custom_content/attachments");
+        lists
+            .iter()
+            .flat_map(|list| list.as_array().cloned().unwrap())
+            .collect()
+    }
+
+    /// The error event.
+    pub(crate) fn error(&self) -> Value {
+        let found = self.chunks.iter().find_map(|chunk| chunk.get("error"));
+        found.cloned().unwrap_or_default()
+    }
+
+    /// The reason in the end chunk.
+    pub(crate) fn reason(&self) -> String {
+        let found = self
+            .chunks
+            .iter()
+            .find_map(|chunk| chunk.pointer("/choices/0/finish_reason")?.as_str());
+        found.unwrap_or_default().to_owned()
+    }
+
+    /// The message that a client would keep for the next turn.
+    pub(crate) fn message(&self) -> Value {
+        json!({"role": "assistant", "content": self.text(), "custom_content": {"state": self.state()}})
+    }
+}
+
+/// Everything that runs.
+pub(crate) struct World {
+    pub(crate) model: Rehearsal,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    _orchestrator: Orchestrator,
+    cx: Context,
+    _s3: EmbeddedS3,
+    folder: TempDir,
+}
+
+impl World {
+    /// With a manifest `agent` and this script; nothing of DIAL.
+    pub(crate) async fn plain(manifest: &Value, script: &str) -> Self {
+        Self::with(manifest, script, |_| {}).await
+    }
+
+    pub(crate) async fn with(
+        manifest: &Value,
+        script: &str,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let manifests = folder.path().join("manifests");
+        std::fs::create_dir(&manifests).unwrap();
+        std::fs::write(manifests.join("agent.json"), manifest.to_string()).unwrap();
+        let model = Rehearsal::start(Script::from_json(script).unwrap())
+            .await
+            .unwrap();
+        let mut config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            model_url: Some(format!("{}/v1", model.url())),
+            manifests: Some(manifests),
+            ..Config::default()
+        };
+        config.files.sessions = false;
+        change(&mut config);
+        let (cx, s3) = context(folder.path()).await;
+        let orchestrator = Orchestrator::start(config, &cx).await.unwrap();
+        let limits = Limits {
+            idle: Duration::from_mins(1),
+            ..Limits::default()
+        };
+        Self {
+            url: format!("http://{}", orchestrator.address()),
+            client: Client::new(limits, None).unwrap(),
+            model,
+            _orchestrator: orchestrator,
+            cx,
+            _s3: s3,
+            folder,
+        }
+    }
+
+    /// A folder of the test.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Asks `agent` at the plain endpoint, with a stream.
+    pub(crate) async fn ask(&self, messages: Value) -> Seen {
+        let body = json!({"model": "agent", "messages": messages, "stream": true});
+        let request = self
+            .client
+            .post(&format!("{}/v1/chat/completions", self.url));
+        self.send(request.json(&body)).await
+    }
+
+    /// Says one thing.
+    pub(crate) async fn say(&self, text: &str) -> Seen {
+        self.ask(json!([{"role": "user", "content": text}])).await
+    }
+
+    pub(crate) async fn send(&self, request: Request) -> Seen {
+        let mut answer = request.send(&|_| ()).await.unwrap();
+        let status = answer.status();
+        let mut text = Vec::new();
+        while let Some(piece) = answer.chunk().await.unwrap() {
+            text.extend_from_slice(&piece);
+        }
+        let text = String::from_utf8(text).unwrap();
+        if status != 200 {
+            let error = serde_json::from_str(&text).unwrap_or(Value::Null);
+            return Seen {
+                status,
+                chunks: vec![error],
+                done: false,
+            };
+        }
+        let events: Vec<_> = text
+            .split("\n\n")
+            .filter(|event| !event.is_empty())
+            .collect();
+        let data = |event: &&str| event.strip_prefix("data: ").unwrap().to_owned();
+        let mut events: Vec<_> = events.iter().map(data).collect();
+        let done = events.last().is_some_and(|last| last == "[DONE]");
+        if done {
+            events.pop();
+        }
+        Seen {
+            status,
+            chunks: events
+                .iter()
+                .map(|event| serde_json::from_str(event).unwrap())
+                .collect(),
+            done,
+        }
+    }
+
+    /// What the model was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Value> {
+        self.model
+            .asked()
+            .into_iter()
+            .map(|asked| asked.body)
+            .collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.cx.stop.cancel();
+    }
+}
+
+async fn context(folder: &Path) -> (Context, EmbeddedS3) {
+    let clock = Clock::system();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
+    let store = Store::open(&options, clock.clone()).await.unwrap();
+    let bus = Bus::in_process(clock.clone(), &meter);
+    bus.apply_topology(&Topology::new(1, 1 << 30))
+        .await
+        .unwrap();
+    (Context::new(bus, store, clock), s3)
+}
+
+/// A manifest with these tool sets and no timestamps.
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
+pub(crate) fn manifest(tool_sets: Value) -> Value {
+    json!({
+        "orchestrator": {
+            "deployment": {"deployment_id": "lead", "parameters": {"temperature": 0.5}},
+            "system_prompt": {"type": "custom", "content": "You help."},
+        },
+        "contexts": [],
+        "tool_sets": tool_sets,
+        "features": {"timestamp": null},
+    })
+}
+
+/// A set of REST endpoints, one for each path, all GET with an argument `q`.
+pub(crate) fn rest(base: &str, paths: &[&str]) -> Value {
+    let tools: Vec<_> = paths
+        .iter()
+        .map(|path| {
+            json!({
+                "type": "restapi-tool",
+                "open_ai_tool": {"function": {"name": path, "parameters": {
+                    "properties": {"q": {"type": "string", "parameter_info": {"type": "query", "key": "q"}}},
+                }}},
+                "rest_api_method_info": {"method_url": format!("{base}/{path}"), "method_type": "get"},
+            })
+        })
+        .collect();
+    json!({"type": "rest-api", "name": "shop", "tools": tools})
+}
