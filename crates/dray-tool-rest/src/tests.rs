@@ -2,5 +2,6 @@
 
 mod answers;
 mod requests;
+mod shipped;
 mod tokens;
 mod world;
