@@ -70,7 +70,7 @@ struct World {
 impl World {
     fn new(more: Value) -> Self {
         let mut document = json!({
-            "orchestrator": {"deployment": {"deployment_id": "m"}, "system_prompt": ""},
+            "orchestrator": {"deployment": {"deployment_id": "m"}},
             "contexts": [], "tool_sets": [], "features": {"timestamp": null},
         });
         let Value::Object(more) = more else {
