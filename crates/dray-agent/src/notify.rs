@@ -144,6 +144,7 @@ fn last_seen(messages: &[Message]) -> Option<Vec<Entry>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pair;
 
     fn file(url: &str, description: Option<&str>) -> Context {
         Context::File {
@@ -204,5 +205,24 @@ mod tests {
         talk.extend(broken.messages());
         assert_eq!(pair(&contexts, &talk), None);
         assert!(is_active(&[], &talk) && !is_active(&[], &[]));
+    }
+
+    #[test]
+    fn r_16_a_file_that_comes_goes_and_comes_again_is_told_under_ids_of_their_own() {
+        let told = || {
+            let (with, without) = ([file("a/x", None)], []);
+            let mut talk = vec![Message::new(Role::User, "x")];
+            for contexts in [&with[..], &without[..], &with[..], &without[..]] {
+                let news = pair(contexts, &talk).unwrap();
+                pair::insert(&mut talk, &news, pair::Place::End, pair::Frequency::Always);
+                assert_eq!(pair(contexts, &talk), None);
+            }
+            talk
+        };
+        let talk = told();
+        let calls = talk.iter().flat_map(Message::calls);
+        let ids: HashSet<_> = calls.map(|call| call.id.clone()).collect();
+        assert_eq!(ids.len(), 4);
+        assert_eq!(told(), talk);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::parse::shown;
 use super::{Parsed, Skill, parse_lenient};
 use crate::issues::SkillIssue;
 
@@ -65,7 +66,8 @@ fn clash(name: &str, skills: &[Skill], predefined: usize) -> Result<(), String> 
             Err("Has the same name as a predefined skill; predefined takes precedence".to_owned())
         }
         Some(_) => Err(format!(
-            "Duplicate skill name '{name}'; keeping first occurrence"
+            "Duplicate skill name '{}'; keeping first occurrence",
+            shown(name)
         )),
     }
 }

@@ -16,6 +16,9 @@ const DESCRIPTION_LIMIT: usize = 1024;
 /// Most characters of what a skill needs.
 const COMPATIBILITY_LIMIT: usize = 500;
 
+/// Most characters of a name in a message.
+const SHOWN: usize = 200;
+
 /// What a name should be.
 const FORMAT: &str = "lowercase letters, digits and single hyphens, none at the ends";
 
@@ -68,9 +71,14 @@ pub fn parse_lenient(markdown: &str) -> Result<Parsed, String> {
     let needs = skill.compatibility.as_deref().unwrap_or_default();
     let warnings = [
         repaired.then(|| "YAML repaired by quoting value(s) with unescaped colons".to_owned()),
-        longer(name, NAME_LIMIT).then(|| format!("Skill name exceeds 64 characters: {name}")),
-        (!is_name(name))
-            .then(|| format!("Skill name does not match recommended format: {name} ({FORMAT})")),
+        longer(name, NAME_LIMIT)
+            .then(|| format!("Skill name exceeds 64 characters: {}", shown(name))),
+        (!is_name(name)).then(|| {
+            format!(
+                "Skill name does not match recommended format: {} ({FORMAT})",
+                shown(name)
+            )
+        }),
         longer(&skill.description, DESCRIPTION_LIMIT)
             .then(|| "Description exceeds 1024 characters".to_owned()),
         longer(needs, COMPATIBILITY_LIMIT)
@@ -139,6 +147,15 @@ fn nested(value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => value.to_string(),
         _ => String::new(),
+    }
+}
+
+/// A name as messages show it: no longer than anybody would read.
+pub(super) fn shown(name: &str) -> String {
+    let end = name.char_indices().nth(SHOWN).map(|(end, _)| end);
+    match end.and_then(|end| name.get(..end)) {
+        Some(start) => format!("{start}…"),
+        None => name.to_owned(),
     }
 }
 

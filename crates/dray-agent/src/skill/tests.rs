@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::message::{Content, Role};
 
@@ -327,4 +329,39 @@ fn a_conversation_that_read_the_skill_of_files_long_ago_is_left_alone() {
     let before = messages.clone();
     inject(&mut messages, &[file_skill()]);
     assert_eq!(messages, before);
+}
+
+#[test]
+fn names_that_nobody_would_read_are_cut_in_messages() {
+    let name = "ä".repeat(100_000);
+    let said = warnings(&format!("name: {name}\ndescription: d"));
+    assert_eq!(
+        said[0],
+        format!("Skill name exceeds 64 characters: {}…", "ä".repeat(200))
+    );
+    assert!(said.iter().all(|line| line.chars().count() < 400));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_skill_or_refused(text in "(?s).{0,200}", front in "[-a-z:|>#&*!{}\\[\\]\"' \n\t]{0,120}") {
+        let whole = document(&format!("name: a\ndescription: d\n{front}"));
+        for text in [text, document(&front), whole] {
+            if let Ok(Parsed { skill, .. }) = parse_lenient(&text) {
+                prop_assert_eq!(&skill.markdown, &text);
+                prop_assert!(!skill.name.is_empty() && !skill.description.is_empty());
+            }
+            let strict = parse_strict("a", &text);
+            prop_assert!(strict.is_err() || parse_lenient(&text).is_ok());
+        }
+    }
+
+    #[test]
+    fn descriptions_with_colons_survive_as_they_are(words in prop::collection::vec("[a-z\"\\\\']{1,6}", 2..6)) {
+        // A quote first would be a quoted value.
+        let text = format!("x{}", words.join(": "));
+        let parsed = parse_lenient(&document(&format!("name: a\ndescription: {text}"))).unwrap();
+        prop_assert_eq!(parsed.skill.description, text);
+        prop_assert_eq!(parsed.warnings, ["YAML repaired by quoting value(s) with unescaped colons"]);
+    }
 }
