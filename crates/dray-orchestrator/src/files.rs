@@ -19,6 +19,7 @@ pub mod data;
 pub mod dial_files;
 pub mod drive;
 mod fetched;
+pub mod inline;
 pub mod media;
 mod named;
 pub mod offload;

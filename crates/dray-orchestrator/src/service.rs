@@ -47,6 +47,7 @@ impl Service for Orchestrator {
         let surface = surface(config, cx)?;
         let served = http::serve(surface.router(), listener, cx.stop.clone(), drain);
         cx.tasks.spawn(served);
+        cx.doors.open("chat", address);
         tracing::info!(%address, "chats are answered");
         Ok(Self { address })
     }

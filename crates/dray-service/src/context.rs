@@ -1,5 +1,9 @@
 //! What a running service may use: values, not statics.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::Clock;
@@ -26,6 +30,26 @@ pub struct Context {
     pub instance: String,
     /// What this process itself talks to, as URLs: bus, store, telemetry. Nothing that others choose may lead there.
     pub peers: Vec<String>,
+    /// Where services of this host listen beside the host's own endpoints.
+    pub doors: Doors,
+}
+
+/// Where services listen by themselves, by a name for people. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Doors(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
+
+impl Doors {
+    /// A service listens.
+    pub fn open(&self, name: &'static str, address: SocketAddr) {
+        let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.insert(name, address);
+    }
+
+    /// Where `name` listens.
+    pub fn find(&self, name: &str) -> Option<SocketAddr> {
+        let doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.get(name).copied()
+    }
 }
 
 impl Context {
@@ -41,6 +65,7 @@ impl Context {
             stop: CancellationToken::new(),
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
             peers: Vec::new(),
+            doors: Doors::default(),
         }
     }
 }

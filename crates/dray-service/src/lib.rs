@@ -59,7 +59,7 @@ pub mod telemetry;
 #[cfg(test)]
 mod tests;
 
-pub use context::Context;
+pub use context::{Context, Doors};
 pub use edge::{ExitStatus, main, run, serve, serve_with};
 pub use grpc::{ReflectionError, fault_of, status_of};
 pub use host::{Host, HostError, Running};

@@ -87,6 +87,7 @@ pub(super) async fn open(
         clock: parts.services.clock.clone(),
         stamps: manifest.features.timestamp.is_some(),
         lazy: strategy.map(|_| model.accepts),
+        plain: parts.config.model_url.is_some() || parts.core.is_none(),
         recovered: false,
     };
     let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
@@ -165,10 +166,11 @@ async fn gather(
     for warning in &resolved.warnings {
         tracing::warn!("{warning}");
     }
-    let unpacked = state::unpack(messages);
+    let mut unpacked = state::unpack(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");
     }
+    files.keep_inline(&mut unpacked.messages).await;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     let (built, model, (skills, mut issues), (), messages) = tokio::join!(
         Box::pin(parts.kinds.build(&resolved.tool_sets, caller)),

@@ -1,10 +1,12 @@
 //! The conversation as the model gets it (quickapps 11 to 17).
 
-use dray_agent::message::{Attachment, Message, Role};
+use dray_agent::message::{Attachment, Content, Message, Role};
 use dray_agent::{clock, filter, lazy, lift};
 use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+use crate::files::inline::INLINE;
 
 /// How messages leave for the model.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(super) struct Outgoing {
     pub(super) stamps: bool,
     /// Types that the model takes, when it asks for files itself.
     pub(super) lazy: Option<Vec<String>>,
+    /// Whether the model knows nothing of DIAL: what DIAL adds to messages is left out, and images are parts of them.
+    pub(super) plain: bool,
     /// Whether refused files were taken out already.
     pub(super) recovered: bool,
 }
@@ -35,7 +39,12 @@ impl Outgoing {
         if self.stamps {
             clock::annotate(&mut copies);
         }
-        lift::lift(&mut copies);
+        if self.plain {
+            copies.iter_mut().for_each(plain);
+        } else {
+            copies.iter_mut().for_each(bare);
+            lift::lift(&mut copies);
+        }
         copies
     }
 
@@ -69,8 +78,60 @@ fn by_key(message: &Message) -> Message {
         if let Some(key) = attachment.rest.get("key").and_then(Value::as_str) {
             attachment.url = Some(key.to_owned());
         }
+        attachment.rest.retain(|name, _| name == INLINE);
     }
     copy
+}
+
+/// The message as any model of chat completions takes it: images that were kept are parts of it.
+fn plain(message: &mut Message) {
+    let Some(custom) = message.custom_content.take() else {
+        return;
+    };
+    let images = custom.attachments.unwrap_or_default();
+    let images: Vec<_> = images.iter().filter_map(image).collect();
+    if images.is_empty() {
+        return;
+    }
+    let mut parts = match message.content.take() {
+        Some(Content::Parts(parts)) => parts,
+        Some(Content::Text(text)) => vec![part("text", Value::from(text))],
+        None => Vec::new(),
+    };
+    parts.extend(
+        images
+            .into_iter()
+            .map(|url| part("image_url", json!({ "url": url }))),
+    );
+    message.content = Some(Content::Parts(parts));
+}
+
+/// The message without what only this service understands.
+fn bare(message: &mut Message) {
+    let custom = message.custom_content.as_mut();
+    let attachments = custom.and_then(|custom| custom.attachments.as_mut());
+    for attachment in attachments.into_iter().flatten() {
+        attachment.rest.shift_remove(INLINE);
+    }
+}
+
+/// Where a model finds an image: in the message itself, or at an address of the web.
+fn image(attachment: &Attachment) -> Option<String> {
+    let inline = attachment.rest.get(INLINE).and_then(Value::as_str);
+    let url = inline.or_else(|| {
+        attachment
+            .url
+            .as_deref()
+            .filter(|url| url.starts_with("http"))
+    });
+    url.map(str::to_owned)
+}
+
+fn part(kind: &str, value: Value) -> Map<String, Value> {
+    Map::from_iter([
+        ("type".to_owned(), Value::from(kind)),
+        (kind.to_owned(), value),
+    ])
 }
 
 /// Now, in ISO 8601 with milliseconds.

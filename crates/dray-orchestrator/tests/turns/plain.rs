@@ -173,3 +173,46 @@ async fn tool_choice_and_response_format_go_to_the_model() {
             .all(|body| body["response_format"] == json!({"type": "json_object"}))
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_message_are_named_and_images_are_shown_to_models_that_know_nothing_of_dial() {
+    let world = World::plain(
+        &manifest(json!([])),
+        r#"{"rules": [{"reply": {"say": "Seen."}}]}"#,
+    )
+    .await;
+    let (text, image) = ("aGVsbG8gdGhlcmU=", "iVBORw0KGgo=");
+    let attachments = json!([
+        {"type": "text/plain", "title": "a.txt", "url": format!("data:text/plain;base64,{text}")},
+        {"type": "image/png", "title": "b.png", "url": format!("data:image/png;base64,{image}")},
+        {"title": "c.bin", "url": "data:;base64,***"},
+    ]);
+    let seen = world
+        .ask(json!([{"role": "user", "content": "look", "custom_content": {"attachments": attachments}}]))
+        .await;
+    assert_eq!(seen.text(), "Seen.");
+    let message = world.asked()[0]["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert!(message.get("custom_content").is_none(), "{message}");
+    let parts = message["content"].as_array().unwrap();
+    let said = parts[0]["text"].as_str().unwrap();
+    assert!(said.starts_with("look\n<attachments>"), "{said}");
+    assert!(
+        said.contains("<title>a.txt</title>") && said.contains("<url>artifact/"),
+        "{said}"
+    );
+    assert!(
+        !said.contains(text) && !said.contains("X-Amz"),
+        "neither bytes nor links: {said}"
+    );
+    assert!(said.contains("c.bin (not available: "), "{said}");
+    assert_eq!(
+        parts[1]["image_url"]["url"],
+        format!("data:image/png;base64,{image}")
+    );
+    assert_eq!(parts.len(), 2);
+}

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::open::{Connections, Listeners, Sections};
 use super::running::{Http, Running, Stage, Tasks};
 use super::{Common, Host, HostError, Hosting, Plan, memory};
-use crate::Context;
+use crate::{Context, Doors};
 use crate::config::Loaded;
 use crate::health::Health;
 use crate::router::Metrics;
@@ -212,6 +212,7 @@ impl Ground {
                 stop: CancellationToken::new(),
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
+                doors: Doors::default(),
             },
         }
     }
