@@ -1,7 +1,11 @@
+//! What operators can set, and what is refused.
+
 use dray_service::config::Parsed;
 use serde_json::json;
 
 use super::*;
+
+mod documents;
 
 fn check(change: impl FnOnce(&mut Config), field: &str) {
     let mut config = Config::default();

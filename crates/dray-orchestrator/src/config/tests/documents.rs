@@ -1,0 +1,78 @@
+//! The pages for operators and builders name keys that are there, and all of them that a page claims to list.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Config;
+
+const ORCHESTRATOR: &str = include_str!("../../../../../docs/orchestrator.md");
+const FIRST_AGENT: &str = include_str!("../../../../../docs/first-agent.md");
+const SKILLS: &str = include_str!("../../../../../docs/skills.md");
+const MANIFEST: &str = include_str!("../../../../../docs/manifest.md");
+const README: &str = include_str!("../../../../../README.md");
+
+/// Paths of a manifest that begin as keys do.
+const OF_MANIFESTS: [&str; 1] = ["deployment"];
+
+fn is_part(letter: char) -> bool {
+    letter.is_ascii_lowercase() || matches!(letter, '_' | '.')
+}
+
+/// What follows `orchestrator.` in a text.
+fn named(page: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for rest in page.split("orchestrator.").skip(1) {
+        let end = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
+        let key = rest[..end].trim_end_matches('.');
+        if !key.is_empty() && key != "md" && !OF_MANIFESTS.contains(&key) {
+            found.insert(key.to_owned());
+        }
+    }
+    found
+}
+
+/// Whether the configuration has a key; what lies below a map is the operator's choice.
+fn has(config: &Value, key: &str) -> bool {
+    let mut at = config;
+    for part in key.split('.') {
+        match at.get(part) {
+            Some(next) => at = next,
+            None => return at.as_object().is_some_and(serde_json::Map::is_empty),
+        }
+    }
+    true
+}
+
+#[test]
+fn keys_that_pages_name_are_there() {
+    let config = serde_json::to_value(Config::default()).unwrap();
+    for (page, text) in [
+        ("orchestrator.md", ORCHESTRATOR),
+        ("first-agent.md", FIRST_AGENT),
+        ("skills.md", SKILLS),
+        ("manifest.md", MANIFEST),
+        ("README.md", README),
+    ] {
+        for key in named(text) {
+            assert!(has(&config, &key), "{page} names orchestrator.{key}");
+        }
+    }
+    assert!(named(FIRST_AGENT).contains("model_url"));
+    assert!(!has(&config, "modell_url"));
+}
+
+#[test]
+fn the_table_of_the_page_has_every_key() {
+    let (_, table) = ORCHESTRATOR.split_once("## Configuration").unwrap();
+    let (table, _) = table.split_once("## Errors").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<String> = rows
+        .filter_map(|row| row.split_once(" |"))
+        .flat_map(|(keys, _)| keys.split("`, `"))
+        .map(|key| key.trim_matches('`').trim_end_matches(".…").to_owned())
+        .collect();
+    let config = serde_json::to_value(Config::default()).unwrap();
+    let keys = config.as_object().unwrap().keys().cloned();
+    assert_eq!(listed, keys.collect());
+}
