@@ -1,0 +1,67 @@
+//! The time, in zones and out of them.
+
+use super::*;
+
+#[tokio::test]
+async fn the_time_is_told_in_utc_or_where_it_is_asked_for() {
+    let world = World::new(json!({"features": {}}));
+    let tell = |arguments: Value| world.call(clock::TOOL, arguments);
+    for arguments in [
+        json!({}),
+        json!({"timezone": null}),
+        json!({"timezone": " "}),
+    ] {
+        let told = tell(arguments).await.unwrap();
+        assert_eq!(
+            told.content,
+            "2026-01-02T03:04:05.678+00:00 (UTC, source=default)"
+        );
+    }
+    for (zone, told) in [
+        (
+            "Europe/Berlin",
+            "2026-01-02T04:04:05.678+01:00 (Europe/Berlin, source=request)",
+        ),
+        (
+            "asia/kolkata",
+            "2026-01-02T08:34:05.678+05:30 (Asia/Kolkata, source=request)",
+        ),
+        (
+            "America/St_Johns",
+            "2026-01-01T23:34:05.678-03:30 (America/St_Johns, source=request)",
+        ),
+        ("UTC", "2026-01-02T03:04:05.678+00:00 (UTC, source=request)"),
+    ] {
+        assert_eq!(
+            tell(json!({ "timezone": zone })).await.unwrap().content,
+            told
+        );
+    }
+    world.clock.advance(Duration::from_hours(24 * 181));
+    let summer = tell(json!({"timezone": "Europe/Berlin"})).await.unwrap();
+    assert!(
+        summer.content.starts_with("2026-07-02T05:04:05.678+02:00"),
+        "{}",
+        summer.content
+    );
+}
+
+#[tokio::test]
+async fn zones_that_are_none_are_failures_that_strategies_decide_about() {
+    let world = World::new(json!({"features": {}}));
+    for zone in ["Nowhere/Land", "../../etc/passwd", "/etc/localtime"] {
+        let failure = world
+            .call(clock::TOOL, json!({ "timezone": zone }))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&failure, Failure::Failed(failed) if failed.text.contains(zone)),
+            "{failure:?}"
+        );
+    }
+    let failure = world
+        .call(clock::TOOL, json!({"timezone": 1}))
+        .await
+        .unwrap_err();
+    assert!(matches!(failure, Failure::Parameter { name, .. } if name == "timezone"));
+}
