@@ -27,6 +27,7 @@ pub struct Chat {
     http: Client,
     target: Target,
     retry: Retry,
+    once: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +54,7 @@ impl Chat {
             http: Client::new(limits, ca_file)?,
             target: Target::Open { base, key },
             retry: Retry { base: backoff },
+            once: false,
         })
     }
 
@@ -64,7 +66,15 @@ impl Chat {
                 api_version,
             },
             retry,
+            once: false,
         }
+    }
+
+    /// The same, never trying twice: for answers whose making has effects, as those of an agent have.
+    #[must_use]
+    pub const fn once(mut self) -> Self {
+        self.once = true;
+        self
     }
 
     /// Asks for an answer, with all forwarded headers of the caller when it is DIAL. `body` says whether it streams.
@@ -98,7 +108,8 @@ impl Chat {
                 Ok(answer) => Error::of(answer).await,
                 Err(error) => error.into(),
             };
-            if !(error.is_passing() && self.retry.again(made, error.retry_after).await) {
+            let again = !self.once && error.is_passing();
+            if !(again && self.retry.again(made, error.retry_after).await) {
                 return Err(error.into());
             }
         }

@@ -1,5 +1,6 @@
 //! What can be typed. The help texts here are the reference; `docs/cli.md` is generated from them.
 
+mod chat;
 mod read;
 mod transfer;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use dray_types::ByteSize;
 
+pub(crate) use chat::Chat;
 pub(crate) use read::{Classify, Limits, Place, Read};
 pub(crate) use transfer::{Deliver, Receipts, Resend, Sandbox, Send, Session, Way};
 
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Demo,
     /// Runs services: all of them in one process, or some of them against NATS and S3.
     Up(Up),
+    /// Talks with an agent: one message, or a conversation.
+    Chat(Box<Chat>),
     /// Resolves the `file:` references in the arguments of one tool call.
     Resolve(Resolve),
     /// Fetches one outside URL under the operator's policy.
@@ -120,12 +124,22 @@ pub(crate) struct Up {
     /// Runs only this service. Can be given several times. Without it, every service runs.
     #[arg(long, value_name = "SERVICE")]
     pub(crate) only: Vec<String>,
-    /// Address of the health and metrics endpoint (and of the chat endpoint, once there is one).
+    /// Address of the health and metrics endpoint.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
     /// Address of the gRPC endpoint.
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<SocketAddr>,
+    /// Address of the chat endpoint. Default: 127.0.0.1:5000.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) chat: Option<SocketAddr>,
+    /// Folder of manifests: `NAME.json` each is an agent, the model NAME of the chat endpoint.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) manifests: Option<PathBuf>,
+    /// Where models are, any endpoint of chat completions, for example `http://127.0.0.1:11434/v1`. Its key:
+    /// DRAY_ORCHESTRATOR__MODEL_KEY.
+    #[arg(long, value_name = "URL")]
+    pub(crate) model_url: Option<String>,
 }
 
 /// `dray resolve`

@@ -1,5 +1,6 @@
 //! `dray demo`: the whole system at work in one process, without a network and without keys.
 
+mod agent;
 mod container;
 mod delivery;
 mod files;

@@ -44,6 +44,7 @@ async fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Demo => demo::run(global).await,
         Command::Up(up) => commands::up::run(global, up).await,
+        Command::Chat(chat) => commands::chat::run(global, chat).await,
         Command::Resolve(resolve) => commands::resolve::run(global, resolve).await,
         Command::Fetch(fetch) => commands::fetch::run(global, fetch).await,
         Command::Read(read) => commands::read::run(global, read).await,

@@ -39,6 +39,9 @@ pub(crate) enum Failure {
     /// The message was already printed; only the exit code is left to set.
     #[error("reported")]
     Reported,
+    /// The message of this one was already printed.
+    #[error("reported")]
+    Told(Box<Self>),
 }
 
 impl Failure {
@@ -51,6 +54,7 @@ impl Failure {
     /// The documented exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Self::Told(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } => 69,
@@ -60,7 +64,7 @@ impl Failure {
 
     /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
     pub(crate) fn report(&self, as_json: bool) {
-        if matches!(self, Self::Reported) {
+        if matches!(self, Self::Reported | Self::Told(_)) {
             return;
         }
         if as_json {
@@ -70,7 +74,8 @@ impl Failure {
         }
     }
 
-    fn as_fault(&self) -> Fault {
+    /// What is told of it.
+    pub(crate) fn as_fault(&self) -> Fault {
         match self {
             Self::Fault(fault) => fault.clone(),
             Self::Usage(text) => Fault::new(FaultCode::InvalidArgument, text).detail("usage"),
@@ -84,6 +89,7 @@ impl Failure {
                 Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
             }
             Self::Reported => Fault::internal(),
+            Self::Told(failure) => failure.as_fault(),
         }
     }
 

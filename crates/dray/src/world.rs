@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dray_bus::{Bus, Meta};
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
+use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{Environment, Loaded, Override, Sources};
@@ -26,6 +27,7 @@ pub(crate) fn host(sources: Sources) -> Host {
         .with::<EgressFetcher>()
         .with::<SandboxTransfer>()
         .with::<PlatformDelivery>()
+        .with::<Orchestrator>()
         .with::<Sweeper>()
 }
 
@@ -309,6 +311,11 @@ impl World {
         self.store
             .as_ref()
             .ok_or_else(|| Failure::Usage("this command needs a store: add --s3 URL".to_owned()))
+    }
+
+    /// The configuration of what runs here; `None` beside a running system.
+    pub(crate) fn config(&self) -> Option<&Loaded> {
+        self.running.as_ref().map(Running::config)
     }
 
     /// Whose data the command is about.

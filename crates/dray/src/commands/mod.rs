@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod artifact;
+pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod deliver;
 pub(crate) mod dlq;

@@ -1,5 +1,7 @@
 //! `dray up`: services until a signal ends them.
 
+use std::net::SocketAddr;
+
 use crate::cli::{Global, Up};
 use crate::outcome::{Failure, note, print_line};
 use crate::world;
@@ -18,6 +20,20 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     if let Some(address) = up.grpc {
         sources = sources.set("grpc.listen", address.to_string());
     }
+    for (field, value) in [
+        ("listen", up.chat.map(|address| address.to_string())),
+        (
+            "manifests",
+            up.manifests
+                .as_ref()
+                .map(|folder| folder.to_string_lossy().into_owned()),
+        ),
+        ("model_url", up.model_url.clone()),
+    ] {
+        if let Some(value) = value {
+            sources = sources.set(format!("orchestrator.{field}"), value);
+        }
+    }
     let mut host = world::host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -30,7 +46,8 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     let announce = |running: &Running| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
-        announce(global, &names, running.addresses(), embedded);
+        let chat = running.context().doors.find("chat");
+        announce(global, &names, running.addresses(), chat, embedded);
     };
     match dray_service::serve_with(host, announce).await {
         Ok(ExitStatus::Success) => Ok(()),
@@ -39,13 +56,20 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
     }
 }
 
-fn announce(global: &Global, names: &str, addresses: Addresses, embedded: bool) {
-    let shown = |address: Option<std::net::SocketAddr>| address.map(|address| address.to_string());
+fn announce(
+    global: &Global,
+    names: &str,
+    addresses: Addresses,
+    chat: Option<SocketAddr>,
+    embedded: bool,
+) {
+    let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
     if global.json {
         let line = json!({
             "services": names.split(", ").collect::<Vec<_>>(),
             "http": shown(addresses.http),
             "grpc": shown(addresses.grpc),
+            "chat": shown(chat),
         });
         print_line(&line.to_string());
         return;
@@ -59,6 +83,11 @@ fn announce(global: &Global, names: &str, addresses: Addresses, embedded: bool) 
     if let Some(http) = shown(addresses.http) {
         note(&format!(
             "health and metrics: http://{http}/ready http://{http}/metrics"
+        ));
+    }
+    if let Some(chat) = shown(chat) {
+        note(&format!(
+            "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
         ));
     }
     if let Some(grpc) = shown(addresses.grpc) {

@@ -15,7 +15,7 @@ use crate::outcome::Failure;
 /// A report of two pages, the second of which gives orders. Made by `assets/make.py`, as the workbook is.
 const REPORT: &[u8] = include_bytes!("../../assets/report.pdf");
 /// A workbook with dates and rates.
-const PRICES: &[u8] = include_bytes!("../../assets/prices.xlsx");
+pub(crate) const PRICES: &[u8] = include_bytes!("../../assets/prices.xlsx");
 
 /// Reads both, then names one of them in a later turn.
 pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {

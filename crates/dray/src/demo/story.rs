@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::demo::files::PIXEL;
 use crate::demo::outside::{LARGE, REBINDING};
 use crate::demo::system::{System, next};
-use crate::demo::{Teller, container, delivery, reading};
+use crate::demo::{Teller, agent, container, delivery, reading};
 use crate::outcome::Failure;
 
 /// Resolves, claims, follows, refuses, answers an event, sends files to a person and takes files back.
@@ -27,6 +27,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     let sent = delivery::tell(system, teller).await?;
     container::tell(system, teller, Path::new(container::SOCKET), &sent).await?;
     reading::tell(system, teller).await?;
+    agent::tell(system, teller).await?;
     hint(teller);
     Ok(())
 }
@@ -305,6 +306,10 @@ fn hint(teller: &Teller) {
     teller.line(
         "",
         "dray send /srv/box/report.pdf --from local:/srv/box --to telegram:CHAT",
+    );
+    teller.line(
+        "",
+        "dray up --manifests DIR --model-url URL     agents for any model; talk to them: dray chat",
     );
     teller.line(
         "",

@@ -1,5 +1,6 @@
 //! The demo's system: every service embedded, a small DIAL Core, a chat platform, and the simulated outside world.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use dray_bus::{Bus, EventFilter, EventStream, Meta, Observed};
 use dray_egress_fetcher::{EgressFetcher, Network};
 use dray_file_resolver::FileResolver;
+use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
 use dray_platform_telegram::double::Double;
 use dray_proto::Call;
@@ -15,8 +17,10 @@ use dray_service::config::{Environment, Sources};
 use dray_service::{Host, Running, Settings, Sweeper};
 use dray_store::Store;
 use dray_testkit::dial::DialCore;
+use dray_testkit::rehearsal::{Rehearsal, Script};
 use dray_types::{Deadline, Fault, TenantId};
 
+use crate::demo::agent;
 use crate::demo::outside::Outside;
 use crate::outcome::Failure;
 use crate::world;
@@ -38,6 +42,8 @@ pub(crate) struct System {
     pub(crate) outside: Outside,
     /// A Bot API server with its users.
     pub(crate) telegram: Double,
+    /// The model of the demo's agent.
+    pub(crate) model: Rehearsal,
     /// The folder that is the agent's sandbox.
     pub(crate) sandbox: PathBuf,
     /// A folder of whoever runs the demo.
@@ -55,12 +61,25 @@ impl System {
         let telegram = Double::start()
             .await
             .map_err(Failure::local("cannot start the chat platform"))?;
+        let model = rehearsal()
+            .await
+            .map_err(Failure::local("cannot start the rehearsed model"))?;
+        let manifests = made(folder, "manifests")?;
+        std::fs::write(manifests.join("clerk.json"), agent::manifest().to_string())
+            .map_err(Failure::local("cannot write the demo's manifest"))?;
         let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
         let sources = settings(folder, &dial)
             .set("sandbox-transfer.local.roots", list(&sandbox))
             .set(
                 "sandbox-transfer.docker.endpoint",
                 format!("unix://{}", docker.display()),
+            )
+            .set("orchestrator.listen", "127.0.0.1:0")
+            .set("orchestrator.manifests", manifests.to_string_lossy())
+            .set("orchestrator.model_url", format!("{}/v1", model.url()))
+            .set(
+                "orchestrator.sandbox",
+                format!("local:{}", sandbox.display()),
             )
             .set("platform-delivery.cli", "true")
             .set("platform-delivery.allowed_targets", "cli:*")
@@ -79,6 +98,7 @@ impl System {
             })
             .with::<SandboxTransfer>()
             .with::<PlatformDelivery>()
+            .with::<Orchestrator>()
             .with::<Sweeper>()
             .start()
             .await
@@ -91,6 +111,7 @@ impl System {
             dial,
             outside,
             telegram,
+            model,
             sandbox,
             downloads,
             tenant: TenantId::default(),
@@ -105,6 +126,11 @@ impl System {
     /// The store.
     pub(crate) fn store(&self) -> &Store {
         &self.running.context().store
+    }
+
+    /// Where chats are answered.
+    pub(crate) fn chat(&self) -> Option<SocketAddr> {
+        self.running.context().doors.find("chat")
     }
 
     /// Whose data the demo is about.
@@ -149,6 +175,12 @@ impl System {
     pub(crate) async fn stop(self) {
         self.running.stop().await;
     }
+}
+
+/// The model of the demo's agent.
+async fn rehearsal() -> std::io::Result<Rehearsal> {
+    let script = Script::from_json(&agent::script().to_string())?;
+    Rehearsal::start(script).await
 }
 
 /// The next event, or a failure when none comes.

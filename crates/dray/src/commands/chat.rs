@@ -1,0 +1,187 @@
+//! `dray chat`: a person in front of an agent, on a terminal or through a pipe.
+
+mod ask;
+mod attach;
+mod conversation;
+mod data;
+mod downloads;
+mod embedded;
+mod input;
+mod peer;
+mod screen;
+mod session;
+mod trouble;
+
+use std::path::Path;
+
+use dray_types::Fault;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{Chat, Global};
+use crate::outcome::Failure;
+
+use conversation::Book;
+use input::{Input, Line};
+use peer::Peer;
+use screen::Screen;
+use session::Session;
+
+/// Chats until the line, or standard input, ends.
+pub(crate) async fn run(global: &Global, chat: &Chat) -> Result<(), Failure> {
+    let message = match chat.message.as_deref() {
+        Some("-") => Some(input::whole()?),
+        message => message.map(ToOwned::to_owned),
+    };
+    // What is wrong here is said before anything is started.
+    let book = Book::open(chat.conversation.as_deref())?;
+    let mut files = Vec::new();
+    for file in &chat.attach {
+        files.push(attach::read(file)?);
+    }
+    if message
+        .as_deref()
+        .is_some_and(|text| text.trim().is_empty())
+    {
+        return Err(Failure::Usage(
+            "the message is empty: say something, with files too".to_owned(),
+        ));
+    }
+    let peer = Peer::open(global, chat).await?;
+    let outcome = with(global, chat, &peer, book, files, message).await;
+    peer.close().await;
+    outcome
+}
+
+async fn with(
+    global: &Global,
+    chat: &Chat,
+    peer: &Peer,
+    book: Book,
+    files: Vec<dray_agent::message::Attachment>,
+    message: Option<String>,
+) -> Result<(), Failure> {
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(Failure::local("cannot listen for interruptions"))?;
+    let downloads = chat.downloads.as_deref();
+    let downloads = downloads.map(|folder| peer.downloads(folder)).transpose()?;
+    let screen = Screen::new(global.json, !chat.no_stages, chat.verbose);
+    let mut session = Session::new(peer, book, downloads, screen, files);
+    match message {
+        Some(message) => once(&mut session, &mut interrupts, &message).await,
+        None => converse(&mut session, &mut interrupts).await,
+    }
+}
+
+async fn once(
+    session: &mut Session<'_>,
+    interrupts: &mut Signal,
+    message: &str,
+) -> Result<(), Failure> {
+    let turn = async {
+        if message == "/retry" {
+            session.retry(interrupts).await
+        } else {
+            session.say(message, interrupts).await
+        }
+    };
+    match turn.await {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(session.tell(failure)),
+    }
+}
+
+/// Reads lines until there are none. Where nobody watches, one that failed makes the whole fail.
+async fn converse(session: &mut Session<'_>, interrupts: &mut Signal) -> Result<(), Failure> {
+    let mut input = Input::start()?;
+    let mut failed = false;
+    loop {
+        input.prompt();
+        let line = tokio::select! {
+            line = input.next() => line,
+            _ = interrupts.recv() => {
+                session.leave();
+                return Err(Failure::Reported);
+            }
+        };
+        if input.is_terminal() {
+            session.forget_interruption();
+        }
+        let done = match line {
+            None => break,
+            Some(Line::Unusable(why)) => Err(Failure::Usage(why)),
+            Some(Line::Text(text)) => obey(session, interrupts, text.trim()).await,
+        };
+        match done {
+            Ok(Next::Line) => {}
+            Ok(Next::End) => break,
+            Err(failure) => {
+                failed = true;
+                session.tell(failure);
+            }
+        }
+        if session.is_ended() {
+            return Err(Failure::Reported);
+        }
+    }
+    session.leave();
+    if failed && !input.is_terminal() {
+        return Err(Failure::Reported);
+    }
+    Ok(())
+}
+
+/// What follows a line.
+enum Next {
+    Line,
+    End,
+}
+
+/// Does what a line says.
+async fn obey(
+    session: &mut Session<'_>,
+    interrupts: &mut Signal,
+    text: &str,
+) -> Result<Next, Failure> {
+    let (command, rest) = match text.split_once(char::is_whitespace) {
+        Some((command, rest)) => (command, rest.trim()),
+        None => (text, ""),
+    };
+    match (command, rest) {
+        ("", _) => {}
+        ("/quit" | "/exit", "") => return Ok(Next::End),
+        ("/help", _) => session.note(
+            "/attach PATH, /files, /retry, /save [FILE], /quit; a message that begins with a slash is written with two",
+        ),
+        ("/attach", "") => {
+            return Err(Failure::Usage("name the file: /attach PATH".to_owned()));
+        }
+        ("/attach", path) => session.attach(Path::new(path))?,
+        ("/files", _) => session.list(),
+        ("/retry", _) => session.retry(interrupts).await?,
+        ("/save", "") => session.save(None)?,
+        ("/save", path) => session.save(Some(Path::new(path)))?,
+        _ => match text.strip_prefix('/') {
+            Some(message) if message.starts_with('/') => session.say(message, interrupts).await?,
+            Some(_) => {
+                return Err(Failure::Usage(format!(
+                    "there is no {command}; /help names what there is, and a message with a slash begins with two"
+                )));
+            }
+            None => session.say(text, interrupts).await?,
+        },
+    }
+    Ok(Next::Line)
+}
+
+/// A failure of a kind, with what to do.
+fn failed(
+    code: dray_types::FaultCode,
+    detail: &str,
+    message: impl Into<String>,
+    advice: impl Into<String>,
+) -> Failure {
+    Fault::new(code, message)
+        .detail(detail)
+        .advice(advice)
+        .into()
+}

@@ -1,0 +1,182 @@
+//! One answer, from the first byte to the last.
+
+use dray_agent::event::Tokens;
+use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_dial::chat::Delta;
+use dray_types::FaultCode;
+use serde_json::Value;
+
+use super::failed;
+use super::peer::Peer;
+use super::screen::Screen;
+use crate::outcome::Failure;
+
+/// Largest answer that is held, in bytes of text, files and state together.
+const LARGEST: usize = 128 << 20;
+
+/// An answer.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    content: String,
+    attachments: Vec<Attachment>,
+    ending: Ending,
+    size: usize,
+}
+
+/// What an answer says beside its text and files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ending {
+    /// What the other side wants back with the next question.
+    pub(super) state: Option<Value>,
+    /// Why it ended.
+    pub(super) finish_reason: Option<String>,
+    /// Tokens, when they were told.
+    pub(super) usage: Option<Tokens>,
+    /// Whether it asks this client to call tools.
+    pub(super) calls_tools: bool,
+}
+
+/// Asks and shows the answer while it comes. Dropping the future closes the connection, which ends the work behind it.
+pub(super) async fn ask(
+    peer: &Peer,
+    messages: &[&Message],
+    screen: &mut Screen,
+) -> Result<Answer, Failure> {
+    let failure = |error| peer.failure(&error);
+    let mut stream = peer.ask(messages).await.map_err(failure)?;
+    let mut answer = Answer::default();
+    while let Some(delta) = stream.next().await.map_err(failure)? {
+        if let Some(text) = &delta.content {
+            screen.content(text);
+        }
+        for stage in &delta.stages {
+            screen.stage(stage);
+        }
+        answer.add(delta);
+        if answer.size > LARGEST {
+            return Err(failed(
+                FaultCode::TooLarge,
+                "too_large",
+                format!(
+                    "The answer is larger than {}.",
+                    dray_content::size::human(LARGEST as u64)
+                ),
+                "Ask for less at once.",
+            ));
+        }
+    }
+    Ok(answer)
+}
+
+impl Answer {
+    fn add(&mut self, delta: Delta) {
+        let ending = &mut self.ending;
+        if let Some(text) = delta.content {
+            self.size += text.len();
+            self.content.push_str(&text);
+        }
+        for attachment in delta.attachments {
+            let held = [&attachment.data, &attachment.url];
+            let held = held.into_iter().flatten();
+            self.size += held.map(String::len).sum::<usize>() + size_of::<Attachment>();
+            self.attachments.push(attachment);
+        }
+        if let Some(state) = delta.state {
+            self.size += weight(&state);
+            merge(ending.state.get_or_insert(Value::Null), state);
+        }
+        ending.finish_reason = delta.finish_reason.or(ending.finish_reason.take());
+        ending.usage = delta.usage.or(ending.usage.take());
+        ending.calls_tools |= !delta.tool_calls.is_empty();
+    }
+
+    /// Its files.
+    pub(super) fn attachments(&self) -> &[Attachment] {
+        &self.attachments
+    }
+
+    /// What it says beside its text and files.
+    pub(super) const fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    /// The answer as it stands in the conversation.
+    pub(super) fn into_message(self) -> Message {
+        let mut message = Message::new(Role::Assistant, self.content);
+        let custom = CustomContent {
+            attachments: (!self.attachments.is_empty()).then_some(self.attachments),
+            state: self.ending.state,
+            ..CustomContent::default()
+        };
+        if custom != CustomContent::default() {
+            message.custom_content = Some(custom);
+        }
+        message
+    }
+}
+
+/// Adds more state: objects merge key by key, everything else is replaced.
+fn merge(old: &mut Value, new: Value) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (key, value) in new {
+                merge(old.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (old, new) => *old = new,
+    }
+}
+
+/// About how many bytes a value takes.
+fn weight(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(weight).sum(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(key, value)| key.len() + weight(value))
+                .sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pieces_become_one_message() {
+        let mut answer = Answer::default();
+        let piece = |text: &str, state| Delta {
+            content: Some(text.to_owned()),
+            state,
+            ..Delta::default()
+        };
+        answer.add(piece("one ", Some(json!({"a": {"b": 1}, "c": [1]}))));
+        answer.add(piece("two", Some(json!({"a": {"d": null}, "c": [2]}))));
+        answer.add(Delta {
+            finish_reason: Some("stop".to_owned()),
+            ..Delta::default()
+        });
+        answer.add(Delta::default());
+        assert_eq!(answer.ending().finish_reason.as_deref(), Some("stop"));
+        assert_eq!(
+            serde_json::to_value(answer.into_message()).unwrap(),
+            json!({
+                "role": "assistant",
+                "content": "one two",
+                "custom_content": {"state": {"a": {"b": 1, "d": null}, "c": [2]}},
+            })
+        );
+    }
+
+    #[test]
+    fn an_answer_of_text_alone_is_a_plain_message() {
+        let message = Answer::default().into_message();
+        let plain = json!({"role": "assistant", "content": ""});
+        assert_eq!(serde_json::to_value(message).unwrap(), plain);
+    }
+}

@@ -1,0 +1,94 @@
+//! Files of this machine on their way to an agent: as `data:` URLs, of a kind that their bytes tell.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_agent::message::Attachment;
+use dray_content::{kind, name, size};
+use dray_types::FaultCode;
+
+use super::failed;
+use crate::outcome::Failure;
+
+/// Largest file, in bytes.
+pub(super) const LARGEST: u64 = 10 << 20;
+
+/// Reads a file.
+pub(super) fn read(file: &Path) -> Result<Attachment, Failure> {
+    let wrong = || Failure::local(format!("cannot read {}", file.display()));
+    let metadata = std::fs::metadata(file).map_err(wrong())?;
+    // Opening a named pipe would wait for somebody to write into it.
+    if !metadata.is_file() {
+        return Err(Failure::Usage(format!(
+            "{} is no file that could be attached",
+            file.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    let mut opened = std::fs::File::open(file)
+        .map_err(wrong())?
+        .take(LARGEST + 1);
+    opened.read_to_end(&mut bytes).map_err(wrong())?;
+    let length = (bytes.len() as u64).max(metadata.len());
+    if length > LARGEST {
+        return Err(failed(
+            FaultCode::TooLarge,
+            "too_large",
+            format!(
+                "{} has {}.",
+                file.display(),
+                size::over_limit(length, LARGEST)
+            ),
+            "Attach a smaller file, or a part of it.",
+        ));
+    }
+    let own = file.file_name().unwrap_or_default();
+    let title = name::clean(own.as_encoded_bytes());
+    let head = bytes.get(..kind::HEAD).unwrap_or(&bytes);
+    let media_type = kind::detect(head, &title, length).media_type;
+    Ok(Attachment {
+        kind: Some(media_type.to_owned()),
+        title: Some(title),
+        url: Some(format!(
+            "data:{media_type};base64,{}",
+            STANDARD.encode(&bytes)
+        )),
+        ..Attachment::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_tell_what_a_file_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("note.bin");
+        std::fs::write(&file, b"%PDF-1.7\n%more").unwrap();
+        let attachment = read(&file).unwrap();
+        assert_eq!(attachment.kind.as_deref(), Some("application/pdf"));
+        assert_eq!(attachment.title.as_deref(), Some("note.bin"));
+        assert_eq!(
+            attachment.url.as_deref(),
+            Some("data:application/pdf;base64,JVBERi0xLjcKJW1vcmU=")
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_is_no_file_or_not_there_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("large");
+        let large = std::fs::File::create(&file).unwrap();
+        large.set_len(LARGEST + 1).unwrap();
+        let refused = read(&file).unwrap_err().to_string();
+        assert!(refused.contains("10 MB"), "{refused}");
+        large.set_len(LARGEST).unwrap();
+        assert!(read(&file).is_ok());
+        assert!(matches!(read(folder.path()), Err(Failure::Usage(_))));
+        let none = read(&folder.path().join("none"));
+        assert!(matches!(none, Err(Failure::Local { .. })));
+    }
+}

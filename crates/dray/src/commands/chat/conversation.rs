@@ -1,0 +1,348 @@
+//! The conversation and the file that keeps it: JSON, version 1, written whole and readable by its owner alone.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use dray_agent::message::{Message, Role, shape};
+use dray_types::Sha256Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Failure;
+
+/// Version of the form of the file.
+const VERSION: u32 = 1;
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// What the file holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    messages: Vec<Message>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unanswered: Option<Message>,
+}
+
+/// A conversation.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Questions and answers in turn; ends with an answer.
+    messages: Vec<Message>,
+    /// A question whose answer failed or was stopped.
+    unanswered: Option<Message>,
+    file: Option<PathBuf>,
+    /// What the file holds as far as we know; `None` when there is none.
+    known: Option<Sha256Digest>,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    message: Message,
+    /// How many messages stand before it.
+    after: usize,
+}
+
+impl Book {
+    /// A new conversation, or the one in `file`. Whether the file can be written is found out now.
+    pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(file) = file else {
+            return Ok(Self::default());
+        };
+        // A link stays one.
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let found = read(&file)?;
+        let folder = folder_of(&file);
+        tempfile::NamedTempFile::new_in(folder)
+            .map_err(Failure::local(format!("cannot write {}", file.display())))?;
+        let Some(bytes) = found else {
+            return Ok(Self {
+                file: Some(file),
+                ..Self::default()
+            });
+        };
+        let kept = understood(&bytes).map_err(|why| {
+            Failure::Usage(format!(
+                "{} is no conversation: {why}. It was left as it is; name another file with --conversation",
+                file.display()
+            ))
+        })?;
+        Ok(Self {
+            messages: kept.messages,
+            unanswered: kept.unanswered,
+            file: Some(file),
+            known: Some(Sha256Digest::of(&bytes)),
+        })
+    }
+
+    /// Whether there is a file that keeps it.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// A new question. One that had no answer is given up.
+    pub(super) fn ask(&mut self, message: Message) -> Question {
+        self.unanswered = None;
+        Question {
+            message,
+            after: self.messages.len(),
+        }
+    }
+
+    /// The last question again: the one without an answer, or else the one whose answer is replaced.
+    pub(super) fn again(&mut self) -> Option<Question> {
+        if let Some(message) = self.unanswered.take() {
+            return Some(Question {
+                message,
+                after: self.messages.len(),
+            });
+        }
+        let after = self.messages.len().checked_sub(2)?;
+        let message = self.messages.get(after)?.clone();
+        Some(Question { message, after })
+    }
+
+    /// All that is sent with a question.
+    pub(super) fn messages<'a>(&'a self, question: &'a Question) -> Vec<&'a Message> {
+        let before = self.messages.iter().take(question.after);
+        before.chain([&question.message]).collect()
+    }
+
+    /// A question has its answer.
+    pub(super) fn answered(&mut self, question: Question, answer: Message) {
+        self.messages.truncate(question.after);
+        self.messages.extend([question.message, answer]);
+    }
+
+    /// A question has none; `/retry` asks it again. Where it had one before, that one stays.
+    pub(super) fn unanswered(&mut self, question: Question) {
+        if question.after == self.messages.len() {
+            self.unanswered = Some(question.message);
+        }
+    }
+
+    /// Writes the file, where there is one.
+    pub(super) fn keep(&mut self) -> Result<(), Failure> {
+        let Some(file) = self.file.clone() else {
+            return Ok(());
+        };
+        let there = read(&file)?.map(|bytes| Sha256Digest::of(&bytes));
+        if there != self.known {
+            return Err(Failure::Usage(format!(
+                "{} was changed by somebody else and is left as it is; keep this conversation with /save FILE",
+                file.display()
+            )));
+        }
+        self.known = Some(self.write(&file, true)?);
+        Ok(())
+    }
+
+    /// Writes a copy to a new file.
+    pub(super) fn copy(&self, file: &Path) -> Result<(), Failure> {
+        self.write(file, false).map(drop)
+    }
+
+    fn write(&self, file: &Path, replace: bool) -> Result<Sha256Digest, Failure> {
+        let kept = Kept {
+            version: VERSION,
+            messages: self.messages.clone(),
+            unanswered: self.unanswered.clone(),
+        };
+        let wrong = || Failure::local(format!("cannot write {}", file.display()));
+        let bytes = serde_json::to_vec_pretty(&kept)
+            .map_err(std::io::Error::from)
+            .map_err(wrong())?;
+        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(wrong())?;
+        part.write_all(&bytes).map_err(wrong())?;
+        part.as_file().sync_all().map_err(wrong())?;
+        let placed = if replace {
+            part.persist(file)
+        } else {
+            part.persist_noclobber(file)
+        };
+        placed.map_err(|error| wrong()(error.error))?;
+        Ok(Sha256Digest::of(&bytes))
+    }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The file's bytes, `None` when there is none.
+fn read(file: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let wrong = || Failure::local(format!("cannot read {}", file.display()));
+    let metadata = match file.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(wrong()(error)),
+    };
+    // Opening a named pipe would wait for somebody to write into it.
+    if !metadata.is_file() {
+        return Err(Failure::Usage(format!(
+            "{} is no file that could keep a conversation",
+            file.display()
+        )));
+    }
+    let mut bytes = Vec::new();
+    let mut opened = std::fs::File::open(file)
+        .map_err(wrong())?
+        .take(LARGEST + 1);
+    opened.read_to_end(&mut bytes).map_err(wrong())?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(Failure::Usage(format!(
+            "{} is too large for a conversation",
+            file.display()
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+fn understood(bytes: &[u8]) -> Result<Kept, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let head: Head = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if head.version != VERSION {
+        return Err(format!(
+            "its version is {}, and this program knows {VERSION}",
+            head.version
+        ));
+    }
+    let kept: Kept = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let mut roles: Vec<_> = kept.messages.iter().map(|message| message.role).collect();
+    roles.push(
+        kept.unanswered
+            .as_ref()
+            .map_or(Role::User, |message| message.role),
+    );
+    shape::check(&roles).map_err(|wrong| wrong.display_message())?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn user(text: &str) -> Message {
+        Message::new(Role::User, text)
+    }
+
+    fn answered(book: &mut Book, text: &str, answer: &Message) {
+        let question = book.ask(user(text));
+        book.answered(question, answer.clone());
+    }
+
+    fn texts(book: &Book, question: &Question) -> Vec<String> {
+        let text = |message: &&Message| serde_json::to_value(&message.content).unwrap();
+        let texts = book.messages(question);
+        texts
+            .iter()
+            .map(|message| text(message).as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_conversation_goes_on_as_it_was_state_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let answer: Message = serde_json::from_value(json!({
+            "role": "assistant", "content": "yes",
+            "custom_content": {"state": {"tool_execution_history": [{"role": "tool", "z": 1.50}], "mine": null}},
+        }))
+        .unwrap();
+        let mut book = Book::open(Some(&file)).unwrap();
+        answered(&mut book, "one", &answer);
+        book.keep().unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut book = Book::open(Some(&file)).unwrap();
+        assert_eq!(book.messages, [user("one"), answer]);
+        let question = book.ask(user("two"));
+        assert_eq!(texts(&book, &question), ["one", "yes", "two"]);
+        book.keep().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_asked_again_and_never_sent_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let mut book = Book::open(Some(&file)).unwrap();
+        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
+        let question = book.ask(user("two"));
+        book.unanswered(question);
+        book.keep().unwrap();
+        let mut book = Book::open(Some(&file)).unwrap();
+        let question = book.again().unwrap();
+        assert_eq!(texts(&book, &question), ["one", "1", "two"]);
+        book.unanswered(question);
+        let question = book.ask(user("three"));
+        assert_eq!(texts(&book, &question), ["one", "1", "three"]);
+    }
+
+    #[test]
+    fn a_second_answer_takes_the_place_of_the_first() {
+        let mut book = Book::default();
+        assert!(book.again().is_none());
+        answered(&mut book, "one", &Message::new(Role::Assistant, "1"));
+        let question = book.again().unwrap();
+        assert_eq!(texts(&book, &question), ["one"]);
+        book.unanswered(question);
+        let question = book.again().unwrap();
+        assert_eq!(texts(&book, &question), ["one"]);
+        book.answered(question, Message::new(Role::Assistant, "uno"));
+        let question = book.ask(user("two"));
+        assert_eq!(texts(&book, &question), ["one", "uno", "two"]);
+    }
+
+    #[test]
+    fn what_is_no_conversation_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        for (text, why) in [
+            ("", "EOF"),
+            ("{", "EOF"),
+            ("[]", "invalid"),
+            (r#"{"version": 2, "messages": "later"}"#, "version is 2"),
+            (
+                r#"{"version": 1, "messages": [{"role": "robot"}]}"#,
+                "robot",
+            ),
+            (
+                r#"{"version": 1, "messages": [{"role": "user", "content": "a"}]}"#,
+                "expected role 'assistant'",
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let refused = Book::open(Some(&file)).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+        let refused = Book::open(Some(folder.path())).unwrap_err();
+        assert!(matches!(refused, Failure::Usage(_)));
+        let refused = Book::open(Some(&folder.path().join("none/a.json"))).unwrap_err();
+        assert!(matches!(refused, Failure::Local { .. }));
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        let mut book = Book::open(Some(&file)).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        assert!(matches!(book.keep(), Err(Failure::Usage(why)) if why.contains("/save")));
+        assert!(book.copy(&file).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+        book.copy(&folder.path().join("b.json")).unwrap();
+        assert!(Book::open(Some(&folder.path().join("b.json"))).is_ok());
+    }
+}

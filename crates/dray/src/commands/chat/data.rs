@@ -1,0 +1,106 @@
+//! What an attachment holds itself: `data`, or a `data:` URL (RFC 2397).
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use dray_agent::message::Attachment;
+use percent_encoding::percent_decode_str;
+
+/// Standard base64, with padding or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The bytes that came with an attachment; `None` when it only names a place.
+pub(super) fn held(attachment: &Attachment) -> Option<Vec<u8>> {
+    if let Some(data) = &attachment.data {
+        let media_type = attachment.kind.as_deref().unwrap_or("text/markdown");
+        return Some(given(media_type, data));
+    }
+    url(attachment.url.as_deref()?)
+}
+
+/// `data` is text for texts and base64 for all else; what is no base64 was text all the same.
+fn given(media_type: &str, data: &str) -> Vec<u8> {
+    if is_text(media_type) {
+        return data.as_bytes().to_vec();
+    }
+    base64(data.bytes()).unwrap_or_else(|| data.as_bytes().to_vec())
+}
+
+fn is_text(media_type: &str) -> bool {
+    let plain = media_type.split(';').next().unwrap_or_default().trim();
+    let plain = plain.to_ascii_lowercase();
+    plain.starts_with("text/")
+        || matches!(
+            plain.as_str(),
+            "" | "application/json" | "application/xml" | "image/svg+xml" | "application/yaml"
+        )
+        || plain.ends_with("+json")
+}
+
+fn url(url: &str) -> Option<Vec<u8>> {
+    let url = url.trim_start();
+    let is_data = url.get(..5)?.eq_ignore_ascii_case("data:");
+    let rest = url.get(5..).filter(|_| is_data)?;
+    let (head, body) = rest.split_once(',')?;
+    let bytes = percent_decode_str(body);
+    let is_base64 = |part: &str| part.trim().eq_ignore_ascii_case("base64");
+    if head.split(';').skip(1).any(is_base64) {
+        base64(bytes)
+    } else {
+        Some(bytes.collect())
+    }
+}
+
+fn base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
+    let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
+    BASE64.decode(plain).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: Option<&str>, data: Option<&str>, url: Option<&str>, expected: Option<&[u8]>) {
+        let attachment = Attachment {
+            kind: kind.map(ToOwned::to_owned),
+            data: data.map(ToOwned::to_owned),
+            url: url.map(ToOwned::to_owned),
+            ..Attachment::default()
+        };
+        assert_eq!(held(&attachment).as_deref(), expected);
+    }
+
+    #[test]
+    fn data_is_text_for_texts_and_base64_for_all_else() {
+        check(None, Some("YQ=="), None, Some(b"YQ=="));
+        check(
+            Some("text/csv; charset=utf-8"),
+            Some("YQ=="),
+            None,
+            Some(b"YQ=="),
+        );
+        check(Some("application/json"), Some("1"), None, Some(b"1"));
+        check(Some("image/png"), Some("Y\nQ"), None, Some(b"a"));
+        check(Some("image/png"), Some("*"), None, Some(b"*"));
+    }
+
+    #[test]
+    fn data_urls_are_decoded_and_other_urls_are_not() {
+        check(
+            None,
+            None,
+            Some("data:image/png;base64,YQ%3D%3D"),
+            Some(b"a"),
+        );
+        check(None, None, Some("DATA:,a%20b"), Some(b"a b"));
+        check(None, None, Some("data:;base64,*"), None);
+        check(None, None, Some("data:nothing"), None);
+        check(None, None, Some("http://x/a"), None);
+        check(None, None, Some("é"), None);
+        check(None, None, None, None);
+    }
+}

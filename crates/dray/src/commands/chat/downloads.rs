@@ -1,0 +1,343 @@
+//! Files that come: what an attachment holds or links to, written below one folder under a name of its own.
+//!
+//! A model chooses links. Dialled are only those of the orchestrator's own origin and of the store behind it, and keys
+//! go to DIAL's own files alone; every other link is shown and left to the person.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use dray_agent::caller::Caller;
+use dray_agent::message::Attachment;
+use dray_content::name;
+use dray_dial::{Class, Core, Origin};
+use dray_http::Client;
+use percent_encoding::percent_decode_str;
+use tempfile::NamedTempFile;
+
+use super::data;
+use crate::outcome::Failure;
+
+/// Largest file that is fetched, in bytes.
+const LARGEST: u64 = 1 << 30;
+/// Most names that are tried for one file.
+const MOST_NAMES: u32 = 1000;
+
+/// The folder, and what may be dialled to fill it.
+#[derive(Debug)]
+pub(super) struct Downloads {
+    folder: PathBuf,
+    http: Client,
+    origins: Vec<Origin>,
+    dial: Option<(Core, Caller)>,
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is there.
+    Saved {
+        /// Where.
+        path: PathBuf,
+        /// Bytes.
+        size: u64,
+    },
+    /// Its link is not one to follow from here.
+    Left,
+    /// It could not be had or kept.
+    Failed(String),
+}
+
+impl Downloads {
+    /// Makes the folder ready.
+    pub(super) fn open(
+        folder: &Path,
+        http: Client,
+        origins: Vec<Origin>,
+        dial: Option<(Core, Caller)>,
+    ) -> Result<Self, Failure> {
+        let wrong = || Failure::local(format!("cannot write into {}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(wrong())?;
+        NamedTempFile::new_in(folder).map_err(wrong())?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            http,
+            origins,
+            dial,
+        })
+    }
+
+    /// Takes one file.
+    pub(super) async fn take(&self, attachment: &Attachment) -> Taken {
+        let taken = match data::held(attachment) {
+            Some(bytes) => self.keep(attachment, &bytes).map(Some),
+            None => self.fetch(attachment).await,
+        };
+        match taken {
+            Ok(Some((path, size))) => Taken::Saved { path, size },
+            Ok(None) => Taken::Left,
+            Err(why) => Taken::Failed(why),
+        }
+    }
+
+    fn keep(&self, attachment: &Attachment, bytes: &[u8]) -> Result<(PathBuf, u64), String> {
+        let mut part = self.part()?;
+        part.write_all(bytes).map_err(unwritten)?;
+        Ok((self.publish(part, attachment)?, bytes.len() as u64))
+    }
+
+    async fn fetch(&self, attachment: &Attachment) -> Result<Option<(PathBuf, u64)>, String> {
+        let Some(url) = attachment.url.as_deref() else {
+            return Ok(None);
+        };
+        if let Some((core, caller)) = &self.dial
+            && let Class::Dial(file) = core.origin().classify(url)
+        {
+            let mut download = match core.download(caller, &file, LARGEST).await {
+                Ok(download) => download,
+                Err(error) => return Err(error.to_string()),
+            };
+            let mut part = self.part()?;
+            let mut size = 0;
+            while let Some(bytes) = download.next().await.map_err(|error| error.to_string())? {
+                part.write_all(&bytes).map_err(unwritten)?;
+                size += bytes.len() as u64;
+            }
+            return Ok(Some((self.publish(part, attachment)?, size)));
+        }
+        if !self.origins.iter().any(|origin| origin.owns(url)) {
+            return Ok(None);
+        }
+        // Without any key, and without following where the answer points.
+        let answer = self.http.get(url).send(&|_| ()).await;
+        let mut answer = answer.map_err(|error| error.to_string())?;
+        if !answer.is_success() {
+            return Err(format!("the link answers with status {}", answer.status()));
+        }
+        let told = answer.length();
+        if told.is_some_and(|length| length > LARGEST) {
+            return Err(too_large());
+        }
+        let mut part = self.part()?;
+        let mut size = 0;
+        while let Some(bytes) = answer.chunk().await.map_err(|error| error.to_string())? {
+            size += bytes.len() as u64;
+            if size > LARGEST {
+                return Err(too_large());
+            }
+            part.write_all(&bytes).map_err(unwritten)?;
+        }
+        if told.is_some_and(|length| length != size) {
+            return Err("the file came cut".to_owned());
+        }
+        Ok(Some((self.publish(part, attachment)?, size)))
+    }
+
+    fn part(&self) -> Result<NamedTempFile, String> {
+        NamedTempFile::new_in(&self.folder).map_err(unwritten)
+    }
+
+    /// Gives the file a name that nothing has yet.
+    fn publish(&self, mut part: NamedTempFile, attachment: &Attachment) -> Result<PathBuf, String> {
+        let name = name_of(attachment);
+        for number in 1..=MOST_NAMES {
+            let path = if number == 1 {
+                self.folder.join(&name)
+            } else {
+                self.folder.join(name::cli_numbered(&name, number))
+            };
+            match part.persist_noclobber(&path) {
+                Ok(_) => return Ok(path),
+                Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,
+                Err(error) => return Err(unwritten(error.error)),
+            }
+        }
+        Err("too many files have its name".to_owned())
+    }
+}
+
+/// A name that stays in its folder.
+fn name_of(attachment: &Attachment) -> String {
+    if let Some(title) = attachment
+        .title
+        .as_deref()
+        .filter(|title| !title.is_empty())
+    {
+        return name::clean(title);
+    }
+    let url = attachment.url.as_deref().unwrap_or_default();
+    let is_data = url
+        .get(..5)
+        .is_some_and(|start| start.eq_ignore_ascii_case("data:"));
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    match path.rsplit_once('/').filter(|_| !is_data) {
+        Some((_, last)) if !last.is_empty() => {
+            let decoded: Vec<u8> = percent_decode_str(last).collect();
+            name::clean(decoded)
+        }
+        _ => name::clean("attachment"),
+    }
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "used as a function of errors"
+)]
+fn unwritten(error: std::io::Error) -> String {
+    format!("it cannot be written: {error}")
+}
+
+fn too_large() -> String {
+    format!("it is larger than {}", dray_content::size::human(LARGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use dray_http::Limits;
+    use dray_http::double::{Closed, Received, Reply, Server, Shared, cut, reply, with_header};
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+
+    type Log = Vec<(String, Option<String>)>;
+
+    fn answer(
+        log: Arc<Shared<Log>>,
+        request: Received,
+    ) -> BoxFuture<'static, Result<Reply, Closed>> {
+        Box::pin(async move {
+            let key = request.header("api-key").map(ToOwned::to_owned);
+            log.lock().push((request.path.clone(), key));
+            let whole = Bytes::from_static(b"whole");
+            Ok(match request.path.as_str() {
+                "/cut" => cut("text/plain", &whole, 2),
+                "/gone" => reply(403, "text/plain", Bytes::new()),
+                "/moved" => with_header(reply(302, "text/plain", Bytes::new()), "location", "/a"),
+                _ => reply(200, "text/plain", whole),
+            })
+        })
+    }
+
+    struct World {
+        server: Server<Log>,
+        folder: tempfile::TempDir,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            Self {
+                server: Server::start(Vec::new(), answer).await.unwrap(),
+                folder: tempfile::tempdir().unwrap(),
+            }
+        }
+
+        fn url(&self) -> String {
+            self.server.shared().url()
+        }
+
+        fn downloads(&self) -> Downloads {
+            let http = Client::new(Limits::default(), None).unwrap();
+            let origin = Origin::parse(&self.url()).unwrap();
+            Downloads::open(self.folder.path(), http, vec![origin], None).unwrap()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let files = std::fs::read_dir(self.folder.path()).unwrap();
+            let mut names: Vec<_> = files
+                .map(|file| file.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    fn linked(title: &str, url: &str) -> Attachment {
+        Attachment {
+            title: (!title.is_empty()).then(|| title.to_owned()),
+            url: Some(url.to_owned()),
+            ..Attachment::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn names_stay_in_the_folder_and_nothing_is_overwritten() {
+        let world = World::new().await;
+        let downloads = world.downloads();
+        for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {
+            let taken = downloads.take(&linked(title, "data:,x")).await;
+            assert!(
+                matches!(taken, Taken::Saved { size: 1, .. }),
+                "{title} {taken:?}"
+            );
+        }
+        let mut names = world.names();
+        assert_eq!(names.len(), 6, "{names:?}");
+        names.retain(|name| name.starts_with('a'));
+        assert_eq!(names, ["a (2).txt", "a (3).txt", "a.txt", "attachment"]);
+    }
+
+    #[tokio::test]
+    async fn only_links_of_the_own_origin_are_dialled() {
+        let (world, elsewhere) = (World::new().await, World::new().await);
+        let downloads = world.downloads();
+        let taken = downloads
+            .take(&linked("", &format!("{}/d/b%20c.txt?s=1", world.url())))
+            .await;
+        assert!(matches!(taken, Taken::Saved { size: 5, .. }), "{taken:?}");
+        assert_eq!(world.names(), ["b c.txt"]);
+        let port = world.url().rsplit_once(':').unwrap().1.to_owned();
+        for url in [
+            format!("{}/a", elsewhere.url()),
+            format!("http://localhost:{port}/a"),
+            format!("https://127.0.0.1:{port}/a"),
+            format!("http://127.0.0.1:{port}@example.com/a"),
+            "files/bucket/a.txt".to_owned(),
+            "file:///etc/passwd".to_owned(),
+            "//127.0.0.1/a".to_owned(),
+        ] {
+            let taken = downloads.take(&linked("a", &url)).await;
+            assert!(matches!(taken, Taken::Left), "{url} {taken:?}");
+        }
+        assert!(elsewhere.server.shared().lock().is_empty());
+        assert_eq!(world.server.shared().lock().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_refused_or_moved_leaves_nothing_behind() {
+        let world = World::new().await;
+        let downloads = world.downloads();
+        for path in ["cut", "gone", "moved"] {
+            let taken = downloads
+                .take(&linked("a", &format!("{}/{path}", world.url())))
+                .await;
+            assert!(matches!(taken, Taken::Failed(_)), "{path} {taken:?}");
+        }
+        assert_eq!(world.names(), [""; 0]);
+        // Nothing was followed.
+        assert_eq!(world.server.shared().lock().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn files_of_dial_are_fetched_with_the_key_and_other_links_without() {
+        let world = World::new().await;
+        let core = Core::new(dray_dial::Options::new(world.url(), "v")).unwrap();
+        let caller = Caller {
+            api_key: Some(dray_types::Secret::new("k-1")),
+            ..Caller::default()
+        };
+        let downloads = Downloads {
+            dial: Some((core, caller)),
+            ..world.downloads()
+        };
+        for url in ["files/b/a.txt".to_owned(), format!("{}/other", world.url())] {
+            let taken = downloads.take(&linked("", &url)).await;
+            assert!(matches!(taken, Taken::Saved { .. }), "{url} {taken:?}");
+        }
+        let log = world.server.shared().lock().clone();
+        let key = Some("k-1".to_owned());
+        assert_eq!(log[0], ("/v1/files/b/a.txt".to_owned(), key));
+        assert!(log[1..].iter().all(|(_, key)| key.is_none()), "{log:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! All services in this process, with an orchestrator on a free loopback port.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
+use dray_dial::Origin;
+use dray_service::settings::{BusMode, BusSection, StateSection, StoreMode, StoreSection};
+use dray_types::Secret;
+use serde_json::json;
+
+use crate::cli::{Chat, Global};
+use crate::outcome::Failure;
+use crate::world::{self, World};
+
+/// All that an agent may need.
+const SERVICES: [&str; 5] = [
+    "orchestrator",
+    "file-resolver",
+    "egress-fetcher",
+    "sandbox-transfer",
+    "platform-delivery",
+];
+/// Name of the manifest that stands in where there is none.
+const PLAIN: &str = "chat";
+
+/// Services that run for one chat.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    /// Where the orchestrator listens.
+    pub(super) url: String,
+    /// What it asks clients for.
+    pub(super) key: Option<Secret>,
+    /// The manifest that the configuration or this program decides for.
+    pub(super) manifest: Option<String>,
+    /// Where links to stored files lead.
+    pub(super) store: Option<Origin>,
+    world: World,
+    /// Removed with the manifest that stands in.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Embedded {
+    /// Starts them. What the command line says comes on top of the configuration.
+    pub(super) async fn start(global: &Global, chat: &Chat) -> Result<Self, Failure> {
+        let mut global = global.clone();
+        let mut set = |field: &str, value: &str| {
+            let line = format!("orchestrator.{field}={value}");
+            global.overrides.push(line);
+        };
+        if let Some(url) = &chat.model_url {
+            set("model_url", url);
+        }
+        if let Some(model) = &chat.model {
+            set("default_orchestrator_deployment", model);
+        }
+        if let Some(folder) = &chat.manifests {
+            set("manifests", &folder.to_string_lossy());
+        }
+        let listen = free_port().map_err(Failure::local("there is no free port"))?;
+        set("listen", &listen);
+        let config = configured(&global)?;
+        let mut manifest = config.default_manifest.clone();
+        let mut stand_in = None;
+        if config.manifests.is_none() && config.dial_url.is_none() {
+            let model = config.default_orchestrator_deployment.as_deref();
+            let folder = plain_manifest(model, chat)?;
+            let line = folder.path().to_string_lossy().into_owned();
+            global
+                .overrides
+                .push(format!("orchestrator.manifests={line}"));
+            manifest = Some(PLAIN.to_owned());
+            stand_in = Some(folder);
+        }
+        let world = World::open(&global, &SERVICES).await?;
+        let store = store(&world);
+        Ok(Self {
+            url: format!("http://{listen}"),
+            key: config.clients.values().next().cloned(),
+            manifest,
+            store,
+            world,
+            _folder: stand_in,
+        })
+    }
+
+    /// Ends them in order.
+    pub(super) async fn close(self) {
+        self.world.close().await;
+    }
+}
+
+/// The section of the orchestrator; refuses what cannot work here.
+fn configured(global: &Global) -> Result<dray_orchestrator::config::Config, Failure> {
+    let loaded = world::load(&world::sources(global)?)?;
+    let bus: BusSection = world::section(&loaded, "bus")?;
+    if bus.mode == BusMode::Nats {
+        return Err(Failure::Usage(
+            "the services of a running system have an orchestrator of their own: name it with --url".to_owned(),
+        ));
+    }
+    let config: dray_orchestrator::config::Config = world::section(&loaded, "orchestrator")?;
+    if config.model_url.is_none() && config.dial_url.is_none() {
+        return Err(Failure::Usage(
+            "there is no model to ask: name a running orchestrator with --url, or a model with --model-url".to_owned(),
+        ));
+    }
+    Ok(config)
+}
+
+/// A folder with a manifest of nothing but a model.
+fn plain_manifest(model: Option<&str>, chat: &Chat) -> Result<tempfile::TempDir, Failure> {
+    let Some(model) = model else {
+        return Err(Failure::Usage(
+            "name the model with --model, or a folder of manifests with --manifests".to_owned(),
+        ));
+    };
+    if let Some(name) = &chat.manifest {
+        return Err(Failure::Usage(format!(
+            "name the folder that holds the manifest {name} with --manifests"
+        )));
+    }
+    let wrong = || Failure::local("cannot make a temporary folder");
+    let folder = tempfile::tempdir().map_err(wrong())?;
+    let manifest = json!({ "orchestrator": { "deployment": { "deployment_id": model } } });
+    let file = folder.path().join(format!("{PLAIN}.json"));
+    std::fs::write(file, manifest.to_string()).map_err(wrong())?;
+    Ok(folder)
+}
+
+/// A loopback address that nobody listens on at this moment.
+fn free_port() -> std::io::Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// Where the store's links lead.
+fn store(world: &World) -> Option<Origin> {
+    let config = world.config()?;
+    let section: StoreSection = config.section("store").ok()?;
+    let url = match section.mode {
+        StoreMode::S3 if section.s3.public_endpoint.is_empty() => section.s3.endpoint,
+        StoreMode::S3 => section.s3.public_endpoint,
+        StoreMode::Embedded => {
+            let state: StateSection = config.section("state").ok()?;
+            let folder: &Path = &state.folder.join("store");
+            dray_store::embedded::serving(folder).ok()?.endpoint
+        }
+    };
+    Origin::parse(&url)
+}

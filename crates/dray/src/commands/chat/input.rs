@@ -1,0 +1,156 @@
+//! Lines of standard input, read on a thread of their own: nothing waits for the next one when the program ends.
+
+use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::outcome::Failure;
+
+/// Longest message, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// A line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Its text, without its end.
+    Text(String),
+    /// Why it is none.
+    Unusable(String),
+}
+
+/// The lines.
+pub(super) struct Input {
+    lines: Receiver<Line>,
+    is_terminal: bool,
+}
+
+impl Input {
+    /// Begins to read.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let (sender, lines) = channel(1);
+        std::thread::Builder::new()
+            .name("lines".to_owned())
+            .spawn(move || forward(&mut std::io::stdin().lock(), &sender))
+            .map_err(Failure::local("cannot read standard input"))?;
+        Ok(Self {
+            lines,
+            is_terminal: std::io::stdin().is_terminal(),
+        })
+    }
+
+    /// Whether a person types.
+    pub(super) const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Asks for a line, where a person types.
+    pub(super) fn prompt(&self) {
+        if self.is_terminal && std::io::stderr().is_terminal() {
+            let mut out = std::io::stderr().lock();
+            let _ = out.write_all(b"> ").and_then(|()| out.flush());
+        }
+    }
+
+    /// The next line, `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Line> {
+        self.lines.recv().await
+    }
+}
+
+fn forward(input: &mut impl BufRead, lines: &Sender<Line>) {
+    while let Some(line) = read(input) {
+        if lines.blocking_send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads a line. One that is too long is skipped whole.
+fn read(input: &mut impl BufRead) -> Option<Line> {
+    let mut bytes = Vec::new();
+    match input.take(LONGEST + 1).read_until(b'\n', &mut bytes) {
+        Ok(0) => return None,
+        Ok(_) => {}
+        Err(error) => {
+            return Some(Line::Unusable(format!(
+                "cannot read standard input: {error}"
+            )))
+            .filter(|_| error.kind() == std::io::ErrorKind::InvalidData);
+        }
+    }
+    let is_whole = bytes.last() == Some(&b'\n');
+    if bytes.len() as u64 > LONGEST && !is_whole {
+        skip(input);
+        return Some(Line::Unusable(too_long()));
+    }
+    Some(String::from_utf8(bytes).map_or_else(
+        |_| Line::Unusable("the line is not UTF-8 and was not sent".to_owned()),
+        |text| Line::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
+    ))
+}
+
+fn skip(input: &mut impl BufRead) {
+    loop {
+        let (used, is_end) = match input.fill_buf() {
+            Ok([]) | Err(_) => return,
+            Ok(bytes) => match bytes.iter().position(|byte| *byte == b'\n') {
+                Some(end) => (end + 1, true),
+                None => (bytes.len(), false),
+            },
+        };
+        input.consume(used);
+        if is_end {
+            return;
+        }
+    }
+}
+
+fn too_long() -> String {
+    format!(
+        "the message is longer than {}; attach it as a file",
+        dray_content::size::human(LONGEST)
+    )
+}
+
+/// All of standard input as one message.
+pub(super) fn whole() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let input = std::io::stdin().lock();
+    input
+        .take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(Failure::local("cannot read standard input"))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Failure::Usage(too_long()));
+    }
+    String::from_utf8(bytes)
+        .map(|text| text.trim_end_matches(['\n', '\r']).to_owned())
+        .map_err(|_| Failure::Usage("standard input is not UTF-8".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(mut input: &[u8]) -> Vec<Line> {
+        std::iter::from_fn(|| read(&mut input)).collect()
+    }
+
+    #[test]
+    fn a_line_that_is_not_utf_8_costs_no_other() {
+        let lines = lines(b"a\r\n\xff\xfe\n\nb");
+        assert!(matches!(&lines[1], Line::Unusable(why) if why.contains("UTF-8")));
+        let text = |text: &str| Line::Text(text.to_owned());
+        assert_eq!((&lines[0], &lines[2]), (&text("a"), &text("")));
+        assert_eq!(lines[3..], [text("b")]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_whole() {
+        let mut input = vec![b'x'; usize::try_from(LONGEST).unwrap() * 2];
+        input.extend(b"\nafter\n");
+        let lines = lines(&input);
+        assert!(matches!(&lines[0], Line::Unusable(why) if why.contains("4.0 MB")));
+        assert_eq!(lines[1..], [Line::Text("after".to_owned())]);
+    }
+}

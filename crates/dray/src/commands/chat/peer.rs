@@ -1,0 +1,306 @@
+//! Who is asked: an orchestrator, DIAL Core or a model elsewhere, or the services in this process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_agent::message::Message;
+use dray_dial::chat::{Chat as Completions, ChatError, ChatStream};
+use dray_dial::{Core, Options, Origin};
+use dray_http::{Client, Limits};
+use dray_service::config::Environment;
+use dray_types::{FaultCode, RedactedUrl, Secret};
+use serde_json::{Value, json};
+
+use super::downloads::Downloads;
+use super::embedded::Embedded;
+use super::{failed, trouble};
+use crate::cli::{Chat, Global};
+use crate::outcome::Failure;
+
+/// `api-version` of requests in DIAL's manner.
+const API_VERSION: &str = "2025-01-01-preview";
+/// Longest list of models that is read, in bytes.
+const LIST: usize = 4 << 20;
+/// Most names of models that are told.
+const TOLD: usize = 20;
+
+/// Who is asked.
+#[derive(Debug)]
+pub(super) struct Peer {
+    completions: Completions,
+    caller: Caller,
+    deployment: String,
+    model: Option<String>,
+    /// Where files of DIAL are, when it is asked in DIAL's manner.
+    dial: Option<Core>,
+    http: Client,
+    /// What is trusted to be dialled for files.
+    origins: Vec<Origin>,
+    url: String,
+    silence: Duration,
+    embedded: Option<Embedded>,
+}
+
+/// Where, and with which key.
+#[derive(Debug)]
+struct Place<'a> {
+    url: &'a str,
+    origin: Origin,
+    key: Option<Secret>,
+    limits: Limits,
+    ca_file: Option<&'a Path>,
+}
+
+impl Peer {
+    /// Makes ready who the command line names; without an address the services start here.
+    pub(super) async fn open(global: &Global, chat: &Chat) -> Result<Self, Failure> {
+        if let Some(url) = &chat.url {
+            let named = chat.manifest.as_ref().or(chat.model.as_ref());
+            if chat.manifest.is_some() && chat.model.is_some() {
+                return Err(Failure::Usage(
+                    "--manifest and --model are the same on the wire of --url: name one".to_owned(),
+                ));
+            }
+            let key = key(chat, url)?;
+            return Self::at(chat, url, key, named.map(String::as_str), None).await;
+        }
+        let embedded = Embedded::start(global, chat).await?;
+        let (url, key) = (embedded.url.clone(), embedded.key.clone());
+        let named = chat.manifest.clone().or_else(|| embedded.manifest.clone());
+        Self::at(chat, &url, key, named.as_deref(), Some(embedded)).await
+    }
+
+    async fn at(
+        chat: &Chat,
+        url: &str,
+        key: Option<Secret>,
+        named: Option<&str>,
+        embedded: Option<Embedded>,
+    ) -> Result<Self, Failure> {
+        let url = url.trim().trim_end_matches('/');
+        let origin = Origin::parse(url).ok_or_else(|| {
+            Failure::Usage(
+                "--url is no http or https URL without user, query and fragment".to_owned(),
+            )
+        })?;
+        let silence = Duration::from_secs(chat.timeout);
+        let limits = Limits {
+            idle: silence,
+            answer: silence,
+            ..Limits::default()
+        };
+        let place = Place {
+            url,
+            origin,
+            key,
+            limits,
+            ca_file: chat.ca_file.as_deref(),
+        };
+        let opened = match &chat.deployment {
+            Some(deployment) => place.deployment(deployment),
+            None => place.plain(named).await,
+        };
+        match (opened, embedded) {
+            (Ok(mut peer), embedded) => {
+                let store = embedded
+                    .as_ref()
+                    .and_then(|embedded| embedded.store.clone());
+                peer.origins.extend(store);
+                peer.embedded = embedded;
+                Ok(peer)
+            }
+            (Err(failure), embedded) => {
+                if let Some(embedded) = embedded {
+                    embedded.close().await;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Sends a conversation and gives the answer while it comes.
+    pub(super) async fn ask(&self, messages: &[&Message]) -> Result<ChatStream, ChatError> {
+        let mut body = json!({ "messages": messages, "stream": true });
+        if let (Some(model), Some(body)) = (&self.model, body.as_object_mut()) {
+            body.insert("model".to_owned(), Value::from(model.as_str()));
+        }
+        self.completions
+            .stream(&self.caller, &self.deployment, body)
+            .await
+    }
+
+    /// What an answer that failed means.
+    pub(super) fn failure(&self, error: &ChatError) -> Failure {
+        trouble::failure(error, &self.url, self.silence)
+    }
+
+    /// Where files that come are put.
+    pub(super) fn downloads(&self, folder: &Path) -> Result<Downloads, Failure> {
+        let dial = self.dial.clone().map(|core| (core, self.caller.clone()));
+        Downloads::open(folder, self.http.clone(), self.origins.clone(), dial)
+    }
+
+    /// Ends what runs here.
+    pub(super) async fn close(self) {
+        if let Some(embedded) = self.embedded {
+            embedded.close().await;
+        }
+    }
+}
+
+impl Place<'_> {
+    fn deployment(self, deployment: &str) -> Result<Peer, Failure> {
+        let key = self.key.ok_or_else(|| {
+            Failure::Usage(
+                "DIAL asks for a key: name its file with --api-key-file, or set DIAL_URL and DIAL_API_KEY"
+                    .to_owned(),
+            )
+        })?;
+        let options = Options {
+            ca_file: self.ca_file.map(Path::to_owned),
+            chat: self.limits,
+            ..Options::new(self.url, API_VERSION)
+        };
+        let core = Core::new(options).map_err(|_| unusable())?;
+        Ok(Peer {
+            completions: core.chat().once(),
+            caller: Caller {
+                api_key: Some(key),
+                ..Caller::default()
+            },
+            deployment: deployment.to_owned(),
+            model: None,
+            dial: Some(core),
+            http: Client::new(self.limits, self.ca_file).map_err(|_| unusable())?,
+            origins: vec![self.origin],
+            url: shown(self.url),
+            silence: self.limits.idle,
+            embedded: None,
+        })
+    }
+
+    async fn plain(self, named: Option<&str>) -> Result<Peer, Failure> {
+        let http = Client::new(self.limits, self.ca_file).map_err(|_| unusable())?;
+        let base = if self.url.ends_with("/v1") {
+            self.url.to_owned()
+        } else {
+            format!("{}/v1", self.url)
+        };
+        let model = match named {
+            Some(model) => model.to_owned(),
+            None => self.only_model(&http, &base).await?,
+        };
+        let completions = Completions::open(
+            &base,
+            self.key,
+            self.limits,
+            self.ca_file,
+            Duration::from_millis(500),
+        )
+        .map_err(|_| unusable())?;
+        Ok(Peer {
+            completions: completions.once(),
+            caller: Caller::default(),
+            deployment: String::new(),
+            model: Some(model),
+            dial: None,
+            http,
+            origins: vec![self.origin],
+            url: shown(self.url),
+            silence: self.limits.idle,
+            embedded: None,
+        })
+    }
+
+    /// The one model there is.
+    async fn only_model(&self, http: &Client, base: &str) -> Result<String, Failure> {
+        let mut request = http.get(&format!("{base}/models"));
+        if let Some(key) = &self.key {
+            request = request.authorization("Bearer", key);
+        }
+        let unreachable = |error: &dray_http::Error| Failure::Unreachable {
+            what: format!("{} does not answer: {error}", shown(self.url)),
+            advice: "Start an orchestrator with `dray up`, or check --url.".to_owned(),
+        };
+        let answer = request.send(&|_| ()).await;
+        let answer = answer.map_err(|error| unreachable(&error))?;
+        match answer.status() {
+            401 | 403 => return Err(trouble::refused(answer.status(), None)),
+            200 => {}
+            status => {
+                return Err(failed(
+                    FaultCode::NotFound,
+                    "no_models",
+                    format!(
+                        "{} does not list its models: status {status}.",
+                        shown(self.url)
+                    ),
+                    "Check --url, or name the agent with --manifest or --model.",
+                ));
+            }
+        }
+        let body = answer.bytes(LIST).await;
+        let body = body.map_err(|error| unreachable(&error))?;
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let models = list.get("data").and_then(Value::as_array);
+        let names = models.into_iter().flatten();
+        let names: Vec<_> = names
+            .filter_map(|model| model.get("id")?.as_str())
+            .collect();
+        only(&names, self.url)
+    }
+}
+
+/// The one of these names.
+fn only(names: &[&str], url: &str) -> Result<String, Failure> {
+    match names {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(failed(
+            FaultCode::NotFound,
+            "no_models",
+            format!("{} has no manifest.", shown(url)),
+            "Put one into its folder of manifests, or name another --url.",
+        )),
+        names => {
+            let told = names.iter().take(TOLD);
+            let told: Vec<_> = told
+                .map(|name| dray_content::name::shown(name, 100))
+                .collect();
+            let more = if names.len() > TOLD { ", …" } else { "" };
+            Err(Failure::Usage(format!(
+                "there are several agents, name one with --manifest: {}{more}",
+                told.join(", ")
+            )))
+        }
+    }
+}
+
+fn unusable() -> Failure {
+    Failure::Usage("--url or --ca-file cannot be used".to_owned())
+}
+
+fn shown(url: &str) -> String {
+    RedactedUrl::from_text(url).as_str().to_owned()
+}
+
+/// The key for `url`: the one that was named, or that of the environment where it belongs to the same origin.
+fn key(chat: &Chat, url: &str) -> Result<Option<Secret>, Failure> {
+    if let Some(key) = &chat.api_key {
+        return Ok(Some(key.clone()));
+    }
+    if let Some(file) = &chat.api_key_file {
+        let text = std::fs::read_to_string(file)
+            .map_err(Failure::local(format!("cannot read {}", file.display())))?;
+        let key = text.trim();
+        if key.is_empty() {
+            return Err(Failure::Usage(format!("{} holds no key", file.display())));
+        }
+        return Ok(Some(Secret::new(key)));
+    }
+    let environment = Environment::from_process();
+    let dial = environment.get("DIAL_URL").and_then(Origin::parse);
+    let is_dial = dial.is_some_and(|dial| dial.owns(url));
+    let key = environment.get("DIAL_API_KEY").filter(|_| is_dial);
+    Ok(key.map(|key| Secret::new(key.trim())))
+}

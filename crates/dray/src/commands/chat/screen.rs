@@ -1,0 +1,360 @@
+//! What is shown while an answer comes: its text on standard output, stages and files on standard error; for scripts one
+//! object per line. Nothing that comes from elsewhere steers the terminal.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+
+use dray_agent::message::Attachment;
+use dray_content::{name, size};
+use dray_dial::chat::{StageDelta, StageEnd};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::ask::Ending;
+use super::data;
+use super::downloads::Taken;
+use crate::outcome::{self, Failure, print_line};
+use crate::progress;
+
+/// Longest name of a stage that is shown, in characters.
+const NAME: usize = 160;
+/// Most that is kept of the name and of the text of a stage, in bytes.
+const KEPT: usize = 256 << 10;
+/// Longest link that is shown, in characters.
+const LINK: usize = 4000;
+
+/// Where things are shown.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Screen {
+    json: bool,
+    stages: bool,
+    verbose: bool,
+    out_is_terminal: bool,
+    err_is_terminal: bool,
+    /// Text was written whose line has not ended.
+    in_line: bool,
+    bar: Option<ProgressBar>,
+    open: BTreeMap<u32, Stage>,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    name: String,
+    content: String,
+}
+
+impl Screen {
+    /// For people, or with `json` for scripts.
+    pub(super) fn new(json: bool, stages: bool, verbose: bool) -> Self {
+        Self {
+            json,
+            stages,
+            verbose,
+            out_is_terminal: std::io::stdout().is_terminal(),
+            err_is_terminal: std::io::stderr().is_terminal(),
+            in_line: false,
+            bar: None,
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// An answer is waited for.
+    pub(super) fn begin(&mut self) {
+        self.open.clear();
+        self.working("waiting");
+    }
+
+    /// More text.
+    pub(super) fn content(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if self.json {
+            event(&json!({ "event": "content", "text": text }));
+            return;
+        }
+        self.rest();
+        if self.out_is_terminal {
+            write(&tame(text));
+        } else {
+            write(text);
+        }
+        self.in_line = !text.ends_with('\n');
+    }
+
+    /// A change of a stage.
+    pub(super) fn stage(&mut self, delta: &StageDelta) {
+        let is_new = !self.open.contains_key(&delta.index);
+        let stage = self.open.entry(delta.index).or_default();
+        append(&mut stage.name, delta.name.as_deref());
+        append(&mut stage.content, delta.content.as_deref());
+        if is_new && self.json {
+            let name = stage.name.clone();
+            event(
+                &json!({ "event": "stage", "index": delta.index, "name": name, "status": "running" }),
+            );
+        }
+        match delta.status {
+            Some(end) => self.finish(delta.index, Some(end)),
+            None if self.stages => {
+                let names: Vec<_> = self.open.values().map(|stage| stage.name.trim()).collect();
+                let names = name::shown(names.join(", "), NAME);
+                self.working(&names);
+            }
+            None => {}
+        }
+    }
+
+    fn finish(&mut self, index: u32, end: Option<StageEnd>) {
+        let Some(stage) = self.open.remove(&index) else {
+            return;
+        };
+        let (mark, status) = match end {
+            Some(StageEnd::Completed) => ("✓", "completed"),
+            Some(StageEnd::Failed) => ("✗", "failed"),
+            None => ("·", "open"),
+        };
+        if self.json {
+            event(&json!({
+                "event": "stage", "index": index, "name": stage.name, "status": status, "content": stage.content,
+            }));
+        } else if self.stages {
+            let shown = name::shown(stage.name.trim(), NAME);
+            self.note(&format!("{mark} {shown}"));
+            if self.verbose {
+                for line in tame(&stage.content).lines() {
+                    self.note(&format!("    {line}"));
+                }
+            }
+        }
+    }
+
+    /// Nothing more comes of this answer.
+    pub(super) fn stop(&mut self) {
+        let open: Vec<_> = self.open.keys().copied().collect();
+        for index in open {
+            self.finish(index, None);
+        }
+        self.rest();
+        if self.in_line {
+            write("\n");
+            self.in_line = false;
+        }
+    }
+
+    /// A file that came, and what became of it.
+    pub(super) fn file(&mut self, attachment: &Attachment, taken: Option<&Taken>) -> String {
+        let line = described(attachment, taken);
+        if self.json {
+            let mut told = json!({
+                "event": "attachment", "type": attachment.kind, "title": attachment.title,
+            });
+            let fields = told.as_object_mut();
+            if let Some(fields) = fields {
+                let is_held = data::held(attachment).is_some();
+                let url = attachment.url.as_ref().filter(|_| !is_held);
+                fields.insert("url".to_owned(), json!(url));
+                match taken {
+                    Some(Taken::Saved { path, size }) => {
+                        let path = path.to_string_lossy();
+                        fields.insert("saved_to".to_owned(), json!(path));
+                        fields.insert("size".to_owned(), json!(size));
+                    }
+                    Some(Taken::Failed(why)) => {
+                        fields.insert("error".to_owned(), json!(why));
+                    }
+                    Some(Taken::Left) | None => {}
+                }
+            }
+            event(&told);
+        } else {
+            self.note(&line);
+        }
+        line
+    }
+
+    /// The answer is whole.
+    pub(super) fn end(&mut self, ending: &Ending) {
+        if !self.json {
+            return;
+        }
+        if let Some(state) = &ending.state {
+            event(&json!({ "event": "state", "state": state }));
+        }
+        let usage = ending.usage.as_ref().map(
+            |usage| json!({ "prompt_tokens": usage.prompt, "completion_tokens": usage.completion }),
+        );
+        event(&json!({ "event": "end", "finish_reason": ending.finish_reason, "usage": usage }));
+    }
+
+    /// Tells a failure. What comes back is told no more.
+    pub(super) fn failure(&mut self, failure: Failure) -> Failure {
+        self.rest();
+        match failure {
+            Failure::Reported | Failure::Told(_) => failure,
+            failure => {
+                if self.json {
+                    let fault = outcome::fault_json(&failure.as_fault());
+                    event(&json!({ "event": "error", "fault": fault }));
+                } else {
+                    failure.report(false);
+                }
+                Failure::Told(Box::new(failure))
+            }
+        }
+    }
+
+    /// A line for people; scripts are not told.
+    pub(super) fn remark(&mut self, line: &str) {
+        if !self.json {
+            self.note(line);
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        self.rest();
+        self.break_line();
+        outcome::note(line);
+    }
+
+    /// Shows that something is done, on a terminal.
+    fn working(&mut self, text: &str) {
+        if self.json || !self.err_is_terminal {
+            return;
+        }
+        self.break_line();
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None => self.bar = Some(progress::waiting(text, false)),
+        }
+    }
+
+    /// Takes away what [`Screen::working`] shows.
+    fn rest(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Where text and notes share a terminal, a note begins its own line.
+    fn break_line(&mut self) {
+        if self.in_line && self.out_is_terminal && self.err_is_terminal {
+            write("\n");
+            self.in_line = false;
+        }
+    }
+}
+
+fn event(event: &Value) {
+    print_line(&event.to_string());
+}
+
+/// A file in one line.
+fn described(attachment: &Attachment, taken: Option<&Taken>) -> String {
+    let title = attachment.title.as_deref().unwrap_or("attachment");
+    let mut line = format!("file: {}", name::shown(title, name::SHOWN_MAX));
+    let held = data::held(attachment).map(|bytes| bytes.len() as u64);
+    let kind = attachment.kind.as_deref().map(|kind| name::shown(kind, 80));
+    let size = match taken {
+        Some(Taken::Saved { size, .. }) => Some(*size),
+        _ => held,
+    };
+    let about: Vec<_> = kind.into_iter().chain(size.map(size::human)).collect();
+    if !about.is_empty() {
+        line.push_str(" (");
+        line.push_str(&about.join(", "));
+        line.push(')');
+    }
+    let url = attachment.url.as_deref().filter(|_| held.is_none());
+    match (taken, url) {
+        (Some(Taken::Saved { path, .. }), _) => {
+            line.push_str(" saved to ");
+            line.push_str(&name::shown(path.to_string_lossy().as_bytes(), LINK));
+        }
+        (Some(Taken::Failed(why)), _) => {
+            line.push_str(" could not be saved: ");
+            line.push_str(&name::shown(why, LINK));
+        }
+        (_, Some(url)) => {
+            line.push_str(" at ");
+            line.push_str(&name::shown(url, LINK));
+        }
+        (None, None) => line.push_str("; --downloads DIR saves it"),
+        (Some(Taken::Left), None) => {}
+    }
+    line
+}
+
+/// Without what steers a terminal.
+fn tame(text: &str) -> String {
+    let is_tame = |letter: &char| matches!(letter, '\n' | '\t') || !letter.is_control();
+    text.chars().filter(is_tame).collect()
+}
+
+fn append(text: &mut String, more: Option<&str>) {
+    let more = more.unwrap_or_default();
+    let room = KEPT.saturating_sub(text.len());
+    let end = more.floor_char_boundary(room.min(more.len()));
+    text.push_str(more.get(..end).unwrap_or_default());
+}
+
+/// Writes text to standard output. A closed pipe is not an error worth telling.
+fn write(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_comes_steers_the_terminal() {
+        assert_eq!(tame("a\u{1b}[31mb\u{9b}2J\rc\n\td é"), "a[31mb2Jc\n\td é");
+        let attachment = Attachment {
+            title: Some("a\u{1b}]0;x\u{7}\n.txt".to_owned()),
+            url: Some("http://x/\u{202e}a".to_owned()),
+            ..Attachment::default()
+        };
+        let line = described(&attachment, None);
+        assert!(
+            !line.contains(|letter: char| letter.is_control() || letter == '\u{202e}'),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_file_is_told_with_size_and_place() {
+        let attachment = Attachment {
+            kind: Some("text/csv".to_owned()),
+            title: Some("a.csv".to_owned()),
+            data: Some("a,b".to_owned()),
+            ..Attachment::default()
+        };
+        assert_eq!(
+            described(&attachment, None),
+            "file: a.csv (text/csv, 3 B); --downloads DIR saves it"
+        );
+        let saved = Taken::Saved {
+            path: "out/a.csv".into(),
+            size: 3,
+        };
+        assert_eq!(
+            described(&attachment, Some(&saved)),
+            "file: a.csv (text/csv, 3 B) saved to out/a.csv"
+        );
+        let failed = Taken::Failed("status 403".to_owned());
+        assert!(described(&attachment, Some(&failed)).ends_with("could not be saved: status 403"));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_stage_is_bounded() {
+        let mut text = "x".repeat(KEPT - 1);
+        append(&mut text, Some("é and more"));
+        assert_eq!(text.len(), KEPT - 1);
+        append(&mut text, None);
+        append(&mut text, Some("ab"));
+        assert_eq!(text.len(), KEPT);
+    }
+}

@@ -1,0 +1,223 @@
+//! A conversation while it goes on: questions, files both ways, and what an interruption leaves.
+
+use std::path::Path;
+
+use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_content::name;
+use dray_types::FaultCode;
+use tokio::signal::unix::Signal;
+
+use super::ask::{self, Answer};
+use super::conversation::{Book, Question};
+use super::downloads::{Downloads, Taken};
+use super::peer::Peer;
+use super::screen::Screen;
+use super::{attach, failed};
+use crate::outcome::Failure;
+
+/// A conversation and all around it.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    peer: &'a Peer,
+    book: Book,
+    downloads: Option<Downloads>,
+    screen: Screen,
+    /// For the next message.
+    pending: Vec<Attachment>,
+    /// Lines about the files that came.
+    received: Vec<String>,
+    interrupted: bool,
+    ended: bool,
+}
+
+impl<'a> Session<'a> {
+    /// A session whose first message carries `files`.
+    pub(super) const fn new(
+        peer: &'a Peer,
+        book: Book,
+        downloads: Option<Downloads>,
+        screen: Screen,
+        files: Vec<Attachment>,
+    ) -> Self {
+        Self {
+            peer,
+            book,
+            downloads,
+            screen,
+            pending: files,
+            received: Vec::new(),
+            interrupted: false,
+            ended: false,
+        }
+    }
+
+    /// Sends a message and shows the answer.
+    pub(super) async fn say(&mut self, text: &str, interrupts: &mut Signal) -> Result<(), Failure> {
+        let mut message = Message::new(Role::User, text);
+        if !self.pending.is_empty() {
+            message.custom_content = Some(CustomContent {
+                attachments: Some(std::mem::take(&mut self.pending)),
+                ..CustomContent::default()
+            });
+        }
+        let question = self.book.ask(message);
+        self.turn(question, interrupts).await
+    }
+
+    /// Sends the last message again.
+    pub(super) async fn retry(&mut self, interrupts: &mut Signal) -> Result<(), Failure> {
+        let question = self.book.again();
+        let question = question
+            .ok_or_else(|| Failure::Usage("there is no message to ask again".to_owned()))?;
+        self.turn(question, interrupts).await
+    }
+
+    async fn turn(&mut self, question: Question, interrupts: &mut Signal) -> Result<(), Failure> {
+        self.screen.begin();
+        let messages = self.book.messages(&question);
+        let asked = tokio::select! {
+            answer = ask::ask(self.peer, &messages, &mut self.screen) => answer,
+            _ = interrupts.recv() => Err(self.interrupt()),
+        };
+        self.screen.stop();
+        match asked {
+            Ok(answer) => self.answered(question, answer, interrupts).await,
+            Err(failure) => {
+                self.book.unanswered(question);
+                if let Err(unkept) = self.book.keep() {
+                    self.screen.failure(unkept);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Keeps the answer before anything else is tried.
+    async fn answered(
+        &mut self,
+        question: Question,
+        answer: Answer,
+        interrupts: &mut Signal,
+    ) -> Result<(), Failure> {
+        self.interrupted = false;
+        let ending = answer.ending().clone();
+        if ending.calls_tools {
+            self.screen
+                .remark("the agent asks for tools of this client, which has none");
+        }
+        let files = answer.attachments().to_vec();
+        self.book.answered(question, answer.into_message());
+        let kept = self.book.keep();
+        let mut lost = 0;
+        for file in &files {
+            let taken = self.take(file, interrupts).await;
+            lost += usize::from(matches!(taken, Some(Taken::Failed(_))));
+            let line = self.screen.file(file, taken.as_ref());
+            self.received.push(line);
+        }
+        self.screen.end(&ending);
+        kept?;
+        if lost > 0 {
+            return Err(failed(
+                FaultCode::Unavailable,
+                "not_saved",
+                format!("{lost} of {} files could not be saved.", files.len()),
+                "The answer itself is whole; /files says what was wrong.",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, file: &Attachment, interrupts: &mut Signal) -> Option<Taken> {
+        let downloads = self.downloads.as_ref()?;
+        let taken = tokio::select! {
+            taken = downloads.take(file) => taken,
+            _ = interrupts.recv() => {
+                self.interrupted = true;
+                Taken::Failed("interrupted".to_owned())
+            }
+        };
+        Some(taken)
+    }
+
+    fn interrupt(&mut self) -> Failure {
+        self.ended = self.interrupted;
+        self.interrupted = true;
+        failed(
+            FaultCode::Timeout,
+            "interrupted",
+            "Stopped.",
+            "The message is kept: /retry asks it again.",
+        )
+    }
+
+    /// Whether a second interruption followed the first.
+    pub(super) const fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// A person goes on after an interruption.
+    pub(super) const fn forget_interruption(&mut self) {
+        self.interrupted = false;
+    }
+
+    /// Adds a file to the next message.
+    pub(super) fn attach(&mut self, file: &Path) -> Result<(), Failure> {
+        let attachment = attach::read(file)?;
+        let line = about(&attachment);
+        self.screen.remark(&format!("to be sent: {line}"));
+        self.pending.push(attachment);
+        Ok(())
+    }
+
+    /// Shows the files of both ways.
+    pub(super) fn list(&mut self) {
+        let waiting = self.pending.iter().map(about);
+        let waiting: Vec<_> = waiting.map(|line| format!("to be sent: {line}")).collect();
+        if waiting.is_empty() && self.received.is_empty() {
+            self.screen.remark("no files yet");
+        }
+        for line in waiting.iter().chain(&self.received) {
+            self.screen.remark(line);
+        }
+    }
+
+    /// Writes the conversation to its file, or a copy to a new one.
+    pub(super) fn save(&mut self, file: Option<&Path>) -> Result<(), Failure> {
+        match file {
+            Some(file) => {
+                self.book.copy(file)?;
+                let file = name::shown(file.as_os_str().as_encoded_bytes(), 400);
+                self.screen.remark(&format!("saved to {file}"));
+                Ok(())
+            }
+            None if self.book.is_kept() => self.book.keep(),
+            None => Err(Failure::Usage("name the file: /save FILE".to_owned())),
+        }
+    }
+
+    /// Tells something to people.
+    pub(super) fn note(&mut self, line: &str) {
+        self.screen.remark(line);
+    }
+
+    /// Tells a failure.
+    pub(super) fn tell(&mut self, failure: Failure) -> Failure {
+        self.screen.failure(failure)
+    }
+
+    /// The end; what was never sent is told.
+    pub(super) fn leave(&mut self) {
+        if !self.pending.is_empty() {
+            let count = self.pending.len();
+            self.screen
+                .remark(&format!("{count} files were attached and never sent"));
+        }
+    }
+}
+
+fn about(attachment: &Attachment) -> String {
+    let title = attachment.title.as_deref().unwrap_or_default();
+    let kind = attachment.kind.as_deref().unwrap_or_default();
+    format!("{} ({kind})", name::shown(title, name::SHOWN_MAX))
+}

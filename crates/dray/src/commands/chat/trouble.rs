@@ -1,0 +1,102 @@
+//! What an answer that failed means for a person: what happened, and what to do.
+
+use std::time::Duration;
+
+use dray_content::name;
+use dray_dial::chat::{ChatError, ChatKind};
+use dray_types::{Fault, FaultCode};
+
+use super::failed;
+use crate::outcome::Failure;
+
+/// Longest text of the other side that is told, in characters.
+const LONGEST: usize = 500;
+/// What can be done about most failures.
+const AGAIN: &str = "The message is kept: /retry asks it again.";
+
+/// Tells a failed answer of `url`, which was given this much silence.
+pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failure {
+    let said = said(error);
+    match error.kind {
+        ChatKind::Connect => Failure::Unreachable {
+            what: format!("{url} cannot be reached"),
+            advice: "Start an orchestrator with `dray up`, or check --url; then /retry.".to_owned(),
+        },
+        ChatKind::Timeout => failed(
+            FaultCode::Timeout,
+            "silent",
+            format!("Nothing came for {} s.", silence.as_secs()),
+            "The message is kept: /retry asks it again; --timeout waits longer.",
+        ),
+        ChatKind::Status(status) => of_status(status, &said, error),
+        // What the other side told, and a stream without an end.
+        ChatKind::Broken if error.source.is_none() => failed(
+            FaultCode::Unavailable,
+            "agent_failed",
+            format!("The answer failed: {said}"),
+            AGAIN,
+        ),
+        ChatKind::Broken => failed(
+            FaultCode::Unavailable,
+            "broke_off",
+            "The connection broke in the middle of the answer.",
+            AGAIN,
+        ),
+        ChatKind::Malformed => failed(
+            FaultCode::Unavailable,
+            "not_a_chat",
+            format!("What came is no chat completion: {said}."),
+            "Check that --url is an orchestrator or an endpoint of chat completions.",
+        ),
+    }
+}
+
+/// What the other side wants people to read.
+fn said(error: &ChatError) -> String {
+    let text = error.display_message.as_deref().unwrap_or(&error.message);
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    name::shown(lines.join(" "), LONGEST)
+}
+
+/// The key was not accepted.
+pub(super) fn refused(status: u16, said: Option<&str>) -> Failure {
+    failed(
+        FaultCode::Denied,
+        "not_allowed",
+        format!(
+            "{} (status {status})",
+            said.unwrap_or("The key is refused.")
+        ),
+        "Check the key: --api-key-file names the file that holds it.",
+    )
+}
+
+fn of_status(status: u16, said: &str, error: &ChatError) -> Failure {
+    let (code, detail, advice) = match status {
+        401 | 403 => return refused(status, Some(said)),
+        404 => (
+            FaultCode::NotFound,
+            "not_found",
+            "Check --manifest, --model or --deployment.",
+        ),
+        413 => (
+            FaultCode::TooLarge,
+            "too_large",
+            "Attach less, or begin a new conversation.",
+        ),
+        400 | 421 | 422 => (
+            FaultCode::InvalidArgument,
+            "refused",
+            "Say it differently, or begin a new conversation.",
+        ),
+        429 => (FaultCode::RateLimited, "busy", "Wait, then /retry."),
+        _ => (FaultCode::Unavailable, "agent_failed", AGAIN),
+    };
+    let mut fault = Fault::new(code, format!("{said} (status {status})"))
+        .detail(detail)
+        .advice(advice);
+    if let Some(delay) = error.retry_after {
+        fault = fault.retry_after(delay);
+    }
+    fault.into()
+}

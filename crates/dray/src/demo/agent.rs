@@ -1,0 +1,214 @@
+//! A whole agent: a person brings a workbook, the agent reads it, makes a file in its sandbox and sends it, and a second
+//! turn goes on where the first ended. The model is a rehearsed one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_agent::caller::Caller;
+use dray_agent::message::Attachment;
+use dray_dial::chat::{Chat, Delta};
+use dray_http::{Client, Limits};
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use crate::demo::Teller;
+use crate::demo::reading::PRICES;
+use crate::demo::story::{check, untrue};
+use crate::demo::system::{System, late};
+use crate::outcome::Failure;
+
+/// What the agent writes about the workbook.
+const SUMMARY: &str = "# Crane 4\n\n980.5 a day from 2026-02-14, with 20% off.\n";
+
+/// The manifest of the demo's agent: a model, a prompt, and nothing else. Tools for files are there for every agent.
+pub(crate) fn manifest() -> Value {
+    json!({
+        "orchestrator": {
+            "deployment": {"deployment_id": "rehearsal"},
+            "system_prompt": {"type": "custom", "content": "You are the clerk of a port."},
+        },
+        "contexts": [],
+        "tool_sets": [],
+    })
+}
+
+/// What the rehearsed model does: it reads, writes, sends, and in a later turn looks again.
+pub(crate) fn script() -> Value {
+    let key = format!(
+        "artifact/{}/{}",
+        Sha256Digest::of(PRICES).to_hex(),
+        PRICES.len()
+    );
+    json!({"rules": [
+        {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "Still there:\n{result}"}},
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Here is what I found on crane 4.", "piece": 5}},
+        {"when": {"tool_result_of": "sandbox_put"},
+         "reply": {"call": [{"name": "send_file", "arguments": {"paths": ["crane-4.md"]}}]}},
+        {"when": {"tool_result_of": "read_attachment"},
+         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane-4.md", "content": SUMMARY}}]}},
+        {"when": {"nth": 2}, "reply": {"call": [{"name": "sandbox_list", "arguments": {}}]}},
+        {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": key}}]}},
+    ]})
+}
+
+/// One answer, as a client sees it.
+#[derive(Debug, Default)]
+struct Answer {
+    text: String,
+    stages: Vec<String>,
+    attachments: Vec<Attachment>,
+    state: Value,
+}
+
+/// Two turns.
+pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
+    teller.chapter(
+        "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
+    );
+    let workbook = json!({
+        "type": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "title": "prices.xlsx",
+        "url": format!(
+            "data:application/vnd.openxmlformats-officedocument.spreadsheetml.sheet;base64,{}",
+            STANDARD.encode(PRICES)
+        ),
+    });
+    let question = json!({
+        "role": "user",
+        "content": "What does crane 4 cost? Write it down for me.",
+        "custom_content": {"attachments": [workbook]},
+    });
+    let first = ask(system, json!([question])).await?;
+    show(
+        teller,
+        "user",
+        "What does crane 4 cost? Write it down for me. [prices.xlsx]",
+    );
+    for stage in &first.stages {
+        show(teller, "stage", stage);
+    }
+    show(teller, "agent", first.text.trim());
+    check(
+        first.text.contains("crane 4"),
+        "the turn ends with the model's words",
+    )?;
+    let asked = system.model.asked();
+    let read = asked
+        .get(1)
+        .map(|asked| asked.body.to_string())
+        .unwrap_or_default();
+    check(
+        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        "the model was given the workbook as a table",
+    )?;
+    check(
+        !read.contains(&STANDARD.encode(PRICES.get(..600).unwrap_or_default())),
+        "the workbook's bytes are in no message to the model",
+    )?;
+    let sent = first
+        .attachments
+        .first()
+        .ok_or_else(|| untrue("a file is sent"))?;
+    let bytes = fetch(sent).await?;
+    check(
+        bytes == SUMMARY.as_bytes(),
+        "the file behind the link is the file of the sandbox",
+    )?;
+    let name = sent.title.clone().unwrap_or_default();
+    show(
+        teller,
+        "file",
+        &format!("{name}, {} bytes, as it stands in the sandbox", bytes.len()),
+    );
+    teller.fact(
+        "agent",
+        &json!({"text": first.text, "stages": first.stages, "file": name}),
+    );
+
+    teller.chapter("15. The service keeps no conversation: the state in its answer brings the next turn where it was.");
+    let before = json!({
+        "role": "assistant",
+        "content": first.text,
+        "custom_content": {"state": first.state},
+    });
+    let again = json!({"role": "user", "content": "Is it still there?"});
+    let second = ask(system, json!([question, before, again])).await?;
+    show(teller, "user", "Is it still there?");
+    for line in second.text.lines().filter(|line| !line.trim().is_empty()) {
+        show(teller, "agent", line);
+    }
+    check(
+        second.text.contains("crane-4.md"),
+        "the second turn finds the sandbox of the first",
+    )?;
+    let resumed = system.model.asked();
+    let resumed = resumed
+        .last()
+        .map(|asked| asked.body.to_string())
+        .unwrap_or_default();
+    check(
+        resumed.contains("sandbox_put") && !resumed.contains("tool_execution_history"),
+        "the calls of the first turn are in the conversation again",
+    )?;
+    teller.fact("resumed", &json!({ "text": second.text }));
+    Ok(())
+}
+
+fn show(teller: &Teller, label: &str, text: &str) {
+    teller.line(label, text);
+}
+
+async fn ask(system: &System, messages: Value) -> Result<Answer, Failure> {
+    let door = system.chat().ok_or_else(|| untrue("chats are answered"))?;
+    let silent = |_| late("The agent did not answer.");
+    let chat = Chat::open(
+        &format!("http://{door}/v1"),
+        None,
+        Limits::default(),
+        None,
+        std::time::Duration::from_millis(200),
+    )
+    .map_err(silent)?
+    .once();
+    let body = json!({"model": "clerk", "messages": messages, "stream": true});
+    let caller = Caller::default();
+    let refused = |_| late("The agent did not answer.");
+    let mut stream = chat.stream(&caller, "clerk", body).await.map_err(refused)?;
+    let mut answer = Answer::default();
+    while let Some(delta) = stream.next().await.map_err(refused)? {
+        answer.take(delta);
+    }
+    Ok(answer)
+}
+
+impl Answer {
+    fn take(&mut self, delta: Delta) {
+        self.text
+            .push_str(delta.content.as_deref().unwrap_or_default());
+        self.attachments.extend(delta.attachments);
+        for stage in delta.stages {
+            let at = usize::try_from(stage.index).unwrap_or(usize::MAX);
+            if self.stages.len() == at {
+                self.stages.push(String::new());
+            }
+            if let (Some(known), Some(name)) = (self.stages.get_mut(at), stage.name) {
+                known.push_str(&name);
+            }
+        }
+        if let Some(state) = delta.state {
+            self.state = state;
+        }
+    }
+}
+
+/// What is behind the link of a file.
+async fn fetch(sent: &Attachment) -> Result<Vec<u8>, Failure> {
+    let url = sent
+        .url
+        .as_deref()
+        .ok_or_else(|| untrue("the file has a link"))?;
+    let gone = |_| late("The file could not be fetched.");
+    let client = Client::new(Limits::default(), None).map_err(gone)?;
+    let answer = client.get(url).send(&|_| ()).await.map_err(gone)?;
+    check(answer.is_success(), "the link leads to the file")?;
+    Ok(answer.bytes(1 << 20).await.map_err(gone)?.to_vec())
+}

@@ -1,0 +1,208 @@
+//! An agent that does what a test says, chunk by chunk, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_http::double::{Closed, Received, Reply, Server, Shared, json as document, reply};
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use http_body_util::StreamBody;
+use http_body_util::combinators::BoxBody;
+use serde_json::{Value, json};
+
+/// One step of an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// `data: …`
+    Event(Value),
+    /// Any bytes.
+    Raw(Bytes),
+    /// Silence until the client goes.
+    Silence,
+    /// The connection breaks.
+    Break,
+    /// A folder goes away.
+    Remove(std::path::PathBuf),
+}
+
+/// How a question is answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Script {
+    /// As a stream.
+    Stream(Vec<Step>),
+    /// With a status and a body.
+    Status(u16, Value),
+}
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) authorization: Option<String>,
+    pub(crate) api_key: Option<String>,
+    pub(crate) body: Value,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) scripts: VecDeque<Script>,
+    pub(crate) asked: Vec<Asked>,
+    /// Streams whose client went away before they ended.
+    pub(crate) left: usize,
+    /// Other paths that were asked for.
+    pub(crate) fetched: Vec<String>,
+    pub(crate) models: Vec<&'static str>,
+}
+
+pub(crate) struct Agent(Server<State>);
+
+impl Agent {
+    /// An agent with these answers, in this order.
+    pub(crate) async fn start(scripts: Vec<Script>) -> Self {
+        let state = State {
+            scripts: scripts.into(),
+            models: vec!["harbour"],
+            ..State::default()
+        };
+        Self(Server::start(state, answer).await.unwrap())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.0.shared().url()
+    }
+
+    pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.shared().lock()
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.state().asked.clone()
+    }
+}
+
+/// Text in two pieces, and an end.
+pub(crate) fn says(text: &str) -> Vec<Step> {
+    let (head, tail) = text.split_at(text.len() / 2);
+    vec![
+        delta(&json!({"role": "assistant"})),
+        delta(&json!({"content": head})),
+        delta(&json!({"content": tail})),
+        end(),
+        done(),
+    ]
+}
+
+pub(crate) fn delta(delta: &Value) -> Step {
+    Step::Event(
+        json!({"choices": [{"index": 0, "finish_reason": null, "delta": delta}], "usage": null}),
+    )
+}
+
+pub(crate) fn custom(custom: &Value) -> Step {
+    delta(&json!({"custom_content": custom}))
+}
+
+pub(crate) fn end() -> Step {
+    Step::Event(json!({
+        "choices": [{"index": 0, "finish_reason": "stop", "delta": {}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+    }))
+}
+
+pub(crate) fn done() -> Step {
+    Step::Raw(Bytes::from_static(b"data: [DONE]\n\n"))
+}
+
+fn answer(
+    shared: Arc<Shared<State>>,
+    request: Received,
+) -> BoxFuture<'static, Result<Reply, Closed>> {
+    Box::pin(async move {
+        let header = |name| request.header(name).map(ToOwned::to_owned);
+        let mut asked = Asked {
+            path: request.path.clone(),
+            authorization: header("authorization"),
+            api_key: header("api-key"),
+            body: Value::Null,
+        };
+        if request.method == "GET" {
+            let mut state = shared.lock();
+            state.fetched.push(asked.path.clone());
+            return Ok(match asked.path.as_str() {
+                "/v1/models" => {
+                    let models = state.models.iter();
+                    let models: Vec<_> = models.map(|id| json!({"id": id})).collect();
+                    document(200, &json!({"data": models}))
+                }
+                _ => reply(200, "text/plain", Bytes::from_static(b"stored")),
+            });
+        }
+        asked.body = request.json().await?;
+        let script = {
+            let mut state = shared.lock();
+            state.asked.push(asked);
+            state.scripts.pop_front()
+        };
+        match script {
+            Some(Script::Stream(steps)) => Ok(stream(shared, steps)),
+            Some(Script::Status(status, body)) => Ok(document(status, &body)),
+            None => Ok(document(
+                500,
+                &json!({"error": {"message": "not expected"}}),
+            )),
+        }
+    })
+}
+
+/// Counts a client that goes before the end.
+struct Watch {
+    shared: Arc<Shared<State>>,
+    ended: bool,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shared.lock().left += 1;
+        }
+    }
+}
+
+fn stream(shared: Arc<Shared<State>>, steps: Vec<Step>) -> Reply {
+    let watch = Watch {
+        shared,
+        ended: false,
+    };
+    let state = (watch, VecDeque::from(steps));
+    let body = futures_util::stream::unfold(state, |(mut watch, mut steps)| async move {
+        // What was given is written out before the next step.
+        tokio::task::yield_now().await;
+        let Some(step) = steps.pop_front() else {
+            watch.ended = true;
+            return None;
+        };
+        let piece = match step {
+            Step::Event(event) => Ok(Bytes::from(format!("data: {event}\n\n"))),
+            Step::Raw(bytes) => Ok(bytes),
+            Step::Silence => std::future::pending().await,
+            Step::Remove(folder) => {
+                std::fs::remove_dir_all(folder).unwrap();
+                Ok(Bytes::from_static(b": gone\n\n"))
+            }
+            Step::Break => {
+                watch.ended = true;
+                Err(Closed)
+            }
+        };
+        Some((piece, (watch, steps)))
+    });
+    let frames = body.map(|piece| piece.map(frame));
+    let mut whole = reply(200, "text/event-stream", Bytes::new());
+    *whole.body_mut() = BoxBody::new(StreamBody::new(frames));
+    whole
+}
+
+fn frame(bytes: Bytes) -> http_body::Frame<Bytes> {
+    http_body::Frame::data(bytes)
+}

@@ -1,0 +1,77 @@
+//! Without an address: all services in the process of the command, with a model that follows a script.
+
+use dray_testkit::rehearsal::{Rehearsal, Script};
+
+use super::process::{check, err, file, run};
+
+#[tokio::test]
+async fn a_model_is_enough_to_talk() {
+    let script = Script::from_json(
+        r#"{"rules": [
+            {"when": {"last_user_contains": "again"}, "reply": {"say": "and again"}},
+            {"reply": {"say": "You said {user}."}}
+        ]}"#,
+    );
+    let model = Rehearsal::start(script.unwrap()).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let url = model.url();
+    let arguments = [
+        "--model-url",
+        &url,
+        "--model",
+        "m-1",
+        "--conversation",
+        "talk.json",
+    ];
+    let first = run(home.path(), &[&["hi"][..], &arguments].concat(), b"").await;
+    check(&first, 0, "You said hi.\n");
+    let second = run(home.path(), &arguments, b"again\n").await;
+    check(&second, 0, "and again\n");
+    let asked = model.asked();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[1].body["model"], "m-1");
+    let kept = file(&home.path().join("talk.json"));
+    assert_eq!(kept["messages"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_folder_of_manifests_says_who_answers() {
+    let model = Rehearsal::start(Script::saying("at the quay"))
+        .await
+        .unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("agents");
+    std::fs::create_dir(&folder).unwrap();
+    for name in ["crane", "quay"] {
+        let manifest =
+            format!(r#"{{"orchestrator": {{"deployment": {{"deployment_id": "m-{name}"}}}}}}"#);
+        std::fs::write(folder.join(format!("{name}.json")), manifest).unwrap();
+    }
+    let url = model.url();
+    let arguments = ["hi", "--model-url", &url, "--manifests", "agents"];
+    let several = run(home.path(), &arguments, b"").await;
+    check(&several, 2, "");
+    assert!(err(&several).contains("crane, quay"), "{several:?}");
+    let one = run(
+        home.path(),
+        &[&arguments[..], &["--manifest", "quay"]].concat(),
+        b"",
+    )
+    .await;
+    check(&one, 0, "at the quay\n");
+    assert_eq!(model.asked()[0].body["model"], "m-quay");
+}
+
+#[tokio::test]
+async fn without_a_model_nothing_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, words) in [
+        (&["hi"][..], "--model-url"),
+        (&["hi", "--model-url", "http://127.0.0.1:1/v1"], "--model"),
+        (&["hi", "--nats", "nats://127.0.0.1:1"], "--url"),
+    ] {
+        let output = run(home.path(), arguments, b"").await;
+        check(&output, 2, "");
+        assert!(err(&output).contains(words), "{output:?}");
+    }
+}
