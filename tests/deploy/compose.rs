@@ -9,9 +9,10 @@ use super::{read, strings, yaml};
 use crate::support;
 
 /// The services of the product.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "egress-fetcher",
     "file-resolver",
+    "orchestrator",
     "sandbox-transfer",
     "platform-delivery",
     "sweeper",
@@ -61,6 +62,7 @@ fn compose_accepts_the_file() {
         "file-resolver",
         "minio",
         "nats",
+        "orchestrator",
         "platform-delivery",
         "sandbox-transfer",
         "store-setup",
@@ -118,7 +120,7 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
 }
 
 #[test]
-fn s_3_only_the_fetcher_and_the_deliverer_have_a_way_out() {
+fn s_3_each_way_out_belongs_to_one_service() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
     for (name, service) in file["services"].as_object().unwrap() {
@@ -133,7 +135,12 @@ fn s_3_only_the_fetcher_and_the_deliverer_have_a_way_out() {
             name == "platform-delivery",
             "{name}"
         );
-        let published = matches!(name.as_str(), "nats" | "minio");
+        assert_eq!(
+            networks.contains_key("models"),
+            name == "orchestrator",
+            "{name}"
+        );
+        let published = matches!(name.as_str(), "nats" | "minio" | "orchestrator");
         assert_eq!(networks.contains_key("host"), published, "{name}");
     }
 }
@@ -180,7 +187,7 @@ fn ports_are_published_on_loopback_alone() {
         .lines()
         .filter(|line| line.contains("ports:"))
         .collect();
-    assert_eq!(published.len(), 2);
+    assert_eq!(published.len(), 3);
     for line in published {
         assert!(line.contains("[\"127.0.0.1:"), "{line}");
     }

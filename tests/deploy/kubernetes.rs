@@ -14,16 +14,17 @@ use super::{strings, yaml};
 use crate::support;
 
 /// The services, each a Deployment.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "egress-fetcher",
     "file-resolver",
+    "orchestrator",
     "sandbox-transfer",
     "platform-delivery",
     "sweeper",
 ];
 
 /// Those with a way out: where others chose, and where configuration says.
-const OUTSIDE: [&str; 2] = ["egress-fetcher", "platform-delivery"];
+const OUTSIDE: [&str; 3] = ["egress-fetcher", "orchestrator", "platform-delivery"];
 
 /// What kubectl makes of the folder.
 static RENDERED: LazyLock<String> = LazyLock::new(|| {
@@ -349,7 +350,12 @@ fn s_3_platforms_are_reached_over_tls_and_mail_alone() {
 
 #[test]
 fn what_is_written_goes_to_a_scratch_volume() {
-    for name in ["file-resolver", "sandbox-transfer", "platform-delivery"] {
+    for name in [
+        "file-resolver",
+        "orchestrator",
+        "sandbox-transfer",
+        "platform-delivery",
+    ] {
         let pod = &object("Deployment", name)["spec"]["template"]["spec"];
         assert!(
             pod["volumes"][0]["emptyDir"]["sizeLimit"].is_string(),

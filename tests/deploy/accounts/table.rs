@@ -58,6 +58,8 @@ pub(super) fn identities() -> Vec<Identity> {
 
 fn orchestrator() -> Identity {
     let mut publish = lines(&[
+        "dray.egress.v1.fetch",
+        "dray.egress.v1.cancel",
         "dray.file.v1.*",
         "dray.reading.v1.*",
         "dray.sandbox.v1.*",
