@@ -1,6 +1,7 @@
 //! Without an address: all services in the process of the command, with a model that follows a script.
 
 use dray_testkit::rehearsal::{Rehearsal, Script};
+use serde_json::json;
 
 use super::process::{check, err, file, run};
 
@@ -43,8 +44,11 @@ async fn a_folder_of_manifests_says_who_answers() {
     let folder = home.path().join("agents");
     std::fs::create_dir(&folder).unwrap();
     for name in ["crane", "quay"] {
-        let manifest =
-            format!(r#"{{"orchestrator": {{"deployment": {{"deployment_id": "m-{name}"}}}}}}"#);
+        let model = format!("m-{name}");
+        let manifest = json!({
+            "orchestrator": {"deployment": {"deployment_id": model}}, "contexts": [], "tool_sets": [],
+        });
+        let manifest = manifest.to_string();
         std::fs::write(folder.join(format!("{name}.json")), manifest).unwrap();
     }
     let url = model.url();

@@ -83,8 +83,10 @@ mod tests {
         let file = folder.path().join("large");
         let large = std::fs::File::create(&file).unwrap();
         large.set_len(LARGEST + 1).unwrap();
+        assert!(matches!(read(&file), Err(Failure::Fault(_))));
+        large.set_len(LARGEST + (2 << 20)).unwrap();
         let refused = read(&file).unwrap_err().to_string();
-        assert!(refused.contains("10 MB"), "{refused}");
+        assert!(refused.contains("12 MB of 10 MB"), "{refused}");
         large.set_len(LARGEST).unwrap();
         assert!(read(&file).is_ok());
         assert!(matches!(read(folder.path()), Err(Failure::Usage(_))));

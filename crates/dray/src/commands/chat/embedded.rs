@@ -121,7 +121,9 @@ fn plain_manifest(model: Option<&str>, chat: &Chat) -> Result<tempfile::TempDir,
     }
     let wrong = || Failure::local("cannot make a temporary folder");
     let folder = tempfile::tempdir().map_err(wrong())?;
-    let manifest = json!({ "orchestrator": { "deployment": { "deployment_id": model } } });
+    let manifest = json!({
+        "orchestrator": { "deployment": { "deployment_id": model } }, "contexts": [], "tool_sets": [],
+    });
     let file = folder.path().join(format!("{PLAIN}.json"));
     std::fs::write(file, manifest.to_string()).map_err(wrong())?;
     Ok(folder)

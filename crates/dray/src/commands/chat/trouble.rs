@@ -55,7 +55,7 @@ pub(super) fn failure(error: &ChatError, url: &str, silence: Duration) -> Failur
 fn said(error: &ChatError) -> String {
     let text = error.display_message.as_deref().unwrap_or(&error.message);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    name::shown(lines.join(" "), LONGEST)
+    name::shown(lines.join("; "), LONGEST)
 }
 
 /// The key was not accepted.
