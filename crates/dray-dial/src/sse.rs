@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn an_event_is_bounded_however_it_is_spread() {
         let mut decoder = Decoder::default();
-        let line = [b"data: ".as_slice(), &[b'a'; 1 << 20], b"\n"].concat();
+        let line = [b"data: ".as_slice(), &vec![b'a'; 1 << 20], b"\n"].concat();
         let mut events = Vec::new();
         let taken = (0..9)
             .take_while(|_| decoder.push(&line, &mut events).is_ok())

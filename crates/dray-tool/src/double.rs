@@ -126,10 +126,10 @@ impl Tool for Double {
     }
 }
 
-/// Puts `content` in the place of every reference, or fails, and counts.
+/// Puts `text` in the place of every reference, or fails, and counts.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
-    pub(crate) content: &'static str,
+    pub(crate) text: &'static str,
     pub(crate) fails: Option<fn() -> Failure>,
     pub(crate) hangs: bool,
     pub(crate) asked: Mutex<Vec<Map<String, Value>>>,
@@ -151,7 +151,7 @@ impl Resolve for Content {
         }
         for value in arguments.values_mut() {
             if value.as_str().is_some_and(|text| text.starts_with("file:")) {
-                *value = Value::from(self.content);
+                *value = Value::from(self.text);
             }
         }
         Ok(arguments)

@@ -82,6 +82,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
     fn decided(strategies: serde_json::Value, error: &str, timed_out: bool) -> Decision {
         let fallback: Fallback =
             serde_json::from_value(json!({ "strategies": strategies })).unwrap();

@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn the_text_is_the_contract() {
         assert_eq!(
-            text("shop_order", Duration::from_secs(300)),
+            text("shop_order", Duration::from_mins(5)),
             "The tool call `shop_order` timed out after 300 seconds. Consider retrying with a smaller or different \
              input, breaking the request into smaller pieces, or informing the user that the operation is taking \
              longer than expected."

@@ -137,7 +137,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
     /// Where models are, any endpoint of chat completions, for example `http://127.0.0.1:11434/v1`. Its key:
-    /// DRAY_ORCHESTRATOR__MODEL_KEY.
+    /// `DRAY_ORCHESTRATOR__MODEL_KEY`.
     #[arg(long, value_name = "URL")]
     pub(crate) model_url: Option<String>,
 }

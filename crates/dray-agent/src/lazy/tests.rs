@@ -1,3 +1,5 @@
+//! Files that the model asks for.
+
 use serde_json::{Value, json};
 
 use super::*;

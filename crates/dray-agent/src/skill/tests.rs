@@ -1,3 +1,5 @@
+//! Skills: how they are read, listed and told.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Chunks of answers, and answers made of chunks.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! What a URL is.
+
 use super::*;
 
 fn origin() -> Origin {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{file, start};
 
 /// Status of every call, made with the caller.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn every_call(core: &Core, me: &Caller) -> Vec<(&'static str, Option<u16>)> {
     let file = file("files/b/a");
     let folder = Folder::parse("b/f").unwrap();

@@ -1,3 +1,5 @@
+//! Manifests and layers of folders.
+
 use std::error::Error as _;
 
 use dray_agent::layer::{Kind, Layers};

@@ -1,7 +1,6 @@
 //! What happens when things go wrong: the model, a tool, the client.
 
-use std::time::Duration;
-
+use dray_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::tools::Endpoint;
@@ -153,19 +152,10 @@ async fn r_17_a_client_that_goes_stops_the_tool_and_the_model() {
         }
     }
     let open = || endpoint.open();
-    until(|| open() == 1).await;
+    eventually("the call", async || (open() == 1).then_some(())).await;
     drop(answer);
-    until(|| open() == 0).await;
+    eventually("its end", async || (open() == 0).then_some(())).await;
     assert_eq!(world.asked().len(), 1, "the model is not asked again");
-}
-
-/// Waits for a condition.
-async fn until(mut holds: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(tokio::time::Instant::now() < deadline, "it never happens");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

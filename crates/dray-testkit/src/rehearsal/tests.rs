@@ -1,3 +1,5 @@
+//! The rehearsed model keeps to its script.
+
 use serde_json::json;
 
 use super::*;

@@ -159,14 +159,8 @@ async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
 
 /// Waits until the double saw something.
 async fn until(server: &Server<State>, seen: impl Fn(&State) -> bool) {
-    let looking = async {
-        while !seen(&server.shared().lock()) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), looking)
-        .await
-        .unwrap();
+    let look = async || seen(&server.shared().lock()).then_some(());
+    dray_testkit::eventually("what the double sees", look).await;
 }
 
 #[tokio::test]

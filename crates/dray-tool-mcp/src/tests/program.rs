@@ -1,7 +1,6 @@
 //! Programs that are no good servers.
 
 use std::path::Path;
-use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_types::Secret;
@@ -30,18 +29,11 @@ async fn issue(options: &Options) -> String {
 
 /// The first line of a file, once it is complete.
 async fn line(path: &Path) -> String {
-    let looking = async {
-        loop {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            if let Some((line, _)) = text.split_once('\n') {
-                return line.to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    let look = async || {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_once('\n').map(|(line, _)| line.to_owned())
     };
-    tokio::time::timeout(Duration::from_secs(20), looking)
-        .await
-        .unwrap()
+    dray_testkit::eventually("a line", look).await
 }
 
 /// Whether a process does nothing any more: it is gone, or a zombie that nobody waited for.
@@ -59,14 +51,8 @@ async fn a_program_is_ended_with_all_it_started() {
         text = issue(&options) => panic!("{text}"),
         pid = line(&pid) => pid,
     };
-    let ending = async {
-        while !is_over(&grandchild) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), ending)
-        .await
-        .unwrap();
+    let look = async || is_over(&grandchild).then_some(());
+    dray_testkit::eventually("the end of the program", look).await;
 }
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+//! One call through the pipeline.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -319,7 +321,7 @@ async fn a_resolver_that_hangs_or_fails_ends_the_call_alone() {
 async fn r_8_the_stage_shows_the_reference_and_its_size() {
     let tool = Double::named("look").rules(rules(json!({}))).says("done");
     let resolve = Content {
-        content: "QUJDRA==",
+        text: "QUJDRA==",
         ..Content::default()
     };
     let written = r#"{"f": "file:base64::files/B/a", "n": 1}"#;

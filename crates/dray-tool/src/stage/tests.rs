@@ -1,3 +1,5 @@
+//! What stages show.
+
 use dray_agent::manifest::call::{ParameterDisplay, ParameterStage, ToolDisplay};
 use serde_json::json;
 

@@ -61,41 +61,47 @@ struct Answer {
 
 /// Two turns.
 pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure> {
-    teller.chapter(
-        "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
-    );
+    let question = question();
+    let first = first(system, teller, &question).await?;
+    second(system, teller, question, first).await
+}
+
+/// What the person asks, with the workbook.
+fn question() -> Value {
+    let kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
     let workbook = json!({
-        "type": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "type": kind,
         "title": "prices.xlsx",
-        "url": format!(
-            "data:application/vnd.openxmlformats-officedocument.spreadsheetml.sheet;base64,{}",
-            STANDARD.encode(PRICES)
-        ),
+        "url": format!("data:{kind};base64,{}", STANDARD.encode(PRICES)),
     });
-    let question = json!({
+    json!({
         "role": "user",
         "content": "What does crane 4 cost? Write it down for me.",
         "custom_content": {"attachments": [workbook]},
-    });
-    let first = ask(system, json!([question])).await?;
+    })
+}
+
+async fn first(system: &System, teller: &Teller, question: &Value) -> Result<Answer, Failure> {
+    teller.chapter(
+        "14. A whole agent. A person brings a workbook and asks; the model is a rehearsed one.",
+    );
+    let answer = ask(system, json!([question])).await?;
     show(
         teller,
         "user",
         "What does crane 4 cost? Write it down for me. [prices.xlsx]",
     );
-    for stage in &first.stages {
+    for stage in &answer.stages {
         show(teller, "stage", stage);
     }
-    show(teller, "agent", first.text.trim());
+    show(teller, "agent", answer.text.trim());
     check(
-        first.text.contains("crane 4"),
+        answer.text.contains("crane 4"),
         "the turn ends with the model's words",
     )?;
     let asked = system.model.asked();
-    let read = asked
-        .get(1)
-        .map(|asked| asked.body.to_string())
-        .unwrap_or_default();
+    let read = asked.get(1).map(|asked| asked.body.to_string());
+    let read = read.unwrap_or_default();
     check(
         read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
         "the model was given the workbook as a table",
@@ -104,52 +110,53 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
         !read.contains(&STANDARD.encode(PRICES.get(..600).unwrap_or_default())),
         "the workbook's bytes are in no message to the model",
     )?;
-    let sent = first
-        .attachments
-        .first()
-        .ok_or_else(|| untrue("a file is sent"))?;
+    let sent = answer.attachments.first();
+    let sent = sent.ok_or_else(|| untrue("a file is sent"))?;
     let bytes = fetch(sent).await?;
     check(
         bytes == SUMMARY.as_bytes(),
         "the file behind the link is the file of the sandbox",
     )?;
     let name = sent.title.clone().unwrap_or_default();
-    show(
-        teller,
-        "file",
-        &format!("{name}, {} bytes, as it stands in the sandbox", bytes.len()),
-    );
-    teller.fact(
-        "agent",
-        &json!({"text": first.text, "stages": first.stages, "file": name}),
-    );
+    let told = format!("{name}, {} bytes, as it stands in the sandbox", bytes.len());
+    show(teller, "file", &told);
+    let fact = json!({"text": answer.text, "stages": answer.stages, "file": name});
+    teller.fact("agent", &fact);
+    Ok(answer)
+}
 
-    teller.chapter("15. The service keeps no conversation: the state in its answer brings the next turn where it was.");
+async fn second(
+    system: &System,
+    teller: &Teller,
+    question: Value,
+    first: Answer,
+) -> Result<(), Failure> {
+    teller.chapter(
+        "15. The service keeps no conversation: the state in its answer brings the next turn where it was.",
+    );
     let before = json!({
         "role": "assistant",
         "content": first.text,
         "custom_content": {"state": first.state},
     });
     let again = json!({"role": "user", "content": "Is it still there?"});
-    let second = ask(system, json!([question, before, again])).await?;
+    let answer = ask(system, json!([question, before, again])).await?;
     show(teller, "user", "Is it still there?");
-    for line in second.text.lines().filter(|line| !line.trim().is_empty()) {
+    for line in answer.text.lines().filter(|line| !line.trim().is_empty()) {
         show(teller, "agent", line);
     }
     check(
-        second.text.contains("crane-4.md"),
+        answer.text.contains("crane-4.md"),
         "the second turn finds the sandbox of the first",
     )?;
-    let resumed = system.model.asked();
-    let resumed = resumed
-        .last()
-        .map(|asked| asked.body.to_string())
-        .unwrap_or_default();
+    let asked = system.model.asked();
+    let resumed = asked.last().map(|asked| asked.body.to_string());
+    let resumed = resumed.unwrap_or_default();
     check(
         resumed.contains("sandbox_put") && !resumed.contains("tool_execution_history"),
         "the calls of the first turn are in the conversation again",
     )?;
-    teller.fact("resumed", &json!({ "text": second.text }));
+    teller.fact("resumed", &json!({ "text": answer.text }));
     Ok(())
 }
 

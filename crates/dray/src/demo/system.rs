@@ -64,9 +64,7 @@ impl System {
         let model = rehearsal()
             .await
             .map_err(Failure::local("cannot start the rehearsed model"))?;
-        let manifests = made(folder, "manifests")?;
-        std::fs::write(manifests.join("clerk.json"), agent::manifest().to_string())
-            .map_err(Failure::local("cannot write the demo's manifest"))?;
+        let manifests = manifests(folder)?;
         let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
         let sources = settings(folder, &dial)
             .set("sandbox-transfer.local.roots", list(&sandbox))
@@ -175,6 +173,14 @@ impl System {
     pub(crate) async fn stop(self) {
         self.running.stop().await;
     }
+}
+
+/// A folder with the manifest of the demo's agent.
+fn manifests(folder: &Path) -> Result<PathBuf, Failure> {
+    let manifests = made(folder, "manifests")?;
+    std::fs::write(manifests.join("clerk.json"), agent::manifest().to_string())
+        .map_err(Failure::local("cannot write the demo's manifest"))?;
+    Ok(manifests)
 }
 
 /// The model of the demo's agent.

@@ -1,3 +1,5 @@
+//! Chats over HTTP with a scripted agent.
+
 use std::sync::atomic::Ordering;
 
 use dray_agent::event::{Event, StageStatus};

@@ -1,3 +1,5 @@
+//! Requests that are refused, and why.
+
 use dray_agent::message::Role;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Everything of the surface but chats.
+
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Skills that are prompts of DIAL.
+
 use std::time::Duration;
 
 use dray_dial::Options;
