@@ -13,12 +13,12 @@ use tokio_util::task::TaskTracker;
 use super::open::{Connections, Listeners, Sections};
 use super::running::{Http, Running, Stage, Tasks};
 use super::{Common, Host, HostError, Hosting, Plan, memory};
-use crate::{Context, Doors};
 use crate::config::Loaded;
 use crate::health::Health;
 use crate::router::Metrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
+use crate::{Context, Doors};
 
 /// How often the watchdog shows that it is scheduled.
 const TICK: Duration = Duration::from_secs(1);

@@ -64,7 +64,6 @@ impl System {
         let model = rehearsal()
             .await
             .map_err(Failure::local("cannot start the rehearsed model"))?;
-        let manifests = manifests(folder)?;
         let (sandbox, downloads) = (made(folder, "sandbox")?, made(folder, "downloads")?);
         let sources = settings(folder, &dial)
             .set("sandbox-transfer.local.roots", list(&sandbox))
@@ -72,17 +71,11 @@ impl System {
                 "sandbox-transfer.docker.endpoint",
                 format!("unix://{}", docker.display()),
             )
-            .set("orchestrator.listen", "127.0.0.1:0")
-            .set("orchestrator.manifests", manifests.to_string_lossy())
-            .set("orchestrator.model_url", format!("{}/v1", model.url()))
-            .set(
-                "orchestrator.sandbox",
-                format!("local:{}", sandbox.display()),
-            )
             .set("platform-delivery.cli", "true")
             .set("platform-delivery.allowed_targets", "cli:*")
             .set(format!("{ACCOUNT}.base_url"), telegram.url())
             .set(format!("{ACCOUNT}.token"), telegram.token().expose());
+        let sources = agent_settings(sources, &manifests(folder)?, &model, &sandbox);
         let outside = Outside::new();
         let network = outside.clone();
         let running = Host::new(Settings::new(sources))
@@ -214,6 +207,23 @@ fn settings(folder: &Path, dial: &DialCore) -> Sources {
         .set("egress-fetcher.enabled", "true")
         .set("file-resolver.dial_url", dial.url())
         .set("file-resolver.tenants.default.api_key", KEY)
+}
+
+/// Where the agent's manifest, model and sandbox are.
+fn agent_settings(
+    sources: Sources,
+    manifests: &Path,
+    model: &Rehearsal,
+    sandbox: &Path,
+) -> Sources {
+    sources
+        .set("orchestrator.listen", "127.0.0.1:0")
+        .set("orchestrator.manifests", manifests.to_string_lossy())
+        .set("orchestrator.model_url", format!("{}/v1", model.url()))
+        .set(
+            "orchestrator.sandbox",
+            format!("local:{}", sandbox.display()),
+        )
 }
 
 /// A new folder within the demo's, under its real path.
