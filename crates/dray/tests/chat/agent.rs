@@ -135,6 +135,7 @@ fn answer(
                     let models: Vec<_> = models.map(|id| json!({"id": id})).collect();
                     document(200, &json!({"data": models}))
                 }
+                "/gone" => reply(403, "text/plain", Bytes::new()),
                 _ => reply(200, "text/plain", Bytes::from_static(b"stored")),
             });
         }
@@ -161,6 +162,12 @@ struct Watch {
     ended: bool,
 }
 
+impl Watch {
+    fn end(&mut self) {
+        self.ended = true;
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.ended {
@@ -179,7 +186,7 @@ fn stream(shared: Arc<Shared<State>>, steps: Vec<Step>) -> Reply {
         // What was given is written out before the next step.
         tokio::task::yield_now().await;
         let Some(step) = steps.pop_front() else {
-            watch.ended = true;
+            watch.end();
             return None;
         };
         let piece = match step {
@@ -191,7 +198,7 @@ fn stream(shared: Arc<Shared<State>>, steps: Vec<Step>) -> Reply {
                 Ok(Bytes::from_static(b": gone\n\n"))
             }
             Step::Break => {
-                watch.ended = true;
+                watch.end();
                 Err(Closed)
             }
         };

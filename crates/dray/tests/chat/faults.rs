@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::agent::{Agent, Script, Step, delta, done, end, says};
-use super::process::{check, err, events, file, out, run};
+use super::process::{check, err, events, file, run};
 
 #[tokio::test]
 async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
@@ -236,16 +236,18 @@ async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
 
 #[tokio::test]
 async fn a_link_that_fails_costs_the_exit_code_and_not_the_answer() {
-    let files = json!({"custom_content": {"attachments": [{"index": 0, "title": "a", "url": "data:;base64,***"}]}});
+    let agent = Agent::start(vec![]).await;
+    let home = tempfile::tempdir().unwrap();
+    let url = agent.url();
+    let link = json!({"index": 0, "title": "a", "url": format!("{url}/gone")});
+    let files = json!({"custom_content": {"attachments": [link]}});
     let steps = vec![
         delta(&json!({"content": "x"})),
         delta(&files),
         end(),
         done(),
     ];
-    let agent = Agent::start(vec![Script::Stream(steps)]).await;
-    let home = tempfile::tempdir().unwrap();
-    let url = agent.url();
+    agent.state().scripts = [Script::Stream(steps)].into();
     std::fs::write(home.path().join("out"), "a file").unwrap();
     let arguments = ["hi", "--url", &url, "--downloads", "out"];
     check(&run(home.path(), &arguments, b"").await, 1, "");
@@ -260,7 +262,8 @@ async fn a_link_that_fails_costs_the_exit_code_and_not_the_answer() {
         "talk.json",
     ];
     let output = run(home.path(), &arguments, b"").await;
-    assert_eq!(out(&output), "x\n");
+    check(&output, 1, "x\n");
+    assert!(err(&output).contains("could not be saved"), "{output:?}");
     assert_eq!(
         file(&home.path().join("talk.json"))["messages"][1]["content"],
         "x"
