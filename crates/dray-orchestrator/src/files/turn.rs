@@ -29,6 +29,8 @@ const MARGIN: Duration = Duration::from_millis(300);
 pub struct Opening {
     /// Session whose sandbox and chat are used; one that is no valid id has neither.
     pub session: String,
+    /// Whether nobody can have heard of the session: nothing is bound to it, so nobody is asked.
+    pub is_new: bool,
     /// Id of the turn: the same for a repeat of the same request, so that nothing is delivered twice.
     pub turn: String,
     /// Who asks.
@@ -64,6 +66,7 @@ impl TurnFiles {
     pub fn new(services: Services, opening: Opening) -> Self {
         let Opening {
             session,
+            is_new,
             turn,
             caller,
             features,
@@ -77,7 +80,7 @@ impl TurnFiles {
             limit: features.file_loading.size_limit.unwrap_or(default),
             features,
             services,
-            bound: OnceCell::new(),
+            bound: OnceCell::new_with(is_new.then(v1::Session::default)),
             given: OnceCell::new(),
             catalog: Mutex::default(),
             promoted: Once::default(),
@@ -246,6 +249,12 @@ impl TurnFiles {
     pub(super) fn note_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.extend(paths.into_iter().filter(|path| !path.is_empty()));
+    }
+
+    /// Paths that a person has got in this turn.
+    pub(super) fn sent(&self) -> BTreeSet<Vec<u8>> {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.clone()
     }
 
     /// Whether a person has got this path in this turn.

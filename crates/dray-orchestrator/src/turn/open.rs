@@ -202,9 +202,10 @@ async fn opening(
     messages: &[Message],
 ) -> Result<Opening, Failure> {
     let owner = owner(parts, caller).await?;
-    let session = session::of(caller, owner.as_deref(), messages);
+    let (session, is_new) = session::of(caller, owner.as_deref(), messages);
     Ok(Opening {
         turn: session::turn(&session, messages),
+        is_new,
         session,
         caller: caller.clone(),
         features: manifest.features.clone(),

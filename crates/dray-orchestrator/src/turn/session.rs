@@ -15,12 +15,17 @@ const HEADER: &str = "x-dray-session";
 ///
 /// Who shows a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names of a service's
 /// own clients are taken as they are, so that operators can bind them to sandboxes and chats before.
-pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> String {
+///
+/// Tells whether it is new: nobody can have bound anything to it.
+pub(super) fn of(caller: &Caller, owner: Option<&str>, messages: &[Message]) -> (String, bool) {
     let named = caller.forwarded.iter().find(|(name, _)| name == HEADER);
     match (named, owner) {
-        (Some((_, name)), None) => name.clone(),
-        (Some((_, name)), Some(owner)) => bound(owner, name),
-        (None, _) => remembered(messages).map_or_else(fresh, str::to_owned),
+        (Some((_, name)), None) => (name.clone(), false),
+        (Some((_, name)), Some(owner)) => (bound(owner, name), false),
+        (None, _) => match remembered(messages) {
+            Some(session) => (session.to_owned(), false),
+            None => (fresh(), true),
+        },
     }
 }
 
@@ -98,23 +103,25 @@ mod tests {
 
     #[test]
     fn a_conversation_goes_on_in_its_session() {
-        let first = of(&caller(None), None, &[]);
+        let (first, is_new) = of(&caller(None), None, &[]);
+        assert!(is_new);
         let mut state = json!({});
         note(&mut state, &first);
-        assert_eq!(of(&caller(None), None, &answered(state)), first);
-        assert_ne!(of(&caller(None), None, &[]), first);
+        let again = of(&caller(None), None, &answered(state));
+        assert_eq!(again, (first.clone(), false));
+        assert_ne!(of(&caller(None), None, &[]).0, first);
     }
 
     #[test]
     fn a_state_cannot_name_the_session_of_another() {
         let named = answered(json!({ KEY: "telegram-42" }));
-        assert_ne!(of(&caller(None), None, &named), "telegram-42");
+        assert_ne!(of(&caller(None), None, &named).0, "telegram-42");
     }
 
     #[test]
     fn users_of_dial_name_sessions_of_their_own_alone() {
         let named = caller(Some("team"));
-        let of_owner = |owner| of(&named, owner, &[]);
+        let of_owner = |owner| of(&named, owner, &[]).0;
         assert_eq!(of_owner(None), "team");
         assert_eq!(of_owner(Some("bucket-a")), of_owner(Some("bucket-a")));
         assert_ne!(of_owner(Some("bucket-a")), of_owner(Some("bucket-b")));
