@@ -16,6 +16,17 @@ pub struct ToolIssue {
     pub details: Vec<String>,
 }
 
+/// A hook that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookIssue {
+    /// When it would be called.
+    pub event: String,
+    /// The tool that it would call.
+    pub tool: String,
+    /// What is wrong.
+    pub message: String,
+}
+
 /// What is wrong with a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillIssue {
@@ -30,6 +41,8 @@ pub struct SkillIssue {
 pub struct Issues {
     /// Tools that are not there.
     pub tools: Vec<ToolIssue>,
+    /// Hooks that are not there.
+    pub hooks: Vec<HookIssue>,
     /// Whether the skills of DIAL as a whole are not there.
     pub no_skills: bool,
     /// Skills that are not there.
@@ -46,7 +59,7 @@ impl Issues {
 
     /// The text of the stage; `None` when there is nothing to show.
     pub fn text(&self) -> Option<String> {
-        let sections: Vec<_> = [self.of_tools(), self.of_skills()]
+        let sections: Vec<_> = [self.of_tools(), self.of_hooks(), self.of_skills()]
             .into_iter()
             .flatten()
             .collect();
@@ -70,6 +83,16 @@ impl Issues {
             }
         }
         (!self.tools.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn of_hooks(&self) -> Option<String> {
+        let lines = self
+            .hooks
+            .iter()
+            .map(|one| format!("- **{} ({})**: {}", one.tool, one.event, one.message));
+        let title = "#### Hook initialization".to_owned();
+        let lines: Vec<_> = std::iter::once(title).chain(lines).collect();
+        (!self.hooks.is_empty()).then(|| lines.join("\n"))
     }
 
     fn of_skills(&self) -> Option<String> {
@@ -123,13 +146,19 @@ mod tests {
                 message: "gone".to_owned(),
                 details: vec!["```".to_owned()],
             }],
+            hooks: vec![HookIssue {
+                event: "on_completion".to_owned(),
+                tool: "h".to_owned(),
+                message: "missing".to_owned(),
+            }],
             no_skills: true,
             errors: vec![skill("a", "x")],
             warnings: vec![skill("b", "y")],
         };
         assert_eq!(
             issues.text().unwrap(),
-            "#### Tool initialization\n- **t (s)**: gone\n````\n```\n````\n\n#### Skill loading\n\
+            "#### Tool initialization\n- **t (s)**: gone\n````\n```\n````\n\n#### Hook initialization\n\
+             - **h (on_completion)**: missing\n\n#### Skill loading\n\
              > DIAL prompts as a whole could not be loaded — falling back to predefined skills only.\n\
              > Errors:\n- **a**: x\n> Warnings:\n- **b**: y"
         );
@@ -137,7 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn problems_of_single_skills_are_soft() {
+    fn hooks_and_single_skills_are_soft() {
+        let hook = Issues {
+            hooks: vec![HookIssue {
+                event: "on_completion".to_owned(),
+                tool: "h".to_owned(),
+                message: "missing".to_owned(),
+            }],
+            ..Issues::default()
+        };
+        assert!(!hook.is_hard() && hook.text().is_some());
         let soft = Issues {
             warnings: vec![skill("b", "y")],
             ..Issues::default()

@@ -5,11 +5,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 pub mod call;
 mod check;
 pub mod feature;
+pub mod hook;
 pub mod orchestrator;
 mod prepare;
 pub mod publish;
@@ -24,6 +24,7 @@ pub use check::Problem;
 pub use read::{Invalid, Reader, Reading, Settings};
 
 use feature::{ConversationStarters, Features};
+use hook::Hook;
 use orchestrator::Orchestrator;
 use toolset::ToolSet;
 
@@ -45,7 +46,7 @@ pub struct Manifest {
     pub skills: Option<Vec<SkillRef>>,
     /// Tools that the runtime itself calls.
     #[schemars(extend("x-preview" = true))]
-    pub hooks: Option<Vec<Map<String, Value>>>,
+    pub hooks: Option<Vec<Hook>>,
     /// Switches of single abilities.
     #[serde(default)]
     pub features: Features,

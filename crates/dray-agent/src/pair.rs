@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
-use crate::message::{FunctionCall, Message, Role, ToolCall};
+use crate::message::{Content, FunctionCall, Message, Role, ToolCall};
 
 /// A call and its result. The tool need not be among those that are offered.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +135,27 @@ pub fn insert(messages: &mut Vec<Message>, pair: &Pair, place: Place, frequency:
     let at = at.unwrap_or(messages.len());
     let pair = pair.messages_as(pair.id_in(messages));
     messages.splice(at..at, pair);
+}
+
+/// The newest result of a tool that was called with these arguments, by whomever; nothing when it holds no text.
+pub fn newest<'a>(messages: &'a [Message], tool: &str, arguments: &Value) -> Option<&'a str> {
+    let is_same = |call: &&ToolCall| {
+        let given = serde_json::from_str::<Value>(&call.function.arguments);
+        call.function.name == tool && given.is_ok_and(|given| given == *arguments)
+    };
+    let (at, call) = messages
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(at, message)| Some((at, message.calls().iter().rfind(is_same)?)))?;
+    let mut after = messages.get(at + 1..)?.iter();
+    let result = after.find(|message| {
+        message.role == Role::Tool && message.tool_call_id.as_ref() == Some(&call.id)
+    });
+    match result?.content.as_ref()? {
+        Content::Text(text) => Some(text),
+        Content::Parts(_) => None,
+    }
 }
 
 /// Whether a message is half of a pair of this tool.
@@ -281,6 +302,46 @@ mod tests {
         assert_eq!(count(Frequency::Once, "new"), 4);
         assert_eq!(count(Frequency::Always, "r"), 4);
         assert_eq!(count(Frequency::Refresh, "new"), 2);
+    }
+
+    #[test]
+    fn the_newest_result_is_of_the_same_tool_and_arguments() {
+        let asked = json!({"a": {"c": 3, "d": 2}, "b": 1});
+        let mut messages = talk();
+        assert_eq!(newest(&messages, "t", &asked), None);
+        for content in ["old", "new"] {
+            insert(&mut messages, &pair(content), Place::End, Frequency::Always);
+        }
+        let other = Pair {
+            arguments: json!({}),
+            ..pair("other")
+        };
+        insert(&mut messages, &other, Place::End, Frequency::Always);
+        assert_eq!(newest(&messages, "t", &asked), Some("new"));
+        assert_eq!(newest(&messages, "t", &json!({})), Some("other"));
+        assert_eq!(newest(&messages, "u", &asked), None);
+        assert_eq!(newest(&messages, "t", &json!({"b": 1})), None);
+    }
+
+    #[test]
+    fn the_newest_result_is_that_of_the_call_also_when_ids_come_again() {
+        let mut messages = talk();
+        for content in ["first", "second"] {
+            messages.extend(pair(content).messages_as("call_0".to_owned()));
+        }
+        let asked = pair("").arguments;
+        assert_eq!(newest(&messages, "t", &asked), Some("second"));
+        messages.pop();
+        assert_eq!(newest(&messages, "t", &asked), None);
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_are_nobody_s() {
+        let mut messages = talk();
+        let mut broken = pair("r").messages();
+        broken[0].tool_calls.as_mut().unwrap()[0].function.arguments = "{".to_owned();
+        messages.extend(broken);
+        assert_eq!(newest(&messages, "t", &pair("").arguments), None);
     }
 
     proptest! {

@@ -3,10 +3,12 @@
 //! - `Engine`: what all turns share; answers for the HTTP surface.
 //! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
 //! - `rounds`: the loop of model and tools; `relay` and `speech` pass the model's words on.
+//! - `hooks`: calls of tools that no model asked for.
 //! - `finish`: state, statistics, and how a failure is told.
 
 mod body;
 mod finish;
+mod hooks;
 mod manifest;
 mod open;
 mod prepare;

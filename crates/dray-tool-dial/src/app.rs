@@ -83,11 +83,15 @@ fn chat(entry: &DialApp, facts: &Facts, dial: &Arc<dyn Dial>) -> Built {
         Ok(described) => described,
         Err(message) => return issue(entry, message),
     };
-    let described = build::overridden(
+    let mut described = build::overridden(
         described,
         entry.attachment.as_ref(),
         entry.fallback_configuration.as_ref(),
     );
+    let hidden = entry.hidden_from_model.iter().flatten();
+    described.common.hidden_from_model = hidden
+        .into_iter()
+        .any(|name| *name == described.open_ai_tool.function.name);
     let prefix = Prefix {
         name: name(entry, facts),
         timeout_seconds: entry.common.timeout_seconds,

@@ -178,6 +178,7 @@ pub(crate) fn deployment(
                 .or(prefix.timeout_seconds)
                 .and_then(timeout::from_seconds),
             by_reference: vec![attachment::PARAMETER.to_owned()],
+            hidden: common.hidden_from_model,
             ..Rules::default()
         },
         target: described.deployment,

@@ -43,6 +43,7 @@ pub fn interpreter(common: &Common, dial: &Arc<dyn Dial>, options: Options) -> A
             display: common.display.clone().unwrap_or_default(),
             timeout: common.timeout_seconds.and_then(timeout::from_seconds),
             by_reference: vec![attachment::PARAMETER.to_owned()],
+            hidden: common.hidden_from_model,
             ..Rules::default()
         },
     })

@@ -49,6 +49,7 @@ pub enum Set<'a> {
 struct Shared<'a> {
     common: &'a Common,
     allowed: Option<&'a Vec<String>>,
+    hidden: &'a [String],
     attachment: Option<&'a AttachmentRules>,
     fallback: Option<&'a Fallback>,
 }
@@ -60,6 +61,7 @@ impl<'a> Set<'a> {
                 Shared {
                     common: &$set.common,
                     allowed: $set.allowed_tools.as_ref(),
+                    hidden: $set.hidden_from_model.as_deref().unwrap_or_default(),
                     attachment: $set.attachment.as_ref(),
                     fallback: $set.fallback_configuration.as_ref(),
                 }
@@ -391,6 +393,7 @@ fn tools(
                 .timeout_seconds
                 .and_then(timeout::from_seconds),
             by_reference: files.clone(),
+            hidden: shared.hidden.iter().any(|name| *name == offered.name),
             ..Rules::default()
         };
         let tool = McpTool {

@@ -2,6 +2,7 @@
 
 mod credentials;
 mod faults;
+mod hidden;
 mod login;
 mod program;
 mod python;

@@ -113,6 +113,7 @@ fn rules(set: &RestApi, endpoint: &RestEndpoint) -> Rules {
         display: common.display.clone().unwrap_or_default(),
         parameters: displays.collect(),
         timeout: seconds.and_then(timeout::from_seconds),
+        hidden: common.hidden_from_model,
         ..Rules::default()
     }
 }

@@ -68,6 +68,8 @@ pub struct Rules {
     pub timeout: Option<Duration>,
     /// Arguments that take references to files and never content: `file:…::` before them is taken off whatever it says.
     pub by_reference: Vec<String>,
+    /// Whether hooks alone may call it: no model is told of it.
+    pub hidden: bool,
 }
 
 /// One call of a tool.

@@ -334,7 +334,10 @@ fn without_preview_its_features_are_put_out_of_use_with_a_warning_each() {
     );
     refused(
         document,
-        &["orchestrator.attachment_strategy.type: must be one of lazy_on_demand"],
+        &[
+            "orchestrator.attachment_strategy.type: must be one of lazy_on_demand",
+            "hooks.0.type: must be one of tool",
+        ],
     );
 }
 

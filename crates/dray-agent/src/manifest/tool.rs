@@ -23,6 +23,9 @@ pub struct Common {
     /// Whether it is there at all.
     #[serde(default = "yes")]
     pub enabled: bool,
+    /// Whether hooks alone may call it: no model is told of it.
+    #[serde(default)]
+    pub hidden_from_model: bool,
     /// Longest duration of one call in seconds, before that of the tool set.
     #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 3600))]
     pub timeout_seconds: Option<f64>,

@@ -160,6 +160,8 @@ pub struct Mcp {
     pub mcp_server_info: McpServer,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
+    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
     /// What to do when a call fails.
@@ -226,6 +228,8 @@ pub struct DialMcp {
     pub transport: DialTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
+    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
     /// What to do when a call fails.
@@ -258,6 +262,8 @@ pub struct DialApp {
     pub transport: AppTransport,
     /// The tools that are offered; all if absent.
     pub allowed_tools: Option<Vec<String>>,
+    /// Of the tools that are offered those that hooks alone may call, by their own names: no model is told of them.
+    pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
     /// What to do when a call fails.

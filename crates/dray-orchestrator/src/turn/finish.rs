@@ -94,7 +94,10 @@ impl Opened {
                 .unwrap_or(self.parts.config.max_iterations),
             metrics: &self.parts.metrics,
         };
-        let done = rounds.run(&mut messages, &mut speech, tally).await;
+        let hooks = std::mem::take(&mut self.hooks);
+        let done = rounds
+            .run_with(&hooks, &mut messages, &mut speech, tally)
+            .await;
         self.messages = messages;
         done
     }

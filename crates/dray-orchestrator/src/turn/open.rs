@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::prepare::{Outgoing, iso};
-use super::{Parts, session, setup, trouble};
+use super::{Parts, hooks, session, setup, trouble};
 use crate::config::StageLevel;
 use crate::files::{Opening, TurnFiles, dial_files, tools as file_tools};
 use crate::http::Asked;
@@ -28,7 +28,9 @@ pub(super) struct Opened {
     pub(super) begun: Instant,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
+    /// Those that the model is told of.
     pub(super) tools: Vec<Arc<dyn Tool>>,
+    pub(super) hooks: Vec<hooks::Planned>,
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
     pub(super) issues: Issues,
@@ -81,17 +83,11 @@ pub(super) async fn open(
         mut issues,
         mut messages,
     } = gathered;
-    choice::check(request.tool_choice.as_ref(), !tools.is_empty()).map_err(|failure| *failure)?;
-    let strategy = manifest.orchestrator.attachment_strategy;
-    let outgoing = Outgoing {
-        clock: parts.services.clock.clone(),
-        stamps: manifest.features.timestamp.is_some(),
-        lazy: strategy.map(|_| model.accepts),
-        plain: parts.config.model_url.is_some() || parts.core.is_none(),
-        recovered: false,
-    };
+    let has_tools = tools.iter().any(|tool| !tool.rules().hidden);
+    choice::check(request.tool_choice.as_ref(), has_tools).map_err(|failure| *failure)?;
+    let outgoing = outgoing(parts, &manifest, model.accepts);
     let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
-    let takes_files = parts.config.file_skill_always || !tools.is_empty();
+    let takes_files = parts.config.file_skill_always || has_tools;
     teach(takes_files, &skills, &outgoing, &mut messages);
     let offer = internal::Offer {
         manifest: &manifest,
@@ -105,6 +101,7 @@ pub(super) async fn open(
     tools.extend(dial_files::offered(&files));
     let same = naming::dedup(&mut tools);
     issues.tools.extend(same.into_iter().map(shown));
+    let hooks = hooks::split(&manifest, &mut tools, &mut issues);
     tell_news(&manifest, &outgoing, &mut messages);
     let history = messages.clone();
     let turn = Turn::new(caller, session, history, files.clone(), files.limit());
@@ -114,6 +111,7 @@ pub(super) async fn open(
         settings: settings(parts, &manifest),
         messages,
         tools,
+        hooks,
         statics: model.statics,
         issues,
         prompt,
@@ -126,6 +124,18 @@ pub(super) async fn open(
         is_dial: asked.is_dial,
         manifest,
     })
+}
+
+/// How messages go to a model that accepts these types of files.
+fn outgoing(parts: &Parts, manifest: &Manifest, accepts: Vec<String>) -> Outgoing {
+    let strategy = manifest.orchestrator.attachment_strategy;
+    Outgoing {
+        clock: parts.services.clock.clone(),
+        stamps: manifest.features.timestamp.is_some(),
+        lazy: strategy.map(|_| accepts),
+        plain: parts.config.model_url.is_some() || parts.core.is_none(),
+        recovered: false,
+    }
 }
 
 /// Puts in what the model seems to have asked for at the beginning: how files go into arguments, and the files of the

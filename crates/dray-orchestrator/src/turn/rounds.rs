@@ -84,7 +84,7 @@ impl Rounds<'_> {
             }
             let ran = self.call_all(&calls).await;
             for ran in ran {
-                self.note(ran?, messages, tally).await?;
+                messages.push(self.take(ran?, tally).await?);
             }
         }
         Err(Cut::Failed(super::trouble::limit()))
@@ -193,7 +193,7 @@ impl Rounds<'_> {
     }
 
     /// The result as the model gets it: what is too large is a file.
-    async fn offloaded(&self, name: &str, mut ran: Ran) -> Ran {
+    pub(super) async fn offloaded(&self, name: &str, mut ran: Ran) -> Ran {
         let text = match &ran.message.content {
             Some(Content::Text(text)) if !ran.failed => text,
             _ => return ran,
@@ -209,13 +209,8 @@ impl Rounds<'_> {
         ran
     }
 
-    /// Puts one result into the conversation, and its files before the user.
-    async fn note(
-        &self,
-        mut ran: Ran,
-        messages: &mut Vec<Message>,
-        tally: &mut Tally,
-    ) -> Result<(), Cut> {
+    /// The message of one result, whose files are put before the user.
+    pub(super) async fn take(&self, mut ran: Ran, tally: &mut Tally) -> Result<Message, Cut> {
         tally.tool(&ran.usage);
         for attachment in ran.propagate {
             if tally.is_new(&attachment) {
@@ -223,8 +218,7 @@ impl Rounds<'_> {
             }
         }
         self.outgoing.stamp(&mut ran.message);
-        messages.push(ran.message);
-        Ok(())
+        Ok(ran.message)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod dial;
 mod faults;
+mod hooks;
 mod plain;
 mod tools;
 mod world;

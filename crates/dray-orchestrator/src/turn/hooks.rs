@@ -1,0 +1,223 @@
+//! Tools that no model asked for: the runtime calls them before its first call of the model and after the last answer
+//! (quickapps 43.4).
+//!
+//! A call by a hook is one like any other (stage, limit, rights, files, statistics), but it never ends the request and
+//! is no round of the loop.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_agent::issues::{HookIssue, Issues};
+use dray_agent::manifest::Manifest;
+use dray_agent::manifest::call::Fallback;
+use dray_agent::manifest::hook::{Hook, HookEvent, HookMode, ToolHook};
+use dray_agent::message::{Content, Message, Role};
+use dray_agent::pair::{self, Pair};
+use dray_tool::pipeline::{Ended, Ran, Request};
+use dray_tool::{Call, Declaration, Failure, Output, Rules, Tool, Turn, fallback, pipeline};
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use super::rounds::{Cut, Done, Rounds};
+use super::speech::Speech;
+use super::tally::Tally;
+
+/// The id of calls while they run; in the conversation each has its own.
+const ID: &str = "hook";
+
+/// A call that is made at a point of the request.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    event: HookEvent,
+    mode: HookMode,
+    arguments: Value,
+    tool: Arc<dyn Tool>,
+}
+
+/// Plans the hooks of a manifest and takes out the tools that only they may call.
+pub(super) fn split(
+    manifest: &Manifest,
+    tools: &mut Vec<Arc<dyn Tool>>,
+    issues: &mut Issues,
+) -> Vec<Planned> {
+    let hooks = manifest.hooks.as_deref().unwrap_or_default();
+    let (planned, missing) = plan(hooks, tools);
+    issues.hooks = missing;
+    tools.retain(|tool| !tool.rules().hidden);
+    planned
+}
+
+/// The calls of the hooks of a manifest, in its order, and the hooks whose tools are not there.
+fn plan(hooks: &[Hook], tools: &[Arc<dyn Tool>]) -> (Vec<Planned>, Vec<HookIssue>) {
+    let (mut planned, mut missing) = (Vec::new(), Vec::new());
+    for Hook::Tool(hook) in hooks {
+        if !hook.enabled {
+            continue;
+        }
+        match tools
+            .iter()
+            .find(|tool| tool.declaration().name == hook.tool)
+        {
+            Some(tool) => planned.push(Planned::new(hook, tool)),
+            None => missing.push(HookIssue {
+                event: hook.event.as_str().to_owned(),
+                tool: hook.tool.clone(),
+                message: "There is no tool of this name; the hook is not called.".to_owned(),
+            }),
+        }
+    }
+    (planned, missing)
+}
+
+impl Planned {
+    fn new(hook: &ToolHook, tool: &Arc<dyn Tool>) -> Self {
+        Self {
+            event: hook.event,
+            mode: hook.mode,
+            arguments: Value::Object(hook.arguments.clone().unwrap_or_default()),
+            tool: Arc::new(Quiet::new(tool)),
+        }
+    }
+
+    /// Puts a result at the end of the conversation, unless it is known there.
+    fn append(&self, result: Message, messages: &mut Vec<Message>) {
+        let name = &self.tool.declaration().name;
+        let text = match &result.content {
+            Some(Content::Text(text)) => text.clone(),
+            _ => String::new(),
+        };
+        let known = pair::newest(messages, name, &self.arguments);
+        if self.mode == HookMode::AppendIfChanged && known == Some(text.as_str()) {
+            return;
+        }
+        let pair = Pair {
+            tool: name.clone(),
+            arguments: self.arguments.clone(),
+            content: text,
+        };
+        let [call, mut told] = pair.messages_as(pair.id_in(messages));
+        told.custom_content = result.custom_content;
+        messages.extend([call, told]);
+    }
+}
+
+/// A tool whose failures are told to the model, whatever its own strategies are.
+#[derive(Debug)]
+struct Quiet {
+    tool: Arc<dyn Tool>,
+    rules: Rules,
+}
+
+impl Quiet {
+    fn new(tool: &Arc<dyn Tool>) -> Self {
+        let mut rules = tool.rules().clone();
+        rules.fallback.strategies = Fallback::default().strategies;
+        Self {
+            tool: Arc::clone(tool),
+            rules,
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for Quiet {
+    fn declaration(&self) -> &Declaration {
+        self.tool.declaration()
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
+        self.tool.call(call, turn).await
+    }
+}
+
+impl Rounds<'_> {
+    /// The loop, with the hooks before and after it. After a failure there are none.
+    pub(super) async fn run_with(
+        &mut self,
+        hooks: &[Planned],
+        messages: &mut Vec<Message>,
+        speech: &mut Speech,
+        tally: &mut Tally,
+    ) -> Result<Done, Cut> {
+        let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
+        self.call_hooks(hooks, start, messages, tally).await?;
+        let done = self.run(messages, speech, tally).await?;
+        self.call_hooks(hooks, end, messages, tally).await?;
+        Ok(done)
+    }
+
+    /// Makes all calls of one point at once; their results are in the order of the manifest.
+    async fn call_hooks(
+        &self,
+        hooks: &[Planned],
+        event: HookEvent,
+        messages: &mut Vec<Message>,
+        tally: &mut Tally,
+    ) -> Result<(), Cut> {
+        let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
+        let ran = join_all(due.iter().map(|hook| self.call_hook(hook))).await;
+        for (hook, ran) in due.into_iter().zip(ran) {
+            let result = self.take(ran?, tally).await?;
+            hook.append(result, messages);
+        }
+        Ok(())
+    }
+
+    async fn call_hook(&self, hook: &Planned) -> Result<Ran, Cut> {
+        let arguments = hook.arguments.to_string();
+        let request = Request {
+            id: ID,
+            arguments: &arguments,
+        };
+        let tool = hook.tool.as_ref();
+        let ran = pipeline::run(
+            tool,
+            request,
+            self.turn,
+            self.files,
+            &self.settings,
+            self.sink,
+        )
+        .await;
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(Ended::Gone(_)) => return Err(Cut::Gone),
+            Err(Ended::Stopped { text }) => failed(&text),
+            Err(Ended::Failed(failure)) => failed(&failure.message),
+        };
+        let name = tool.declaration().name.as_str();
+        self.metrics.tool(!ran.failed);
+        tracing::info!(
+            tool = name,
+            event = hook.event.as_str(),
+            failed = ran.failed,
+            "a hook was called"
+        );
+        Ok(self.offloaded(name, ran).await)
+    }
+}
+
+/// The result of a call that ended the request, had the model made it: one that took too long.
+fn failed(text: &str) -> Ran {
+    let told = match fallback::decide(&Fallback::default(), text, false) {
+        fallback::Decision::Tell(told) => told,
+        fallback::Decision::Stop | fallback::Decision::Raise => text.to_owned(),
+    };
+    let mut message = Message::new(Role::Tool, told);
+    message.tool_call_id = Some(ID.to_owned());
+    Ran {
+        message,
+        propagate: Vec::new(),
+        usage: Vec::new(),
+        content_type: "text/markdown".to_owned(),
+        failed: true,
+        milliseconds: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

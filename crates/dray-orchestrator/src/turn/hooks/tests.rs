@@ -1,0 +1,159 @@
+//! Which calls are made, and what becomes of their results.
+
+use serde_json::json;
+
+use super::*;
+
+#[derive(Debug)]
+struct Named(Declaration, Rules);
+
+#[async_trait]
+impl Tool for Named {
+    fn declaration(&self) -> &Declaration {
+        &self.0
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.1
+    }
+
+    async fn call(&self, call: Call, _: &Turn) -> Result<Output, Failure> {
+        Ok(Output::text(call.id, "text/plain"))
+    }
+}
+
+fn tool(name: &str, rules: Rules) -> Arc<dyn Tool> {
+    let declaration = Declaration {
+        name: name.to_owned(),
+        description: None,
+        parameters: json!({}),
+    };
+    Arc::new(Named(declaration, rules))
+}
+
+fn hook(value: &Value) -> Hook {
+    let mut document = json!({"type": "tool", "event": "on_request_start", "tool": "t"});
+    let members = document.as_object_mut().unwrap();
+    members.extend(value.as_object().unwrap().clone());
+    serde_json::from_value(document).unwrap()
+}
+
+fn planned(value: &Value) -> Planned {
+    let (mut planned, missing) = plan(&[hook(value)], &[tool("t", Rules::default())]);
+    assert_eq!(missing, []);
+    planned.remove(0)
+}
+
+fn result(text: &str) -> Message {
+    Message::new(Role::Tool, text)
+}
+
+/// How many pairs there are after these results came, one after the other.
+fn pairs(hook: &Planned, results: &[&str]) -> usize {
+    let mut messages = vec![Message::new(Role::User, "x")];
+    for text in results {
+        hook.append(result(text), &mut messages);
+    }
+    (messages.len() - 1) / 2
+}
+
+#[test]
+fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
+    let hooks = [
+        hook(&json!({})),
+        hook(&json!({"enabled": false, "tool": "nowhere"})),
+        hook(&json!({"tool": "u", "event": "on_completion"})),
+        hook(&json!({"tool": "secret"})),
+    ];
+    let hidden = Rules {
+        hidden: true,
+        ..Rules::default()
+    };
+    let tools = [tool("t", Rules::default()), tool("secret", hidden)];
+    let (planned, missing) = plan(&hooks, &tools);
+    let names: Vec<_> = planned
+        .iter()
+        .map(|one| one.tool.declaration().name.as_str())
+        .collect();
+    assert_eq!(names, ["t", "secret"]);
+    assert_eq!(
+        missing,
+        [HookIssue {
+            event: "on_completion".to_owned(),
+            tool: "u".to_owned(),
+            message: "There is no tool of this name; the hook is not called.".to_owned(),
+        }]
+    );
+}
+
+#[test]
+fn a_result_that_is_the_newest_is_not_put_in_again_unless_always() {
+    let texts = ["a", "a", "b", "b", "a"];
+    assert_eq!(pairs(&planned(&json!({})), &texts), 3);
+    assert_eq!(pairs(&planned(&json!({"mode": "always"})), &texts), 5);
+}
+
+#[test]
+fn a_result_of_other_arguments_is_not_the_same() {
+    let (one, other) = (
+        planned(&json!({"arguments": {"q": 1}})),
+        planned(&json!({"arguments": {"q": 2}})),
+    );
+    let mut messages = Vec::new();
+    for hook in [&one, &other, &one, &other] {
+        hook.append(result("same"), &mut messages);
+    }
+    assert_eq!(messages.len(), 4);
+}
+
+#[test]
+fn what_the_model_itself_asked_for_counts() {
+    let hook = planned(&json!({"arguments": {"q": 1}}));
+    let asked = Pair {
+        tool: "t".to_owned(),
+        arguments: json!({"q": 1}),
+        content: "r".to_owned(),
+    };
+    let mut messages = asked.messages_as("call_1".to_owned()).to_vec();
+    hook.append(result("r"), &mut messages);
+    assert_eq!(messages.len(), 2);
+}
+
+#[test]
+fn files_and_state_of_a_result_come_along() {
+    let mut with = result("r");
+    with.custom_content = serde_json::from_value(
+        json!({"attachments": [{"title": "a"}], "state": {"_message_metadata": {}}}),
+    )
+    .unwrap();
+    let custom = with.custom_content.clone();
+    let mut messages = Vec::new();
+    planned(&json!({})).append(with, &mut messages);
+    assert_eq!(messages[1].custom_content, custom);
+    assert_eq!(
+        messages[1].tool_call_id.as_ref(),
+        Some(&messages[0].calls()[0].id)
+    );
+    assert!(pair::is_synthetic(&messages[0].calls()[0].id, "t"));
+}
+
+#[test]
+fn a_hook_s_tool_goes_on_whatever_its_own_strategies_are() {
+    let strict = json!({"strategies": [{"type": "hard_stop"}], "display_error_in_stage": false});
+    let rules = Rules {
+        fallback: serde_json::from_value(strict).unwrap(),
+        ..Rules::default()
+    };
+    let quiet = Quiet::new(&tool("t", rules));
+    let fallback = &quiet.rules().fallback;
+    assert_eq!(fallback.strategies, Fallback::default().strategies);
+    assert!(!fallback.display_error_in_stage);
+}
+
+#[test]
+fn what_ends_requests_of_a_model_is_told_after_a_hook() {
+    let ran = failed("The tool call `t` timed out after 1 seconds.");
+    let told = "The tool call failed with an error: The tool call `t` timed out after 1 seconds.";
+    assert_eq!(ran.message.content, Some(Content::Text(told.to_owned())));
+    assert!(ran.failed);
+}

@@ -1,0 +1,311 @@
+//! Tools that the runtime calls (quickapps 43.4), and those that it alone may call (43.5).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dray_http::double::{self, Server, Shared};
+use dray_orchestrator::Config;
+use dray_testkit::rehearsal::Script;
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use crate::tools::{Endpoint, rounds};
+use crate::world::{Seen, World, manifest, rest};
+
+const HELLO: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
+fn hook(event: &str, tool: &str, more: Value) -> Value {
+    let mut hook = json!({"type": "tool", "event": event, "tool": tool});
+    let members = hook.as_object_mut().unwrap();
+    members.extend(more.as_object().unwrap().clone());
+    hook
+}
+
+fn start(tool: &str, more: Value) -> Value {
+    hook("on_request_start", tool, more)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
+fn hooked(set: Value, hooks: Value) -> Value {
+    let mut manifest = manifest(json!([set]));
+    manifest["hooks"] = hooks;
+    manifest
+}
+
+async fn world(manifest: &Value, script: &str) -> World {
+    World::with(manifest, script, |config: &mut Config| {
+        config.preview = true
+    })
+    .await
+}
+
+/// The messages of one call of the model that belong to calls of a tool.
+fn about(body: &Value, tool: &str) -> Vec<Value> {
+    let mut ids = Vec::new();
+    let mut found = Vec::new();
+    for message in body["messages"].as_array().unwrap() {
+        let call = &message["tool_calls"][0];
+        if call["function"]["name"] == tool {
+            ids.push(call["id"].clone());
+            found.push(message.clone());
+        } else if ids.contains(&message["tool_call_id"]) {
+            found.push(message.clone());
+        }
+    }
+    found
+}
+
+fn next_turn(first: &Seen) -> Value {
+    json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}])
+}
+
+/// A service that answers with the number of the request, or always the same.
+async fn counting(changes: bool) -> (Server<Arc<AtomicUsize>>, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = Server::start(
+        Arc::clone(&count),
+        move |shared: Arc<Shared<Arc<AtomicUsize>>>, _| {
+            async move {
+                let number = shared.lock().fetch_add(1, Ordering::SeqCst);
+                let text = if changes {
+                    format!("state {number}")
+                } else {
+                    "state".to_owned()
+                };
+                Ok(double::reply(200, "text/plain", text.into()))
+            }
+            .boxed()
+        },
+    );
+    (server.await.unwrap(), count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_at_the_start_is_called_before_the_model_and_shown_as_a_call() {
+    let endpoint = Endpoint::start().await;
+    let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.text(), "Hello.");
+    assert_eq!(world.asked().len(), 1);
+    let body = &world.asked()[0];
+    let pair = about(body, "shop_a");
+    assert_eq!(
+        pair[0]["tool_calls"][0]["function"]["arguments"],
+        r#"{"q":"7"}"#
+    );
+    assert!(
+        pair[0]["tool_calls"][0]["id"]
+            .as_str()
+            .unwrap()
+            .starts_with("s_shop_a_")
+    );
+    assert!(pair[1]["content"].as_str().unwrap().contains(r#""q":"7""#));
+    let messages = body["messages"].as_array().unwrap();
+    assert_eq!(messages.last(), pair.last(), "it is at the end");
+    let stages = seen.stages();
+    assert_eq!(stages.len(), 1, "{stages:?}");
+    assert_eq!(stages[0].2, "completed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_did_not_change_is_in_the_conversation_once() {
+    for (changes, mode, count) in [
+        (false, "append_if_changed", 1),
+        (true, "append_if_changed", 2),
+        (false, "always", 2),
+    ] {
+        let (server, calls) = counting(changes).await;
+        let hooks = json!([start("shop_a", json!({"mode": mode}))]);
+        let set = rest(&server.shared().url(), &["a"]);
+        let world = world(&hooked(set, hooks), HELLO).await;
+        let first = world.say("x").await;
+        world.ask(next_turn(&first)).await;
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "it is called each time");
+        let second = &world.asked()[1];
+        assert_eq!(
+            about(second, "shop_a").len(),
+            2 * count,
+            "{mode} {changes}: {second}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_at_the_end_is_seen_in_the_next_turn_alone() {
+    let endpoint = Endpoint::start().await;
+    let hooks = json!([hook(
+        "on_completion",
+        "shop_a",
+        json!({"arguments": {"q": "end"}})
+    )]);
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let first = world.say("x").await;
+    assert_eq!(
+        (first.text().as_str(), first.reason().as_str()),
+        ("Hello.", "stop")
+    );
+    assert_eq!(about(&world.asked()[0], "shop_a"), [json!(null); 0]);
+    assert_eq!(first.stages().len(), 1);
+    world.ask(next_turn(&first)).await;
+    assert_eq!(world.asked().len(), 2, "no further call of the model");
+    let pair = about(&world.asked()[1], "shop_a");
+    assert_eq!(pair.len(), 2);
+    assert!(
+        pair[1]["content"]
+            .as_str()
+            .unwrap()
+            .contains(r#""q":"end""#)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_hook_is_called_at_the_end_of_a_turn_that_failed() {
+    let (server, calls) = counting(true).await;
+    let hooks = json!([hook("on_completion", "shop_a", json!({}))]);
+    let script = r#"{"rules": [{"reply": {"call": [{"name": "shop_zzz", "arguments": {}}]}}]}"#;
+    let mut manifest = hooked(rest(&server.shared().url(), &["a"]), hooks);
+    manifest["orchestrator"]["max_iterations"] = json!(1);
+    let world = world(&manifest, script).await;
+    let seen = world.say("x").await;
+    assert!(seen.error().is_object(), "{seen:?}");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_cost_no_iteration() {
+    let endpoint = Endpoint::start().await;
+    let hooks = json!([
+        start("shop_a", json!({"arguments": {"q": "1"}})),
+        start("shop_a", json!({"arguments": {"q": "2"}})),
+        hook("on_completion", "shop_a", json!({})),
+    ]);
+    let mut manifest = hooked(rest(&endpoint.url(), &["a"]), hooks);
+    manifest["orchestrator"]["max_iterations"] = json!(1);
+    let world = world(&manifest, HELLO).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.text(), "Hello.");
+    let calls = about(&world.asked()[0], "shop_a");
+    let arguments: Vec<_> = calls
+        .iter()
+        .filter_map(|one| one["tool_calls"][0]["function"]["arguments"].as_str())
+        .collect();
+    assert_eq!(
+        arguments,
+        [r#"{"q":"1"}"#, r#"{"q":"2"}"#],
+        "in the order of the manifest"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_fails_or_hangs_does_not_end_the_request() {
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["broken", "never"]);
+    for tool in set["tools"].as_array_mut().unwrap() {
+        tool["fallback_configuration"] = json!({"strategies": [{"type": "hard_stop"}]});
+        tool["timeout_seconds"] = json!(0.2);
+    }
+    set["tools"][0]["timeout_seconds"] = json!(30);
+    let hooks = json!([
+        start("shop_broken", json!({})),
+        start("shop_never", json!({})),
+        hook("on_completion", "shop_broken", json!({})),
+    ]);
+    let world = world(&hooked(set, hooks), HELLO).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.text(), "Hello.");
+    assert!(seen.done && seen.error().is_null(), "{seen:?}");
+    let body = &world.asked()[0];
+    let told = |tool| about(body, tool)[1]["content"].as_str().unwrap().to_owned();
+    assert!(told("shop_broken").starts_with("The tool call failed with an error: "));
+    assert!(
+        told("shop_never").contains("timed out"),
+        "{}",
+        told("shop_never")
+    );
+    assert!(seen.stages().iter().all(|stage| stage.2 == "failed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_of_a_tool_that_is_not_there_is_an_issue() {
+    let endpoint = Endpoint::start().await;
+    let hooks = json!([
+        start("shop_zzz", json!({})),
+        start("gone", json!({"enabled": false}))
+    ]);
+    let world = world(&hooked(rest(&endpoint.url(), &["a"]), hooks), HELLO).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.text(), "Hello.");
+    assert_eq!(
+        seen.stages(),
+        [(
+            "Initialization issues".to_owned(),
+            "#### Hook initialization\n- **shop_zzz (on_request_start)**: There is no tool of this name; the hook is \
+             not called."
+                .to_owned(),
+            "completed".to_owned()
+        )]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["a", "b"]);
+    set["tools"][0]["hidden_from_model"] = json!(true);
+    let script = r#"{"rules": [
+        {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "mine"}}]}},
+        {"reply": {"say": "Hello."}}]}"#;
+    let hooks = json!([start("shop_a", json!({"arguments": {"q": "7"}}))]);
+    let world = world(&hooked(set, hooks), script).await;
+    let seen = world.say("x").await;
+    assert!(seen.text().ends_with("Hello."), "{seen:?}");
+    let asked = world.asked();
+    let declared = asked[0]["tools"].to_string();
+    assert!(declared.contains("shop_b") && !declared.contains("shop_a"));
+    assert!(
+        about(&asked[0], "shop_a")[1]["content"]
+            .as_str()
+            .unwrap()
+            .contains(r#""q":"7""#)
+    );
+    let answer = rounds(&seen)[1]["content"].as_str().unwrap().to_owned();
+    assert!(
+        answer.starts_with("There is no tool `shop_a`. Valid tools: "),
+        "{answer}"
+    );
+    assert!(!answer.contains("shop_a,") && answer.contains("shop_b"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_choice_of_tools_needs_one_that_the_model_is_told_of() {
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["a"]);
+    set["tools"][0]["hidden_from_model"] = json!(true);
+    let world = World::plain(&manifest(json!([set])), HELLO).await;
+    let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}], "stream": true,
+        "tool_choice": "required"});
+    let request = world
+        .client
+        .post(&format!("{}/v1/chat/completions", world.url));
+    let seen = world.send(request.json(&body)).await;
+    assert_eq!(seen.status, 400, "{seen:?}");
+    assert_eq!(world.asked().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
+    let (server, calls) = counting(true).await;
+    let hooks = json!([start("shop_a", json!({})), start("zzz", json!({}))]);
+    let mut set = rest(&server.shared().url(), &["a"]);
+    set["tools"][0]["hidden_from_model"] = json!(true);
+    let world = World::plain(&hooked(set, hooks), HELLO).await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.text(), "Hello.");
+    assert_eq!(seen.stages(), []);
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    assert!(!world.asked()[0].to_string().contains("shop_a"));
+    world.model.follow(Script::saying("Again."));
+    assert_eq!(world.say("y").await.text(), "Again.");
+}
