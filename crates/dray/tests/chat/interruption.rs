@@ -11,7 +11,7 @@ use super::agent::{Agent, Script, Step, delta, says};
 use super::process::{dray, file};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap()
