@@ -5,6 +5,8 @@
 //! helpers are tests too.)
 
 #[cfg(test)]
+mod agent;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod deploy;

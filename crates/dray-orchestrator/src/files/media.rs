@@ -73,6 +73,9 @@ impl Media {
             notices,
             directives,
         } = self.hold.finish(|path| known.get(path).cloned().flatten());
+        if !files.is_empty() {
+            note_real_paths(&self.files).await;
+        }
         files.retain(|path| !self.files.was_sent(path.as_bytes()));
         let mut rest = Rest {
             text,
@@ -140,6 +143,24 @@ impl Media {
             }
         }
     }
+}
+
+/// Notes where the paths lead that went to the person: tools name them as they like, tags by the path itself. One that
+/// is not there any more is no reason to wait.
+async fn note_real_paths(files: &TurnFiles) {
+    let jobs: Vec<_> = files
+        .sent()
+        .into_iter()
+        .filter_map(|path| String::from_utf8(path).ok())
+        .take(MOST)
+        .map(|path| lookup(files, path))
+        .collect();
+    let answers: Vec<_> = futures_util::stream::iter(jobs)
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let real = answers.into_iter().flatten().filter_map(|(_, real)| real);
+    files.note_sent(real.map(String::into_bytes));
 }
 
 /// Where a path leads; nothing when it is not there or not allowed.

@@ -1,0 +1,142 @@
+//! Sessions that are bound to a chat: files go there, with proof, and once.
+
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use super::world::{Setup, World, user};
+
+const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
+const SESSION: &str = "crane";
+
+/// A file in the sandbox and a session that is bound to a chat.
+async fn bound(rules: Value) -> (World, i64) {
+    let world = Setup::new(json!([]), rules).start().await;
+    std::fs::write(world.sandbox.join("report.pdf"), PDF).unwrap();
+    let chat = world.telegram.chat();
+    world.bind(SESSION, chat).await;
+    (world, chat)
+}
+
+fn sending() -> Value {
+    json!([
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Done."}},
+        {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.pdf"], "message": "The report"}}]}},
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_goes_into_the_chat_with_proof_and_a_repeat_delivers_nothing_twice() {
+    let (world, chat) = bound(sending()).await;
+    let question = json!([user("Send me the report.")]);
+    let seen = world.ask_in(Some(SESSION), question.clone()).await;
+    assert!(seen.text().ends_with("Done."), "{seen:?}");
+    assert_eq!(seen.attachments(), [] as [Value; 0], "it is in the chat");
+    let told: Value = serde_json::from_str(&world.result()).unwrap();
+    assert_eq!(told["files"][0]["state"], "delivered", "{told}");
+    assert_eq!(told["files"][0]["sha256"], Sha256Digest::of(PDF).to_hex());
+    let shown = world.telegram.seen(chat);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert_eq!(shown[0].text, "The report");
+    let file = shown[0].file.as_ref().unwrap();
+    assert_eq!(file.sha256, Sha256Digest::of(PDF));
+
+    world.ask_in(Some(SESSION), question).await;
+    let again: Value = serde_json::from_str(&world.result()).unwrap();
+    assert_eq!(again, told, "the same delivery, not another one");
+    assert_eq!(world.telegram.seen(chat).len(), 1);
+    let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
+    world.ask_in(Some(SESSION), other).await;
+    assert_eq!(
+        world.telegram.seen(chat).len(),
+        2,
+        "another turn is another delivery"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
+    let (world, chat) = bound(json!([])).await;
+    let path = world.sandbox.join("report.pdf");
+    let say = format!("Here it is.\nMEDIA:{}\nBye.", path.display());
+    let rules = json!({"rules": [{"reply": {"say": say, "piece": 3}}]});
+    let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
+    world.model.follow(script);
+    let seen = world
+        .ask_in(Some(SESSION), json!([user("The report?")]))
+        .await;
+    let text = seen.text();
+    assert!(
+        text.starts_with("Here it is.") && text.trim_end().ends_with("Bye."),
+        "{text}"
+    );
+    assert!(
+        !text.contains("MEDIA") && !text.contains("report.pdf"),
+        "{text}"
+    );
+    for chunk in &seen.chunks {
+        assert!(
+            !chunk.to_string().contains("MEDIA"),
+            "half a tag never shows: {chunk}"
+        );
+    }
+    let shown = world.telegram.seen(chat);
+    let files: Vec<_> = shown
+        .iter()
+        .filter_map(|message| message.file.as_ref())
+        .collect();
+    assert_eq!(files.len(), 1, "{shown:?}");
+    assert_eq!(files[0].sha256, Sha256Digest::of(PDF));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_by_the_tool_is_not_sent_again_by_a_tag() {
+    let (world, chat) = bound(json!([])).await;
+    let path = world.sandbox.join("report.pdf");
+    let rules = json!({"rules": [
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", path.display())}},
+        {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.pdf"]}}]}},
+    ]});
+    let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
+    world.model.follow(script);
+    world
+        .ask_in(Some(SESSION), json!([user("The report?")]))
+        .await;
+    assert_eq!(world.telegram.seen(chat).len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_outside_of_the_sandbox_goes_nowhere() {
+    let (world, chat) = bound(json!([])).await;
+    let secret = world.folder().join("secret.txt");
+    std::fs::write(&secret, "s3cret").unwrap();
+    let rules = json!({"rules": [
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", secret.display())}},
+        {"reply": {"call": [{"name": "send_file", "arguments": {"paths": [secret.to_str().unwrap()]}}]}},
+    ]});
+    let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
+    world.model.follow(script);
+    let seen = world
+        .ask_in(Some(SESSION), json!([user("The secret?")]))
+        .await;
+    let told = world.result();
+    assert!(
+        told.contains("\"success\":false") && !told.contains("s3cret"),
+        "{told}"
+    );
+    assert!(
+        seen.text().contains("Could not be attached: secret.txt"),
+        "{}",
+        seen.text()
+    );
+    let files = world
+        .telegram
+        .seen(chat)
+        .into_iter()
+        .filter_map(|message| message.file);
+    assert_eq!(files.count(), 0);
+    assert_eq!(seen.attachments(), [] as [Value; 0]);
+    world.stop().await;
+}

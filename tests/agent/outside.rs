@@ -1,0 +1,84 @@
+//! Public hosts that do not exist: a resolver and a dialer in place of DNS and sockets. Everything between them, policy
+//! and guard and limits, is the product's own.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use dray_egress_fetcher::dial::{Dialer, Stream};
+use dray_egress_fetcher::resolve::{DnsError, Resolver};
+use dray_guard::{Answer, CanonicalName, Judge, PinnedAddr};
+use dray_testkit::http::{Responder, Script, Seen, converse};
+use futures_util::future::BoxFuture;
+use tokio_util::task::TaskTracker;
+
+/// The only host.
+pub(crate) const HOST: &str = "files.example.org";
+/// What is at `/prices.csv` there.
+pub(crate) const CSV: &str = "item,price\ncrane hour,420\n";
+/// Where the host is.
+const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
+
+/// The outside; clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    responder: Responder,
+    tasks: TaskTracker,
+}
+
+impl Outside {
+    pub(crate) fn new() -> Self {
+        Self {
+            responder: Responder::new(answer),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// How many requests came.
+    pub(crate) fn asked(&self) -> usize {
+        self.responder.seen().len()
+    }
+}
+
+impl Resolver for Outside {
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        _judge: &'a Judge,
+    ) -> BoxFuture<'a, Result<Answer, DnsError>> {
+        Box::pin(async move {
+            let known = name.as_str() == HOST;
+            known
+                .then(|| Answer {
+                    name: name.clone(),
+                    cnames: Vec::new(),
+                    addresses: vec![PUBLIC],
+                })
+                .ok_or(DnsError::NotFound)
+        })
+    }
+}
+
+impl Dialer for Outside {
+    fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let (ours, theirs) = tokio::io::duplex(256 * 1024);
+            let responder = self.responder.clone();
+            self.tasks.spawn(async move {
+                // Clients may hang up early.
+                let _ = converse(theirs, &responder).await;
+            });
+            Ok(Stream {
+                io: Box::new(ours),
+                peer: to.socket_addr(),
+                local_port: 40_000,
+            })
+        })
+    }
+}
+
+fn answer(seen: &Seen) -> Script {
+    match seen.target() {
+        "/prices.csv" => Script::with_fields(&[("Content-Type", "text/csv")], CSV),
+        _ => Script::status(404),
+    }
+}

@@ -1,0 +1,146 @@
+//! References to files in arguments of tools, resolved by the file-resolver, from DIAL and from the web.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::outside::{CSV, HOST};
+use super::shop::Shop;
+use super::world::{Setup, World};
+
+/// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
+const LARGE: usize = 9 << 20;
+
+/// A model that orders once with these arguments, and says what came of it.
+fn ordering(arguments: Value) -> Value {
+    json!([
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "{result}"}},
+        {"reply": {"call": [{"name": "shop_order", "arguments": arguments}]}},
+    ])
+}
+
+/// An agent with the shop; the web is open to its references.
+fn agent(shop: &Shop, arguments: Value) -> Setup {
+    Setup::new(json!([shop.tools()]), ordering(arguments))
+        .on_dial()
+        .feature("external_url_fetch", json!({"enabled": true}))
+}
+
+/// Everything that the model was told, in one text.
+fn told(world: &World) -> String {
+    let last = world.model.asked().len() - 1;
+    Value::from(world.messages(last)).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alone() {
+    let shop = Shop::start().await;
+    let arguments = json!({"doc": "file:text::files/acme/note.txt"});
+    let world = agent(&shop, arguments).start().await;
+    world
+        .dial
+        .put("acme/note.txt", "Grüße aus dem Hafen\n", "text/plain");
+    let seen = world.say("Order.").await;
+    assert_eq!(shop.bodies(), [json!({"doc": "Grüße aus dem Hafen\n"})]);
+    assert!(seen.text().contains("taken"), "{seen:?}");
+    assert!(!told(&world).contains("Hafen"), "{}", told(&world));
+    assert!(!Value::from(seen.chunks).to_string().contains("Hafen"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
+    let shop = Shop::start().await;
+    let reference = format!("file:base64::http://{HOST}/prices.csv");
+    let world = agent(&shop, json!({ "doc": reference })).start().await;
+    world.say("Order.").await;
+    assert_eq!(
+        shop.bodies(),
+        [json!({"doc": STANDARD.encode(CSV)})],
+        "{}",
+        told(&world)
+    );
+    assert_eq!(world.outside.asked(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
+    let shop = Shop::start().await;
+    let arguments = json!({"doc": "file:text::http://169.254.169.254/latest/meta-data/"});
+    let world = agent(&shop, arguments).start().await;
+    let seen = world.say("Order.").await;
+    assert!(
+        world.result().contains("Parameter doc is invalid"),
+        "{}",
+        world.result()
+    );
+    assert_eq!(shop.bodies(), [] as [Value; 0]);
+    assert_eq!((world.outside.asked(), seen.error()), (0, Value::Null));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
+    let shop = Shop::start().await;
+    let arguments = json!({"doc": "file:base64::files/acme/large.bin"});
+    let world = agent(&shop, arguments).on_nats().start().await;
+    let bytes: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+    world
+        .dial
+        .put("acme/large.bin", bytes.clone(), "application/octet-stream");
+    let seen = world.say("Order.").await;
+    let bodies = shop.bodies();
+    assert_eq!(bodies.len(), 1, "{seen:?}");
+    let came = bodies[0]["doc"].as_str().unwrap();
+    assert_eq!(came.len(), LARGE / 3 * 4);
+    assert!(
+        STANDARD.decode(came).unwrap() == bytes,
+        "every byte is the same"
+    );
+    assert!(told(&world).len() < 100_000, "the model is not told of it");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
+    let shop = Shop::start().await;
+    let arguments = json!({"doc": "file:text::files/acme/big.txt"});
+    let setup = agent(&shop, arguments).feature("file_loading", json!({"size_limit": 1000}));
+    let world = setup.start().await;
+    world
+        .dial
+        .put("acme/big.txt", vec![b'x'; 1001], "text/plain");
+    let seen = world.say("Order.").await;
+    let start = "Parameter doc is invalid, try to call the tool again with fixed exception: ";
+    let result = world.result();
+    assert!(result.contains(start), "{result}");
+    assert_eq!(result.matches("is invalid").count(), 1, "{result}");
+    assert_eq!(shop.bodies(), [] as [Value; 0]);
+    assert_eq!(seen.error(), Value::Null);
+    world
+        .dial
+        .put("acme/big.txt", vec![b'x'; 1000], "text/plain");
+    world.say("Again.").await;
+    assert_eq!(shop.bodies()[0]["doc"].as_str().unwrap().len(), 1000);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
+    let nested = json!({"more": {"a": {"b": ["file:text::files/acme/note.txt"]}}});
+    let shop = Shop::start().await;
+    let world = agent(&shop, nested.clone()).start().await;
+    world.dial.put("acme/note.txt", "deep", "text/plain");
+    world.say("Order.").await;
+    assert_eq!(shop.bodies(), [nested.clone()], "as it was written");
+    world.stop().await;
+
+    let shop = Shop::start().await;
+    let setup = agent(&shop, nested).set("orchestrator.files.nested", "true");
+    let world = setup.start().await;
+    world.dial.put("acme/note.txt", "deep", "text/plain");
+    world.say("Order.").await;
+    assert_eq!(shop.bodies(), [json!({"more": {"a": {"b": ["deep"]}}})]);
+    world.stop().await;
+}

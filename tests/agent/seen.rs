@@ -1,0 +1,89 @@
+//! The answer to a chat, as a client sees it.
+
+use dray_http::Request;
+use serde_json::{Value, json};
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: u16,
+    /// All chunks, the error event among them; without `[DONE]`.
+    pub(crate) chunks: Vec<Value>,
+}
+
+impl Seen {
+    /// Sends a request and reads its answer to the end.
+    pub(crate) async fn of(request: Request) -> Self {
+        let mut answer = request.send(&|_| ()).await.unwrap();
+        let status = answer.status();
+        let mut text = Vec::new();
+        while let Some(piece) = answer.chunk().await.unwrap() {
+            text.extend_from_slice(&piece);
+        }
+        let text = String::from_utf8(text).unwrap();
+        if status != 200 {
+            let error = serde_json::from_str(&text).unwrap_or(Value::Null);
+            return Self {
+                status,
+                chunks: vec![error],
+            };
+        }
+        let mut events: Vec<_> = text
+            .split("\n\n")
+            .filter(|event| !event.is_empty())
+            .map(|event| event.strip_prefix("data: ").unwrap())
+            .collect();
+        assert_eq!(events.pop(), Some("[DONE]"), "{text}");
+        let chunks = events.into_iter();
+        Self {
+            status,
+            chunks: chunks
+                .map(|event| serde_json::from_str(event).unwrap())
+                .collect(),
+        }
+    }
+
+    /// All text.
+    pub(crate) fn text(&self) -> String {
+        let pieces = self.deltas("/content");
+        pieces.iter().filter_map(Value::as_str).collect()
+    }
+
+    /// What stands at a place of all deltas.
+    pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
+        let found = self
+            .chunks
+            .iter()
+            .filter_map(|chunk| chunk.pointer("/choices/0/delta")?.pointer(pointer));
+        found.filter(|value| !value.is_null()).cloned().collect()
+    }
+
+    /// Attachments of the answer.
+    pub(crate) fn attachments(&self) -> Vec<Value> {
+        let lists = self.deltas("/custom_content/attachments");
+        let lists = lists.iter().map(|list| list.as_array().unwrap());
+        lists.flatten().cloned().collect()
+    }
+
+    /// The state; there is exactly one.
+    pub(crate) fn state(&self) -> Value {
+        let mut states = self.deltas("/custom_content/state");
+        assert_eq!(states.len(), 1, "one state: {:?}", self.chunks);
+        states.remove(0)
+    }
+
+    /// The error event; null without one.
+    pub(crate) fn error(&self) -> Value {
+        let found = self.chunks.iter().find_map(|chunk| chunk.get("error"));
+        found.cloned().unwrap_or_default()
+    }
+
+    /// The message that a client keeps for the next turn.
+    pub(crate) fn message(&self) -> Value {
+        json!({
+            "role": "assistant",
+            "content": self.text(),
+            "custom_content": {"state": self.state(), "attachments": self.attachments()},
+        })
+    }
+}

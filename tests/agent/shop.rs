@@ -1,0 +1,67 @@
+//! A REST endpoint that remembers what came, and the tool set that leads to it.
+
+use std::sync::Arc;
+
+use dray_http::double::{self, Closed, Received, Reply, Server, Shared};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+/// Bodies that came, in order.
+type Bodies = Vec<Value>;
+
+/// The endpoint; it answers every POST with `taken`, and `/long` with a long text.
+pub(crate) struct Shop(Server<Bodies>);
+
+/// What is at the end of the long text, and nowhere else.
+pub(crate) const TAIL: &str = "the very last line";
+
+async fn answer(shared: Arc<Shared<Bodies>>, received: Received) -> Result<Reply, Closed> {
+    if received.path == "/long" {
+        let text = format!("{}\n{TAIL}\n", "A line of a long result.\n".repeat(4000));
+        return Ok(double::reply(200, "text/plain", text.into()));
+    }
+    let (mut reader, mut body) = (received.into_reader(), Vec::new());
+    while let Some(piece) = reader.piece().await.map_err(|_| Closed)? {
+        body.extend_from_slice(&piece);
+    }
+    let body = serde_json::from_slice(&body).map_err(|_| Closed)?;
+    shared.lock().push(body);
+    Ok(double::json(200, &json!({"taken": true})))
+}
+
+impl Shop {
+    pub(crate) async fn start() -> Self {
+        let server = Server::start(Bodies::default(), |shared, received| {
+            answer(shared, received).boxed()
+        });
+        Self(server.await.unwrap())
+    }
+
+    /// What came.
+    pub(crate) fn bodies(&self) -> Bodies {
+        self.0.shared().lock().clone()
+    }
+
+    /// Tools `shop_order`, with a text `doc` and an object `more` in its body, and `shop_long`.
+    pub(crate) fn tools(&self) -> Value {
+        let url = self.0.shared().url();
+        let body = |name: &str, kind: &str| json!({"type": kind, "parameter_info": {"type": "body", "key": name}});
+        json!({"type": "rest-api", "name": "shop", "tools": [
+            {
+                "type": "restapi-tool",
+                "open_ai_tool": {"type": "function", "function": {"name": "order", "parameters": {
+                    "type": "object",
+                    "properties": {"doc": body("doc", "string"), "more": body("more", "object")},
+                }}},
+                "rest_api_method_info": {"method_url": format!("{url}/order"), "method_type": "post"},
+            },
+            {
+                "type": "restapi-tool",
+                "open_ai_tool": {"type": "function", "function": {"name": "long", "parameters": {
+                    "type": "object", "properties": {},
+                }}},
+                "rest_api_method_info": {"method_url": format!("{url}/long"), "method_type": "get"},
+            },
+        ]})
+    }
+}

@@ -1,0 +1,180 @@
+//! A workbook comes in, a file goes out, and a second turn goes on where the first ended.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use super::shop::{Shop, TAIL};
+use super::world::{Setup, World, user};
+
+const WORKBOOK: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
+const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
+const SUMMARY: &str = "# Crane 4\n\n980.5 a day.\n";
+
+/// A question with the workbook.
+fn question() -> Value {
+    json!({
+        "role": "user",
+        "content": "What does crane 4 cost?",
+        "custom_content": {"attachments": [{
+            "type": XLSX,
+            "title": "prices.xlsx",
+            "url": format!("data:{XLSX};base64,{}", STANDARD.encode(WORKBOOK)),
+        }]},
+    })
+}
+
+/// Reads the workbook by `path`, writes a summary, sends it; in a second turn it looks again.
+fn rules(path: &str) -> Value {
+    json!([
+        {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "There is {result}"}},
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
+        {"when": {"tool_result_of": "sandbox_put"},
+         "reply": {"call": [{"name": "send_file", "arguments": {"paths": ["crane.md"]}}]}},
+        {"when": {"tool_result_of": "read_attachment"},
+         "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane.md", "content": SUMMARY}}]}},
+        {"when": {"nth": 2}, "reply": {"call": [{"name": "sandbox_list", "arguments": {}}]}},
+        {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": path}}]}},
+    ])
+}
+
+fn key() -> String {
+    format!(
+        "artifact/{}/{}",
+        Sha256Digest::of(WORKBOOK).to_hex(),
+        WORKBOOK.len()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
+    let world = Setup::new(json!([]), rules(&key())).start().await;
+    let seen = world.ask(json!([question()])).await;
+    assert!(seen.text().ends_with("Sent."), "{seen:?}");
+    assert_eq!(seen.error(), Value::Null);
+
+    let uploaded = world.sandbox.join("uploads/prices.xlsx");
+    assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK);
+    let first = Value::from(world.messages(0)).to_string();
+    assert!(first.contains("[User uploaded: prices.xlsx"), "{first}");
+    let read = Value::from(world.messages(1)).to_string();
+    assert!(
+        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        "{read}"
+    );
+    assert!(
+        !read.contains(&STANDARD.encode(&WORKBOOK[..300])),
+        "no bytes in messages"
+    );
+
+    let sent = seen.attachments();
+    let sent = sent
+        .iter()
+        .find(|sent| sent["title"] == "crane.md")
+        .unwrap();
+    let bytes = world.fetch(sent["url"].as_str().unwrap()).await;
+    assert_eq!(bytes, SUMMARY.as_bytes());
+    let told: Value = serde_json::from_str(world.result().lines().next().unwrap()).unwrap();
+    assert_eq!(told["success"], true, "{told}");
+    assert_eq!(
+        told["files"][0]["sha256"],
+        Sha256Digest::of(SUMMARY.as_bytes()).to_hex()
+    );
+    assert!(
+        !told.to_string().contains("http"),
+        "the model never sees the link: {told}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workbook_is_read_where_it_lies_in_the_sandbox_too() {
+    let world = Setup::new(json!([]), rules("uploads/prices.xlsx"))
+        .start()
+        .await;
+    world.ask(json!([question()])).await;
+    let read = Value::from(world.messages(1)).to_string();
+    assert!(
+        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        "{read}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
+    let world = Setup::new(json!([]), rules(&key())).start().await;
+    let first = world.ask(json!([question()])).await;
+    let session = first.state()["dray_session"].clone();
+    assert!(session.as_str().unwrap().starts_with("c-"), "{session}");
+    let before = world.model.asked().len();
+    let messages = json!([question(), first.message(), user("Is it there?")]);
+    let second = world.ask(messages).await;
+    assert!(second.text().contains("crane.md"), "{}", second.text());
+    assert_eq!(second.state()["dray_session"], session);
+    let resumed = Value::from(world.messages(before));
+    let names: Vec<_> = resumed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|message| message["tool_calls"][0]["function"]["name"].as_str())
+        .filter(|name| *name != "sandbox_uploads")
+        .collect();
+    assert_eq!(
+        names,
+        ["read_attachment", "sandbox_put", "send_file"],
+        "{resumed}"
+    );
+    assert!(!resumed.to_string().contains("tool_execution_history"));
+    let uploads = std::fs::read_dir(world.sandbox.join("uploads")).unwrap();
+    assert_eq!(uploads.count(), 1, "the workbook is not put there again");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_result_is_put_away_and_its_end_is_read_back() {
+    let shop = Shop::start().await;
+    let rules = json!([
+        {"when": {"tool_result_of": "read_attachment"}, "reply": {"say": "Read."}},
+        {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}},
+    ]);
+    let setup = Setup::new(json!([shop.tools()]), rules);
+    let world = setup
+        .set("orchestrator.files.offload", "true")
+        .start()
+        .await;
+    world.model.follow(reading_back(None));
+    let seen = world.say("Look.").await;
+    assert_eq!(seen.error(), Value::Null);
+    let notice = world.result();
+    assert!(notice.len() < 5000 && !notice.contains(TAIL), "{notice}");
+    let name = notice
+        .split("kept as ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next())
+        .unwrap();
+    world.model.follow(reading_back(Some(name)));
+    let second = world
+        .ask(json!([user("Look."), seen.message(), user("And its end?")]))
+        .await;
+    assert_eq!(second.text().trim(), "Read.", "{second:?}");
+    assert!(world.result().contains(TAIL), "{}", world.result());
+    world.stop().await;
+}
+
+/// A model that calls the long tool, or reads a file from near its end.
+fn reading_back(name: Option<&str>) -> dray_testkit::rehearsal::Script {
+    let call = match name {
+        None => json!({"name": "shop_long", "arguments": {}}),
+        Some(name) => {
+            json!({"name": "read_attachment", "arguments": {"file_path": name, "range": "lines 3990-4002"}})
+        }
+    };
+    let tool = call["name"].clone();
+    let rules = json!({"rules": [
+        {"when": {"tool_result_of": tool}, "reply": {"say": "Read."}},
+        {"reply": {"call": [call]}},
+    ]});
+    dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap()
+}

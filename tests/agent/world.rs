@@ -1,0 +1,321 @@
+//! Every service in one process, and doubles of what is around them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_egress_fetcher::{EgressFetcher, Network};
+use dray_file_resolver::FileResolver;
+use dray_http::{Client, Limits, Request};
+use dray_orchestrator::Orchestrator;
+use dray_platform_delivery::PlatformDelivery;
+use dray_platform_telegram::double::Double as Telegram;
+use dray_proto::v1;
+use dray_sandbox_transfer::SandboxTransfer;
+use dray_service::config::{Environment, Sources};
+use dray_service::{Host, Running, Settings, Sweeper};
+use dray_testkit::dial::DialCore;
+use dray_testkit::nats::NatsServer;
+use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_types::{Clock, Deadline, TenantId};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::outside::Outside;
+use super::seen::Seen;
+use crate::support;
+
+/// Key of the user towards DIAL Core.
+pub(crate) const KEY: &str = "user-key";
+/// Every service.
+pub(crate) const ALL: [&str; 6] = [
+    "file-resolver",
+    "egress-fetcher",
+    "sandbox-transfer",
+    "platform-delivery",
+    "orchestrator",
+    "sweeper",
+];
+
+/// Everything that runs.
+pub(crate) struct World {
+    pub(crate) dial: DialCore,
+    pub(crate) telegram: Telegram,
+    pub(crate) model: Rehearsal,
+    pub(crate) outside: Outside,
+    /// The folder that is the sandbox.
+    pub(crate) sandbox: PathBuf,
+    client: Client,
+    running: Running,
+    is_dial: bool,
+    _nats: Option<NatsServer>,
+    folder: TempDir,
+}
+
+/// What a test wants otherwise than usual.
+pub(crate) struct Setup {
+    manifest: Value,
+    rules: Value,
+    settings: Vec<(String, String)>,
+    services: Vec<&'static str>,
+    is_dial: bool,
+    nats: Option<NatsServer>,
+}
+
+impl Setup {
+    /// An agent of the local manifest `agent` with these tool sets, whose model follows these rules.
+    pub(crate) fn new(tool_sets: Value, rules: Value) -> Self {
+        Self {
+            manifest: json!({
+                "orchestrator": {
+                    "deployment": {"deployment_id": "lead"},
+                    "system_prompt": {"type": "custom", "content": "You help."},
+                },
+                "contexts": [],
+                "tool_sets": tool_sets,
+                "features": {"timestamp": null},
+            }),
+            rules,
+            settings: Vec::new(),
+            services: ALL.to_vec(),
+            is_dial: false,
+            nats: None,
+        }
+    }
+
+    pub(crate) fn set(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.settings.push((key.to_owned(), value.into()));
+        self
+    }
+
+    /// Puts something into the features of the manifest.
+    pub(crate) fn feature(mut self, name: &str, value: Value) -> Self {
+        self.manifest["features"][name] = value;
+        self
+    }
+
+    /// Everything but this service.
+    pub(crate) fn without(mut self, service: &str) -> Self {
+        self.services.retain(|name| *name != service);
+        self
+    }
+
+    /// On DIAL; the model stays the rehearsed one.
+    pub(crate) fn on_dial(mut self) -> Self {
+        self.is_dial = true;
+        self
+    }
+
+    /// On a real nats-server, with the largest message that it has by default.
+    pub(crate) fn on_nats(mut self) -> Self {
+        self.nats = Some(NatsServer::start());
+        self
+    }
+
+    pub(crate) async fn start(self) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let dial = DialCore::start().await.unwrap();
+        dial.add_key(KEY, "acme");
+        let telegram = Telegram::start().await.unwrap();
+        let script = Script::from_json(&json!({ "rules": self.rules }).to_string()).unwrap();
+        let model = Rehearsal::start(script).await.unwrap();
+        let manifests = made(folder.path(), "manifests");
+        std::fs::write(manifests.join("agent.json"), self.manifest.to_string()).unwrap();
+        let sandbox = made(folder.path(), "sandbox");
+        let account = "platform-delivery.accounts.port.telegram";
+        let mut sources = common(folder.path(), &dial)
+            .set("sandbox-transfer.kinds", "local")
+            .set("sandbox-transfer.local.roots", list(&sandbox))
+            .set("file-resolver.reading.worker", text(&support::dray()))
+            .set("orchestrator.listen", "127.0.0.1:0")
+            .set("orchestrator.manifests", text(&manifests))
+            .set("orchestrator.model_url", format!("{}/v1", model.url()))
+            .set("orchestrator.sandbox", format!("local:{}", text(&sandbox)))
+            .set("platform-delivery.allow_targets", "true")
+            .set(format!("{account}.base_url"), telegram.url())
+            .set(format!("{account}.token"), telegram.token().expose());
+        if self.is_dial {
+            sources = sources.set("orchestrator.dial_url", dial.url());
+        }
+        if let Some(nats) = &self.nats {
+            provision(nats).await;
+            sources = sources
+                .set("bus.mode", "nats")
+                .set("bus.nats.servers", nats.url());
+        }
+        for (key, value) in self.settings {
+            sources = sources.set(key, value);
+        }
+        let outside = Outside::new();
+        let running = host(sources, outside.clone())
+            .only(self.services)
+            .start()
+            .await
+            .unwrap();
+        let ready = tokio::time::timeout(Duration::from_secs(60), running.ready());
+        ready.await.expect("the services become ready");
+        let limits = Limits {
+            idle: Duration::from_mins(2),
+            ..Limits::default()
+        };
+        World {
+            dial,
+            telegram,
+            model,
+            outside,
+            sandbox,
+            client: Client::new(limits, None).unwrap(),
+            running,
+            is_dial: self.is_dial,
+            _nats: self.nats,
+            folder,
+        }
+    }
+}
+
+impl World {
+    /// A folder of the test.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client of the orchestrator.
+    pub(crate) fn post(&self, path: &str) -> Request {
+        let door = self.running.context().doors.find("chat").unwrap();
+        self.client.post(&format!("http://{door}{path}"))
+    }
+
+    /// Asks the agent.
+    pub(crate) async fn ask(&self, messages: Value) -> Seen {
+        self.ask_in(None, messages).await
+    }
+
+    /// Asks the agent in a session that somebody bound.
+    pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> Seen {
+        let body = json!({"model": "agent", "messages": messages, "stream": true});
+        let mut request = if self.is_dial {
+            let path = "/openai/deployments/agent/chat/completions";
+            self.post(path).header("api-key", KEY)
+        } else {
+            self.post("/v1/chat/completions")
+        };
+        if let Some(session) = session {
+            request = request.header("x-dray-session", session);
+        }
+        let seen = Seen::of(request.json(&body)).await;
+        assert_eq!(seen.status, 200, "{seen:?}");
+        seen
+    }
+
+    /// Says one thing.
+    pub(crate) async fn say(&self, text: &str) -> Seen {
+        self.ask(json!([user(text)])).await
+    }
+
+    /// Fetches a link of an attachment.
+    pub(crate) async fn fetch(&self, url: &str) -> Vec<u8> {
+        let answer = self.client.get(url).send(&|_| ()).await.unwrap();
+        assert_eq!(answer.status(), 200, "{url}");
+        answer.bytes(64 << 20).await.unwrap().to_vec()
+    }
+
+    /// Messages of a request to the model, from 0.
+    pub(crate) fn messages(&self, number: usize) -> Vec<Value> {
+        let asked = self.model.asked();
+        asked[number].body["messages"].as_array().unwrap().clone()
+    }
+
+    /// The newest result of a tool that the model was told.
+    pub(crate) fn result(&self) -> String {
+        let messages = self.messages(self.model.asked().len() - 1);
+        let found = messages.iter().rfind(|message| message["role"] == "tool");
+        found.unwrap()["content"].as_str().unwrap().to_owned()
+    }
+
+    /// Binds a session to the sandbox and a chat of Telegram.
+    pub(crate) async fn bind(&self, session: &str, chat: i64) {
+        let request = v1::BindSessionRequest {
+            session: session.to_owned(),
+            sandbox: format!("local:{}", text(&self.sandbox)),
+            chat: Some(v1::ChatTarget {
+                platform: "telegram".to_owned(),
+                chat: chat.to_string(),
+                ..v1::ChatTarget::default()
+            }),
+            ..v1::BindSessionRequest::default()
+        };
+        let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
+        let meta = Meta::new(TenantId::default(), deadline);
+        let bus = &self.running.context().bus;
+        bus.call(&meta, &request).await.unwrap();
+    }
+
+    /// Ends everything in order.
+    pub(crate) async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+/// A message of the user.
+pub(crate) fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn common(folder: &Path, dial: &DialCore) -> Sources {
+    Sources::new(Environment::default())
+        .set("state.folder", text(folder))
+        .set("http.listen", "127.0.0.1:0")
+        .set("grpc.listen", "127.0.0.1:0")
+        .set("limits.free_disk_percent", "0")
+        .set("egress-fetcher.enabled", "true")
+        .set("file-resolver.dial_url", dial.url())
+        .set("file-resolver.tenants.default.api_key", KEY)
+}
+
+fn host(sources: Sources, outside: Outside) -> Host {
+    Host::new(Settings::new(sources))
+        .with::<FileResolver>()
+        .with_start::<EgressFetcher, _, _>(|config, cx| async move {
+            let network = Network {
+                resolver: Arc::new(outside.clone()),
+                dialer: Arc::new(outside),
+            };
+            EgressFetcher::start_with(config, cx, network).await
+        })
+        .with::<SandboxTransfer>()
+        .with::<PlatformDelivery>()
+        .with::<Orchestrator>()
+        .with::<Sweeper>()
+}
+
+fn made(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::create_dir(&path).unwrap();
+    path.canonicalize().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("folders of tests have plain names")
+}
+
+/// A configured list of one path.
+fn list(path: &Path) -> String {
+    json!([text(path)]).to_string()
+}
+
+async fn provision(nats: &NatsServer) {
+    let meter = opentelemetry::metrics::MeterProvider::meter(
+        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
+        "tests",
+    );
+    let options = NatsOptions::at(nats.url());
+    let bus = Bus::connect(&options, Clock::system(), &meter)
+        .await
+        .unwrap();
+    let mismatches = bus
+        .apply_topology(&Topology::new(1, 256 << 20))
+        .await
+        .unwrap();
+    assert!(mismatches.is_empty(), "{mismatches:?}");
+}
