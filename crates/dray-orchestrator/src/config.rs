@@ -93,7 +93,8 @@ pub struct Config {
     /// Files of agents.
     pub files: files::Config,
     /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for the
-    /// session's id. Without it only sessions that somebody bound have a sandbox.
+    /// session's id and must be there when other machines or DIAL may ask. Without it only sessions that somebody bound
+    /// have a sandbox.
     pub sandbox: Option<String>,
     /// Most chats at once; together with `max_body` it bounds the memory for requests. Default 256.
     pub max_chats: usize,
@@ -269,6 +270,14 @@ impl Config {
             if key.is_empty() {
                 problems.push(Problem::new(format!("clients.{name}"), "must not be empty"));
             }
+        }
+        let shared = !alone || self.dial_url.is_some();
+        let one_for_all = |address: &String| !address.contains("{session}");
+        if shared && self.sandbox.as_ref().is_some_and(one_for_all) {
+            problems.push(Problem::new(
+                "sandbox",
+                "must have `{session}` in it: conversations of several people would share one sandbox",
+            ));
         }
         if self.deployments.is_empty() {
             problems.push(Problem::new("deployments", "must name one"));

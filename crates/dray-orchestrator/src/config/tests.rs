@@ -106,6 +106,26 @@ fn other_machines_need_a_key_or_dial() {
 }
 
 #[test]
+fn several_people_never_share_a_sandbox_by_default() {
+    let of = |address: &str, listen: &str, dial: bool| Config {
+        sandbox: Some(address.to_owned()),
+        listen: listen.parse().unwrap(),
+        dial_url: dial.then(|| "https://core.example".to_owned()),
+        clients: [("a".to_owned(), Secret::new("k"))].into(),
+        ..Config::default()
+    };
+    assert_eq!(of("local:/box", "127.0.0.1:5000", false).validate(), []);
+    assert_eq!(of("docker:{session}", "0.0.0.0:5000", true).validate(), []);
+    for (listen, dial) in [("0.0.0.0:5000", false), ("127.0.0.1:5000", true)] {
+        let problems = of("local:/box", listen, dial).validate();
+        assert!(
+            matches!(problems.as_slice(), [one] if one.field == "sandbox"),
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
 fn a_model_belongs_to_one_prompt() {
     let mut config = Config::default();
     let models = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
