@@ -115,6 +115,16 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_page_is_read() {
+        let page = include_str!("../../../../docs/hooks.md");
+        let (_, rest) = page.split_once("```json\n").unwrap();
+        let example: Value = serde_json::from_str(rest.split_once("```").unwrap().0).unwrap();
+        let reading = Reader::new(settings(true)).manifest(example).unwrap();
+        assert_eq!(reading.warnings, [""; 0]);
+        assert_eq!(reading.value.hooks.unwrap().len(), 1);
+    }
+
+    #[test]
     fn every_problem_is_named_at_its_place() {
         let wrong = json!([
             {"type": "script"},

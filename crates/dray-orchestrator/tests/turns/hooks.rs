@@ -35,7 +35,7 @@ fn hooked(set: Value, hooks: Value) -> Value {
 
 async fn world(manifest: &Value, script: &str) -> World {
     World::with(manifest, script, |config: &mut Config| {
-        config.preview = true
+        config.preview = true;
     })
     .await
 }
