@@ -348,7 +348,14 @@ struct System(std::process::Child);
 
 impl System {
     fn up(home: &Home) -> Self {
-        let mut command = home.dray(&["up", "--json", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"]);
+        let mut command = home.dray(&[
+            "up",
+            "--json",
+            "--http",
+            "127.0.0.1:0",
+            "--chat",
+            "127.0.0.1:0",
+        ]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut told = String::new();
         let mut stdout = std::io::BufReader::new(process.stdout.take().unwrap());
