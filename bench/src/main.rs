@@ -7,6 +7,7 @@
 //! | `resolve` | base64 references resolved into the store | reading, hashing and encoding the same bytes in memory |
 //! | `transfer` | files out of and into a container and over SSH, through the service into the store; `send_file` to a platform double; 100 at once; peak memory | `docker cp`, `docker exec cat`, `scp`, `docker cp` and `curl -F` |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
+//! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 at once; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ mod documents;
 mod fetch;
 mod harness;
 mod memory;
+mod orchestrator;
 mod resolve;
 mod transfer;
 mod world;
@@ -25,7 +27,7 @@ mod world;
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure: bus, fetch, resolve, transfer, documents, memory. All of them without a name.
+    /// What to measure: bus, fetch, resolve, transfer, documents, orchestrator, memory. All of them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
     #[arg(long, value_parser = transfer::PARTS)]
@@ -38,7 +40,15 @@ struct Arguments {
     transfer_once: Option<String>,
 }
 
-const NAMES: [&str; 6] = ["bus", "fetch", "resolve", "transfer", "documents", "memory"];
+const NAMES: [&str; 7] = [
+    "bus",
+    "fetch",
+    "resolve",
+    "transfer",
+    "documents",
+    "orchestrator",
+    "memory",
+];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -83,6 +93,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if wanted("documents") {
         documents::run()?;
+    }
+    if wanted("orchestrator") {
+        orchestrator::run().await?;
     }
     if wanted("memory") {
         memory::run().await?;

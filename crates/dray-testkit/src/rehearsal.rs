@@ -91,6 +91,11 @@ impl Rehearsal {
         lock(&self.state).asked.clone()
     }
 
+    /// Forgets the requests so far, so that a long measurement does not grow by them.
+    pub fn forget(&self) {
+        lock(&self.state).asked = Vec::new();
+    }
+
     /// Goes on with another script.
     pub fn follow(&self, script: Script) {
         let mut state = lock(&self.state);

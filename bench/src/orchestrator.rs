@@ -1,0 +1,61 @@
+//! Chats through the orchestrator, beside the model asked directly.
+//!
+//! (k) what we add to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200 chats at once, also beside
+//! a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The model is a
+//! rehearsed one and answers at once; everything goes over loopback HTTP and, but for the relay, in one process.
+
+mod crowd;
+mod latency;
+mod memory;
+mod relay;
+mod world;
+
+use std::time::Duration;
+
+use world::World;
+
+/// Measures everything.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let world = World::start().await?;
+    latency::run(&world).await?;
+    crowd::run(&world).await?;
+    memory::run(&world).await?;
+    world.stop();
+    Ok(())
+}
+
+/// Signed milliseconds: a difference may be below nothing.
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
+/// The value below which so many of a hundred are.
+fn percentile(values: &mut [f64], percent: usize) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    let place = (values.len() * percent / 100).min(last);
+    values.get(place).copied().unwrap_or_default()
+}
+
+/// Whether an aim was met.
+const fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_values() {
+        let mut values: Vec<f64> = (0..100_u8).rev().map(f64::from).collect();
+        assert!((percentile(&mut values, 50) - 50.0).abs() < f64::EPSILON);
+        assert!((percentile(&mut values, 99) - 99.0).abs() < f64::EPSILON);
+        assert!((percentile(&mut values, 100) - 99.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing() {
+        assert!(percentile(&mut [], 50).abs() < f64::EPSILON);
+    }
+}

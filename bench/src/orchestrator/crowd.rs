@@ -1,0 +1,70 @@
+//! (l) Chats at once: through us, through a relay, and the model alone.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use serde_json::Value;
+
+use super::relay::Relay;
+use super::world::{World, question};
+use super::{millis, percentile, verdict};
+use crate::say;
+
+/// Chats at once, and turns of each.
+const CROWDS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
+
+/// Measures every crowd at every side.
+pub(super) async fn run(world: &World) -> anyhow::Result<()> {
+    let relay = match Relay::start(&world.model.url()).await {
+        Ok(relay) => Some(relay),
+        Err(error) => {
+            say(&format!("(l) the relay in Python is left out: {error:#}"));
+            None
+        }
+    };
+    say("(l) chats at once, aim 0 failed");
+    for (chats, turns) in CROWDS {
+        let plain = question("lead", "hello");
+        side(world, "model", &world.direct(), &plain, chats, turns).await;
+        let through = question("agent", "hello");
+        side(world, "orchestrator", &world.ours(), &through, chats, turns).await;
+        if let Some(relay) = &relay {
+            side(world, "openai relay", relay.url(), &plain, chats, turns).await;
+        }
+    }
+    say("");
+    Ok(())
+}
+
+async fn side(world: &World, name: &str, url: &str, body: &Value, chats: usize, turns: usize) {
+    // One round of everybody opens the connections and does not count.
+    join_all((0..chats).map(|_| world.ask(url, body))).await;
+    let start = Instant::now();
+    let all = join_all((0..chats).map(|_| async {
+        let mut taken = Vec::with_capacity(turns);
+        for _ in 0..turns {
+            taken.push(world.ask(url, body).await);
+        }
+        taken
+    }))
+    .await;
+    let took = start.elapsed();
+    world.model.forget();
+    let (good, bad): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(Result::is_ok);
+    let mut times: Vec<f64> = good
+        .iter()
+        .flatten()
+        .map(|took| millis(took.whole))
+        .collect();
+    let rate = 1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / millis(took);
+    say(&format!(
+        "  {chats:>3} at once  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
+        percentile(&mut times, 50),
+        percentile(&mut times, 99),
+        bad.len(),
+        verdict(bad.is_empty())
+    ));
+    if let Some(Err(error)) = bad.first() {
+        say(&format!("    failed: {error:#}"));
+    }
+}

@@ -1,0 +1,74 @@
+//! A relay in Python, as a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// What it needs from the Python package index.
+const PACKAGES: [&str; 2] = ["aiohttp==3.14.5", "openai==2.54.0"];
+/// Time for its start.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The process. Ends when it is dropped.
+pub(super) struct Relay {
+    url: String,
+    _process: Child,
+}
+
+impl Relay {
+    /// Starts a relay to a model; an error says what is missing.
+    pub(super) async fn start(model: &str) -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let interpreter = python(root.parent().unwrap_or(root)).await?;
+        let mut process = Command::new(interpreter)
+            .arg(root.join("src/orchestrator/relay.py"))
+            .arg(model)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("it does not start")?;
+        let out = process.stdout.take().context("it has no output")?;
+        let mut lines = BufReader::new(out).lines();
+        let port = tokio::time::timeout(PATIENCE, lines.next_line())
+            .await
+            .context("it does not listen")??
+            .context("it ended at once")?;
+        Ok(Self {
+            url: format!("http://127.0.0.1:{port}/v1/chat/completions"),
+            _process: process,
+        })
+    }
+
+    /// Where it takes chats.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// An interpreter that has the packages; made once.
+async fn python(root: &Path) -> anyhow::Result<PathBuf> {
+    let environment = root.join("target/bench-relay");
+    let interpreter = environment.join("bin/python");
+    if !interpreter.exists() {
+        let mut make = Command::new("python3");
+        make.args(["-m", "venv"]).arg(&environment);
+        succeed(&mut make, "no environment can be made").await?;
+    }
+    let mut install = Command::new(&interpreter);
+    install
+        .args(["-m", "pip", "install", "--quiet"])
+        .args(PACKAGES);
+    succeed(&mut install, "its packages cannot be installed").await?;
+    Ok(interpreter)
+}
+
+async fn succeed(command: &mut Command, otherwise: &'static str) -> anyhow::Result<()> {
+    let status = command.status().await.context(otherwise)?;
+    anyhow::ensure!(status.success(), otherwise);
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! An orchestrator that listens, a rehearsed model, a tool, and a client of all three.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use dray_bus::{Bus, Topology};
+use dray_http::double::{self, Closed, Received, Server, Shared};
+use dray_http::{Client, Limits};
+use dray_orchestrator::{Config, Orchestrator};
+use dray_service::{Context, Service as _};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_types::Clock;
+use futures_util::future::BoxFuture;
+use opentelemetry::metrics::MeterProvider as _;
+use serde_json::{Value, json};
+
+/// What a turn took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Took {
+    /// Until the first piece of text.
+    pub(super) first: Duration,
+    /// Until the end.
+    pub(super) whole: Duration,
+}
+
+/// Everything that runs.
+pub(super) struct World {
+    pub(super) model: Rehearsal,
+    pub(super) client: Client,
+    url: String,
+    tool: Server<()>,
+    _orchestrator: Orchestrator,
+    cx: Context,
+    _s3: EmbeddedS3,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let tool = Server::start((), found).await?;
+        let manifests = folder.path().join("manifests");
+        std::fs::create_dir(&manifests)?;
+        let manifest = manifest(&tool.shared().url());
+        std::fs::write(manifests.join("agent.json"), manifest.to_string())?;
+        let model = Rehearsal::start(script(0)?).await?;
+        let mut config = Config {
+            listen: "127.0.0.1:0".parse()?,
+            model_url: Some(format!("{}/v1", model.url())),
+            manifests: Some(manifests),
+            ..Config::default()
+        };
+        // Nothing else is there that could tell of a session.
+        config.files.sessions = false;
+        let clock = Clock::system();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("bench");
+        let (s3, options) = EmbeddedS3::start(folder.path()).await?;
+        let store = Store::open(&options, clock.clone()).await?;
+        let bus = Bus::in_process(clock.clone(), &meter);
+        bus.apply_topology(&Topology::new(1, 1 << 30)).await?;
+        let cx = Context::new(bus, store, clock);
+        let orchestrator = Orchestrator::start(config, &cx)
+            .await
+            .context("the orchestrator did not start")?;
+        let limits = Limits {
+            idle: Duration::from_mins(1),
+            ..Limits::default()
+        };
+        Ok(Self {
+            model,
+            client: Client::new(limits, None)?,
+            url: format!("http://{}", orchestrator.address()),
+            tool,
+            _orchestrator: orchestrator,
+            cx,
+            _s3: s3,
+            _folder: folder,
+        })
+    }
+
+    pub(super) fn stop(self) {
+        self.cx.stop.cancel();
+    }
+
+    /// Where chats go through us.
+    pub(super) fn ours(&self) -> String {
+        format!("{}/v1/chat/completions", self.url)
+    }
+
+    /// Where the model answers.
+    pub(super) fn direct(&self) -> String {
+        format!("{}/v1/chat/completions", self.model.url())
+    }
+
+    /// The address to ask for health, as a client does that only waits.
+    pub(super) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
+    /// One streamed turn, to its last byte; an answer without text or without an end is a failure.
+    pub(super) async fn ask(&self, url: &str, body: &Value) -> anyhow::Result<Took> {
+        let start = Instant::now();
+        let mut answer = self.client.post(url).json(body).send(&|_| ()).await?;
+        anyhow::ensure!(answer.status() == 200, "status {}", answer.status());
+        let (mut first, mut text) = (None, Vec::new());
+        while let Some(piece) = answer.chunk().await? {
+            text.extend_from_slice(&piece);
+            if first.is_none() && holds(&text, b"\"content\":\"w") {
+                first = Some(start.elapsed());
+            }
+        }
+        let whole = start.elapsed();
+        anyhow::ensure!(holds(&text, b"[DONE]"), "the answer has no end");
+        anyhow::ensure!(!holds(&text, b"\"error\":{"), "the answer tells an error");
+        if holds(&text, b"tool_calls") && first.is_none() {
+            first = Some(whole);
+        }
+        let first = first.context("the answer has no text")?;
+        Ok(Took { first, whole })
+    }
+
+    /// One call of the tool, without us.
+    pub(super) async fn call(&self) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        let url = format!("{}/find?q=x", self.tool.shared().url());
+        let answer = self.client.get(&url).send(&|_| ()).await?;
+        anyhow::ensure!(answer.status() == 200, "status {}", answer.status());
+        answer.bytes(1 << 20).await?;
+        Ok(start.elapsed())
+    }
+}
+
+/// A question of one message.
+pub(super) fn question(model: &str, text: &str) -> Value {
+    json!({"model": model, "stream": true, "messages": [
+        {"role": "system", "content": "You help."},
+        {"role": "user", "content": text},
+    ]})
+}
+
+/// What the model is asked after the tool has answered.
+pub(super) fn answered() -> Value {
+    let call = json!({"id": "call_2_0", "type": "function",
+        "function": {"name": "find", "arguments": "{\"q\":\"x\"}"}});
+    json!({"model": "lead", "stream": true, "messages": [
+        {"role": "system", "content": "You help."},
+        {"role": "user", "content": "find it"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_2_0", "content": "{\"found\":true}"},
+    ]})
+}
+
+/// Answers in ten pieces, after a call of the tool where it is asked to find something.
+pub(super) fn script(delay_ms: u64) -> anyhow::Result<Script> {
+    let text = "words of ten.".repeat(10);
+    let reply = json!({"say": text, "piece": 13, "delay_ms": delay_ms});
+    let script = json!({"rules": [
+        {"when": {"tool_result_of": "find"}, "reply": reply},
+        {"when": {"last_user_contains": "find"},
+         "reply": {"call": [{"name": "find", "arguments": {"q": "x"}}]}},
+        {"reply": reply},
+    ]});
+    Ok(Script::from_json(&script.to_string())?)
+}
+
+fn holds(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|part| part == wanted)
+}
+
+fn found(_: Arc<Shared<()>>, _: Received) -> BoxFuture<'static, Result<double::Reply, Closed>> {
+    let body = Bytes::from_static(b"{\"found\":true}");
+    Box::pin(async move { Ok(double::reply(200, "application/json", body)) })
+}
+
+fn manifest(tool: &str) -> Value {
+    let find = json!({
+        "type": "restapi-tool",
+        "open_ai_tool": {"function": {"name": "find", "parameters": {"properties": {
+            "q": {"type": "string", "parameter_info": {"type": "query", "key": "q"}},
+        }}}},
+        "rest_api_method_info": {"method_url": format!("{tool}/find"), "method_type": "get"},
+    });
+    json!({
+        "orchestrator": {
+            "deployment": {"deployment_id": "lead"},
+            "system_prompt": {"type": "custom", "content": "You help."},
+        },
+        "contexts": [],
+        "tool_sets": [{"type": "rest-api", "name": "shop", "tools": [find]}],
+        "features": {"timestamp": null},
+    })
+}
