@@ -241,3 +241,49 @@ async fn static_tools_of_the_model_are_sent_and_never_run() {
         .collect();
     assert_eq!(statics, [&tool]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn skills_come_from_prompts_and_those_that_are_not_there_are_told_of() {
+    let mut manifest = manifest(json!([]));
+    manifest["skills"] = json!([
+        {"type": "dial-prompt", "url": "prompts/bucket/tone"}, {"type": "dial-prompt", "url": "prompts/bucket/gone"}]);
+    let dial = OnDial::new(&manifest).await;
+    let skill = "---\nname: tone\ndescription: How we speak.\n---\nBe kind.";
+    dial.core
+        .document("/v1/prompts/bucket/tone", json!({"content": skill}));
+    let call = json!({"tool_calls": [{"index": 0, "id": "c1", "type": "function",
+        "function": {"name": "internal_skills_read_skill", "arguments": "{\"skill_name\": \"tone\"}"}}]});
+    dial.core.chat(
+        "lead",
+        vec![
+            chunk(call, Value::Null),
+            chunk(json!({}), json!("tool_calls")),
+        ],
+    );
+    dial.core.chat("lead", saying("Gladly."));
+    let seen = dial.say("x").await;
+    assert!(seen.text().ends_with("Gladly."), "{seen:?}");
+    let issues = &seen.stages()[0];
+    assert_eq!(
+        (issues.1.as_str(), issues.2.as_str()),
+        (
+            "#### Skill loading\n> Errors:\n- **prompts/bucket/gone**: DIAL prompt not found",
+            "completed"
+        )
+    );
+    let bodies = dial.core.bodies();
+    let mut chats = bodies
+        .iter()
+        .filter(|(target, _)| target.contains("chat/completions"));
+    let system = chats.next().unwrap().1["messages"][0].to_string();
+    assert!(
+        system.contains("tone") && system.contains("How we speak."),
+        "{system}"
+    );
+    assert!(!system.contains("Be kind."), "{system}");
+    let read = crate::tools::rounds(&seen);
+    assert!(
+        read[1]["content"].as_str().unwrap().contains("Be kind."),
+        "{read:?}"
+    );
+}

@@ -6,5 +6,6 @@ mod dial;
 mod faults;
 mod hooks;
 mod plain;
+mod told;
 mod tools;
 mod world;

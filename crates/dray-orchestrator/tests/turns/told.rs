@@ -1,0 +1,77 @@
+//! What the model is told without asking, over two turns: files of the manifest (quickapps 13), the time (15).
+
+use serde_json::{Value, json};
+
+use crate::tools::{Endpoint, rounds};
+use crate::world::{Seen, World, manifest, rest};
+
+const FILES: &str = "internal_attachments_available_context";
+const TIME: &str = "internal_timeawareness_current_timestamp";
+
+/// The results in one call of the model of calls of a tool.
+fn results(body: &Value, tool: &str) -> Vec<String> {
+    let messages = body["messages"].as_array().unwrap();
+    let calls = messages.iter().map(|one| &one["tool_calls"][0]);
+    let calls = calls.filter(|call| call["function"]["name"] == tool);
+    let ids: Vec<_> = calls.map(|call| call["id"].clone()).collect();
+    messages
+        .iter()
+        .filter(|one| one["tool_call_id"].is_string() && ids.contains(&one["tool_call_id"]))
+        .map(|one| one["content"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn next_turn(first: &Seen) -> Value {
+    json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_manifest_are_told_of_once_as_long_as_the_state_comes_back() {
+    let mut manifest = manifest(json!([]));
+    manifest["contexts"] =
+        json!([{"type": "file", "url": "files/B/a%20b.pdf", "description": "Prices"}]);
+    let world = World::plain(&manifest, r#"{"rules": [{"reply": {"say": "Hello."}}]}"#).await;
+    let first = world.say("x").await;
+    world.ask(next_turn(&first)).await;
+    let forgot = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "y"}]);
+    world.ask(forgot).await;
+    let told = r#"{"entries":[{"title":"a%20b.pdf","url":"files/B/a%20b.pdf","type":"application/pdf","description":"Prices","status":"new"}]}"#;
+    let asked = world.asked();
+    assert_eq!(asked.len(), 3);
+    for body in &asked {
+        assert_eq!(results(body, FILES), [told]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_are_noted_in_the_state_and_written_only_into_what_the_model_reads() {
+    let endpoint = Endpoint::start().await;
+    let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    manifest["features"] = json!({});
+    let script = r#"{"rules": [
+        {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
+        {"reply": {"say": "Done."}}]}"#;
+    let world = World::plain(&manifest, script).await;
+    let first = world.say("x").await;
+    let kept = rounds(&first);
+    assert!(!kept[1]["content"].as_str().unwrap().contains("[Timestamp:"));
+    let noted = &kept[1]["custom_content"]["state"]["_message_metadata"]["timestamp"];
+    assert_eq!(noted["timestamp_source"], "default");
+    assert_eq!(noted["timezone_name"], "UTC");
+    let iso = noted["response_timestamp"].as_str().unwrap();
+    let line = format!("\n[Timestamp: {} {} UTC]", &iso[..10], &iso[11..19]);
+    world.ask(next_turn(&first)).await;
+    let asked = world.asked();
+    for body in &asked[1..] {
+        let results = results(body, "shop_a");
+        assert!(
+            results.len() == 1 && results[0].ends_with(&line),
+            "{results:?}"
+        );
+    }
+    let times: Vec<_> = asked.iter().map(|body| results(body, TIME)).collect();
+    assert_eq!([times[0].len(), times[1].len(), times[2].len()], [1, 1, 2]);
+    let said = &times[0][0];
+    assert!(said.ends_with(" (UTC, source=default)"), "{said}");
+}
