@@ -16,7 +16,8 @@ const LIFETIME: Duration = Duration::from_hours(2);
 /// What a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// `artifact/<sha256>`: a stored file of the caller's tenant.
+    /// `artifact/<sha256>` or `artifact/<sha256>/<size>`: a stored file of the caller's tenant. The digest alone says
+    /// which.
     Artifact(Sha256Digest),
     /// `files/<bucket>/<path>`: a file of DIAL Core.
     Dial(DialPath),
@@ -25,7 +26,9 @@ pub(super) enum Key {
 impl Key {
     /// Reads a key; nothing for what is none.
     pub(super) fn parse(key: &str) -> Option<Self> {
-        if let Some(digest) = key.strip_prefix("artifact/") {
+        if let Some(stored) = key.strip_prefix("artifact/") {
+            let (digest, size) = stored.split_once('/').unwrap_or((stored, "0"));
+            size.parse::<u64>().ok()?;
             return digest.parse().ok().map(Self::Artifact);
         }
         let path = key.strip_prefix("files/")?;
@@ -102,6 +105,11 @@ mod tests {
             Key::parse(&format!("artifact/{}", digest.to_hex())),
             Some(Key::Artifact(digest))
         );
+        let sized = format!("artifact/{}/1", digest.to_hex());
+        assert_eq!(Key::parse(&sized), Some(Key::Artifact(digest)));
+        for garbled in [format!("{sized}/2"), format!("{sized}x")] {
+            assert_eq!(Key::parse(&garbled), None, "{garbled}");
+        }
         assert!(
             matches!(Key::parse("files/b/a b.pdf"), Some(Key::Dial(path)) if path.as_str() == "files/b/a%20b.pdf")
         );
