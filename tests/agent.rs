@@ -1,7 +1,10 @@
 //! Whole agents: the orchestrator with every service that it asks, and a model that follows a script.
 
 mod chat;
+mod dial;
+mod faults;
 mod outside;
+mod process;
 mod references;
 mod seen;
 mod shop;

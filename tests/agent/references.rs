@@ -20,14 +20,14 @@ fn ordering(arguments: Value) -> Value {
 }
 
 /// An agent with the shop; the web is open to its references.
-fn agent(shop: &Shop, arguments: Value) -> Setup {
+pub(super) fn agent(shop: &Shop, arguments: Value) -> Setup {
     Setup::new(json!([shop.tools()]), ordering(arguments))
         .on_dial()
         .feature("external_url_fetch", json!({"enabled": true}))
 }
 
 /// Everything that the model was told, in one text.
-fn told(world: &World) -> String {
+pub(super) fn told(world: &World) -> String {
     let last = world.model.asked().len() - 1;
     Value::from(world.messages(last)).to_string()
 }

@@ -6,7 +6,7 @@ use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
 use super::shop::{Shop, TAIL};
-use super::world::{Setup, World, user};
+use super::world::{Setup, user};
 
 const WORKBOOK: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
 const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
@@ -58,6 +58,10 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
     assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK);
     let first = Value::from(world.messages(0)).to_string();
     assert!(first.contains("[User uploaded: prices.xlsx"), "{first}");
+    assert!(
+        first.contains("<id>a1-0</id>") && !first.contains("unavailable"),
+        "{first}"
+    );
     let read = Value::from(world.messages(1)).to_string();
     assert!(
         read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
@@ -177,4 +181,23 @@ fn reading_back(name: Option<&str>) -> dray_testkit::rehearsal::Script {
         {"reply": {"call": [call]}},
     ]});
     dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_came_with_the_question_is_read_and_copied_by_its_id() {
+    let copy = json!({"file_index": "a1-0", "target_path": "copy.xlsx"});
+    let rules = json!([
+        {"when": {"tool_result_of": "sandbox_fetch_user_file"}, "reply": {"say": "Copied."}},
+        {"when": {"tool_result_of": "read_files"},
+         "reply": {"call": [{"name": "sandbox_fetch_user_file", "arguments": copy}]}},
+        {"reply": {"call": [{"name": "read_files", "arguments": {"ids": ["a1-0"]}}]}},
+    ]);
+    let world = Setup::new(json!([]), rules).start().await;
+    let seen = world.ask(json!([question()])).await;
+    assert!(seen.text().ends_with("Copied."), "{seen:?}");
+    let read = Value::from(world.messages(1)).to_string();
+    assert!(read.contains("Crane 4") && read.contains("980.5"), "{read}");
+    let copied = std::fs::read(world.sandbox.join("copy.xlsx")).unwrap();
+    assert_eq!(copied, WORKBOOK);
+    world.stop().await;
 }

@@ -15,9 +15,11 @@ use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{Environment, Sources};
 use dray_service::{Host, Running, Settings, Sweeper};
+use dray_store::embedded::EmbeddedS3;
 use dray_testkit::dial::DialCore;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{Rehearsal, Script};
+use dray_testkit::s3::FaultyS3;
 use dray_types::{Clock, Deadline, TenantId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -44,12 +46,16 @@ pub(crate) struct World {
     pub(crate) telegram: Telegram,
     pub(crate) model: Rehearsal,
     pub(crate) outside: Outside,
+    /// The server of the bus, when there is one.
+    pub(crate) nats: Option<NatsServer>,
+    /// The way to the store, when it can fail.
+    pub(crate) store: Option<(FaultyS3, dray_store::Options)>,
     /// The folder that is the sandbox.
     pub(crate) sandbox: PathBuf,
     client: Client,
     running: Running,
     is_dial: bool,
-    _nats: Option<NatsServer>,
+    _s3: Option<EmbeddedS3>,
     folder: TempDir,
 }
 
@@ -60,6 +66,7 @@ pub(crate) struct Setup {
     settings: Vec<(String, String)>,
     services: Vec<&'static str>,
     is_dial: bool,
+    has_store: bool,
     nats: Option<NatsServer>,
 }
 
@@ -80,6 +87,7 @@ impl Setup {
             settings: Vec::new(),
             services: ALL.to_vec(),
             is_dial: false,
+            has_store: false,
             nats: None,
         }
     }
@@ -92,6 +100,12 @@ impl Setup {
     /// Puts something into the features of the manifest.
     pub(crate) fn feature(mut self, name: &str, value: Value) -> Self {
         self.manifest["features"][name] = value;
+        self
+    }
+
+    /// Puts something into the manifest.
+    pub(crate) fn part(mut self, name: &str, value: Value) -> Self {
+        self.manifest[name] = value;
         self
     }
 
@@ -113,6 +127,12 @@ impl Setup {
         self
     }
 
+    /// On a real nats-server and a store that can fail, which services of other processes share.
+    pub(crate) fn distributed(mut self) -> Self {
+        self.has_store = true;
+        self.on_nats()
+    }
+
     pub(crate) async fn start(self) -> World {
         let folder = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();
@@ -131,12 +151,14 @@ impl Setup {
             .set("orchestrator.listen", "127.0.0.1:0")
             .set("orchestrator.manifests", text(&manifests))
             .set("orchestrator.model_url", format!("{}/v1", model.url()))
-            .set("orchestrator.sandbox", format!("local:{}", text(&sandbox)))
             .set("platform-delivery.allow_targets", "true")
             .set(format!("{account}.base_url"), telegram.url())
             .set(format!("{account}.token"), telegram.token().expose());
         if self.is_dial {
             sources = sources.set("orchestrator.dial_url", dial.url());
+        } else {
+            let address = format!("local:{}", text(&sandbox));
+            sources = sources.set("orchestrator.sandbox", address);
         }
         if let Some(nats) = &self.nats {
             provision(nats).await;
@@ -144,6 +166,21 @@ impl Setup {
                 .set("bus.mode", "nats")
                 .set("bus.nats.servers", nats.url());
         }
+        let mut store = None;
+        if self.has_store {
+            let (s3, options) = EmbeddedS3::start(&made(folder.path(), "store"))
+                .await
+                .unwrap();
+            let faulty = FaultyS3::start(s3.address()).await.unwrap();
+            sources = sources
+                .set("store.mode", "s3")
+                .set("store.s3.endpoint", faulty.endpoint())
+                .set("store.s3.bucket", &options.bucket)
+                .set("store.s3.access_key", options.access_key.expose())
+                .set("store.s3.secret_key", options.secret_key.expose());
+            store = Some(((faulty, options), s3));
+        }
+        let (store, s3) = store.unzip();
         for (key, value) in self.settings {
             sources = sources.set(key, value);
         }
@@ -168,7 +205,9 @@ impl Setup {
             client: Client::new(limits, None).unwrap(),
             running,
             is_dial: self.is_dial,
-            _nats: self.nats,
+            nats: self.nats,
+            store,
+            _s3: s3,
             folder,
         }
     }

@@ -1,0 +1,171 @@
+//! Agents on DIAL, and tools that others serve: deployments, prompts that are skills, MCP servers.
+
+use std::process::Stdio;
+
+use dray_testkit::python;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use super::outside::{CSV, HOST};
+use super::world::{Setup, World, user};
+use crate::support;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
+    let mut server = python::script("mcp_server.py", "mcp")
+        .arg("http")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let port = lines.next_line().await.unwrap().unwrap();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let sets = json!([
+        {"type": "mcp", "name": "web", "mcp_server_info": {"url": url, "protocol": "streamable_http"}},
+        {"type": "mcp", "name": "local", "mcp_server_info": {"url": "stdio:proof", "protocol": "stdio"}},
+    ]);
+    let rules = json!([
+        {"when": {"tool_result_of": "local_add"}, "reply": {"say": "It is {result}."}},
+        {"when": {"tool_result_of": "web_add"},
+         "reply": {"say": "{result}", "call": [{"name": "local_add", "arguments": {"a": 5, "b": 37}}]}},
+        {"reply": {"call": [{"name": "web_add", "arguments": {"a": 2, "b": 3}}]}},
+    ]);
+    let script = support::root().join("tests/python/mcp_server.py");
+    let world = Setup::new(sets, rules)
+        .set(
+            "orchestrator.mcp_servers.proof.command",
+            python::interpreter("mcp").to_str().unwrap(),
+        )
+        .set(
+            "orchestrator.mcp_servers.proof.args",
+            json!([script, "stdio"]).to_string(),
+        )
+        .start()
+        .await;
+    let seen = world.say("Add.").await;
+    assert!(seen.text().ends_with("It is 42."), "{seen:?}");
+    assert!(seen.text().contains('5'), "{seen:?}");
+    assert_eq!(seen.error(), Value::Null);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_asked() {
+    let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
+        {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
+    let url = format!("http://{HOST}/prices.csv");
+    let arguments = json!({"query": "Is it legal?", "attachment_urls": [url]});
+    let rules = json!([
+        {"when": {"tool_result_of": "experts_lawyer_tool"}, "reply": {"say": "The lawyer says: {result}"}},
+        {"reply": {"call": [{"name": "experts_lawyer_tool", "arguments": arguments}]}},
+    ]);
+    let setup = Setup::new(sets, rules).on_dial();
+    let world = setup
+        .feature("external_url_fetch", json!({"enabled": true}))
+        .start()
+        .await;
+    world.dial.document(
+        "/openai/deployments/lawyer",
+        json!({"display_name": "Lawyer", "description": "Knows law.", "input_attachment_types": ["*/*"]}),
+    );
+    let piece = |delta: Value, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
+    world.dial.chat(
+        "lawyer",
+        vec![
+            piece(
+                json!({"role": "assistant", "content": "It is."}),
+                Value::Null,
+            ),
+            piece(json!({}), json!("stop")),
+        ],
+    );
+    let seen = world.say("Legal?").await;
+    assert!(seen.text().ends_with("The lawyer says: It is."), "{seen:?}");
+    let asked = world.dial.bodies();
+    let (_, body) = asked
+        .iter()
+        .find(|(target, _)| target.contains("/lawyer/"))
+        .unwrap();
+    let message = body["messages"].as_array().unwrap().last().unwrap();
+    let given = message["custom_content"]["attachments"][0]["url"]
+        .as_str()
+        .unwrap();
+    let path = given
+        .strip_prefix("files/")
+        .unwrap_or_else(|| panic!("{given} is not of DIAL"));
+    assert!(path.starts_with("acme/"), "{path}");
+    assert_eq!(world.dial.file(path).unwrap(), CSV.as_bytes());
+    assert_eq!(world.outside.asked(), 1);
+    world.stop().await;
+}
+
+/// What the model was told at the end of a request's messages about the files of the manifest.
+fn news(world: &World) -> Value {
+    let messages = world.messages(world.model.asked().len() - 1);
+    let found = messages.iter().rfind(|message| {
+        let content = message["content"].as_str().unwrap_or_default();
+        message["role"] == "tool" && content.contains("entries")
+    });
+    let content = found.map(|message| message["content"].as_str().unwrap());
+    content.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
+    let file = |description: &str| json!([{"type": "file", "url": "files/acme/prices.csv", "description": description}]);
+    let rules = json!([{"reply": {"say": "Fine."}}]);
+    let setup = Setup::new(json!([]), rules)
+        .on_dial()
+        .part("contexts", file("All prices"));
+    let world = setup.start().await;
+    let first = world.say("Hi.").await;
+    assert_eq!(
+        news(&world)["entries"][0]["status"],
+        "new",
+        "{}",
+        news(&world)
+    );
+    let path = world.folder().join("manifests/agent.json");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest["contexts"] = file("All prices of this year");
+    std::fs::write(path, manifest.to_string()).unwrap();
+    world
+        .ask(json!([user("Hi."), first.message(), user("And now?")]))
+        .await;
+    let told = news(&world);
+    assert_eq!(told["entries"][0]["status"], "updated", "{told}");
+    assert_eq!(told["entries"][0]["description"], "All prices of this year");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
+    let rules = json!([
+        {"when": {"tool_result_of": "internal_skills_read_skill"}, "reply": {"say": "{result}"}},
+        {"reply": {"call": [{"name": "internal_skills_read_skill", "arguments": {"skill_name": "tone"}}]}},
+    ]);
+    let skills = json!([{"type": "dial-prompt", "url": "prompts/acme/tone"}]);
+    let world = Setup::new(json!([]), rules)
+        .on_dial()
+        .part("skills", skills)
+        .start()
+        .await;
+    let content = "---\nname: tone\ndescription: How to speak.\n---\nBe kind to sailors.\n";
+    world.dial.document(
+        "/v1/prompts/acme/tone",
+        json!({"name": "tone", "content": content}),
+    );
+    let seen = world.say("Speak.").await;
+    let system = world.messages(0)[0]["content"].as_str().unwrap().to_owned();
+    assert!(
+        system.contains("<name>tone</name>") && system.contains("How to speak."),
+        "{system}"
+    );
+    assert!(
+        !system.contains("sailors"),
+        "only its description: {system}"
+    );
+    assert!(seen.text().contains("Be kind to sailors."), "{seen:?}");
+    world.stop().await;
+}

@@ -1,0 +1,191 @@
+//! Services that are not there, or go away in the middle: the model is told to try again later, and the chat goes on.
+
+use dray_testkit::dial::Trouble;
+use dray_testkit::eventually;
+use dray_testkit::s3::{Rule, Trouble as StoreTrouble};
+use serde_json::{Value, json};
+
+use super::process::Process;
+use super::references::{agent, told};
+use super::shop::Shop;
+use super::world::{KEY, Setup, World, user};
+
+const NOTE: &str = "file:text::files/acme/note.txt";
+
+/// Asks for the tool, and says what the tool said.
+fn calling(tool: &str, arguments: Value) -> Value {
+    json!([
+        {"when": {"tool_result_of": tool}, "reply": {"say": "It said {result}"}},
+        {"reply": {"call": [{"name": tool, "arguments": arguments}]}},
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
+    let rules = json!([{"reply": {"say": "Hello."}}]);
+    let setup = Setup::new(json!([]), rules).without("sandbox-transfer");
+    let world = setup.start().await;
+    let note =
+        json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
+    let question =
+        json!({"role": "user", "content": "Hi.", "custom_content": {"attachments": [note]}});
+    let seen = world.ask(json!([question])).await;
+    assert_eq!((seen.text().trim(), seen.error()), ("Hello.", Value::Null));
+    let tools = world.model.asked()[0].body["tools"].to_string();
+    assert!(tools.contains("read_files"), "{tools}");
+    assert!(!tools.contains("sandbox_list"), "{tools}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_service_that_reads_files_the_tool_says_so() {
+    let shop = Shop::start().await;
+    let world = agent(&shop, json!({ "doc": NOTE }))
+        .without("file-resolver")
+        .start()
+        .await;
+    let seen = world.say("Order.").await;
+    let result = world.result();
+    let sentence = "The service that reads files is not reachable at the moment; try again later.";
+    assert!(result.contains(sentence), "{result}");
+    assert!(seen.text().contains("try again later"), "{seen:?}");
+    assert_eq!((shop.bodies(), seen.error()), (Vec::new(), Value::Null));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
+    let rules = calling("send_file", json!({"paths": ["report.txt"]}));
+    let world = Setup::new(json!([]), rules)
+        .without("platform-delivery")
+        .start()
+        .await;
+    std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
+    let chat = world.telegram.chat();
+    world.bind("crane", chat).await;
+    let seen = world.ask_in(Some("crane"), json!([user("Send it.")])).await;
+    let result = world.result();
+    assert!(
+        result.contains("not reachable at the moment; try again later."),
+        "{result}"
+    );
+    assert!(!result.contains("delivered"), "{result}");
+    assert_eq!(
+        (seen.attachments(), seen.error()),
+        (Vec::new(), Value::Null)
+    );
+    world.stop().await;
+}
+
+/// The file-resolver of a world, in a process of its own.
+async fn resolver(world: &World) -> Process {
+    let settings = [
+        ("file-resolver.dial_url", world.dial.url()),
+        ("file-resolver.dial_read_timeout", "5s".to_owned()),
+    ];
+    let (store, options) = world.store.as_ref().unwrap();
+    let nats = world.nats.as_ref().unwrap();
+    Process::start("file-resolver", nats, (store, options), &settings).await
+}
+
+async fn until_asked(world: &World) {
+    eventually("a question to DIAL Core", async || {
+        let asked = world.dial.requests();
+        asked
+            .iter()
+            .any(|request| request.contains("note.txt"))
+            .then_some(())
+    })
+    .await;
+}
+
+/// A world whose file-resolver is elsewhere and waits for DIAL Core.
+async fn waiting(shop: &Shop) -> World {
+    let setup = agent(shop, json!({ "doc": NOTE }))
+        .distributed()
+        .without("file-resolver");
+    let world = setup.start().await;
+    world.dial.put("acme/note.txt", "hello", "text/plain");
+    world.dial.misbehave("acme/note.txt", Trouble::Silent);
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_that_is_killed_in_the_middle_is_told_of_and_the_next_one_answers() {
+    let shop = Shop::start().await;
+    let world = waiting(&shop).await;
+    let process = resolver(&world).await;
+    let kill = async {
+        until_asked(&world).await;
+        process.kill9();
+    };
+    let (seen, ()) = tokio::join!(world.say("Order."), kill);
+    assert!(
+        world.result().contains("try again later"),
+        "{}",
+        world.result()
+    );
+    assert_eq!((shop.bodies(), seen.error()), (Vec::new(), Value::Null));
+
+    world.dial.behave("acme/note.txt");
+    let _next = resolver(&world).await;
+    world.say("Order.").await;
+    assert_eq!(shop.bodies(), [json!({"doc": "hello"})], "{}", told(&world));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_whole() {
+    let shop = Shop::start().await;
+    let mut world = waiting(&shop).await;
+    let _process = resolver(&world).await;
+    let mut nats = world.nats.take().unwrap();
+    let restart = async {
+        until_asked(&world).await;
+        world.dial.behave("acme/note.txt");
+        nats.restart();
+    };
+    let (seen, ()) = tokio::join!(world.say("Order."), restart);
+    assert_eq!(seen.error(), Value::Null);
+    let came = shop.bodies();
+    if came.is_empty() {
+        let result = world.result().to_lowercase();
+        assert!(result.contains("try again"), "{result}");
+    } else {
+        assert_eq!(came, [json!({"doc": "hello"})]);
+    }
+    eventually("a whole turn", async || {
+        let before = shop.bodies().len();
+        world.say("Order.").await;
+        (shop.bodies().len() == before + 1).then_some(())
+    })
+    .await;
+    assert_eq!(shop.bodies().pop(), Some(json!({"doc": "hello"})));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_store_is_down_nothing_is_sent_and_afterwards_it_is() {
+    let rules = calling("send_file", json!({"paths": ["report.txt"]}));
+    let world = Setup::new(json!([]), rules).distributed().start().await;
+    std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
+    let store = &world.store.as_ref().unwrap().0;
+    store.add(Rule::all(StoreTrouble::Down));
+    let seen = world.say("Send it.").await;
+    let result = world.result();
+    assert!(result.contains("\"success\":false"), "{result}");
+    for secret in ["127.0.0.1", "http", KEY] {
+        assert!(!result.contains(secret), "{result}");
+    }
+    assert_eq!(
+        (seen.attachments(), seen.error()),
+        (Vec::new(), Value::Null)
+    );
+    store.heal();
+    let sent = eventually("a file", async || {
+        world.say("Send it again.").await.attachments().pop()
+    })
+    .await;
+    assert_eq!(world.fetch(sent["url"].as_str().unwrap()).await, b"words");
+    world.stop().await;
+}

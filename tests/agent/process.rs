@@ -1,0 +1,71 @@
+//! A service as a process of its own, which can be killed.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_testkit::s3::FaultyS3;
+use serde_json::Value;
+
+use crate::support;
+
+/// A service process; killed when it is dropped.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts a service on this bus and store, with these settings, and waits until it serves.
+    pub(crate) async fn start(
+        service: &str,
+        nats: &NatsServer,
+        (store, options): (&FaultyS3, &dray_store::Options),
+        settings: &[(&str, String)],
+    ) -> Self {
+        let mut command = Command::new(support::dray());
+        command
+            .env_clear()
+            .env("DRAY_HTTP__LISTEN", "127.0.0.1:0")
+            .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
+            .env("DRAY_STORE__S3__BUCKET", &options.bucket)
+            .env("DRAY_STORE__S3__ACCESS_KEY", options.access_key.expose())
+            .env("DRAY_STORE__S3__SECRET_KEY", options.secret_key.expose())
+            .args(["--nats", &nats.url(), "--s3", &store.endpoint()])
+            .args(["up", "--json", "--only", service])
+            .stdin(Stdio::null());
+        for (key, value) in settings {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let process = Self(child);
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
+        let health = told["http"].as_str().unwrap().to_owned();
+        eventually("readiness", async || {
+            let asked = Command::new(support::dray())
+                .args(["healthcheck", "--http", &health])
+                .output()
+                .unwrap();
+            asked.status.success().then_some(())
+        })
+        .await;
+        process
+    }
+
+    /// Kills it without a chance to do anything about it.
+    pub(crate) fn kill9(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
