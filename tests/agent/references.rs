@@ -85,7 +85,9 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     let shop = Shop::start().await;
     let arguments = json!({"doc": "file:base64::files/acme/large.bin"});
     let world = agent(&shop, arguments).on_nats().start().await;
-    let bytes: Vec<u8> = (0..LARGE).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let bytes: Vec<u8> = (0..LARGE)
+        .map(|at| u8::try_from(at % 251).unwrap())
+        .collect();
     world
         .dial
         .put("acme/large.bin", bytes.clone(), "application/octet-stream");
