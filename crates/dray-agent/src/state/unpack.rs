@@ -35,6 +35,12 @@ pub enum Notice {
         /// What is wrong with it; nothing of its content.
         reason: &'static str,
     },
+    /// Calls without results, or results without calls, were left out of it.
+    #[error("message {index}: incomplete tool rounds left out")]
+    Incomplete {
+        /// The assistant message.
+        index: usize,
+    },
     /// It is not a list; the conversation goes on without it.
     #[error("message {index}: tool history left out: not a list")]
     NotAList {
@@ -96,7 +102,37 @@ fn expand(index: usize, message: &Message, items: Vec<Value>, unpacked: &mut Unp
     if is_legacy {
         unpacked.notices.push(Notice::Legacy { index });
     }
+    let before = rounds.len();
+    keep_whole_rounds(&mut rounds);
+    if rounds.len() < before {
+        unpacked.notices.push(Notice::Incomplete { index });
+    }
     unpacked.messages.append(&mut rounds);
+}
+
+/// Drops rounds that lack a result, and results without their call: a model's service refuses either, in this turn and
+/// in all that follow.
+fn keep_whole_rounds(rounds: &mut Vec<Message>) {
+    let mut kept = false;
+    let keep: Vec<bool> = (0..rounds.len())
+        .map(|at| {
+            let (Some(message), Some(after)) = (rounds.get(at), rounds.get(at + 1..)) else {
+                return false;
+            };
+            if message.role == Role::Assistant {
+                kept = !message.calls().is_empty() && super::is_answered(message, after);
+            }
+            kept
+        })
+        .collect();
+    let mut keep = keep.into_iter();
+    rounds.retain(|_| keep.next().unwrap_or(false));
+    for message in rounds
+        .iter_mut()
+        .filter(|message| message.content.is_none())
+    {
+        message.content = Some(Content::Text(String::new()));
+    }
 }
 
 /// An item that is a message. Only what [`super::pack`] writes is taken, so that a state cannot bring in

@@ -85,14 +85,14 @@ impl Delta {
         let Some(delta) = delta.or_else(|| choice.get("message")) else {
             return read;
         };
-        read.content = text(delta, "content");
+        read.content = content(delta);
         read.tool_calls = numbered(delta.get("tool_calls"), |index, call| {
             let function = call.get("function").unwrap_or(&Value::Null);
             CallDelta {
                 index,
                 id: text(call, "id"),
                 name: text(function, "name"),
-                arguments: text(function, "arguments"),
+                arguments: arguments(function),
             }
         });
         if let Some(custom) = delta.get("custom_content") {
@@ -104,6 +104,27 @@ impl Delta {
                 .cloned();
         }
         read
+    }
+}
+
+/// The text of an answer: a text, or the parts of a list that are texts.
+fn content(delta: &Value) -> Option<String> {
+    match delta.get("content")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| text(part, "text"));
+            Some(texts.collect())
+        }
+        _ => None,
+    }
+}
+
+/// Arguments as text: some models write the object itself.
+fn arguments(function: &Value) -> Option<String> {
+    match function.get("arguments")? {
+        Value::String(text) => Some(text.clone()),
+        object @ Value::Object(_) => Some(object.to_string()),
+        _ => None,
     }
 }
 

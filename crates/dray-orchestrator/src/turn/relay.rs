@@ -1,17 +1,36 @@
 //! One answer of the model, passed on as it comes (quickapps 18.4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus, Tokens};
 use dray_agent::message::{Attachment, FunctionCall, ToolCall};
 use dray_dial::chat::{CallDelta, Delta, StageDelta, StageEnd};
 use dray_tool::{Gone, Sink, Stage};
+use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
 use super::speech::Speech;
 
-/// Most calls in one answer. More is a model that has gone astray.
-const MOST_CALLS: u32 = 128;
+/// Most calls in one answer that are kept apart. More is a model that has gone astray: the answer fails.
+const MOST_CALLS: usize = 128;
+
+/// Most bytes of text and arguments of one answer.
+const MOST_BYTES: usize = 16 << 20;
+
+/// An answer that nobody can work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Astray {
+    /// The client is gone.
+    Gone,
+    /// It is too long, or has too many calls.
+    TooMuch,
+}
+
+impl From<Gone> for Astray {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
 
 /// What one answer of the model came to.
 #[derive(Debug, Default)]
@@ -37,7 +56,10 @@ pub(super) struct Relay<'a> {
     speech: &'a mut Speech,
     propagates: bool,
     stages: BTreeMap<u32, Stage>,
-    calls: BTreeMap<u32, ToolCall>,
+    /// In order of arrival, each with the number that the model gave it.
+    calls: Vec<(u32, ToolCall)>,
+    /// Bytes of text and arguments.
+    bytes: usize,
     answer: Answer,
 }
 
@@ -48,18 +70,20 @@ impl<'a> Relay<'a> {
             speech,
             propagates,
             stages: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            calls: Vec::new(),
+            bytes: 0,
             answer: Answer::default(),
         }
     }
 
     /// Takes the next piece.
-    pub(super) async fn take(&mut self, delta: Delta) -> Result<(), Gone> {
+    pub(super) async fn take(&mut self, delta: Delta) -> Result<(), Astray> {
         for stage in delta.stages {
             self.stage(stage).await?;
         }
         if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
             self.close_stages(StageStatus::Completed).await?;
+            self.weigh(content.len())?;
             self.answer.content.push_str(&content);
             self.speech.say(self.sink, &content).await?;
         }
@@ -74,7 +98,7 @@ impl<'a> Relay<'a> {
             self.close_stages(StageStatus::Completed).await?;
         }
         for call in delta.tool_calls {
-            self.call(call);
+            self.call(call)?;
         }
         if let Some(state) = delta.state {
             merge(self.answer.state.get_or_insert(Value::Null), state);
@@ -96,7 +120,7 @@ impl<'a> Relay<'a> {
     /// The whole answer, after its last piece.
     pub(super) async fn finish(mut self) -> Result<Answer, Gone> {
         self.close_stages(StageStatus::Completed).await?;
-        self.answer.calls = self.calls.into_values().collect();
+        self.answer.calls = identified(self.calls);
         Ok(self.answer)
     }
 
@@ -144,30 +168,76 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    fn call(&mut self, delta: CallDelta) {
-        if delta.index >= MOST_CALLS {
-            return;
+    fn weigh(&mut self, bytes: usize) -> Result<(), Astray> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MOST_BYTES {
+            return Err(Astray::TooMuch);
         }
-        let call = self.calls.entry(delta.index).or_insert_with(|| ToolCall {
-            id: String::new(),
-            kind: "function".to_owned(),
-            function: FunctionCall {
-                name: String::new(),
-                arguments: String::new(),
-                rest: Map::new(),
-            },
-            rest: Map::new(),
+        Ok(())
+    }
+
+    /// Takes a piece of a call. A number that comes again with another id is another call.
+    fn call(&mut self, delta: CallDelta) -> Result<(), Astray> {
+        let id = delta.id.unwrap_or_default();
+        let known = self.calls.iter().rposition(|(index, call)| {
+            *index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id)
         });
-        if let Some(id) = delta.id {
-            call.id.push_str(&id);
+        let at = known.unwrap_or(self.calls.len());
+        if known.is_none() {
+            if at >= MOST_CALLS {
+                return Err(Astray::TooMuch);
+            }
+            self.calls.push((delta.index, empty()));
         }
-        if let Some(name) = delta.name {
+        let arguments = delta.arguments.unwrap_or_default();
+        self.weigh(arguments.len())?;
+        let Some((_, call)) = self.calls.get_mut(at) else {
+            return Ok(());
+        };
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        // Some services repeat the whole name with each piece.
+        let name = delta.name.unwrap_or_default();
+        if call.function.name != name {
             call.function.name.push_str(&name);
         }
-        if let Some(arguments) = delta.arguments {
-            call.function.arguments.push_str(&arguments);
-        }
+        call.function.arguments.push_str(&arguments);
+        Ok(())
     }
+}
+
+fn empty() -> ToolCall {
+    ToolCall {
+        id: String::new(),
+        kind: "function".to_owned(),
+        function: FunctionCall {
+            name: String::new(),
+            arguments: String::new(),
+            rest: Map::new(),
+        },
+        rest: Map::new(),
+    }
+}
+
+/// The calls in the order of their numbers, each with an id of its own: results name calls by it.
+fn identified(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
+    calls.sort_by_key(|(index, _)| *index);
+    let mut known = HashSet::new();
+    let mut identified = Vec::with_capacity(calls.len());
+    for (place, (_, mut call)) in calls.into_iter().enumerate() {
+        if call.id.is_empty() || known.contains(&call.id) {
+            let text = format!(
+                "{place}\n{}\n{}",
+                call.function.name, call.function.arguments
+            );
+            let digest = Sha256Digest::of(text.as_bytes()).to_hex();
+            call.id = format!("call_{}", digest.get(..24).unwrap_or(&digest));
+        }
+        known.insert(call.id.clone());
+        identified.push(call);
+    }
+    identified
 }
 
 const fn status(end: StageEnd) -> StageStatus {

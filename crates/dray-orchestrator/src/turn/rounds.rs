@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::body::Template;
 use super::prepare::Outgoing;
-use super::relay::{Answer, Relay};
+use super::relay::{Answer, Astray, Relay};
 use super::speech::Speech;
 use super::tally::Tally;
 use crate::files::TurnFiles;
@@ -29,6 +29,7 @@ pub(super) struct Rounds<'a> {
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
     pub(super) metrics: &'a Metrics,
+    pub(super) log_payloads: bool,
     pub(super) turn: &'a Turn,
     pub(super) settings: Settings,
     pub(super) sink: &'a Sink,
@@ -106,7 +107,7 @@ impl Rounds<'_> {
         };
         answer.map_err(|refused| match refused {
             Refused::Cut(cut) => cut,
-            Refused::Model(error) => Cut::Failed(super::trouble::model(&error)),
+            Refused::Model(error) => Cut::Failed(super::trouble::model(&error, self.log_payloads)),
         })
     }
 
@@ -127,7 +128,14 @@ impl Rounds<'_> {
         let mut relay = Relay::new(self.sink, speech, self.propagates_stages);
         loop {
             match stream.next().await {
-                Ok(Some(delta)) => relay.take(delta).await?,
+                Ok(Some(delta)) => match relay.take(delta).await {
+                    Ok(()) => {}
+                    Err(Astray::Gone) => return Err(Gone.into()),
+                    Err(Astray::TooMuch) => {
+                        relay.broken().await?;
+                        return Err(Refused::Cut(Cut::Failed(super::trouble::too_much())));
+                    }
+                },
                 Ok(None) => break,
                 Err(error) => {
                     relay.broken().await?;

@@ -17,14 +17,29 @@ pub(super) fn stopped(text: &str) -> Failure {
     Failure::new(500, text).display(text)
 }
 
-/// The model gave no answer.
-pub(super) fn model(error: &ChatError) -> Failure {
-    tracing::warn!(
-        error = error as &dyn std::error::Error,
-        kind = ?error.kind,
-        code = error.code.as_deref().unwrap_or_default(),
-        "a call of the model failed"
-    );
+/// The model gave more than anybody can work with.
+pub(super) fn too_much() -> Failure {
+    let text = "The AI model's answer was too long, or asked for too many tools at once.";
+    Failure::new(500, text).display(text)
+}
+
+/// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
+/// contents may be.
+pub(super) fn model(error: &ChatError, log_payloads: bool) -> Failure {
+    let code = error.code.as_deref().unwrap_or_default();
+    if error.status().is_some() {
+        tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
+        if log_payloads {
+            tracing::debug!(message = error.message, "what the model's service said");
+        }
+    } else {
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            kind = ?error.kind,
+            code,
+            "a call of the model failed"
+        );
+    }
     let source = match error.kind {
         ChatKind::Status(_) => Source::Service {
             status: error.status(),
@@ -41,7 +56,8 @@ pub(super) fn model(error: &ChatError) -> Failure {
 /// What is known of the model could not be had.
 pub(super) fn metadata(error: &dray_dial::Error) -> Failure {
     tracing::warn!(
-        error = error as &dyn std::error::Error,
+        kind = ?error.kind,
+        status = error.status,
         "metadata of the model were not told"
     );
     let source = match (error.status, error.kind) {

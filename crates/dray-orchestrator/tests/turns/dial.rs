@@ -7,13 +7,13 @@ use crate::world::{Seen, World, manifest};
 
 const KEY: &str = "request-key";
 
-struct OnDial {
-    core: DialCore,
+pub(crate) struct OnDial {
+    pub(crate) core: DialCore,
     world: World,
 }
 
 impl OnDial {
-    async fn new(manifest: &Value) -> Self {
+    pub(crate) async fn new(manifest: &Value) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(KEY, "bucket");
         core.document(
@@ -47,7 +47,7 @@ impl OnDial {
         self.world.send(request).await
     }
 
-    async fn say(&self, text: &str) -> Seen {
+    pub(crate) async fn say(&self, text: &str) -> Seen {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 }
@@ -57,7 +57,7 @@ fn chunk(delta: Value, reason: Value) -> Value {
     json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 }
 
-fn saying(text: &str) -> Vec<Value> {
+pub(crate) fn saying(text: &str) -> Vec<Value> {
     vec![
         chunk(json!({"role": "assistant"}), Value::Null),
         chunk(json!({"content": text}), Value::Null),

@@ -173,6 +173,75 @@ async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
+    let endpoint = Endpoint::start().await;
+    let set = rest(&endpoint.url(), &["a", "b"]);
+    let dial = crate::dial::OnDial::new(&manifest(json!([set]))).await;
+    let piece = |index: u32, id: &str, name: &str| {
+        json!({"index": index, "id": id, "type": "function",
+            "function": {"name": name, "arguments": {"q": name}}})
+    };
+    let calls = [
+        piece(0, "x", "shop_a"),
+        piece(0, "y", "shop_b"),
+        piece(300, "", "shop_a"),
+        piece(301, "x", "shop_b"),
+    ];
+    dial.core.chat(
+        "lead",
+        vec![
+            json!({"choices": [{"index": 0, "delta": {"tool_calls": calls}}]}),
+            json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+        ],
+    );
+    dial.core.chat("lead", crate::dial::saying("Four."));
+    let seen = dial.say("x").await;
+    assert!(seen.text().ends_with("Four."), "{seen:?}");
+    let rounds = crate::tools::rounds(&seen);
+    let calls = rounds[0]["tool_calls"].as_array().unwrap();
+    let ids: std::collections::BTreeSet<_> = calls
+        .iter()
+        .map(|call| call["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (calls.len(), ids.len(), rounds.len()),
+        (4, 4, 5),
+        "{rounds:?}"
+    );
+    assert!(!ids.contains(""));
+    let results = rounds[1..]
+        .iter()
+        .map(|result| result["content"].as_str().unwrap());
+    assert!(
+        results
+            .into_iter()
+            .all(|result| result.contains("\"q\":\"shop_"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_never_ends_is_stopped() {
+    let dial = crate::dial::OnDial::new(&manifest(json!([]))).await;
+    let much = "y".repeat(4 << 20);
+    let chunk = json!({"choices": [{"index": 0, "delta": {"content": much}}]});
+    dial.core.chat(
+        "lead",
+        vec![
+            chunk.clone(),
+            chunk.clone(),
+            chunk.clone(),
+            chunk.clone(),
+            chunk,
+        ],
+    );
+    let seen = dial.say("x").await;
+    assert_eq!(
+        seen.error()["message"],
+        "The AI model's answer was too long, or asked for too many tools at once."
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_chats_at_once_are_all_answered() {
     let script = r#"{"rules": [{"reply": {"say": "Hello.", "piece": 1}}]}"#;
     let world = World::plain(&manifest(json!([])), script).await;
