@@ -14,6 +14,7 @@ pub mod error;
 pub mod service;
 pub mod sessions;
 pub mod store;
+mod turns;
 pub mod uploads;
 pub mod wire;
 

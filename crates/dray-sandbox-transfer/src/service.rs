@@ -21,6 +21,7 @@ use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sessions::Sessions;
+use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
 
@@ -33,6 +34,7 @@ pub struct SandboxTransfer {
     pub(crate) backends: Backends,
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
+    pub(crate) turns: Turns,
 }
 
 impl Service for SandboxTransfer {
@@ -77,6 +79,7 @@ impl SandboxTransfer {
             backends,
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
+            turns: Turns::default(),
         }
     }
 

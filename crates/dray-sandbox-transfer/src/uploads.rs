@@ -249,6 +249,8 @@ impl SandboxTransfer {
         session: &str,
         deadline: Deadline,
     ) -> Result<(), Error> {
+        // Two that put the same upload at once take each other's files away.
+        let _turn = self.turns.take(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
         if !uploads.iter().any(|upload| upload.state == WAITING) {
             return Ok(());

@@ -147,7 +147,7 @@ impl TurnFiles {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default();
-        let (mut lines, mut pause) = (Vec::new(), PAUSE.0);
+        let (mut told, mut pause) = (Vec::new(), PAUSE.0);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let request = v1::SettleUploadsRequest {
@@ -162,7 +162,7 @@ impl TurnFiles {
                 Ok(reply) => {
                     for upload in reply.uploads {
                         pending.remove(&upload.operation_id);
-                        lines.push(upload.context_line);
+                        told.push((upload.position, upload.context_line));
                     }
                 }
                 Err(error) => {
@@ -179,6 +179,9 @@ impl TurnFiles {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
+        // In the order of the message, whoever was first in the sandbox.
+        told.sort_by_key(|(position, _)| *position);
+        let mut lines: Vec<_> = told.into_iter().map(|(_, line)| line).collect();
         let late = pending.into_values();
         lines.extend(
             late.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),

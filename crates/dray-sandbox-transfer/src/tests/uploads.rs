@@ -93,6 +93,28 @@ async fn uploads_come_in_order_and_the_same_file_keeps_its_place() {
     world.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn settling_many_times_at_once_loses_no_upload() {
+    let world = World::new().await;
+    for number in 0..20 {
+        let claim = world.store("x", format!("file {number}").as_bytes()).await;
+        let name = format!("{number}.txt");
+        world.place(&upload(&name, Some(claim))).await;
+    }
+    let (path, sandbox) = world.sandbox("one");
+    world.bind("s1", &sandbox, None).await;
+    let all = (0..8).map(|_| world.settle(false));
+    futures_util::future::join_all(all).await;
+    let uploads = world.settle(true).await.uploads;
+    assert!(
+        uploads.iter().all(|upload| upload.state == "placed"),
+        "{uploads:?}"
+    );
+    let files = std::fs::read_dir(path.join("uploads")).unwrap();
+    assert_eq!(files.count(), 20, "no file is there twice");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn r_15_names_cannot_order_the_agent_about() {
     let world = World::new().await;
