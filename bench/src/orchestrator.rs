@@ -17,9 +17,10 @@ use world::World;
 /// Measures everything.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let world = World::start().await?;
+    // Memory comes first: what a crowd leaves in the heap would hide what a chat takes.
+    memory::run(&world).await?;
     latency::run(&world).await?;
     crowd::run(&world).await?;
-    memory::run(&world).await?;
     world.stop();
     Ok(())
 }

@@ -14,6 +14,8 @@ use crate::say;
 
 /// Clients, or chats.
 const MANY: usize = 200;
+/// Chats, one after the other, before anything counts.
+const WARM: usize = 20;
 /// Rounds of chats.
 const ROUNDS: usize = 3;
 /// Wait of the model before each piece, in milliseconds: a chat has twelve or so.
@@ -31,9 +33,19 @@ pub(super) async fn run(world: &World) -> anyhow::Result<()> {
 }
 
 async fn idle(world: &World) -> anyhow::Result<()> {
+    for _ in 0..WARM {
+        world
+            .ask(&world.ours(), &question("agent", "hello"))
+            .await?;
+    }
+    world.model.forget();
     let before = status("VmRSS:")?;
     let mut clients = Vec::with_capacity(MANY);
     for _ in 0..MANY {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the listener is ours, on loopback"
+        )]
         let mut client = TcpStream::connect(world.address()).await?;
         client
             .write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -72,6 +84,7 @@ async fn active(world: &World) -> anyhow::Result<()> {
         ));
         after.push(now);
     }
+    world.model.follow(script(0)?);
     let (first, last) = (after.first().copied(), after.last().copied());
     let grown = last
         .unwrap_or_default()
