@@ -25,6 +25,7 @@ impl OnDial {
         let world = World::with(manifest, r#"{"rules": []}"#, |config| {
             config.dial_url = Some(url);
             config.model_url = None;
+            config.preview = true;
         })
         .await;
         Self { core, world }
@@ -286,4 +287,72 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_told_of() {
         read[1]["content"].as_str().unwrap().contains("Be kind."),
         "{read:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_the_model_takes_comes_with_the_result_of_a_call_when_files_are_lazy() {
+    let mut manifest = manifest(json!([]));
+    manifest["orchestrator"]["attachment_strategy"] = json!({"type": "lazy_on_demand"});
+    let dial = OnDial::new(&manifest).await;
+    dial.core.put("bucket/a.pdf", "%PDF-1.7", "application/pdf");
+    dial.core.document(
+        "/openai/deployments/lead",
+        json!({"display_name": "Lead", "input_attachment_types": ["application/pdf"]}),
+    );
+    dial.core.chat("lead", saying("Seen."));
+    let attachments = json!([
+        {"type": "application/pdf", "title": "a.pdf", "url": "files/bucket/a.pdf"},
+        {"type": "text/csv", "title": "b.csv", "url": "files/bucket/b.csv"},
+    ]);
+    let seen = dial
+        .ask(json!([{"role": "user", "content": "x", "custom_content": {"attachments": attachments}}]))
+        .await;
+    assert_eq!(seen.text(), "\n\rSeen.");
+    let asked = dial.core.bodies().into_iter();
+    let asked = asked
+        .rev()
+        .find(|(target, _)| target.contains("chat/completions"));
+    let messages = asked.unwrap().1["messages"].clone();
+    let inline: Vec<_> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|message| {
+            let files = message["custom_content"]["attachments"].as_array();
+            let role = message["role"].as_str().unwrap().to_owned();
+            let files = files.cloned().unwrap_or_default().into_iter();
+            files.map(move |file| (role.clone(), file["url"].as_str().unwrap().to_owned()))
+        })
+        .collect();
+    assert_eq!(
+        inline,
+        [("tool".to_owned(), "files/bucket/a.pdf".to_owned())],
+        "{messages}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starters_of_the_application_are_its_configuration() {
+    let mut manifest = manifest(json!([]));
+    manifest["conversation_starters"] =
+        json!({"starters": [{"title": "Orders", "text": "Show my orders."}]});
+    let dial = OnDial::new(&manifest).await;
+    let url = format!(
+        "{}/openai/deployments/quick_apps2/configuration",
+        dial.world.url
+    );
+    let request = dial.world.client.get(&url).header("api-key", KEY);
+    let request = request.header("x-dial-application-id", "my-app");
+    let answer = request.send(&|_| ()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let schema: Value = answer.json().await.unwrap();
+    let starter = &schema["properties"]["starter"];
+    assert_eq!(starter["description"], "Select an action");
+    assert_eq!(starter["oneOf"][0]["const"], 1);
+    assert_eq!(starter["oneOf"][0]["title"], "Orders");
+    assert_eq!(
+        starter["oneOf"][0]["dial:widgetOptions"],
+        json!({"populateText": "Show my orders.", "submit": true})
+    );
+    assert_eq!(schema["dial:chatMessageInputDisabled"], false);
 }
