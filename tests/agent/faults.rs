@@ -13,6 +13,7 @@ use super::world::{KEY, Setup, World, user};
 const NOTE: &str = "file:text::files/acme/note.txt";
 
 /// Asks for the tool, and says what the tool said.
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn calling(tool: &str, arguments: Value) -> Value {
     json!([
         {"when": {"tool_result_of": tool}, "reply": {"say": "It said {result}"}},

@@ -12,6 +12,7 @@ use super::world::{Setup, World};
 const LARGE: usize = 9 << 20;
 
 /// A model that orders once with these arguments, and says what came of it.
+#[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 fn ordering(arguments: Value) -> Value {
     json!([
         {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "{result}"}},
@@ -135,7 +136,11 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     let world = agent(&shop, nested.clone()).start().await;
     world.dial.put("acme/note.txt", "deep", "text/plain");
     world.say("Order.").await;
-    assert_eq!(shop.bodies(), [nested.clone()], "as it was written");
+    assert_eq!(
+        shop.bodies(),
+        std::slice::from_ref(&nested),
+        "as it was written"
+    );
     world.stop().await;
 
     let shop = Shop::start().await;

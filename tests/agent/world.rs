@@ -72,6 +72,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// An agent of the local manifest `agent` with these tool sets, whose model follows these rules.
+    #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
     pub(crate) fn new(tool_sets: Value, rules: Value) -> Self {
         Self {
             manifest: json!({
@@ -133,6 +134,7 @@ impl Setup {
         self.on_nats()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each part of the world")]
     pub(crate) async fn start(self) -> World {
         let folder = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();
@@ -190,7 +192,7 @@ impl Setup {
             .start()
             .await
             .unwrap();
-        let ready = tokio::time::timeout(Duration::from_secs(60), running.ready());
+        let ready = tokio::time::timeout(Duration::from_mins(1), running.ready());
         ready.await.expect("the services become ready");
         let limits = Limits {
             idle: Duration::from_mins(2),
