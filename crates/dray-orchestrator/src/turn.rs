@@ -104,6 +104,9 @@ impl Agent for Engine {
 
 impl Engine {
     async fn turn(&self, asked: Asked, sink: &Sink) -> Result<Ending, Failure> {
+        if !asked.request.tools.is_empty() {
+            tracing::warn!("tools of the client are not offered: only those of the manifest are");
+        }
         let manifest = self.parts.manifest(&asked.caller, &asked.manifest).await?;
         let opened = Box::pin(open::open(&self.parts, asked, manifest)).await?;
         Box::pin(opened.run(sink)).await
