@@ -25,6 +25,5 @@ pub mod starters;
 pub mod state;
 pub mod support;
 mod text;
-pub mod timeout;
 pub mod user_error;
 pub mod wire;

@@ -36,6 +36,12 @@ impl Config {
         }
     }
 
+    /// Most characters of a content in the log; `None` when contents stay out of it.
+    pub(crate) fn payload_length(&self) -> Option<usize> {
+        self.log_payloads
+            .then(|| usize::try_from(self.log_payloads_max_length).unwrap_or(usize::MAX))
+    }
+
     /// How long a model may take.
     pub(crate) fn chat_limits(&self) -> Limits {
         Limits {

@@ -93,7 +93,7 @@ impl Opened {
                 .max_iterations
                 .unwrap_or(self.parts.config.max_iterations),
             metrics: &self.parts.metrics,
-            log_payloads: self.parts.config.log_payloads,
+            log_payloads: self.parts.config.payload_length(),
         };
         let hooks = std::mem::take(&mut self.hooks);
         let done = rounds

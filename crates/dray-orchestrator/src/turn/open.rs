@@ -11,7 +11,7 @@ use dray_agent::message::Message;
 use dray_agent::skill::{self, Skill};
 use dray_agent::{choice, clock, lazy, notify, pair, prompt, state};
 use dray_tool::pipeline::Settings;
-use dray_tool::{Built, Issue, Tool, Turn, naming};
+use dray_tool::{Built, Issue, Tool, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -330,6 +330,6 @@ fn settings(parts: &Parts, manifest: &Manifest) -> Settings {
         .tool_defaults
         .and_then(|defaults| defaults.timeout_seconds);
     let service: Duration = parts.config.tool_timeout.as_duration();
-    let timeout = dray_agent::timeout::effective(None, None, defaults, service);
+    let timeout = timeout::effective(defaults.and_then(timeout::from_seconds), service);
     Settings { level, timeout }
 }

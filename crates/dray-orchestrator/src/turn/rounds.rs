@@ -29,7 +29,8 @@ pub(super) struct Rounds<'a> {
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
     pub(super) metrics: &'a Metrics,
-    pub(super) log_payloads: bool,
+    /// Most characters of a content in the log; `None`: contents stay out of it.
+    pub(super) log_payloads: Option<usize>,
     pub(super) turn: &'a Turn,
     pub(super) settings: Settings,
     pub(super) sink: &'a Sink,

@@ -25,12 +25,13 @@ pub(super) fn too_much() -> Failure {
 
 /// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
 /// contents may be.
-pub(super) fn model(error: &ChatError, log_payloads: bool) -> Failure {
+pub(super) fn model(error: &ChatError, log_payloads: Option<usize>) -> Failure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
-        if log_payloads {
-            tracing::debug!(message = error.message, "what the model's service said");
+        if let Some(longest) = log_payloads {
+            let said: String = error.message.chars().take(longest).collect();
+            tracing::debug!(said, "what the model's service said");
         }
     } else {
         tracing::warn!(
