@@ -61,6 +61,7 @@ impl Dialer for Tcp {
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<Stream>> {
         Box::pin(async move {
             let stream = socket(to.socket_addr())?.connect(to.socket_addr()).await?;
+            stream.set_nodelay(true)?;
             Ok(Stream {
                 peer: stream.peer_addr()?,
                 local_port: stream.local_addr()?.port(),

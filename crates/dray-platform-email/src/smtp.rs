@@ -46,7 +46,9 @@ impl Connection {
                 reason = "the address is the operator's word"
             )]
             let tcp = TcpStream::connect((host, options.port)).await;
-            let tcp = tcp.map_err(|cause| broken("no connection").caused_by(cause))?;
+            let tcp = tcp
+                .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
+                .map_err(|cause| broken("no connection").caused_by(cause))?;
             let io: Box<dyn Io> = match options.security {
                 Security::Tls => protect(Box::new(tcp), host, tls).await?,
                 Security::StartTls | Security::None => Box::new(tcp),

@@ -17,6 +17,7 @@ use axum::routing::{any, post};
 use dray_bus::Meta;
 use dray_platform::{Deliver as _, ErrorKind, WebhookReply, WebhookRequest};
 use dray_proto::v1;
+use dray_service::NoDelayListener;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
 use serde::Deserialize;
 use serde_json::json;
@@ -33,7 +34,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves until `stop`.
 pub async fn serve(desk: Arc<Desk>, listener: TcpListener, stop: CancellationToken) {
-    let served = axum::serve(listener, router(desk)).with_graceful_shutdown(stop.cancelled_owned());
+    let served = axum::serve(NoDelayListener::new(listener), router(desk))
+        .with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = served.await {
         tracing::error!(%error, "the listener for webhooks and uploads ended");
     }

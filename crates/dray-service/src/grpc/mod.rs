@@ -18,7 +18,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_types::{Clock, Period};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::server::Grpc;
@@ -28,6 +27,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 pub(crate) use codec::Raw;
 pub use status::{fault_of, status_of};
 
+use crate::NoDelayListener;
 use crate::router::{Answering, Way, stopping};
 
 /// Requests in hand on one connection.
@@ -111,7 +111,7 @@ impl Endpoint {
             .max_concurrent_streams(STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .add_routes(routes)
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop))
+            .serve_with_incoming_shutdown(NoDelayListener::new(listener), stop))
     }
 
     /// Takes one HTTP/2 request apart, and puts the answer together.

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use super::HostError;
 use super::running::{Addresses, Http};
 use super::start::topology_of;
+use crate::NoDelayListener;
 use crate::config::{ConfigError, Loaded};
 use crate::health::{Health, Pages, routes};
 use crate::provision;
@@ -107,8 +108,8 @@ impl Listeners {
             });
             let stop = http.stop.clone();
             http.tasks.spawn(async move {
-                let served =
-                    axum::serve(listener, pages).with_graceful_shutdown(stop.cancelled_owned());
+                let served = axum::serve(NoDelayListener::new(listener), pages)
+                    .with_graceful_shutdown(stop.cancelled_owned());
                 if let Err(error) = served.await {
                     tracing::error!(%error, "the health endpoint ended");
                 }
