@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dray_bus::{Bus, Meta};
+use dray_bus::{Bus, ConnectError, Meta};
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
@@ -59,9 +59,7 @@ pub(crate) fn sources(global: &Global) -> Result<Sources, Failure> {
 
 /// Whether nobody said where the state folder is.
 fn is_default_state(sources: &Sources) -> Result<bool, Failure> {
-    let loaded = load(sources)?;
-    let mut entries = loaded.report().entries.iter();
-    Ok(entries.any(|entry| entry.key == "state.folder" && entry.source == "default"))
+    Ok(load(sources)?.is_default("state.folder"))
 }
 
 /// The user's home.
@@ -289,7 +287,7 @@ impl World {
             .await
             .map_err(|error| Failure::Unreachable {
                 what: format!("{}", Chain(&error)),
-                advice: "Check the URL given with --nats and that the server runs.".to_owned(),
+                advice: bus_advice(&error, "the URL given with --nats"),
             })?;
         let store = if needs_store {
             Some(remote_store(loaded, &clock).await?)
@@ -377,9 +375,9 @@ pub(crate) fn refused(error: &HostError) -> Failure {
     match error {
         HostError::Config(_) | HostError::Service { .. } => Failure::Configuration(text),
         HostError::UnknownService { .. } | HostError::Twice(_) => Failure::Usage(text),
-        HostError::Bus(_) => Failure::Unreachable {
+        HostError::Bus(cause) => Failure::Unreachable {
             what: text,
-            advice: "Check `bus.nats` (or --nats) and that the server runs.".to_owned(),
+            advice: bus_advice(cause, "`bus.nats.servers` (or --nats)"),
         },
         HostError::Store(_) => Failure::Unreachable {
             what: text,
@@ -390,9 +388,44 @@ pub(crate) fn refused(error: &HostError) -> Failure {
             advice: "Run `dray topology apply` with an identity that may manage streams."
                 .to_owned(),
         },
+        HostError::Bind { section, .. } => Failure::Unreachable {
+            what: text,
+            advice: format!(
+                "End the program that uses the address, or name another one: --{section} ADDRESS."
+            ),
+        },
+        HostError::State { source, .. } => Failure::Unreachable {
+            what: text,
+            advice: state_advice(source.kind()).to_owned(),
+        },
         _ => Failure::Unreachable {
             what: text,
-            advice: "Free the address or name another one.".to_owned(),
+            advice: "Look at the log above; `dray up -v` logs more.".to_owned(),
         },
+    }
+}
+
+/// What to do when the bus was not connected. A refused identity is not a wrong address.
+fn bus_advice(error: &ConnectError, address: &str) -> String {
+    if error.is_refused_identity() {
+        "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
+         `bus.nats.credentials`."
+            .to_owned()
+    } else {
+        format!("Check {address} and that the server runs.")
+    }
+}
+
+/// What to do when the state folder cannot be used.
+fn state_advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ResourceBusy => {
+            "Another dray process serves this folder: end it, or name another folder with --state."
+        }
+        ErrorKind::PermissionDenied => {
+            "Make the folder writable for this user, or name another one with --state."
+        }
+        ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
+        _ => "Check the folder, or name another one with --state.",
     }
 }

@@ -1,13 +1,11 @@
 //! Says what is wrong with keys and values: keys that nothing reads, values that a type cannot read or refuses,
 //! and two variables that set one field differently. Reads no source itself.
 
-use figment::Figment;
-use figment::error::Kind as ErrorKind;
 use serde_json::Value;
 
 use super::layer::Layer;
-use super::report::source_of;
-use super::schema::{Kind, Node, SectionSpec};
+use super::merged::MergedConfig;
+use super::schema::{InvalidValue, Kind, Node, SectionSpec};
 use super::text::expectation;
 use super::{Finding, Problem};
 
@@ -154,48 +152,49 @@ impl<'a> Collector<'a> {
     }
 
     /// What a section's own checks found.
-    pub(super) fn refused(&mut self, figment: &Figment, section: &SectionSpec, problem: &Problem) {
+    pub(super) fn refused(
+        &mut self,
+        merged: &MergedConfig,
+        section: &SectionSpec,
+        problem: &Problem,
+    ) {
         let key = format!("{}.{}", section.name, problem.field);
-        let source = source_of(figment, &key);
+        let source = merged.source_of(&key).unwrap_or("default");
         let secret = lookup(section, &problem.field).is_some_and(Node::is_secret);
-        let value = figment
-            .find_value(&key)
-            .ok()
-            .map(|value| shown(&value, secret));
-        self.find(&key, &source, value.as_deref(), problem.message.clone());
+        let value = merged.find(&key).map(|value| shown(value, secret));
+        self.find(&key, source, value.as_deref(), problem.message.clone());
     }
 
     /// What a section's type could not read.
     pub(super) fn unreadable(
         &mut self,
-        figment: &Figment,
+        merged: &MergedConfig,
         section: &SectionSpec,
-        error: &figment::Error,
+        error: &InvalidValue,
     ) {
-        let field = error.path.join(".");
-        let key = format!("{}.{field}", section.name);
-        let node = lookup(section, &field);
-        let source = error
-            .metadata
-            .as_ref()
-            .map_or_else(String::new, |metadata| metadata.name.to_string());
-        let secret = node.is_some_and(Node::is_secret);
-        let value = figment
-            .find_value(&key)
-            .ok()
-            .map(|value| shown(&value, secret));
-        let message = match (&error.kind, node) {
-            (ErrorKind::Message(message), _) => message.clone(),
-            (ErrorKind::InvalidType(..) | ErrorKind::UnknownVariant(..), Some(node)) => {
-                expectation(node)
-            }
-            (kind, _) => kind.to_string(),
+        let key = match error.field.as_str() {
+            "" => section.name.to_owned(),
+            field => format!("{}.{field}", section.name),
         };
-        self.find(&key, &source, value.as_deref(), message);
+        let node = lookup(section, &error.field);
+        // The key may point into a list, which one layer gives as a whole.
+        let source = self_and_parents(&key)
+            .find_map(|key| merged.source_of(key))
+            .unwrap_or_default();
+        let secret = node.is_some_and(Node::is_secret);
+        let value = merged.find(&key).map(|value| shown(value, secret));
+        let is_about_type = ["invalid type", "unknown variant"]
+            .iter()
+            .any(|start| error.message.starts_with(start));
+        let message = match node {
+            Some(node) if is_about_type => expectation(node),
+            _ => error.message.clone(),
+        };
+        self.find(&key, source, value.as_deref(), message);
     }
 
     /// Two variables may set one field only if they mean the same.
-    pub(super) fn check_conflicts(&mut self, figment: &Figment, section: &SectionSpec) {
+    pub(super) fn check_conflicts(&mut self, merged: &MergedConfig, section: &SectionSpec) {
         let contenders: Vec<&Contender> = self
             .contenders
             .iter()
@@ -204,7 +203,7 @@ impl<'a> Collector<'a> {
         let mut findings = Vec::new();
         for (index, one) in contenders.iter().enumerate() {
             for other in contenders.iter().skip(index + 1) {
-                if one.field == other.field && differ(figment, section, one, other) {
+                if one.field == other.field && differ(merged, section, one, other) {
                     findings.push(Finding {
                         key: format!("{}.{}", section.name, one.field),
                         source: format!("{} and {}", one.layer.source, other.layer.source),
@@ -222,7 +221,12 @@ impl<'a> Collector<'a> {
 
 /// Whether the section's type reads two different values from two variables. The raw values of secrets are
 /// compared, because their typed form is always `***`.
-fn differ(figment: &Figment, section: &SectionSpec, one: &Contender, other: &Contender) -> bool {
+fn differ(
+    merged: &MergedConfig,
+    section: &SectionSpec,
+    one: &Contender,
+    other: &Contender,
+) -> bool {
     let path: Vec<&str> = std::iter::once(section.name)
         .chain(one.field.split('.'))
         .collect();
@@ -233,8 +237,8 @@ fn differ(figment: &Figment, section: &SectionSpec, one: &Contender, other: &Con
         return true;
     }
     let read = |contender: &Contender| {
-        let figment = figment.clone().merge(contender.layer.clone());
-        let checked = (section.check)(&figment, section.name).ok()?;
+        let merged = merged.with(contender.layer.clone());
+        let checked = (section.read)(merged.section(section.name)).ok()?;
         one.field
             .split('.')
             .try_fold(&checked.shown, |tree, key| tree.get(key))
@@ -243,22 +247,29 @@ fn differ(figment: &Figment, section: &SectionSpec, one: &Contender, other: &Con
     read(one) != read(other)
 }
 
-/// The field at a dotted path; values of maps are found under any name.
+/// The field at a dotted path; values of maps and items of lists are found under any name.
 pub(super) fn lookup<'a>(section: &'a SectionSpec, field: &str) -> Option<Node<'a>> {
     field.split('.').try_fold(section.root(), |node, name| {
-        node.field(name).or_else(|| node.values())
+        node.field(name)
+            .or_else(|| node.values())
+            .or_else(|| node.items())
+    })
+}
+
+/// `a.b.c`, `a.b`, `a`.
+fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(key), |key| {
+        key.rsplit_once('.').map(|(parent, _)| parent)
     })
 }
 
 /// A value as it may be shown in an error.
-fn shown(value: &figment::value::Value, secret: bool) -> String {
-    if secret {
-        return "***".to_owned();
-    }
-    match serde_json::to_value(value) {
-        Ok(Value::String(text)) => text,
-        Ok(other) => other.to_string(),
-        Err(_) => "?".to_owned(),
+fn shown(value: &Value, secret: bool) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => String::new(),
+        _ if secret => "***".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 

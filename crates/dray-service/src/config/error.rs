@@ -25,8 +25,10 @@ pub struct Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.key)?;
-        if let Some(value) = &self.value {
-            write!(f, " is `{value}`")?;
+        match self.value.as_deref() {
+            Some("") => f.write_str(" is empty")?,
+            Some(value) => write!(f, " is `{value}`")?,
+            None => {}
         }
         if !self.source.is_empty() {
             write!(f, " ({})", self.source)?;

@@ -1,10 +1,8 @@
 //! One source's contribution: a tree of values and where it came from.
 
-use figment::value::{Dict, Map};
-use figment::{Metadata, Profile, Provider};
 use serde_json::Value;
 
-/// Values from one place, which gives its name to them.
+/// Values from one place, and the name of that place.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     pub(super) source: String,
@@ -32,17 +30,5 @@ impl Layer {
     /// The value at `path`.
     pub(super) fn find(&self, path: &[&str]) -> Option<&Value> {
         path.iter().try_fold(&self.tree, |tree, key| tree.get(key))
-    }
-}
-
-impl Provider for Layer {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(self.source.clone())
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let value = figment::value::Value::serialize(&self.tree)?;
-        let dict = value.into_dict().unwrap_or_default();
-        Ok(Profile::Default.collect(dict))
     }
 }

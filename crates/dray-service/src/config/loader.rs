@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use figment::Figment;
 use serde_json::Value;
 
 use super::check::Collector;
 use super::layer::Layer;
+use super::merged::MergedConfig;
 use super::report::Report;
 use super::schema::{Checked, SectionSpec};
 use super::variable::{flag_layer, variable_layers};
@@ -63,56 +63,38 @@ impl Loader {
         for layer in &mut layers {
             collector.check_tree(layer);
         }
-        let figment = self.figment(&layers);
-        let checked = self.check_types(&figment, &mut collector);
+        let merged = MergedConfig::new(&self.sections, layers);
+        let checked = self.check_types(&merged, &mut collector);
         if !collector.findings.is_empty() {
             return Err(ConfigError {
                 findings: collector.findings,
             });
         }
         Ok(Loaded {
-            report: Report::new(&self.sections, &figment, &checked),
             warnings: collector.warnings,
-            figment,
+            sections: self.sections.clone(),
+            merged,
+            checked,
         })
-    }
-
-    fn figment(&self, layers: &[Layer]) -> Figment {
-        let mut figment = Figment::new();
-        for section in &self.sections {
-            figment = figment.merge(Layer::single(
-                "default",
-                &[section.name],
-                section.defaults.clone(),
-            ));
-        }
-        for layer in layers {
-            figment = figment.merge(layer.clone());
-        }
-        figment
     }
 
     /// Lets each section's type read its values, and say what it thinks of them.
     fn check_types(
         &self,
-        figment: &Figment,
+        merged: &MergedConfig,
         collector: &mut Collector<'_>,
     ) -> BTreeMap<&'static str, Checked> {
         let mut all = BTreeMap::new();
         for section in &self.sections {
-            match (section.check)(figment, section.name) {
+            match (section.read)(merged.section(section.name)) {
                 Ok(checked) => {
                     for problem in &checked.problems {
-                        collector.refused(figment, section, problem);
+                        collector.refused(merged, section, problem);
                     }
-                    collector.check_conflicts(figment, section);
+                    collector.check_conflicts(merged, section);
                     all.insert(section.name, checked);
                 }
-                Err(errors) => {
-                    for error in *errors {
-                        collector.unreadable(figment, section, &error);
-                    }
-                }
+                Err(error) => collector.unreadable(merged, section, &error),
             }
         }
         all
@@ -152,29 +134,42 @@ fn read_file(path: &Path, collector: &mut Collector<'_>) -> Option<Layer> {
 /// A configuration that was read and found right.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    figment: Figment,
-    report: Report,
+    sections: Vec<SectionSpec>,
+    merged: MergedConfig,
+    checked: BTreeMap<&'static str, Checked>,
     warnings: Vec<String>,
 }
 
 impl Loaded {
-    /// The section `name`. It was read before, so this fails only for a section that the loader did not know.
+    /// The section `name`.
+    ///
+    /// # Errors
+    ///
+    /// The loader did not know this section, or knew it as another type.
     pub fn section<S: Section>(&self, name: &str) -> Result<S, ConfigError> {
-        self.figment
-            .extract_inner(name)
-            .map_err(|error| ConfigError {
+        self.checked
+            .get(name)
+            .and_then(|checked| checked.section.downcast_ref::<S>())
+            .cloned()
+            .ok_or_else(|| ConfigError {
                 findings: vec![Finding {
                     key: name.to_owned(),
                     source: String::new(),
                     value: None,
-                    message: error.to_string(),
+                    message: "is not a section of this process".to_owned(),
                 }],
             })
     }
 
-    /// Every effective value and where it came from; secrets are `***`.
-    pub fn report(&self) -> &Report {
-        &self.report
+    /// Whether no source sets `key` (section and field, dots between levels).
+    pub fn is_default(&self, key: &str) -> bool {
+        self.merged.source_of(key).is_none()
+    }
+
+    /// Every effective value and where it came from; secrets are `***`. Builds the schemas of all sections, which
+    /// takes milliseconds.
+    pub fn report(&self) -> Report {
+        Report::new(&self.sections, &self.merged, &self.checked)
     }
 
     /// What was odd but not wrong, for the log.

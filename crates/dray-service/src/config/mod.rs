@@ -11,6 +11,7 @@ mod environment;
 mod error;
 mod layer;
 mod loader;
+mod merged;
 pub mod parse;
 mod reference;
 mod report;

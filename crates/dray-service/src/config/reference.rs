@@ -28,8 +28,8 @@ This page is generated (`cargo xtask generate`); the text comes from the code.
 
 Sources, each winning over the one before: compiled defaults, one TOML file (`--config FILE` or the variable
 `DRAY_CONFIG`), variables, flags (`--set section.field=value`). Keys that nothing reads are errors, in every
-source. `dray config check` loads and checks, `dray config show` prints every value in force and where it came
-from.
+source; a variable that has our prefix but names no section (`DRAY_BIN`) is ignored with a warning. `dray config
+check` loads and checks, `dray config show` prints every value in force and where it came from.
 
 Variables are named `DRAY_<SECTION>__<FIELD>`, with two underscores before every level. Sizes are written
 `64KiB`, `25MiB` or as a number of bytes, lengths of time `250ms`, `30s`, `1h30m`, lists `a,b` or as JSON. A

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use figment::Figment;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::merged::MergedConfig;
 use super::schema::{Checked, Kind, Node, SectionSpec};
 
 /// Every effective value with its source; holds no secrets.
@@ -30,40 +30,32 @@ pub struct Entry {
 impl Report {
     pub(super) fn new(
         sections: &[SectionSpec],
-        figment: &Figment,
+        merged: &MergedConfig,
         checked: &BTreeMap<&'static str, Checked>,
     ) -> Self {
         let mut report = Self::default();
         for section in sections {
             if let Some(checked) = checked.get(section.name) {
-                report.add(section.root(), section.name, &checked.shown, figment);
+                report.add(section.root(), section.name, &checked.shown, merged);
             }
         }
         report
     }
 
-    fn add(&mut self, node: Node<'_>, key: &str, shown: &Value, figment: &Figment) {
+    fn add(&mut self, node: Node<'_>, key: &str, shown: &Value, merged: &MergedConfig) {
         if node.kind() == Kind::Fields && shown.is_object() {
             for (name, field) in node.fields() {
                 let value = shown.get(name).unwrap_or(&Value::Null);
-                self.add(field, &format!("{key}.{name}"), value, figment);
+                self.add(field, &format!("{key}.{name}"), value, merged);
             }
             return;
         }
         self.entries.push(Entry {
             key: key.to_owned(),
             value: shown.clone(),
-            source: source_of(figment, key),
+            source: merged.source_of(key).unwrap_or("default").to_owned(),
         });
     }
-}
-
-/// Where the value at `key` came from.
-pub(super) fn source_of(figment: &Figment, key: &str) -> String {
-    figment.find_metadata(key).map_or_else(
-        || "default".to_owned(),
-        |metadata| metadata.name.to_string(),
-    )
 }
 
 impl fmt::Display for Report {

@@ -1,9 +1,12 @@
 //! What a section consists of, read from its JSON schema: the loader checks keys and reads variables by it, and
 //! the reference page is written from it.
 
-use figment::Figment;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
 use super::{Alias, Problem, Section};
 
@@ -12,16 +15,30 @@ use super::{Alias, Problem, Section};
 pub struct SectionSpec {
     /// Name in the TOML file; variables use it in capitals with `_` for `-`.
     pub(super) name: &'static str,
-    pub(super) schema: Value,
+    /// Built when a key of the section is looked at for the first time: most commands set few keys or none.
+    schema: Arc<OnceLock<Value>>,
+    build_schema: fn() -> Value,
     pub(super) defaults: Value,
     pub(super) aliases: &'static [Alias],
     pub(super) strict_prefixes: &'static [&'static str],
-    pub(super) check: fn(&Figment, &str) -> Result<Checked, Box<figment::Error>>,
+    /// Reads a section's values as its type.
+    pub(super) read: fn(Value) -> Result<Checked, InvalidValue>,
+}
+
+/// A value that a section's type cannot read.
+#[derive(Clone, Debug)]
+pub(super) struct InvalidValue {
+    /// The field within the section, dots between levels; empty when the section as a whole is wrong.
+    pub(super) field: String,
+    /// What the type said.
+    pub(super) message: String,
 }
 
 /// A section after its type has read it.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
+    /// The section itself, as its own type.
+    pub(super) section: Arc<dyn Any + Send + Sync>,
     /// The value as the type writes it; secrets are `***`.
     pub(super) shown: Value,
     /// What the type's own checks found.
@@ -31,20 +48,25 @@ pub(super) struct Checked {
 impl SectionSpec {
     /// The section `name` of type `S`.
     pub fn of<S: Section>(name: &'static str) -> Self {
-        let generator = SchemaSettings::draft2020_12()
-            .for_deserialize()
-            .into_generator();
         Self {
             name,
-            schema: generator.into_root_schema_for::<S>().to_value(),
+            schema: Arc::new(OnceLock::new()),
+            build_schema: || {
+                SchemaSettings::draft2020_12()
+                    .for_deserialize()
+                    .into_generator()
+                    .into_root_schema_for::<S>()
+                    .to_value()
+            },
             defaults: serde_json::to_value(S::default()).unwrap_or_default(),
             aliases: S::aliases(),
             strict_prefixes: S::strict_prefixes(),
-            check: |figment, name| {
-                let section: S = figment.focus(name).extract().map_err(Box::new)?;
+            read: |values| {
+                let section: S = serde_path_to_error::deserialize(values).map_err(invalid)?;
                 Ok(Checked {
                     problems: section.validate(),
                     shown: serde_json::to_value(&section).unwrap_or_default(),
+                    section: Arc::new(section),
                 })
             },
         }
@@ -61,7 +83,26 @@ impl SectionSpec {
     }
 
     pub(super) fn root(&self) -> Node<'_> {
-        Node::new(&self.schema, &self.schema)
+        let schema = self.schema.get_or_init(self.build_schema);
+        Node::new(schema, schema)
+    }
+}
+
+/// Not generic over the section, so that it is compiled once.
+fn invalid(error: serde_path_to_error::Error<serde_json::Error>) -> InvalidValue {
+    let segments: Vec<String> = error.path().iter().map(segment_text).collect();
+    InvalidValue {
+        field: segments.join("."),
+        message: error.into_inner().to_string(),
+    }
+}
+
+fn segment_text(segment: &Segment) -> String {
+    match segment {
+        Segment::Seq { index } => index.to_string(),
+        Segment::Map { key } => key.clone(),
+        Segment::Enum { variant } => variant.clone(),
+        Segment::Unknown => "?".to_owned(),
     }
 }
 

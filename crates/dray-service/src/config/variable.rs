@@ -78,6 +78,15 @@ fn is_service_link(variable: &str) -> bool {
     has_port || variable.contains("_SERVICE_HOST") || variable.contains("_SERVICE_PORT")
 }
 
+/// Whether a variable without two underscores begins with a section: then it is one of ours, misspelled. Other
+/// programs may use our prefix for variables of their own (`DRAY_BIN`).
+fn names_section(sections: &[SectionSpec], rest: &str) -> bool {
+    sections.iter().any(|section| {
+        rest.strip_prefix(&section.variable_part())
+            .is_some_and(|field| field.starts_with('_'))
+    })
+}
+
 fn own_layer(
     collector: &mut Collector<'_>,
     variable: &str,
@@ -89,13 +98,18 @@ fn own_layer(
         return None;
     }
     let Some((first, fields)) = rest.split_once("__") else {
-        if !is_service_link(variable) {
+        if names_section(collector.sections, rest) {
             collector.find(
                 variable,
                 &source,
                 None,
                 "is not known; variables are named DRAY_<SECTION>__<FIELD>, with two underscores",
             );
+        } else if !is_service_link(variable) {
+            collector.warnings.push(format!(
+                "the variable {variable} is ignored: settings are named DRAY_<SECTION>__<FIELD> \
+                 (docs/configuration.md lists them), and DRAY_CONFIG names the file"
+            ));
         }
         return None;
     };

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::open::{Connections, Listeners, Sections};
 use super::running::{Http, Running, Stage, Tasks};
 use super::{Common, Host, HostError, Hosting, Plan, memory};
-use crate::config::Loaded;
+use crate::config::{Entry, Loaded};
 use crate::health::Health;
 use crate::router::Metrics;
 use crate::settings::{BusMode, Settings};
@@ -233,14 +233,21 @@ fn name_of(names: &[&str]) -> String {
     }
 }
 
-/// The effective configuration goes to the log, without secrets.
+/// Logs what was set, without secrets; compiled defaults only at the level `debug`.
 fn announce(loaded: &Loaded, names: &[&str]) {
     tracing::info!(services = ?names, version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in loaded.warnings() {
         tracing::warn!("{warning}");
     }
-    for entry in &loaded.report().entries {
-        tracing::info!(key = %entry.key, value = %entry.value, source = %entry.source, "configuration");
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    for Entry { key, value, source } in loaded.report().entries {
+        if loaded.is_default(&key) {
+            tracing::debug!(%key, %value, source, "configuration");
+        } else {
+            tracing::info!(%key, %value, source, "configuration");
+        }
     }
 }
 

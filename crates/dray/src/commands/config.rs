@@ -14,7 +14,7 @@ pub(crate) fn run(global: &Global, config: &Config) -> Result<(), Failure> {
         (Config::Check, true) => print_line(r#"{"valid":true}"#),
         (Config::Check, false) => print_line("the configuration is valid"),
         (Config::Show, true) => {
-            let report = serde_json::to_string(loaded.report())
+            let report = serde_json::to_string(&loaded.report())
                 .map_err(|_| dray_types::Fault::internal())?;
             print_line(&report);
         }

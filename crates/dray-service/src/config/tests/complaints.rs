@@ -93,6 +93,25 @@ fn variables_that_nothing_reads_are_refused() {
 }
 
 #[test]
+fn variables_of_others_with_our_prefix_are_ignored_with_a_warning() {
+    let loaded = loader()
+        .load(&with_variables(&[
+            ("DRAY_BIN", "/usr/bin/dray"),
+            ("DRAY_EGRESS_FETCHER__AGENT", "me"),
+        ]))
+        .unwrap();
+    let section: Fetcher = loaded.section("egress-fetcher").unwrap();
+    assert_eq!(section.agent, "me");
+    let [warning] = loaded.warnings() else {
+        panic!("{:?}", loaded.warnings());
+    };
+    assert!(
+        warning.starts_with("the variable DRAY_BIN is ignored"),
+        "{warning}"
+    );
+}
+
+#[test]
 fn files_are_checked_like_everything_else() {
     let check = |text: &str, expected: &str| {
         let toml = file(text);

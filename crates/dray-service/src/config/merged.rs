@@ -1,0 +1,79 @@
+//! All layers on top of each other: the value in force at each key, and the source it came from.
+
+use serde_json::{Map, Value};
+
+use super::layer::Layer;
+use super::schema::SectionSpec;
+
+/// The merged configuration. Tables merge key by key; everything else is replaced by the layer above.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MergedConfig {
+    layers: Vec<Layer>,
+    values: Value,
+}
+
+impl MergedConfig {
+    /// The defaults of `sections` with `layers` on top, the last one winning.
+    pub(super) fn new(sections: &[SectionSpec], layers: Vec<Layer>) -> Self {
+        let defaults: Map<String, Value> = sections
+            .iter()
+            .map(|section| (section.name.to_owned(), section.defaults.clone()))
+            .collect();
+        let mut values = Value::Object(defaults);
+        for layer in &layers {
+            merge(&mut values, &layer.tree);
+        }
+        Self { layers, values }
+    }
+
+    /// The same with one more layer on top.
+    pub(super) fn with(&self, layer: Layer) -> Self {
+        let mut merged = self.clone();
+        merge(&mut merged.values, &layer.tree);
+        merged.layers.push(layer);
+        merged
+    }
+
+    /// The values of one section; an empty table when no such section is known.
+    pub(super) fn section(&self, name: &str) -> Value {
+        self.values
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
+    /// The value in force at a key with dots between levels.
+    pub(super) fn find(&self, key: &str) -> Option<&Value> {
+        key.split('.')
+            .try_fold(&self.values, |tree, name| match tree {
+                Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+                other => other.get(name),
+            })
+    }
+
+    /// Where the value at `key` came from; `None` for a compiled default.
+    pub(super) fn source_of(&self, key: &str) -> Option<&str> {
+        let path: Vec<&str> = key.split('.').collect();
+        self.layers
+            .iter()
+            .rev()
+            .find(|layer| layer.find(&path).is_some())
+            .map(|layer| layer.source.as_str())
+    }
+}
+
+fn merge(base: &mut Value, above: &Value) {
+    match (base, above) {
+        (Value::Object(base), Value::Object(above)) => {
+            for (key, value) in above {
+                match base.get_mut(key) {
+                    Some(below) => merge(below, value),
+                    None => {
+                        base.insert(key.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (base, above) => *base = above.clone(),
+    }
+}
