@@ -124,6 +124,17 @@ pub enum ConnectError {
     Inbox(#[source] TransportError),
 }
 
+impl ConnectError {
+    /// Whether the server answered and refused the user, the password or the key.
+    pub fn is_refused_identity(&self) -> bool {
+        use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation};
+        matches!(
+            self,
+            Self::Connect(error) if matches!(error.kind(), Authentication | AuthorizationViolation)
+        )
+    }
+}
+
 /// Why a subscription could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot subscribe to `{subject}`")]

@@ -110,6 +110,21 @@ pub(crate) enum Command {
     Config(Config),
     /// Asks a running service whether it is ready; for container health checks.
     Healthcheck(Healthcheck),
+    /// Print a completion script for a shell.
+    ///
+    /// For bash: `dray completions bash > ~/.local/share/bash-completion/completions/dray`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages, one for each command, into a directory.
+    ///
+    /// For example: `dray man ~/.local/share/man/man1`.
+    Man {
+        /// Directory of the pages; created when it is missing.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
     /// Writes a generated reference page to standard output.
     #[command(hide = true)]
     Reference {
@@ -124,6 +139,10 @@ pub(crate) struct Up {
     /// Runs only this service. Can be given several times. Without it, every service runs.
     #[arg(long, value_name = "SERVICE")]
     pub(crate) only: Vec<String>,
+    /// Log what services do, not only warnings. Twice: debug messages and every configuration value. With --only the
+    /// level is `telemetry.level`.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
     /// Address of the health and metrics endpoint.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,

@@ -9,6 +9,7 @@ mod reading;
 mod story;
 mod system;
 
+use std::cell::Cell;
 use std::path::Path;
 
 use serde_json::Value;
@@ -20,7 +21,7 @@ use crate::outcome::{Failure, print_line};
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let folder =
         tempfile::tempdir().map_err(Failure::local("cannot make a folder for the demo"))?;
-    let teller = Teller { json: global.json };
+    let teller = Teller::new(global.json);
     let system = system::System::start(folder.path(), Path::new(container::SOCKET)).await?;
     let told = story::tell(&system, &teller).await;
     system.stop().await;
@@ -31,28 +32,93 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
 #[derive(Debug)]
 struct Teller {
     json: bool,
+    chapters: Cell<usize>,
+    facts: Cell<usize>,
 }
 
+/// Widest line of the demo, in characters: half of a wide terminal, all of a README.
+const MAX_COLUMNS: usize = 100;
+/// Width of the label in front of a line, with the space after it.
+const LABEL_COLUMNS: usize = 12;
+
 impl Teller {
+    fn new(json: bool) -> Self {
+        Self {
+            json,
+            chapters: Cell::new(0),
+            facts: Cell::new(0),
+        }
+    }
+
     /// Begins a chapter.
     fn chapter(&self, title: &str) {
+        self.chapters.set(self.chapters.get() + 1);
         if !self.json {
             print_line("");
-            print_line(title);
+            for line in wrap(title, MAX_COLUMNS) {
+                print_line(&line);
+            }
         }
     }
 
     /// One labelled line within a chapter.
     fn line(&self, label: &str, text: &str) {
-        if !self.json {
-            print_line(&format!("  {label:<9} {text}"));
+        if self.json {
+            return;
+        }
+        let mut label = label;
+        for line in wrap(text, MAX_COLUMNS - LABEL_COLUMNS) {
+            print_line(&format!("  {label:<9} {line}"));
+            label = "";
         }
     }
 
     /// The same step for scripts.
     fn fact(&self, step: &str, fact: &Value) {
+        self.facts.set(self.facts.get() + 1);
         if self.json {
             print_line(&serde_json::json!({ "step": step, "result": fact }).to_string());
+        }
+    }
+}
+
+/// Splits text into lines of at most `columns` characters, between words where that is possible.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut length = 0;
+    for word in text.split_inclusive(' ') {
+        let word_length = word.trim_end().chars().count();
+        if length > 0 && length + word_length > columns {
+            lines.push(std::mem::take(&mut line).trim_end().to_owned());
+            length = 0;
+        }
+        for character in word.chars() {
+            if length == columns {
+                lines.push(std::mem::take(&mut line).trim_end().to_owned());
+                length = 0;
+            }
+            line.push(character);
+            length += 1;
+        }
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_between_words_and_splits_words_longer_than_a_line() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("one", 7), ["one"]);
+        assert_eq!(wrap("", 7), [""]);
+        assert_eq!(wrap("a bcdefghijk", 4), ["a", "bcde", "fghi", "jk"]);
+        let digest = "d".repeat(64);
+        for line in wrap(&format!("sha256 {digest} of the file"), 40) {
+            assert!(line.chars().count() <= 40, "{line}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use anstyle::AnsiColor;
 use dray_types::{Fault, FaultCode, Retry};
 use serde_json::{Value, json};
 
@@ -70,7 +71,8 @@ impl Failure {
         if as_json {
             print_line(&json!({ "fault": self.to_json() }).to_string());
         } else {
-            let _ = std::io::stderr().write_all(self.to_text().as_bytes());
+            // Without colour when standard error is no terminal, or NO_COLOR or TERM=dumb says so.
+            let _ = anstream::stderr().write_all(self.to_text().as_bytes());
         }
     }
 
@@ -99,7 +101,8 @@ impl Failure {
 
     fn to_text(&self) -> String {
         let fault = self.as_fault();
-        let mut text = format!("error: {}\n", fault.message);
+        let style = AnsiColor::Red.on_default().bold();
+        let mut text = format!("{style}error:{style:#} {}\n", fault.message);
         let reason = if fault.detail.is_empty() {
             fault.code.to_string()
         } else {
@@ -171,7 +174,7 @@ mod tests {
             .retry_after(Duration::from_millis(5));
         let text = Failure::from(fault.clone()).to_text();
         assert_eq!(
-            text,
+            anstream::adapter::strip_str(&text).to_string(),
             "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
         );
         assert_eq!(fault_json(&fault)["retry_after_ms"], 5);

@@ -8,6 +8,7 @@ pub(crate) mod dlq;
 pub(crate) mod events;
 pub(crate) mod fetch;
 pub(crate) mod healthcheck;
+pub(crate) mod manual;
 mod policy;
 mod reach;
 pub(crate) mod read;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::cli::{Global, Up};
 use crate::outcome::{Failure, note, print_line};
 use crate::world;
+use dray_service::config::Loaded;
 use dray_service::host::Addresses;
 use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, Running};
@@ -34,6 +35,9 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
             sources = sources.set(format!("orchestrator.{field}"), value);
         }
     }
+    if let Some(level) = log_level(up, &world::load(&sources)?) {
+        sources = sources.set("telemetry.level", level);
+    }
     let mut host = world::host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -53,6 +57,17 @@ pub(crate) async fn run(global: &Global, up: &Up) -> Result<(), Failure> {
         Ok(ExitStatus::Success) => Ok(()),
         Ok(_) => Err(Failure::Reported),
         Err(error) => Err(world::refused(&error)),
+    }
+}
+
+/// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service
+/// that is run by itself logs as configured.
+fn log_level(up: &Up, loaded: &Loaded) -> Option<&'static str> {
+    match up.verbose {
+        0 if up.only.is_empty() && loaded.is_default("telemetry.level") => Some("warn"),
+        0 => None,
+        1 => Some("info"),
+        _ => Some("debug"),
     }
 }
 

@@ -28,8 +28,41 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     container::tell(system, teller, Path::new(container::SOCKET), &sent).await?;
     reading::tell(system, teller).await?;
     agent::tell(system, teller).await?;
+    summary(system, teller)?;
     hint(teller);
     Ok(())
+}
+
+/// Repeats in numbers what the chapters showed.
+fn summary(system: &System, teller: &Teller) -> Result<(), Failure> {
+    let dialled = system.outside.dialled();
+    let (chapters, facts) = (teller.chapters.get() - 1, teller.facts.get());
+    teller.chapter("Summary");
+    teller.line(
+        "shown",
+        &format!("{chapters} chapters and {facts} results, each compared with what it must be"),
+    );
+    let inside = inside_addresses(&dialled);
+    check(inside == 0, "no inside address was dialled")?;
+    teller.line(
+        "outside",
+        &format!(
+            "{} connections through egress-fetcher, {inside} of them to an inside address",
+            dialled.len()
+        ),
+    );
+    teller.fact(
+        "summary",
+        &json!({ "chapters": chapters, "results": facts, "connections": dialled.len(), "inside": inside }),
+    );
+    Ok(())
+}
+
+fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
+    dialled
+        .iter()
+        .filter(|address| address.to_string() != "93.184.215.14")
+        .count()
 }
 
 async fn forms(system: &System, teller: &Teller) -> Result<(), Failure> {
@@ -180,10 +213,7 @@ async fn refusals(system: &System, teller: &Teller) -> Result<(), Failure> {
         );
     }
     let dialled = system.outside.dialled();
-    let inside = dialled
-        .iter()
-        .filter(|address| address.to_string() != "93.184.215.14")
-        .count();
+    let inside = inside_addresses(&dialled);
     check(inside == 0, "no inside address was dialled")?;
     teller.line(
         "dialled",

@@ -37,7 +37,7 @@ async fn the_round_trip_is_told_with_a_real_engine() {
     let system = System::start(folder.path(), &engine.socket())
         .await
         .unwrap();
-    let teller = Teller { json: true };
+    let teller = Teller::new(true);
     let sent = delivery::tell(&system, &teller).await.unwrap();
     let container = Container::create(&engine.socket()).await.unwrap();
     round_trip(&system, &teller, &container, &sent)

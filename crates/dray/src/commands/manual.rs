@@ -1,0 +1,23 @@
+//! `dray completions` and `dray man`: what a shell and `man` know of the command line, generated from the same
+//! definitions as `--help`.
+
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::outcome::Failure;
+
+/// Prints the completion script of `shell` to standard output.
+pub(crate) fn print_completions(shell: Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "dray", &mut io::stdout());
+}
+
+/// Writes one page for each visible command into `directory`, which is created when it is missing.
+pub(crate) fn write_pages(directory: &Path) -> Result<(), Failure> {
+    let cannot = || Failure::local(format!("cannot write into {}", directory.display()));
+    std::fs::create_dir_all(directory).map_err(cannot())?;
+    clap_mangen::generate_to(Cli::command(), directory).map_err(cannot())
+}
