@@ -45,6 +45,16 @@ pub(crate) fn work_delay(attempt: u32) -> Duration {
     jitter(FLOOR, bound)
 }
 
+/// The delay of work that is parked for the `parked`-th time because something it needs is away: between half of and
+/// the whole of `min(10 s, 0.5 s × 2^(parked − 1))`. It stays short, because recovery waits for it.
+pub(crate) fn park_delay(parked: u64) -> Duration {
+    const FIRST: Duration = Duration::from_millis(500);
+    const CEILING: Duration = Duration::from_secs(10);
+    let doublings = u32::try_from(parked.saturating_sub(1).min(5)).unwrap_or(5);
+    let bound = (FIRST * (1 << doublings)).min(CEILING);
+    jitter(bound / 2, bound)
+}
+
 /// Retries are at most a fifth of the requests of the last minute (messaging-reliability 8).
 ///
 /// A few retries are always free, because a fifth of a handful is nothing.
@@ -101,6 +111,17 @@ mod tests {
                     work_delay(attempt) <= Duration::from_secs(bound),
                     "{attempt}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn parked_work_comes_back_within_ten_seconds_and_not_immediately() {
+        for (parked, bound) in [(0, 500), (1, 500), (2, 1_000), (5, 8_000), (900, 10_000)] {
+            let bound = Duration::from_millis(bound);
+            for _ in 0..50 {
+                let delay = park_delay(parked);
+                assert!(delay >= bound / 2 && delay <= bound, "{parked}: {delay:?}");
             }
         }
     }

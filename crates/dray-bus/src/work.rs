@@ -7,6 +7,7 @@ mod delivery;
 mod envelope;
 pub(crate) mod job;
 mod process;
+mod retry;
 mod supervise;
 mod verdicts;
 

@@ -92,7 +92,7 @@ async fn one_deviating_field_of_a_consumer_is_told(world: World) {
     assert_eq!(mismatches[0].object, "DRAY_WORK/file-resolver");
     assert_eq!(
         mismatches[0].to_string(),
-        "DRAY_WORK/file-resolver: ack_wait must be 30s, is 7s"
+        "DRAY_WORK/file-resolver: ack_wait must be 6s, is 7s"
     );
 }
 

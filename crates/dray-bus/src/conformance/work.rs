@@ -17,6 +17,8 @@ on_both!(
     the_same_operation_published_twice_is_done_once,
     a_permanent_failure_is_told_and_ends,
     a_passing_failure_is_tried_again,
+    work_is_parked_until_its_dependency_is_back_and_costs_one_attempt,
+    work_whose_dependency_stays_away_fails_at_its_deadline,
     a_panic_is_tried_once_more,
     a_result_that_is_too_large_is_a_failure,
     work_after_its_deadline_expires_without_being_tried,
@@ -105,6 +107,37 @@ async fn a_passing_failure_is_tried_again(world: World) {
     assert!(record.first_error_ms > 0);
     worker.stop().await;
     assert_eq!(script.runs("op"), 2);
+}
+
+async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world: World) {
+    let (script, worker) = at_work(&world).await;
+    let meta = submit(&world, "op", "nobody-answers-three-times").await;
+    let record = reported(&world, &meta).await;
+    assert_eq!(
+        (record.terminal(), record.attempts, record.epoch),
+        (TerminalState::Done, 1, 4)
+    );
+    worker.stop().await;
+    assert!(script.runs("op") > settings().attempts);
+}
+
+async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
+    let (script, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    let deadline = Deadline::after(world.clock.now_ms(), Duration::from_secs(4));
+    let meta = world.meta("op").with_deadline(deadline);
+    world
+        .bus
+        .publish_work(&meta, &tool_call("nobody-answers"))
+        .await
+        .unwrap();
+    let rejected = rejection(&mut events).await;
+    assert_eq!(rejected.state(), TerminalState::Failed);
+    assert_eq!(rejected.fault.unwrap().detail, "no_responder");
+    worker.stop().await;
+    assert!(script.runs("op") > settings().attempts);
+    let letters = world.bus.dead_letters().list(1, 10).await.unwrap();
+    assert!(letters.is_empty(), "{letters:?}");
 }
 
 async fn a_panic_is_tried_once_more(world: World) {

@@ -136,33 +136,40 @@ const STREAMS: [Row; 11] = [
 /// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
 type Line = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
 
+/// Seconds after which work is handed out again whose worker gives no sign of life. Workers give one every third of
+/// it, so this bounds the recovery from a killed worker and not the time that work may take.
+const ACK_WAIT: u64 = 6;
+/// Deliveries after which the server gives a message up. Only a fuse: attempts are counted in the ledger, and work that
+/// is parked is handed out about every 7 s until its deadline, at most an hour.
+const MAX_DELIVER: i64 = 1_000;
+
 const CONSUMERS: [Line; 14] = [
     (
         WORK,
         "file-resolver",
         "dray.work.toolcall.>",
-        30,
+        ACK_WAIT,
         256,
         32,
-        20,
+        MAX_DELIVER,
     ),
     (
         WORK,
         "sandbox-transfer",
         "dray.work.sandbox.>",
-        30,
+        ACK_WAIT,
         128,
         16,
-        20,
+        MAX_DELIVER,
     ),
     (
         WORK,
         "platform-delivery",
         "dray.work.delivery.>",
-        60,
+        ACK_WAIT,
         64,
         8,
-        20,
+        MAX_DELIVER,
     ),
     platform(
         "platform-delivery-telegram",
@@ -178,14 +185,22 @@ const CONSUMERS: [Line; 14] = [
     platform("platform-delivery-email", "dray.work.delivery-email.>"),
     platform("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
     platform("platform-delivery-cli", "dray.work.delivery-cli.>"),
-    (WORK, INBOUND, "dray.work.inbound.>", 60, 64, 8, 20),
+    (
+        WORK,
+        INBOUND,
+        "dray.work.inbound.>",
+        ACK_WAIT,
+        64,
+        8,
+        MAX_DELIVER,
+    ),
     (WORK, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
     (ADVISORY, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
 ];
 
 /// One platform's queue of deliveries.
 const fn platform(durable: &'static str, filter: &'static str) -> Line {
-    (WORK, durable, filter, 60, 64, 8, 20)
+    (WORK, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
 }
 
 /// Consumer of what users send.

@@ -10,6 +10,7 @@ use dray_types::Fault;
 
 use super::{Envelope, WorkSettings};
 use crate::backend::{Ack, Pulled, Stored};
+use crate::backoff::park_delay;
 use crate::bus::Bus;
 use crate::dead;
 use crate::error::PublishError;
@@ -19,8 +20,6 @@ use crate::topology::EVENT;
 
 /// Longest wait for the confirmation of an acknowledgement (step 9).
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
-/// When a delivery that failed for lack of the bus comes again.
-const BUS_DELAY: Duration = Duration::from_secs(2);
 
 /// Why a job cannot go on now. The delivery is left to redelivery.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +197,7 @@ pub(crate) async fn stuck(pulled: &Pulled, error: &Stuck) {
         error = error as &dyn std::error::Error,
         "a delivery is left to redelivery"
     );
-    again(pulled, BUS_DELAY).await;
+    again(pulled, park_delay(pulled.delivered)).await;
 }
 
 #[cfg(test)]

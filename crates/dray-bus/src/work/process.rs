@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_proto::Work;
 use dray_proto::v1::{self, TerminalState};
-use dray_types::{Fault, FaultCode, Retry};
+use dray_types::{Fault, FaultCode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 use super::delivery::{Completed, Delivery, Failure, Recorded, WorkHandler};
 use super::envelope::is_schema;
 use super::job::{self, Job, Stuck};
+use super::retry::{FailedAttempt, NextStep};
 use super::supervise::{Ended, supervise};
 use super::verdicts::{expiry, last_fault, unknown};
 use super::{Envelope, Poison, RESULT_LIMIT, Shop};
@@ -23,8 +24,6 @@ use crate::headers;
 use crate::ledger::LedgerError;
 use crate::ledger::record::{self, Decision};
 
-/// Longest delay that a failure may ask for.
-const MAX_DELAY: Duration = Duration::from_mins(10);
 /// Delay of what is given back at the end of a drain.
 const STOP_DELAY: Duration = Duration::from_secs(1);
 /// Readings of a ledger entry that keeps moving.
@@ -250,28 +249,24 @@ impl<W: Work, H: WorkHandler<W>> Task<'_, W, H> {
     async fn fail(&mut self, failure: Failure) -> Result<Option<&'static str>, Stuck> {
         let Failure { fault, event } = failure;
         tracing::Span::current().record("dray.code", fault.code.as_str());
-        let record = self.job.record();
-        let waits = fault.code == FaultCode::RateLimited;
-        let delay = match fault.retry {
-            Retry::After(wanted) => Some(wanted.max(work_delay(record.attempts)).min(MAX_DELAY)),
-            Retry::Never => None,
+        let deadline = self.job.envelope.meta.deadline;
+        let attempt = FailedAttempt {
+            fault: &fault,
+            attempts: self.job.record().attempts,
+            max_attempts: self.shop.settings.attempts,
+            delivered: self.pulled.delivered,
+            remaining: deadline.remaining(self.shop.bus.now_ms()),
         };
-        let left = self
-            .job
-            .envelope
-            .meta
-            .deadline
-            .remaining(self.shop.bus.now_ms());
-        match delay {
-            Some(_) if record.attempts >= self.shop.settings.attempts && !waits => {
+        match attempt.next_step() {
+            NextStep::Release { delay, counted } => {
+                self.release(Some(&fault), delay, counted).await?;
+                Ok(None)
+            }
+            NextStep::DeadLetter => {
                 self.bury(&fault).await?;
                 Ok(Some("dead"))
             }
-            Some(delay) if delay < left => {
-                self.release(Some(&fault), delay, !waits).await?;
-                Ok(None)
-            }
-            _ => {
+            NextStep::Fail => {
                 self.end(TerminalState::Failed, &fault, event).await?;
                 Ok(Some("failed"))
             }

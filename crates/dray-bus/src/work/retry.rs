@@ -1,0 +1,194 @@
+//! What becomes of work whose attempt failed: another attempt, parking until a dependency is back, or an end
+//! (messaging-reliability 8). Pure decisions; the ledger and the acknowledgement are written elsewhere.
+
+use std::time::Duration;
+
+use dray_types::{Fault, FaultCode, Retry};
+
+use crate::backoff::{park_delay, work_delay};
+
+/// Longest delay that a failure may ask for.
+const MAX_DELAY: Duration = Duration::from_mins(10);
+/// Time before the deadline that is too short for another delivery.
+const MIN_REMAINING: Duration = Duration::from_millis(500);
+
+/// Fault details that say that a part of the system was away, so that no work was done. A failure of the outside
+/// world (a web server that does not answer, for example) is not among them: it counts as an attempt.
+const DEPENDENCY_AWAY: [&str; 9] = [
+    "no_responder",
+    "circuit_open",
+    "bus_unavailable",
+    "stopping",
+    "store_unreachable",
+    "store_unavailable",
+    "store_timeout",
+    "store_full",
+    "dial_unreachable",
+];
+
+/// A failed attempt and what is left for the work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedAttempt<'a> {
+    pub(super) fault: &'a Fault,
+    /// Real attempts so far, this one included.
+    pub(super) attempts: u32,
+    /// Real attempts after which the work is given up.
+    pub(super) max_attempts: u32,
+    /// How often the server handed the message out.
+    pub(super) delivered: u64,
+    /// Time until the deadline.
+    pub(super) remaining: Duration,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// Give the message back for a delay; `counted` tells whether this was a real attempt.
+    Release { delay: Duration, counted: bool },
+    /// The attempts are used up.
+    DeadLetter,
+    /// It failed for good, or there is no time for another attempt.
+    Fail,
+}
+
+impl FailedAttempt<'_> {
+    /// Decides over the failure. Back-off has jitter, so equal failures get different delays.
+    pub(super) fn next_step(&self) -> NextStep {
+        let Retry::After(wanted) = self.fault.retry else {
+            return NextStep::Fail;
+        };
+        let wanted = wanted.min(MAX_DELAY);
+        if did_no_work(self.fault) {
+            return self.park(wanted);
+        }
+        let delay = wanted.max(work_delay(self.attempts)).min(MAX_DELAY);
+        if self.attempts >= self.max_attempts {
+            NextStep::DeadLetter
+        } else if delay < self.remaining {
+            NextStep::Release {
+                delay,
+                counted: true,
+            }
+        } else {
+            NextStep::Fail
+        }
+    }
+
+    /// Waits for the dependency as long as the deadline allows. Near the deadline the delays shrink, so that a
+    /// dependency that comes back in the last seconds is still used.
+    fn park(&self, wanted: Duration) -> NextStep {
+        if self.remaining < MIN_REMAINING || wanted >= self.remaining {
+            return NextStep::Fail;
+        }
+        let parked = self.delivered.saturating_sub(u64::from(self.attempts));
+        let delay = wanted.max(park_delay(parked).min(self.remaining / 2));
+        NextStep::Release {
+            delay,
+            counted: false,
+        }
+    }
+}
+
+/// Whether the attempt did nothing but find out that something is away or over its capacity.
+fn did_no_work(fault: &Fault) -> bool {
+    fault.code == FaultCode::RateLimited || DEPENDENCY_AWAY.contains(&fault.detail.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(detail: &str) -> Fault {
+        Fault::new(FaultCode::Unavailable, "later")
+            .detail(detail)
+            .retry_after(Duration::from_secs(1))
+    }
+
+    fn attempt(fault: &Fault, attempts: u32, remaining: u64) -> FailedAttempt<'_> {
+        FailedAttempt {
+            fault,
+            attempts,
+            max_attempts: 5,
+            delivered: u64::from(attempts),
+            remaining: Duration::from_secs(remaining),
+        }
+    }
+
+    #[test]
+    fn a_dependency_that_is_away_costs_no_attempt_however_often_it_is_asked() {
+        for detail in DEPENDENCY_AWAY {
+            let fault = fault(detail);
+            for delivered in 1..500 {
+                let attempt = FailedAttempt {
+                    delivered,
+                    ..attempt(&fault, 5, 240)
+                };
+                let NextStep::Release { delay, counted } = attempt.next_step() else {
+                    panic!("{detail} ended the work at delivery {delivered}");
+                };
+                assert!(!counted && delay <= Duration::from_secs(10), "{delay:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn work_over_capacity_costs_no_attempt() {
+        let fault = Fault {
+            code: FaultCode::RateLimited,
+            ..fault("overloaded")
+        };
+        let step = attempt(&fault, 5, 240).next_step();
+        assert!(
+            matches!(step, NextStep::Release { counted: false, .. }),
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn parking_ends_with_the_deadline_and_is_no_dead_letter() {
+        let fault = fault("no_responder");
+        let mut remaining = Duration::from_secs(60);
+        let mut deliveries = 0;
+        loop {
+            deliveries += 1;
+            let attempt = FailedAttempt {
+                delivered: deliveries,
+                remaining,
+                ..attempt(&fault, 1, 0)
+            };
+            match attempt.next_step() {
+                NextStep::Release { delay, .. } => remaining = remaining.saturating_sub(delay),
+                step => break assert_eq!(step, NextStep::Fail),
+            }
+        }
+        assert!(remaining <= Duration::from_secs(1), "{remaining:?} unused");
+    }
+
+    #[test]
+    fn other_failures_that_may_pass_are_dead_letters_after_their_attempts() {
+        let fault = fault("connect_failed");
+        let step = attempt(&fault, 4, 240).next_step();
+        assert!(
+            matches!(step, NextStep::Release { counted: true, .. }),
+            "{step:?}"
+        );
+        assert_eq!(attempt(&fault, 5, 240).next_step(), NextStep::DeadLetter);
+    }
+
+    #[test]
+    fn a_failure_that_cannot_pass_or_has_no_time_left_ends_the_work() {
+        let lasting = Fault {
+            retry: Retry::Never,
+            ..fault("no_responder")
+        };
+        assert_eq!(attempt(&lasting, 1, 240).next_step(), NextStep::Fail);
+        let passing = fault("connect_failed");
+        assert_eq!(attempt(&passing, 1, 1).next_step(), NextStep::Fail);
+        let busy = Fault {
+            code: FaultCode::RateLimited,
+            retry: Retry::After(Duration::from_secs(30)),
+            ..fault("")
+        };
+        assert_eq!(attempt(&busy, 1, 20).next_step(), NextStep::Fail);
+    }
+}
