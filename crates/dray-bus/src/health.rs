@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::bus::Bus;
 use crate::error::ProbeError;
@@ -32,6 +33,14 @@ struct Shared {
     refusals: watch::Sender<u64>,
     skew_ms: AtomicI64,
     skew_measured_ms: AtomicU64,
+    connection: Mutex<Connection>,
+}
+
+/// Whether the connection is up, and since when if it was lost before.
+#[derive(Debug, Default)]
+struct Connection {
+    is_lost: bool,
+    restored_at: Option<Instant>,
 }
 
 /// Refused subjects that are remembered.
@@ -57,6 +66,34 @@ impl Health {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Notes that the connection was lost.
+    pub(crate) fn disconnected(&self) {
+        self.connection().is_lost = true;
+    }
+
+    /// Notes that there is a connection, the first or another one.
+    pub(crate) fn connected(&self) {
+        let mut connection = self.connection();
+        if std::mem::take(&mut connection.is_lost) {
+            connection.restored_at = Some(Instant::now());
+        }
+    }
+
+    /// What is left of `period` since a lost connection was restored. The other workers lost theirs too, most likely,
+    /// and need that time to renew their leases.
+    pub(crate) fn restoring(&self, period: Duration) -> Duration {
+        self.connection()
+            .restored_at
+            .map_or(Duration::ZERO, |at| period.saturating_sub(at.elapsed()))
+    }
+
+    fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
+        self.shared
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the clocks should be compared again; at most once in a while.
@@ -157,6 +194,21 @@ mod tests {
         assert!(health.wants_skew(1_000_000));
         assert!(!health.wants_skew(1_000_000 + SKEW_EVERY_MS - 1));
         assert!(health.wants_skew(1_000_000 + SKEW_EVERY_MS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_connection_that_was_lost_is_being_restored() {
+        let health = Health::default();
+        let period = Duration::from_secs(6);
+        health.connected();
+        assert_eq!(health.restoring(period), Duration::ZERO);
+        health.disconnected();
+        health.connected();
+        assert_eq!(health.restoring(period), period);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(health.restoring(period), Duration::from_secs(2));
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(health.restoring(period), Duration::ZERO);
     }
 
     #[tokio::test]

@@ -38,10 +38,14 @@ pub const RESULT_LIMIT: usize = 112 * 1024;
 pub struct WorkSettings {
     /// Deliveries handled at once.
     pub concurrency: usize,
-    /// How long a claim holds without renewal.
+    /// How long a claim keeps other workers away without a renewal. Together with the consumer's `ack_wait` it
+    /// bounds how long work waits after its worker died.
     pub lease: Duration,
     /// How often it is renewed.
     pub renew: Duration,
+    /// How long a handler may go on while its lease cannot be renewed because the bus is away. Another worker may
+    /// take the work over after `lease`; the revision of the ledger entry then decides whose end counts.
+    pub outage: Duration,
     /// Real attempts before the work is given up.
     pub attempts: u32,
     /// How long running deliveries may go on after the stop.
@@ -58,8 +62,9 @@ impl Default for WorkSettings {
     fn default() -> Self {
         Self {
             concurrency: 16,
-            lease: Duration::from_secs(45),
-            renew: Duration::from_secs(15),
+            lease: Duration::from_secs(6),
+            renew: Duration::from_secs(2),
+            outage: Duration::from_secs(40),
             attempts: 5,
             drain: Duration::from_secs(40),
             grace: Duration::from_secs(2),

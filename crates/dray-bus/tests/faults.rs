@@ -11,6 +11,8 @@ mod identity;
 mod limits;
 #[path = "faults/outages.rs"]
 mod outages;
+#[path = "faults/recovery.rs"]
+mod recovery;
 #[path = "faults/rig.rs"]
 mod rig;
 #[path = "faults/rounds.rs"]
@@ -34,4 +36,19 @@ async fn workers_stopped_under_load_lose_and_double_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_killed_under_load_lose_and_double_nothing() {
     rounds::kills_under_load(3, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_a_killed_worker_is_taken_over_within_a_short_deadline() {
+    recovery::take_over_from_a_killed_worker().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_for_longer_than_a_lease_interrupts_no_handler() {
+    recovery::outlive_an_outage_longer_than_the_lease().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_parked_without_an_attempt_while_nobody_answers_its_calls() {
+    recovery::park_while_nobody_answers(20).await;
 }

@@ -15,6 +15,8 @@ pub(crate) struct Claimant<'a> {
     pub(crate) attempts: u32,
     /// The message's count of deliberate restarts.
     pub(crate) redrives: u32,
+    /// How long a lease that ran out is still respected, because the bus was away and its owner could not renew it.
+    pub(crate) grace: Duration,
 }
 
 /// What to do with a delivery.
@@ -46,6 +48,10 @@ pub(crate) fn decide(found: Option<&v1::LedgerRecord>, claimant: &Claimant<'_>) 
     let under_way = matches!(record.state(), LedgerState::Claimed | LedgerState::Sending);
     if under_way && !lease.is_zero() {
         return Decision::Held(lease);
+    }
+    // A lease of 0 was given back and needs no grace.
+    if under_way && record.lease_until_ms > 0 && !claimant.grace.is_zero() {
+        return Decision::Held(claimant.grace);
     }
     if claimant.redrives > record.redrives && may_restart(record) {
         return Decision::Work(Box::new(restarted(record, claimant)));
@@ -211,6 +217,7 @@ mod tests {
             lease: Duration::from_secs(45),
             attempts: 5,
             redrives: 0,
+            grace: Duration::ZERO,
         }
     }
 
@@ -252,6 +259,24 @@ mod tests {
             (next.epoch, next.attempts, next.first_seen_ms),
             (2, 2, 1_000)
         );
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_while_the_bus_was_away_is_respected_for_a_moment() {
+        let restored = Claimant {
+            grace: Duration::from_secs(3),
+            ..claimant(50_000)
+        };
+        let record = first();
+        assert_eq!(
+            decide(Some(&record), &restored),
+            Decision::Held(Duration::from_secs(3))
+        );
+        let given_back = released(&record, None, 50_000, false);
+        assert!(matches!(
+            decide(Some(&given_back), &restored),
+            Decision::Work(_)
+        ));
     }
 
     #[test]

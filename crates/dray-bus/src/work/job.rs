@@ -59,13 +59,14 @@ impl<'a> Job<'a> {
 
     /// What may be done now, over the entry as last read.
     pub(crate) fn decide(&self, settings: &WorkSettings) -> Decision {
-        let owner = format!("{}/{:016x}", settings.owner, self.nonce);
+        let owner = format!("{}{}", settings.owner, self.owner_suffix());
         let claimant = Claimant {
             owner: &owner,
             now_ms: self.bus.now_ms(),
             lease: settings.lease,
             attempts: settings.attempts,
             redrives: self.envelope.redrives,
+            grace: self.bus.inner.health.restoring(settings.lease),
         };
         record::decide(self.held.as_ref().map(|held| &held.record), &claimant)
     }
@@ -78,15 +79,51 @@ impl<'a> Job<'a> {
             .unwrap_or_default()
     }
 
-    /// Writes over the revision that this job knows.
+    /// Writes over the revision that this job knows. The revision is the fencing token: a write of a worker whose
+    /// work was taken over meanwhile fails with [`LedgerError::Moved`].
     pub(crate) async fn write(&mut self, record: v1::LedgerRecord) -> Result<(), LedgerError> {
+        match self.try_write(&record).await {
+            // An earlier renewal of ours was stored although its answer was lost: the entry has moved, and the
+            // claim is still this job's.
+            Err(LedgerError::Moved) if self.find_own_claim().await? => {
+                self.try_write(&record).await
+            }
+            other => other,
+        }
+    }
+
+    async fn try_write(&mut self, record: &v1::LedgerRecord) -> Result<(), LedgerError> {
         let expected = self.held.as_ref().map_or(0, |held| held.revision);
-        let held = self
-            .ledger
-            .write(&self.envelope.key, record, expected)
-            .await?;
+        let key = &self.envelope.key;
+        let held = self.ledger.write(key, record.clone(), expected).await?;
         self.held = Some(held);
         Ok(())
+    }
+
+    /// Reads the entry; when it holds the same claim of this very job, takes over its revision.
+    async fn find_own_claim(&mut self) -> Result<bool, LedgerError> {
+        let Some(known) = self.held.as_ref().map(|held| &held.record) else {
+            return Ok(false);
+        };
+        if !known.owner.ends_with(&self.owner_suffix()) {
+            return Ok(false);
+        }
+        let found = self.ledger.read(&self.envelope.key).await?;
+        let own = found.filter(|found| {
+            found.record.owner == known.owner
+                && found.record.epoch == known.epoch
+                && found.record.state() == known.state()
+                && found.record.lease_until_ms > 0
+        });
+        let is_own = own.is_some();
+        if is_own {
+            self.held = own;
+        }
+        Ok(is_own)
+    }
+
+    fn owner_suffix(&self) -> String {
+        format!("/{:016x}", self.nonce)
     }
 
     /// Records the end with the event that will tell of it (step 6).

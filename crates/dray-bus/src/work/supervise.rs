@@ -7,14 +7,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::Instrument as _;
 
-use super::Shop;
 use super::delivery::{Completed, Delivery, Failure, WorkHandler};
 use super::job::Job;
+use super::{Shop, WorkSettings};
 use crate::backend::{Ack, Pulled};
 use crate::ledger::{LedgerError, record};
-
-/// Time before its end at which a lease that could not be renewed counts as lost (7.1); a third of a short one.
-const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// How the handler ended.
 pub(super) enum Ended {
@@ -47,6 +44,7 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
     );
     let mut progress = every(shop.ack_wait / 3);
     let mut renewal = every(shop.settings.renew);
+    let mut renewed = Instant::now();
     loop {
         let expiry = deadline.remaining(shop.bus.now_ms());
         let cut = tokio::select! {
@@ -57,10 +55,13 @@ pub(super) async fn supervise<W: Work, H: WorkHandler<W>>(
                 heartbeat(pulled, shop.ack_wait / 3).await;
                 continue;
             }
-            _ = renewal.tick() => if renew(job, shop.settings.lease).await {
-                continue
-            } else {
-                Ended::LeaseLost
+            _ = renewal.tick() => match renew(job, &shop.settings).await {
+                Renewal::Renewed => {
+                    renewed = Instant::now();
+                    continue;
+                }
+                Renewal::Unanswered if renewed.elapsed() < shop.settings.outage => continue,
+                Renewal::Unanswered | Renewal::TakenOver => Ended::LeaseLost,
             },
             () = tokio::time::sleep(expiry) => {
                 if !deadline.has_passed(shop.bus.now_ms()) {
@@ -104,23 +105,29 @@ async fn heartbeat(pulled: &Pulled, limit: Duration) {
     }
 }
 
-/// Whether the lease is still ours.
-async fn renew(job: &mut Job<'_>, lease: Duration) -> bool {
-    let record = job.record();
-    let longer = record::renewed(&record, job.bus.now_ms(), lease);
-    let left = record::lease_left(&record, job.bus.now_ms());
-    let margin = LEASE_MARGIN.min(lease / 3);
-    match tokio::time::timeout(left.saturating_sub(margin), job.write(longer)).await {
-        Ok(Ok(())) => true,
-        Ok(Err(LedgerError::Moved)) => false,
+/// What became of one renewal.
+enum Renewal {
+    Renewed,
+    /// The bus did not answer. The claim stands as long as nobody else has claimed the work.
+    Unanswered,
+    /// Another worker has claimed the work.
+    TakenOver,
+}
+
+/// Prolongs the lease by one write, which may take no longer than the pause between two of them.
+async fn renew(job: &mut Job<'_>, settings: &WorkSettings) -> Renewal {
+    let longer = record::renewed(&job.record(), job.bus.now_ms(), settings.lease);
+    match tokio::time::timeout(settings.renew, job.write(longer)).await {
+        Ok(Ok(())) => Renewal::Renewed,
+        Ok(Err(LedgerError::Moved)) => Renewal::TakenOver,
         Ok(Err(error)) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "a lease was not renewed"
             );
-            record::lease_left(&record, job.bus.now_ms()) > margin
+            Renewal::Unanswered
         }
-        Err(_elapsed) => false,
+        Err(_elapsed) => Renewal::Unanswered,
     }
 }
 

@@ -16,7 +16,7 @@ fn within(millis: u64) -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
 
-async fn echo(bus: &Bus) -> JoinSet<()> {
+pub(crate) async fn echo(bus: &Bus) -> JoinSet<()> {
     let mut responder = bus
         .respond_to("dray.egress.v1.fetch", "egress-fetcher")
         .await

@@ -27,8 +27,12 @@ pub(super) struct Watcher {
 impl Watcher {
     fn see(&self, event: &Event) {
         match event {
-            Event::Connected => tracing::info!("connected to the bus"),
+            Event::Connected => {
+                tracing::info!("connected to the bus");
+                self.health.connected();
+            }
             Event::Disconnected => {
+                self.health.disconnected();
                 tracing::warn!("the connection to the bus is lost");
                 self.metrics.disconnects_total.add(1, &[]);
                 self.mux.connection_lost();

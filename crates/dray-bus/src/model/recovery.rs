@@ -1,0 +1,208 @@
+//! Recovery on a clock that the test moves: how long work waits after a kill, and that an outage costs no attempt.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_types::{Deadline, Fault as WorkFault, FaultCode};
+use tokio_util::sync::CancellationToken;
+
+use super::{Stage, TICK, on_paused_clock, tick};
+use crate::backend::local::{Fault, Plan};
+use crate::conformance::{meta, resolved, tool_call};
+use crate::{Bus, Completed, Delivery, Failure, WorkHandler, WorkSettings};
+
+/// What is promised after a worker was killed.
+const RECOVERY: Duration = Duration::from_secs(10);
+/// How long a dependency is away.
+const AWAY: Duration = Duration::from_mins(1);
+/// Operations that wait for it.
+const OPERATIONS: usize = 20;
+
+/// Ends immediately, or never. Notes its epochs.
+#[derive(Clone, Default)]
+struct NotesEpochs {
+    never_ends: bool,
+    epochs: Arc<Mutex<Vec<u64>>>,
+}
+
+impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        self.epochs.lock().unwrap().push(delivery.epoch);
+        if self.never_ends {
+            std::future::pending::<()>().await;
+        }
+        Ok(Completed::event(&resolved(&delivery)))
+    }
+}
+
+/// Finds nobody who answers until an instant, then works.
+#[derive(Clone)]
+struct NeedsDependency {
+    clock: dray_types::Clock,
+    away_until_ms: u64,
+}
+
+impl WorkHandler<v1::ToolCallRequested> for NeedsDependency {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        if self.clock.now_ms() < self.away_until_ms {
+            let fault = WorkFault::new(FaultCode::Unavailable, "later")
+                .detail("no_responder")
+                .retry_after(Duration::from_secs(1));
+            return Err(fault.into());
+        }
+        Ok(Completed::event(&resolved(&delivery)))
+    }
+}
+
+/// Works for a while and notes the epochs.
+#[derive(Clone)]
+struct Slow {
+    takes: Duration,
+    epochs: Arc<Mutex<Vec<u64>>>,
+}
+
+impl WorkHandler<v1::ToolCallRequested> for Slow {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        self.epochs.lock().unwrap().push(delivery.epoch);
+        // paused clock
+        tokio::time::sleep(self.takes).await;
+        Ok(Completed::event(&resolved(&delivery)))
+    }
+}
+
+async fn work(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>) {
+    let settings = WorkSettings::default();
+    let stop = CancellationToken::new();
+    bus.work("file-resolver", settings, handler, stop)
+        .await
+        .unwrap();
+}
+
+async fn publish(stage: &Stage, number: usize) -> crate::Meta {
+    let deadline = Deadline::after(stage.clock.now_ms(), Duration::from_secs(240));
+    let meta = meta(&format!("op-{number}"), deadline);
+    stage
+        .bus
+        .publish_work(&meta, &tool_call("works"))
+        .await
+        .unwrap();
+    meta
+}
+
+/// Waits until the operation has ended.
+async fn reported(stage: &Stage, meta: &crate::Meta) -> v1::LedgerRecord {
+    loop {
+        let ledger = stage.bus.ledger();
+        let found = ledger
+            .find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation)
+            .await
+            .unwrap();
+        if let Some(record) = found.filter(|record| record.state() == LedgerState::Reported) {
+            return record;
+        }
+        // paused clock
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// One worker dies at a step of its own; the other one is there from then on.
+async fn recovers_after_a_kill(step: u32, fault: Fault) {
+    let stage = Stage::set().await;
+    let _ticking = tick(&stage.clock);
+    let meta = publish(&stage, 0).await;
+    let handler = NotesEpochs::default();
+    let stuck = NotesEpochs {
+        never_ends: true,
+        ..handler.clone()
+    };
+    let plan = Arc::new(Plan::new(vec![(step, fault)]));
+    tokio::select! {
+        () = work(stage.bus_of(&plan), stuck) => panic!("nobody stopped it"),
+        () = plan.dead.cancelled() => {}
+    }
+    let killed_at_ms = stage.clock.now_ms();
+    tokio::select! {
+        () = work(stage.bus.clone(), handler.clone()) => panic!("nobody stopped it"),
+        record = reported(&stage, &meta) => {
+            assert_eq!(record.terminal(), TerminalState::Done);
+            let epochs = handler.epochs.lock().unwrap().clone();
+            assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+        }
+    }
+    let recovery = Duration::from_millis(stage.clock.now_ms() - killed_at_ms);
+    assert!(recovery <= RECOVERY, "step {step}: {recovery:?}");
+}
+
+#[test]
+fn work_of_a_killed_worker_ends_within_ten_seconds_whenever_it_was_killed() {
+    for step in 0..32 {
+        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+            on_paused_clock(recovers_after_a_kill(step, fault));
+        }
+    }
+}
+
+#[test]
+fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
+    on_paused_clock(async {
+        let stage = Stage::set().await;
+        let _ticking = tick(&stage.clock);
+        let handler = NeedsDependency {
+            clock: stage.clock.clone(),
+            away_until_ms: stage.clock.now_ms() + 60_000,
+        };
+        let mut metas = Vec::new();
+        for number in 0..OPERATIONS {
+            metas.push(publish(&stage, number).await);
+        }
+        let all_reported = async {
+            for meta in &metas {
+                let record = reported(&stage, meta).await;
+                let ended = (record.terminal(), record.attempts);
+                assert_eq!(ended, (TerminalState::Done, 1), "{record:?}");
+            }
+        };
+        let begun_ms = stage.clock.now_ms();
+        tokio::select! {
+            () = work(stage.bus.clone(), handler) => panic!("nobody stopped it"),
+            () = all_reported => {}
+        }
+        let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
+        assert!(took <= AWAY + RECOVERY + RECOVERY, "{took:?}");
+        assert_eq!(stage.bus.dead_letters().list(1, 1).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn renewals_that_are_lost_or_unanswered_do_not_interrupt_the_only_worker() {
+    for fault in [Fault::LoseRequest, Fault::LoseAnswer] {
+        on_paused_clock(async {
+            let stage = Stage::set().await;
+            let _ticking = tick(&stage.clock);
+            let meta = publish(&stage, 0).await;
+            let handler = Slow {
+                takes: Duration::from_secs(30),
+                epochs: Arc::default(),
+            };
+            // Every other step fails: a renewal, or the read after one that was stored without an answer.
+            let faults = (8..60).step_by(2).map(|step| (step, fault)).collect();
+            let plan = Arc::new(Plan::new(faults));
+            let record = tokio::select! {
+                () = work(stage.bus_of(&plan), handler.clone()) => panic!("nobody stopped it"),
+                record = reported(&stage, &meta) => record,
+            };
+            assert_eq!((record.terminal(), record.epoch), (TerminalState::Done, 1));
+            assert_eq!(*handler.epochs.lock().unwrap(), [1]);
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! Work whose worker, bus or dependency went away, on the consumers and leases as they are shipped.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_bus::{Bus, Completed, Delivery, Failure, Meta, Topology, WorkHandler, WorkSettings};
+use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_testkit::{eventually, nats::NatsServer};
+use dray_types::{Deadline, Fault};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::rig::{Rig, connect};
+
+/// Store of the standard topology.
+const STORE_BYTES: u64 = 256 * 1024 * 1024;
+
+/// A server with the standard topology.
+async fn shipped() -> Rig {
+    let rig = Rig::start(NatsServer::start()).await;
+    let topology = Topology::new(1, STORE_BYTES);
+    rig.provision(|provisioned| *provisioned = topology).await;
+    rig
+}
+
+/// A worker with a connection of its own; ends without a word when dropped.
+struct Worker {
+    _task: JoinSet<()>,
+}
+
+impl Worker {
+    async fn start(
+        server: &NatsServer,
+        settings: WorkSettings,
+        handler: impl WorkHandler<v1::ToolCallRequested>,
+    ) -> Self {
+        let bus = connect(server, "file-resolver").await;
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            bus.work("file-resolver", settings, handler, CancellationToken::new())
+                .await
+                .unwrap();
+        });
+        Self { _task: task }
+    }
+}
+
+async fn find(rig: &Rig, meta: &Meta) -> Option<v1::LedgerRecord> {
+    let ledger = rig.bus.ledger();
+    let found = ledger.find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
+    found.await.ok().flatten()
+}
+
+async fn reported(rig: &Rig, meta: &Meta) -> v1::LedgerRecord {
+    eventually("the end to be reported", async || {
+        let found = find(rig, meta).await;
+        found.filter(|record| record.state() == LedgerState::Reported)
+    })
+    .await
+}
+
+fn done(delivery: &Delivery<v1::ToolCallRequested>) -> Completed {
+    Completed::event(&v1::ToolCallResolved {
+        operation_id: delivery.meta.operation.to_string(),
+        ..v1::ToolCallResolved::default()
+    })
+}
+
+/// Notes its epochs, and ends once it is allowed to.
+#[derive(Clone, Default)]
+struct Gated {
+    epochs: Arc<Mutex<Vec<u64>>>,
+    open: CancellationToken,
+}
+
+impl Gated {
+    fn epochs(&self) -> Vec<u64> {
+        self.epochs.lock().unwrap().clone()
+    }
+
+    async fn begun(&self) {
+        eventually("the handler to begin", async || {
+            (!self.epochs().is_empty()).then_some(())
+        })
+        .await;
+    }
+}
+
+impl WorkHandler<v1::ToolCallRequested> for Gated {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        self.epochs.lock().unwrap().push(delivery.epoch);
+        self.open.cancelled().await;
+        Ok(done(&delivery))
+    }
+}
+
+/// The deadline is shorter than what recovery took with a lease of 45 s and an `ack_wait` of 30 s.
+pub(crate) async fn take_over_from_a_killed_worker() {
+    let rig = shipped().await;
+    let deadline = Deadline::after(rig.clock.now_ms(), Duration::from_secs(20));
+    let meta = rig.meta("op").with_deadline(deadline);
+    let stuck = Gated::default();
+    let killed = Worker::start(&rig.server, WorkSettings::default(), stuck.clone()).await;
+    rig.bus
+        .publish_work(&meta, &v1::ToolCallRequested::default())
+        .await
+        .unwrap();
+    stuck.begun().await;
+    drop(killed);
+    let open = Gated::default();
+    open.open.cancel();
+    let _worker = Worker::start(&rig.server, WorkSettings::default(), open.clone()).await;
+    let record = reported(&rig, &meta).await;
+    assert_eq!(record.terminal(), TerminalState::Done, "{record:?}");
+    assert_eq!((stuck.epochs(), open.epochs()), (vec![1], vec![2]));
+}
+
+/// Two workers; the server is away until the lease of the one at work has run out.
+pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
+    let mut rig = Rig::start(NatsServer::start()).await;
+    let settings = WorkSettings {
+        lease: Duration::from_secs(3),
+        renew: Duration::from_secs(1),
+        ..WorkSettings::default()
+    };
+    let handler = Gated::default();
+    let _first = Worker::start(&rig.server, settings.clone(), handler.clone()).await;
+    let _second = Worker::start(&rig.server, settings, handler.clone()).await;
+    let meta = rig.meta("op");
+    rig.submit(&rig.bus, "op").await;
+    handler.begun().await;
+    let lease_until_ms = find(&rig, &meta).await.unwrap().lease_until_ms;
+    rig.server.kill9();
+    eventually("the lease to run out", async || {
+        (rig.clock.now_ms() > lease_until_ms + 3_000).then_some(())
+    })
+    .await;
+    rig.server.restart();
+    eventually("the lease to be renewed", async || {
+        let record = find(&rig, &meta).await?;
+        (record.lease_until_ms > rig.clock.now_ms()).then_some(())
+    })
+    .await;
+    handler.open.cancel();
+    let record = reported(&rig, &meta).await;
+    assert_eq!(
+        (record.terminal(), record.attempts, record.epoch),
+        (TerminalState::Done, 1, 1)
+    );
+    assert_eq!(handler.epochs(), [1]);
+}
+
+/// Asks a dependency and counts how often.
+#[derive(Clone)]
+struct Asks {
+    bus: Bus,
+    runs: Arc<Mutex<Vec<String>>>,
+}
+
+impl WorkHandler<v1::ToolCallRequested> for Asks {
+    async fn handle(
+        &self,
+        delivery: Delivery<v1::ToolCallRequested>,
+    ) -> Result<Completed, Failure> {
+        let operation = delivery.meta.operation.to_string();
+        self.runs.lock().unwrap().push(operation);
+        let request = v1::FetchRequest::default();
+        match self.bus.call(&delivery.meta, &request).await {
+            Ok(_) => Ok(done(&delivery)),
+            Err(error) => Err(Fault::from(error).into()),
+        }
+    }
+}
+
+/// Nobody answers until every operation was tried more often than it has attempts.
+pub(crate) async fn park_while_nobody_answers(operations: usize) {
+    let rig = shipped().await;
+    let settings = WorkSettings {
+        attempts: 2,
+        ..WorkSettings::default()
+    };
+    let handler = Asks {
+        bus: connect(&rig.server, "file-resolver").await,
+        runs: Arc::default(),
+    };
+    let max_attempts = settings.attempts as usize;
+    let _worker = Worker::start(&rig.server, settings, handler.clone()).await;
+    let names: BTreeSet<String> = (0..operations)
+        .map(|number| format!("op-{number}"))
+        .collect();
+    for name in &names {
+        rig.submit(&rig.bus, name).await;
+    }
+    eventually("every operation to be tried often", async || {
+        let runs = handler.runs.lock().unwrap().clone();
+        let is_tried = |name| runs.iter().filter(|&run| run == name).count() > max_attempts;
+        names.iter().all(is_tried).then_some(())
+    })
+    .await;
+    let answering = connect(&rig.server, "egress-fetcher").await;
+    let _echo = crate::outages::echo(&answering).await;
+    for name in &names {
+        let record = reported(&rig, &rig.meta(name)).await;
+        let ended = (record.terminal(), record.attempts);
+        assert_eq!(ended, (TerminalState::Done, 1), "{name}: {record:?}");
+    }
+    assert_eq!(rig.bus.dead_letters().list(1, 1).await.unwrap(), []);
+}
