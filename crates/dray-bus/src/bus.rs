@@ -136,6 +136,19 @@ impl Bus {
         crate::call::call(self, meta, request, Manner::observed(observe)).await
     }
 
+    /// The same on the subject of the envelope's tenant, `dray.<area>.v1.<verb>.<tenant>`: for identities that may speak
+    /// for one tenant only.
+    ///
+    /// # Errors
+    /// As [`Bus::call`].
+    pub async fn call_for_tenant<C: Call>(
+        &self,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, CallError> {
+        crate::call::call(self, meta, request, Manner::on_tenant_subject()).await
+    }
+
     /// Listens for requests on a call subject as one of a queue group, and for cancellations of its area.
     ///
     /// # Errors

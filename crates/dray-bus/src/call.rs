@@ -7,7 +7,7 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_proto::contract::{call_subject, schema};
+use dray_proto::contract::{call_subject, schema, tenant_call_subject};
 use dray_proto::{Call, MESSAGE_LIMIT, v1};
 use dray_types::{Fault, FaultCode, Retry};
 use prost::Message as _;
@@ -36,6 +36,7 @@ type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 pub(crate) struct Manner<'a> {
     observe: Observer<'a>,
     watched: bool,
+    tenant_subject: bool,
 }
 
 impl<'a> Manner<'a> {
@@ -43,15 +44,23 @@ impl<'a> Manner<'a> {
     pub(crate) fn observed(observe: &'a mut (dyn FnMut(Bytes) + Send)) -> Self {
         Self {
             observe: Some(observe),
-            watched: false,
+            ..Self::default()
         }
     }
 
     /// Wants signs of life.
-    pub(crate) const fn watched() -> Self {
+    pub(crate) fn watched() -> Self {
         Self {
-            observe: None,
             watched: true,
+            ..Self::default()
+        }
+    }
+
+    /// Goes to the subject of the tenant.
+    pub(crate) fn on_tenant_subject() -> Self {
+        Self {
+            tenant_subject: true,
+            ..Self::default()
         }
     }
 }
@@ -120,7 +129,11 @@ impl<'a> Attempt<'a> {
             wanted.set(headers::WATCHED, "1");
         }
         let message = Outgoing {
-            subject: call_subject::<C>(),
+            subject: if manner.tenant_subject {
+                tenant_call_subject::<C>(&meta.tenant)
+            } else {
+                call_subject::<C>()
+            },
             headers: wanted,
             payload: request.encode_to_vec().into(),
         };

@@ -161,7 +161,9 @@ impl Incoming {
         let meta = if size > MESSAGE_LIMIT {
             Err(request_too_large())
         } else {
-            Meta::from_headers(&message.headers).map_err(Fault::from)
+            Meta::from_headers(&message.headers)
+                .map_err(Fault::from)
+                .and_then(|meta| check_tenant(&message.subject, meta))
         };
         let in_hand = meta
             .as_ref()
@@ -343,6 +345,20 @@ async fn send(bus: &Bus, reply: &str, message: Reply) {
             );
         }
         Err(_elapsed) => tracing::error!("a reply was not sent in time"),
+    }
+}
+
+/// Where the subject names a tenant the server has checked that the caller may speak for it, so the envelope must name
+/// the same one.
+fn check_tenant(subject_name: &str, meta: Meta) -> Result<Meta, Fault> {
+    match subject::call_tenant(subject_name) {
+        Some(tenant) if tenant != meta.tenant.token() => Err(Fault::new(
+            FaultCode::Denied,
+            "The request names another tenant than its subject.",
+        )
+        .detail("tenant_mismatch")
+        .advice("Send the tenant of the subject in the `Dray-Tenant` header.")),
+        _ => Ok(meta),
     }
 }
 

@@ -61,19 +61,22 @@ pub(crate) fn parts(subject: &str) -> Option<Parts<'_>> {
     (clean && tokens.next().is_none()).then_some(parts)
 }
 
-/// The area of a call subject `dray.<area>.v1.<verb>`.
+/// The area of a call subject `dray.<area>.v1.<verb>`, with or without the tenant at its end.
 pub(crate) fn call_area(subject: &str) -> Option<&str> {
+    call_parts(subject).map(|(area, _)| area)
+}
+
+/// The tenant of a call subject `dray.<area>.v1.<verb>.<tenant>`; `None` for a call subject without a tenant.
+pub(crate) fn call_tenant(subject: &str) -> Option<&str> {
+    call_parts(subject).and_then(|(_, tenant)| tenant)
+}
+
+fn call_parts(subject: &str) -> Option<(&str, Option<&str>)> {
     let mut tokens = subject.split('.');
-    match (
-        tokens.next()?,
-        tokens.next()?,
-        tokens.next()?,
-        tokens.next()?,
-        tokens.next(),
-    ) {
-        ("dray", area, "v1", _, None) => Some(area),
-        _ => None,
-    }
+    let (dray, area, version) = (tokens.next()?, tokens.next()?, tokens.next()?);
+    let (_verb, tenant) = (tokens.next()?, tokens.next());
+    let is_call = dray == "dray" && version == "v1" && tokens.next().is_none();
+    is_call.then_some((area, tenant))
 }
 
 /// The subject on which callers of an area say that they no longer wait (C-9).
@@ -136,6 +139,10 @@ mod tests {
             assert_eq!(parts(wrong), None, "{wrong}");
         }
         assert_eq!(call_area("dray.egress.v1.fetch"), Some("egress"));
-        assert_eq!(call_area("dray.egress.v1.fetch.x"), None);
+        assert_eq!(call_area("dray.egress.v1.fetch.x"), Some("egress"));
+        assert_eq!(call_area("dray.egress.v1.fetch.x.y"), None);
+        assert_eq!(call_tenant("dray.egress.v1.fetch"), None);
+        assert_eq!(call_tenant("dray.egress.v1.fetch.acme"), Some("acme"));
+        assert_eq!(call_tenant("dray.work.egress.v1.fetch"), None);
     }
 }

@@ -69,7 +69,7 @@ impl Service for FileResolver {
         router
             .answer(Self::resolve)
             .answer(Self::submit)
-            .answer(Self::outcome)
+            .answer_for_tenants(Self::outcome)
             .answer(Self::read_attachment)
             .answer(Self::build_context)
             .answer(Self::read_files)

@@ -71,6 +71,11 @@ pub fn call_subject<C: Call>() -> String {
     format!("dray.{}.v1.{}", C::AREA, C::VERB)
 }
 
+/// `dray.<area>.v1.<verb>.<tenant>`: a call that can be permitted to an identity for this one tenant.
+pub fn tenant_call_subject<C: Call>(tenant: &TenantId) -> String {
+    format!("{}.{}", call_subject::<C>(), tenant.token())
+}
+
 /// `dray.work.<area>.v1.<verb>.<tenant>`
 pub fn work_subject<W: Work>(work: &W, tenant: &TenantId) -> String {
     format!(

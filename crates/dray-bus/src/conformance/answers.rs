@@ -10,6 +10,7 @@ use crate::{CallError, headers};
 on_both!(
     an_envelope_arrives_as_it_was_sent,
     a_malformed_request_is_answered_with_a_fault,
+    a_request_for_another_tenant_than_its_subject_is_refused,
     progress_comes_before_the_answer,
     a_caller_that_goes_away_cancels,
     a_late_reply_reaches_nobody,
@@ -78,6 +79,38 @@ async fn a_malformed_request_is_answered_with_a_fault(world: World) {
         let fault: v1::Fault = prost::Message::decode(answer.payload).unwrap();
         assert_eq!(fault.code(), v1::FaultCode::InvalidArgument);
     }
+}
+
+async fn a_request_for_another_tenant_than_its_subject_is_refused(world: World) {
+    let subject = "dray.egress.v1.fetch.*";
+    let responder = world
+        .bus
+        .respond_to(subject, "egress-fetcher")
+        .await
+        .unwrap();
+    let _serving = serve(responder, |incoming| async move {
+        let result = incoming.meta().map(|_| reply("own tenant"));
+        incoming.answer(result).await;
+    });
+    let meta = within(&world, 5_000);
+    let own = world.bus.call_for_tenant(&meta, &request("x")).await;
+    assert_eq!(own.unwrap(), reply("own tenant"));
+    let forged = meta.headers("dray.v1.FetchRequest/1");
+    let mut message = outgoing("dray.egress.v1.fetch.other", "", bytes::Bytes::new());
+    for (name, value) in forged.iter() {
+        message.headers.append(name, value);
+    }
+    let mut inbox = world.backend().inbox();
+    let address = inbox.address().to_owned();
+    world
+        .backend()
+        .publish(Some(&address), &message)
+        .await
+        .unwrap();
+    let refused = soon("the refusal", inbox.next()).await.unwrap();
+    assert_eq!(refused.headers.get(headers::OUTCOME), Some("fault"));
+    let fault = <v1::Fault as prost::Message>::decode(refused.payload).unwrap();
+    assert_eq!(fault.detail, "tenant_mismatch");
 }
 
 async fn progress_comes_before_the_answer(world: World) {

@@ -312,6 +312,22 @@ async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
 }
 
 #[tokio::test]
+async fn a_publisher_learns_the_outcome_on_the_subject_of_its_tenant_and_of_no_other() {
+    let world = World::with(KEYS).await;
+    let meta = world.meta();
+    world.bus.publish_work(&meta, &call("{}")).await.unwrap();
+    let ended = outcome(&world, &meta).await;
+    let question = v1::ToolCallOutcomeRequest {
+        operation_id: meta.operation.to_string(),
+    };
+    let asked = world.bus.call_for_tenant(&world.meta(), &question).await;
+    assert_eq!(asked.unwrap(), ended);
+    let other = Meta::new(TenantId::new("other").unwrap(), meta.deadline);
+    let asked = world.bus.call_for_tenant(&other, &question).await;
+    assert_eq!(asked.unwrap(), v1::ToolCallOutcome::default());
+}
+
+#[tokio::test]
 async fn a_stop_waits_for_work_in_hand() {
     let world = World::with(KEYS).await;
     world.core.put("b/a", noise(3 << 20), "image/x");

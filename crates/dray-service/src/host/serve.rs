@@ -34,18 +34,17 @@ impl Running {
     async fn subscribe(&mut self) -> Result<(), HostError> {
         for service in &self.services {
             for call in &service.calls {
-                let responder = self
-                    .context
-                    .bus
-                    .respond_to(&call.subject, service.name)
-                    .await?;
-                self.tasks.readers.spawn(read(
-                    responder,
-                    Arc::clone(call),
-                    self.tasks.handlers.clone(),
-                    self.tasks.drain.clone(),
-                    self.tasks.kill.clone(),
-                ));
+                for subject in call.subjects() {
+                    let bus = &self.context.bus;
+                    let responder = bus.respond_to(&subject, service.name).await?;
+                    self.tasks.readers.spawn(read(
+                        responder,
+                        Arc::clone(call),
+                        self.tasks.handlers.clone(),
+                        self.tasks.drain.clone(),
+                        self.tasks.kill.clone(),
+                    ));
+                }
             }
         }
         Ok(())

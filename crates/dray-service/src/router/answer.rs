@@ -39,6 +39,7 @@ pub(crate) struct Shared {
 pub(crate) struct Answering {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
+    for_tenants: bool,
     shared: Arc<Shared>,
     run: Box<dyn Fn(Meta, Bytes) -> Pending<Outcome> + Send + Sync>,
 }
@@ -84,9 +85,19 @@ impl Answering {
         Self {
             subject: answer.subject.clone(),
             grpc_path: answer.grpc_path,
+            for_tenants: answer.for_tenants,
             shared: Arc::clone(shared),
             run: Box::new(move |meta, payload| handler(Arc::clone(&service), meta, payload)),
         }
+    }
+
+    /// Every subject on which it is answered.
+    pub(crate) fn subjects(&self) -> Vec<String> {
+        let mut subjects = vec![self.subject.clone()];
+        if self.for_tenants {
+            subjects.push(format!("{}.*", self.subject));
+        }
+        subjects
     }
 
     /// Counts a request whose envelope could not be read.

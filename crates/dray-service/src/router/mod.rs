@@ -64,6 +64,8 @@ pub(crate) struct Answer<S> {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
     pub(crate) handler: Arc<Handler<S>>,
+    /// Whether it is answered on the subjects of the tenants, too.
+    pub(crate) for_tenants: bool,
 }
 
 /// Collects what a service answers and consumes.
@@ -106,8 +108,27 @@ impl<S: Send + Sync + 'static> Router<S> {
             subject: dray_proto::contract::call_subject::<C>(),
             grpc_path: C::GRPC_PATH,
             handler: erase::<S, C, H, F, E>(handler),
+            for_tenants: false,
         });
         self
+    }
+
+    /// Answers a call as [`Router::answer`] does, and on `dray.<area>.v1.<verb>.<tenant>` as well. The server's
+    /// permissions bind an identity to its tenant there, and a request whose envelope names another tenant is refused
+    /// before the handler sees it.
+    #[must_use]
+    pub fn answer_for_tenants<C, H, F, E>(self, handler: H) -> Self
+    where
+        C: Call,
+        H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        let mut router = self.answer(handler);
+        if let Some(answer) = router.answers.last_mut() {
+            answer.for_tenants = true;
+        }
+        router
     }
 
     /// Consumes work from the durable consumer that has the service's name. It is provisioned, not created here, and has
