@@ -2,6 +2,7 @@
 //! (messaging-reliability 9).
 
 mod letters;
+mod state;
 
 use bytes::Bytes;
 use dray_proto::contract::schema;
@@ -10,6 +11,7 @@ use dray_types::{Deadline, Fault, OperationId, TenantId};
 use prost::Message as _;
 
 pub use self::letters::{DeadLetters, LetterError, Show, Summary};
+pub use self::state::{LetterFilter, LetterState};
 use crate::backend::{Outgoing, Pulled, Stored};
 use crate::bus::Bus;
 use crate::error::PublishError;

@@ -140,7 +140,10 @@ impl Metrics {
                 "dray_dead_total",
                 "Work given up as dead letters, by code of the last failure.",
             ),
-            dead_oldest_seconds: age("dray_dead_oldest_seconds", "Age of the oldest dead letter."),
+            dead_oldest_seconds: age(
+                "dray_dead_oldest_seconds",
+                "Age of the oldest dead letter that was neither started again nor resolved; 0 without one. Set by the sweeper.",
+            ),
             consumer_pending: gauge(
                 "dray_consumer_pending",
                 "Messages not handed out yet, by consumer.",

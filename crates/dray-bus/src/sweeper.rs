@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Ack, Pulled, Puller};
 use crate::bus::Bus;
-use crate::dead;
+use crate::dead::{self, LetterFilter, LetterState};
 use crate::error::TransportError;
 use crate::ledger::record;
-use crate::topology::{ADVISORY, SWEEPER_ADVISORY, SWEEPER_WORK, WORK};
+use crate::topology::{ADVISORY, DEAD, SWEEPER_ADVISORY, SWEEPER_WORK, WORK};
 use crate::work::job::{self, Job, Stuck};
 use crate::work::{Envelope, Recorded};
 
@@ -42,6 +42,8 @@ pub struct Sweeper {
     bus: Bus,
     rejections: Vec<Known>,
     exhausted: BTreeSet<u64>,
+    /// Every dead letter before this sequence has been dealt with.
+    dealt_with: u64,
     service_version: String,
 }
 
@@ -65,6 +67,7 @@ impl Sweeper {
             bus,
             rejections: Vec::new(),
             exhausted: BTreeSet::new(),
+            dealt_with: 0,
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
         .knowing::<v1::ToolCallRequested>()
@@ -139,7 +142,37 @@ impl Sweeper {
             .oldest_unfinished_seconds
             .record(Duration::from_millis(oldest).as_secs_f64(), &[]);
         metrics.stranded_total.add(report.buried + report.told, &[]);
+        self.measure_dead_letters().await;
         Ok(report)
+    }
+
+    /// Measures the age of the oldest dead letter that waits for an operator. A failure costs one measurement only.
+    async fn measure_dead_letters(&mut self) {
+        let waiting = LetterFilter {
+            states: vec![LetterState::Open, LetterState::Unknown],
+            ..LetterFilter::default()
+        };
+        let letters = self.bus.dead_letters();
+        let last = match self.bus.inner.backend.stream(DEAD).await {
+            Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
+            Err(_) => 0,
+        };
+        match letters.find(&waiting, self.dealt_with, 1).await {
+            Ok(found) => {
+                let oldest = found.first();
+                let next = oldest.map_or(last + 1, |letter| letter.sequence);
+                self.dealt_with = self.dealt_with.max(next);
+                let age_ms = oldest.map_or(0, |letter| {
+                    self.bus.now_ms().saturating_sub(letter.last_error_ms)
+                });
+                let gauge = &self.bus.inner.metrics.dead_oldest_seconds;
+                gauge.record(Duration::from_millis(age_ms).as_secs_f64(), &[]);
+            }
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the dead letters were not measured"
+            ),
+        }
     }
 
     /// Remembers which messages ran out of deliveries. Only a hint: without it they are found by their deadline.

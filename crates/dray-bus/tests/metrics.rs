@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use dray_bus::{
-    Bus, CallError, Completed, Delivery, Failure, Meta, NatsOptions, Topology, WorkHandler,
-    WorkSettings,
+    Bus, CallError, Completed, Delivery, Failure, Meta, NatsOptions, Sweeper, Topology,
+    WorkHandler, WorkSettings,
 };
 use dray_proto::v1;
 use dray_testkit::{eventually, nats::NatsServer};
@@ -146,6 +146,27 @@ async fn publishes_calls_and_ends_are_counted() {
     worked.unwrap();
     counted.check("dray_process_total", Some(("outcome", "failed")), 1.0);
     counted.check("dray_dead_total", Some(("code", "unavailable")), 1.0);
+}
+
+#[tokio::test]
+async fn the_sweeper_measures_the_oldest_dead_letter_that_waits_for_an_operator() {
+    let counted = Counted::new();
+    let clock = Clock::manual(1_700_000_000_000);
+    let bus = Bus::in_process(clock.clone(), &counted.meter());
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    let mut sweeper = Sweeper::new(bus.clone());
+    let passed = meta(&clock, "op", Duration::ZERO);
+    bus.publish_work(&passed, &v1::ToolCallRequested::default())
+        .await
+        .unwrap();
+    clock.advance(Duration::from_secs(61));
+    sweeper.sweep().await.unwrap();
+    counted.check("dray_dead_oldest_seconds", None, 0.0);
+    clock.advance(Duration::from_secs(100));
+    bus.dead_letters().list(1, 10).await.unwrap();
+    counted.check("dray_dead_oldest_seconds", None, 0.0);
+    sweeper.sweep().await.unwrap();
+    counted.check("dray_dead_oldest_seconds", None, 100.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

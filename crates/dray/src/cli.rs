@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use dray_types::ByteSize;
+use dray_bus::dead::LetterState;
+use dray_types::{ByteSize, FaultCode, Period, TenantId};
 
 pub(crate) use chat::Chat;
 pub(crate) use read::{Classify, Limits, Place, Read};
@@ -288,22 +289,83 @@ pub(crate) enum Events {
 /// `dray dlq`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dlq {
-    /// Lists dead letters, newest last.
+    /// Lists dead letters, newest last, with their state: open, restarted, resolved or unknown.
     List {
         /// At most this many.
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
+        #[command(flatten)]
+        filter: DlqFilter,
     },
     /// Shows one dead letter.
     Show {
         /// Its sequence, from `list`.
         sequence: u64,
     },
-    /// Starts the work of a dead letter again.
+    /// Starts the work of dead letters again: those named, or the open ones that a filter admits. Work that was
+    /// started again before or is done is left alone.
     Redrive {
-        /// Its sequence, from `list`.
-        sequence: u64,
+        /// Their sequences, from `list`.
+        #[arg(value_name = "SEQUENCE")]
+        sequences: Vec<u64>,
+        #[command(flatten)]
+        filter: DlqFilter,
+        /// Starts every open dead letter again.
+        #[arg(long)]
+        all: bool,
+        /// Prints what would be started again, and does nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
     },
+}
+
+/// Which dead letters are meant; several options must all match.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DlqFilter {
+    /// Of this tenant.
+    #[arg(long = "of-tenant", value_name = "TENANT")]
+    pub(crate) tenant: Option<TenantId>,
+    /// Of this area of work, for example `toolcall`.
+    #[arg(long, value_name = "AREA")]
+    pub(crate) area: Option<String>,
+    /// Given up with this code, for example `unavailable`.
+    #[arg(long, value_name = "CODE", value_parser = fault_code)]
+    pub(crate) code: Option<FaultCode>,
+    /// Given up with this detail, for example `no_responder`.
+    #[arg(long, value_name = "DETAIL")]
+    pub(crate) detail: Option<String>,
+    /// In this state: open, restarted, resolved or unknown. Can be given several times.
+    #[arg(long = "state", value_name = "STATE", value_parser = letter_state)]
+    pub(crate) states: Vec<LetterState>,
+    /// Given up within this time, for example `2h`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) newer_than: Option<Period>,
+    /// Given up longer ago than this, for example `10m`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) older_than: Option<Period>,
+}
+
+fn fault_code(name: &str) -> Result<FaultCode, String> {
+    let found = FaultCode::ALL
+        .into_iter()
+        .find(|code| code.as_str() == name);
+    found.ok_or_else(|| {
+        let names = FaultCode::ALL.map(FaultCode::as_str).join(", ");
+        format!("must be one of {names}")
+    })
+}
+
+fn letter_state(name: &str) -> Result<LetterState, String> {
+    let found = LetterState::ALL
+        .into_iter()
+        .find(|state| state.as_str() == name);
+    found.ok_or_else(|| {
+        let names = LetterState::ALL.map(LetterState::as_str).join(", ");
+        format!("must be one of {names}")
+    })
 }
 
 /// `dray config`

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use dray_proto::v1::TerminalState;
+use dray_types::{FaultCode, TenantId};
 use prost::Message as _;
 
 use super::at_work::{
     EVENTS, at_work, foreign, nothing_pending, record, rejection, reported, settings, submit,
 };
 use super::{Script, Worker, World, on_both, outgoing, soon, tool_call};
-use crate::dead::LetterError;
+use crate::dead::{LetterError, LetterFilter, LetterState};
 use crate::{WorkSettings, headers};
 
 on_both!(
@@ -17,6 +18,8 @@ on_both!(
     a_handler_that_panics_twice_is_poison,
     poison_is_dead_lettered_and_told,
     a_dead_letter_can_be_shown_and_started_again,
+    letters_are_found_by_tenant_code_and_state,
+    a_letter_whose_work_is_done_in_the_end_is_resolved,
     a_letter_about_nothing_cannot_be_started_again,
 );
 
@@ -129,14 +132,77 @@ async fn a_dead_letter_can_be_shown_and_started_again(world: World) {
     assert!(!first.duplicate);
     let rejected = rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
-    assert!(letters.redrive(sequence, None).await.unwrap().duplicate);
+    let again = letters.redrive(sequence, None).await.unwrap_err();
+    assert!(matches!(again, LetterError::AlreadyRestarted(_)), "{again}");
     nothing_pending(&world).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 4, "two attempts each time");
     let all = letters.list(1, 10).await.unwrap();
     assert_eq!(all.len(), 2, "the second letter is not taken for the first");
+    let states: Vec<_> = all.iter().map(|letter| letter.state).collect();
+    assert_eq!(states, [LetterState::Restarted, LetterState::Open]);
     let record = record(&world, &meta).await.unwrap();
     assert_eq!((record.redrives, record.attempts), (1, 2));
+}
+
+async fn letters_are_found_by_tenant_code_and_state(world: World) {
+    let (_, worker) = at_work(&world).await;
+    let mut events = world.events(EVENTS).await;
+    submit(&world, "passing", "always-passing").await;
+    rejection(&mut events).await;
+    submit(&world, "panics", "panics").await;
+    rejection(&mut events).await;
+    worker.stop().await;
+    let letters = world.bus.dead_letters();
+    let find = async |change: fn(&mut LetterFilter)| {
+        let mut filter = LetterFilter::default();
+        change(&mut filter);
+        let found = letters.find(&filter, 1, 10).await.unwrap();
+        let operations: Vec<_> = found.into_iter().map(|letter| letter.operation).collect();
+        operations.join(" ")
+    };
+    assert_eq!(find(|_| {}).await, "passing panics");
+    assert_eq!(
+        find(|filter| filter.code = Some(FaultCode::Unavailable)).await,
+        "passing"
+    );
+    assert_eq!(
+        find(|filter| filter.detail = Some("panic".to_owned())).await,
+        "panics"
+    );
+    assert_eq!(
+        find(|filter| filter.tenant = TenantId::new("other").ok()).await,
+        ""
+    );
+    assert_eq!(
+        find(|filter| filter.states = vec![LetterState::Resolved]).await,
+        ""
+    );
+}
+
+async fn a_letter_whose_work_is_done_in_the_end_is_resolved(world: World) {
+    world.provision(Duration::from_secs(30)).await;
+    let script = Script::default();
+    let hasty = WorkSettings {
+        attempts: 1,
+        ..settings()
+    };
+    let worker = Worker::start(&world.bus, hasty, script.clone());
+    let mut events = world.events(EVENTS).await;
+    let meta = submit(&world, "op", "fails-once").await;
+    rejection(&mut events).await;
+    reported(&world, &meta).await;
+    let letters = world.bus.dead_letters();
+    let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
+    letters.redrive(sequence, None).await.unwrap();
+    soon("the result", events.next()).await.unwrap();
+    reported(&world, &meta).await;
+    worker.stop().await;
+    let state = letters.show(sequence).await.unwrap().summary.state;
+    assert_eq!(state, LetterState::Resolved);
+    let again = letters.redrive(sequence, None).await.unwrap_err();
+    assert!(matches!(again, LetterError::AlreadyResolved(_)), "{again}");
+    assert_eq!(script.runs("op"), 2);
 }
 
 async fn a_letter_about_nothing_cannot_be_started_again(world: World) {

@@ -6,13 +6,15 @@ use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{Deadline, Fault, OperationId};
 use prost::Message as _;
 
+use super::state::{LetterFilter, LetterState};
 use crate::backend::{Outgoing, Stored};
 use crate::bus::Bus;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, Headers};
 use crate::ids;
+use crate::ledger::{LedgerError, LedgerKey};
 use crate::publish::Published;
-use crate::subject;
+use crate::subject::{self, Parts};
 use crate::topology::{DEAD, WORK};
 
 /// Time that redriven work gets when nothing else is said.
@@ -45,6 +47,8 @@ pub struct Summary {
     pub last_error_ms: u64,
     /// Whether the letter holds the whole original.
     pub complete: bool,
+    /// Where the work stands now.
+    pub state: LetterState,
 }
 
 /// A dead letter with everything in it.
@@ -76,6 +80,15 @@ pub enum LetterError {
         "dead letter {0} holds only the beginning of its original, which is gone from the work stream"
     )]
     Incomplete(u64),
+    /// Its work was started again before; a second time would do it twice.
+    #[error("the work of dead letter {0} was started again before")]
+    AlreadyRestarted(u64),
+    /// Its work is done.
+    #[error("the work of dead letter {0} is done")]
+    AlreadyResolved(u64),
+    /// The ledger could not be read.
+    #[error("the state of the work cannot be read")]
+    Ledger(#[source] LedgerError),
     /// The original was no work with an operation id; there is nothing to start again.
     #[error("the original of dead letter {0} cannot be started again: its envelope is not valid")]
     NotWork(u64),
@@ -98,6 +111,20 @@ impl DeadLetters {
     /// # Errors
     /// The bus.
     pub async fn list(&self, from: u64, limit: usize) -> Result<Vec<Summary>, LetterError> {
+        self.find(&LetterFilter::default(), from, limit).await
+    }
+
+    /// The same for letters that a filter admits.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn find(
+        &self,
+        filter: &LetterFilter,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Summary>, LetterError> {
+        let subject = filter.subject();
         let mut summaries = Vec::new();
         let mut next = from.max(1);
         while summaries.len() < limit {
@@ -105,26 +132,24 @@ impl DeadLetters {
                 .bus
                 .inner
                 .backend
-                .read_next(DEAD, "dray.dead.>", next)
+                .read_next(DEAD, &subject, next)
                 .await
                 .map_err(LetterError::Transport)?;
             let Some(stored) = found else { break };
             next = stored.sequence + 1;
             match open(&stored) {
-                Ok(show) => summaries.push(show.summary),
+                Ok(mut show) if filter.admits(&show.summary) => {
+                    show.summary.state = self.state(&show.letter).await?;
+                    if filter.admits_state(show.summary.state) {
+                        summaries.push(show.summary);
+                    }
+                }
+                Ok(_) => {}
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a dead letter is skipped"
                 ),
             }
-        }
-        if let Some(oldest) = summaries.first().filter(|_| from <= 1) {
-            let age = self.bus.now_ms().saturating_sub(oldest.last_error_ms) / 1_000;
-            self.bus
-                .inner
-                .metrics
-                .dead_oldest_seconds
-                .record(u32::try_from(age).map_or(f64::MAX, f64::from), &[]);
         }
         Ok(summaries)
     }
@@ -142,12 +167,27 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?
             .ok_or(LetterError::NotFound(sequence))?;
-        open(&stored)
+        let mut show = open(&stored)?;
+        show.summary.state = self.state(&show.letter).await?;
+        Ok(show)
+    }
+
+    /// Where the work of a letter stands; `Unknown` for a letter about something that is not work.
+    async fn state(&self, letter: &v1::DeadLetter) -> Result<LetterState, LetterError> {
+        let Some(original) = Original::read(letter) else {
+            return Ok(LetterState::Unknown);
+        };
+        let held = self.bus.ledger().read(&original.key()).await;
+        let held = held.map_err(LetterError::Ledger)?;
+        Ok(LetterState::of(
+            original.redrives,
+            held.as_ref().map(|held| &held.record),
+        ))
     }
 
     /// Publishes the original again as a deliberate restart: next count in its id, attempts from zero, the same
-    /// operation and trace, time until `deadline` (10 minutes unless given). Doing it twice within the stream's
-    /// window is one restart, which [`Published::duplicate`] tells.
+    /// operation and trace, time until `deadline` (10 minutes unless given). A letter is good for one restart; between
+    /// the restart and the moment at which a worker takes it, [`Published::duplicate`] tells of a second one.
     ///
     /// # Errors
     /// See [`LetterError`].
@@ -156,7 +196,12 @@ impl DeadLetters {
         sequence: u64,
         deadline: Option<Deadline>,
     ) -> Result<Published, LetterError> {
-        let letter = self.show(sequence).await?.letter;
+        let Show { summary, letter } = self.show(sequence).await?;
+        match summary.state {
+            LetterState::Restarted => return Err(LetterError::AlreadyRestarted(sequence)),
+            LetterState::Resolved => return Err(LetterError::AlreadyResolved(sequence)),
+            LetterState::Open | LetterState::Unknown => {}
+        }
         let now_ms = self.bus.now_ms();
         let deadline = deadline.unwrap_or_else(|| Deadline::after(now_ms, DEFAULT_TIME));
         let payload = self.original(sequence, &letter).await?;
@@ -196,27 +241,57 @@ impl DeadLetters {
     }
 }
 
+/// The work that a letter is about.
+struct Original<'a> {
+    parts: Parts<'a>,
+    headers: Headers,
+    operation: OperationId,
+    redrives: u32,
+}
+
+impl<'a> Original<'a> {
+    /// Reads its envelope; `None` when it was not work with an operation id.
+    fn read(letter: &'a v1::DeadLetter) -> Option<Self> {
+        let parts = subject::parts(&letter.subject)?;
+        let headers: Headers = letter
+            .headers
+            .iter()
+            .map(|header| (header.name.as_str(), header.value.as_str()))
+            .collect();
+        let operation = OperationId::new(headers.get(headers::OPERATION)?).ok()?;
+        let step = format!("{}.{}", parts.area, parts.verb);
+        let redrives = headers
+            .get(headers::MESSAGE_ID)
+            .map_or(0, |id| ids::redrives(id, &operation, &step));
+        Some(Self {
+            parts,
+            headers,
+            operation,
+            redrives,
+        })
+    }
+
+    fn key(&self) -> LedgerKey {
+        let Parts {
+            area, verb, tenant, ..
+        } = self.parts;
+        LedgerKey::new(area, verb, tenant, &self.operation)
+    }
+}
+
 /// The original's headers, with the next id and a deadline that has not passed.
 fn restart_headers(
     sequence: u64,
     letter: &v1::DeadLetter,
     deadline: Deadline,
 ) -> Result<Headers, LetterError> {
-    let not_work = || LetterError::NotWork(sequence);
-    let parts = subject::parts(&letter.subject).ok_or_else(not_work)?;
-    let original: Headers = letter
-        .headers
-        .iter()
-        .map(|header| (header.name.as_str(), header.value.as_str()))
-        .collect();
-    let operation = original
-        .get(headers::OPERATION)
-        .and_then(|operation| OperationId::new(operation).ok())
-        .ok_or_else(not_work)?;
+    let Original {
+        parts,
+        headers: original,
+        operation,
+        redrives: before,
+    } = Original::read(letter).ok_or(LetterError::NotWork(sequence))?;
     let step = format!("{}.{}", parts.area, parts.verb);
-    let before = original
-        .get(headers::MESSAGE_ID)
-        .map_or(0, |id| ids::redrives(id, &operation, &step));
     let mut restart = Headers::new();
     restart.append(
         headers::MESSAGE_ID,
@@ -255,6 +330,7 @@ fn open(stored: &Stored) -> Result<Show, LetterError> {
         first_error_ms: letter.first_error_ms,
         last_error_ms: letter.last_error_ms,
         complete: letter.payload_complete,
+        state: LetterState::Unknown,
     };
     Ok(Show { summary, letter })
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dray_bus::Headers;
-use dray_bus::dead::{LetterError, Summary};
+use dray_bus::dead::{LetterError, LetterFilter, LetterState, Show, Summary};
+use dray_bus::{DeadLetters, Headers};
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
-use crate::cli::{Dlq, Global};
+use crate::cli::{Dlq, DlqFilter, Global};
 use crate::commands::shown;
 use crate::outcome::{Failure, fault_json, print_line};
 use crate::world::World;
@@ -17,23 +17,44 @@ const REDRIVE_TIME: Duration = Duration::from_mins(10);
 
 /// Lists, shows or starts again.
 pub(crate) async fn run(global: &Global, dlq: &Dlq) -> Result<(), Failure> {
+    if let Dlq::Redrive {
+        sequences,
+        filter,
+        all,
+        ..
+    } = dlq
+    {
+        check_selection(sequences, filter, *all)?;
+    }
     let world = World::open_bus(global).await?;
     let outcome = match dlq {
-        Dlq::List { limit } => list(global, &world, *limit).await,
+        Dlq::List { limit, filter } => list(global, &world, filter, *limit).await,
         Dlq::Show { sequence } => show(global, &world, *sequence).await,
-        Dlq::Redrive { sequence } => redrive(global, &world, *sequence).await,
+        Dlq::Redrive {
+            sequences,
+            filter,
+            dry_run,
+            limit,
+            all: _,
+        } => {
+            let found = select(&world, sequences, filter, *limit).await;
+            match found {
+                Ok(letters) => redrive(global, &world, &letters, *dry_run).await,
+                Err(failure) => Err(failure),
+            }
+        }
     };
     world.close().await;
     outcome
 }
 
-async fn list(global: &Global, world: &World, limit: usize) -> Result<(), Failure> {
-    let letters = world
-        .bus
-        .dead_letters()
-        .list(1, limit)
-        .await
-        .map_err(explain)?;
+async fn list(
+    global: &Global,
+    world: &World,
+    filter: &DlqFilter,
+    limit: usize,
+) -> Result<(), Failure> {
+    let letters = find(world, filter, limit).await?;
     if letters.is_empty() && !global.json {
         print_line("no dead letters");
     }
@@ -42,8 +63,9 @@ async fn list(global: &Global, world: &World, limit: usize) -> Result<(), Failur
             print_line(&summary_json(letter).to_string());
         } else {
             print_line(&format!(
-                "#{}  {}  {}  {}  {}",
+                "#{}  {}  {}  {}  {}  {}",
                 letter.sequence,
+                letter.state.as_str(),
                 shown::time(letter.last_error_ms),
                 letter.subject,
                 letter.operation,
@@ -54,21 +76,39 @@ async fn list(global: &Global, world: &World, limit: usize) -> Result<(), Failur
     Ok(())
 }
 
+async fn find(world: &World, filter: &DlqFilter, limit: usize) -> Result<Vec<Summary>, Failure> {
+    let now_ms = world.clock.now_ms();
+    let ago = |period: dray_types::Period| {
+        let millis = u64::try_from(period.as_duration().as_millis()).unwrap_or(u64::MAX);
+        now_ms.saturating_sub(millis)
+    };
+    let filter = LetterFilter {
+        tenant: filter.tenant.clone(),
+        area: filter.area.clone(),
+        code: filter.code,
+        detail: filter.detail.clone(),
+        states: filter.states.clone(),
+        from_ms: filter.newer_than.map(ago),
+        until_ms: filter.older_than.map(ago),
+    };
+    let letters = world.bus.dead_letters();
+    letters.find(&filter, 1, limit).await.map_err(explain)
+}
+
 async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failure> {
-    let found = world
+    let Show { summary, letter } = world
         .bus
         .dead_letters()
         .show(sequence)
         .await
         .map_err(explain)?;
     let mut headers = Headers::new();
-    for header in &found.letter.headers {
+    for header in &letter.headers {
         headers.append(&header.name, &header.value);
     }
-    let mut all = summary_json(&found.summary);
+    let mut all = summary_json(&summary);
     if let Value::Object(fields) = &mut all {
-        let pairs: Vec<Value> = found
-            .letter
+        let pairs: Vec<Value> = letter
             .headers
             .iter()
             .map(|header| json!([header.name, header.value]))
@@ -76,7 +116,7 @@ async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failu
         fields.insert("headers".to_owned(), pairs.into());
         fields.insert(
             "message".to_owned(),
-            shown::message(&headers, &found.letter.payload),
+            shown::message(&headers, &letter.payload),
         );
     }
     let text = if global.json {
@@ -88,27 +128,164 @@ async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failu
     Ok(())
 }
 
-async fn redrive(global: &Global, world: &World, sequence: u64) -> Result<(), Failure> {
-    let deadline = Some(world.deadline(REDRIVE_TIME));
-    world
-        .bus
-        .dead_letters()
-        .redrive(sequence, deadline)
-        .await
-        .map_err(explain)?;
-    if global.json {
-        print_line(&json!({ "redriven": sequence }).to_string());
-    } else {
-        print_line(&format!(
-            "#{sequence} was started again; watch it with `dray events tail`"
-        ));
+/// Refuses a restart of nothing in particular, and of named letters that a filter would have to admit as well.
+fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), Failure> {
+    let DlqFilter {
+        tenant,
+        area,
+        code,
+        detail,
+        states,
+        newer_than,
+        older_than,
+    } = filter;
+    let is_filtered = tenant.is_some()
+        || area.is_some()
+        || code.is_some()
+        || detail.is_some()
+        || !states.is_empty()
+        || newer_than.is_some()
+        || older_than.is_some();
+    let text = match (sequences.is_empty(), is_filtered || all) {
+        (true, false) => "Name dead letters by sequence, choose them with a filter, or pass --all.",
+        (false, true) => "Name dead letters by sequence or choose them with a filter, not both.",
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(text.to_owned()))
+}
+
+/// The named letters, or the open ones that the filter admits.
+async fn select(
+    world: &World,
+    sequences: &[u64],
+    filter: &DlqFilter,
+    limit: usize,
+) -> Result<Vec<Summary>, Failure> {
+    if sequences.is_empty() {
+        let mut filter = filter.clone();
+        if filter.states.is_empty() {
+            filter.states.push(LetterState::Open);
+        }
+        return find(world, &filter, limit).await;
     }
-    Ok(())
+    let letters = world.bus.dead_letters();
+    let mut found = Vec::new();
+    for sequence in sequences {
+        let shown = letters.show(*sequence).await.map_err(explain)?;
+        found.push(shown.summary);
+    }
+    Ok(found)
+}
+
+async fn redrive(
+    global: &Global,
+    world: &World,
+    selected: &[Summary],
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if selected.is_empty() && !global.json {
+        print_line("no dead letters to start again");
+    }
+    let letters = world.bus.dead_letters();
+    let mut is_complete = true;
+    for letter in selected {
+        let outcome = if dry_run {
+            Ok(planned(letter.state))
+        } else {
+            restart(world, &letters, letter.sequence).await
+        };
+        is_complete &= outcome.as_ref().is_ok_and(|restart| restart.is_started());
+        print_restart(global, letter, &outcome);
+    }
+    if is_complete {
+        Ok(())
+    } else {
+        Err(Failure::Reported)
+    }
+}
+
+/// What became of one letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Restart {
+    Started,
+    WouldStart,
+    AlreadyStarted,
+    AlreadyDone,
+}
+
+impl Restart {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::WouldStart => "would_start",
+            Self::AlreadyStarted => "already_started",
+            Self::AlreadyDone => "already_done",
+        }
+    }
+
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Started => "was started again; watch it with `dray events tail`",
+            Self::WouldStart => "would be started again",
+            Self::AlreadyStarted => "is left alone: it was started again before",
+            Self::AlreadyDone => "is left alone: its work is done",
+        }
+    }
+
+    const fn is_started(self) -> bool {
+        matches!(self, Self::Started | Self::WouldStart)
+    }
+}
+
+/// What a restart of a letter in this state comes to.
+const fn planned(state: LetterState) -> Restart {
+    match state {
+        LetterState::Open | LetterState::Unknown => Restart::WouldStart,
+        LetterState::Restarted => Restart::AlreadyStarted,
+        LetterState::Resolved => Restart::AlreadyDone,
+    }
+}
+
+async fn restart(
+    world: &World,
+    letters: &DeadLetters,
+    sequence: u64,
+) -> Result<Restart, LetterError> {
+    let deadline = Some(world.deadline(REDRIVE_TIME));
+    match letters.redrive(sequence, deadline).await {
+        Ok(published) if published.duplicate => Ok(Restart::AlreadyStarted),
+        Ok(_) => Ok(Restart::Started),
+        Err(LetterError::AlreadyRestarted(_)) => Ok(Restart::AlreadyStarted),
+        Err(LetterError::AlreadyResolved(_)) => Ok(Restart::AlreadyDone),
+        Err(error) => Err(error),
+    }
+}
+
+fn print_restart(global: &Global, letter: &Summary, outcome: &Result<Restart, LetterError>) {
+    let sequence = letter.sequence;
+    let line = match outcome {
+        Ok(restart) if global.json => {
+            let operation = &letter.operation;
+            json!({ "sequence": sequence, "operation": operation, "result": restart.as_str() })
+                .to_string()
+        }
+        Ok(restart) => format!("#{sequence} {}", restart.sentence()),
+        Err(error) => {
+            let reason = dray_service::host::Chain(error).to_string();
+            if global.json {
+                json!({ "sequence": sequence, "result": "failed", "reason": reason }).to_string()
+            } else {
+                format!("#{sequence} was not started again: {reason}")
+            }
+        }
+    };
+    print_line(&line);
 }
 
 fn summary_json(letter: &Summary) -> Value {
     json!({
         "sequence": letter.sequence,
+        "state": letter.state.as_str(),
         "subject": letter.subject,
         "operation": letter.operation,
         "fault": fault_json(&letter.fault),
@@ -133,5 +310,32 @@ fn explain(error: LetterError) -> Failure {
             what: dray_service::host::Chain(&other).to_string(),
             advice: "Check that the streams exist and that this identity may read them.".to_owned(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_needs_names_or_a_filter_and_not_both() {
+        let none = DlqFilter::default();
+        let some = DlqFilter {
+            area: Some("toolcall".to_owned()),
+            ..DlqFilter::default()
+        };
+        assert!(check_selection(&[1], &none, false).is_ok());
+        assert!(check_selection(&[], &some, false).is_ok());
+        assert!(check_selection(&[], &none, true).is_ok());
+        assert!(check_selection(&[], &none, false).is_err());
+        assert!(check_selection(&[1], &some, false).is_err());
+        assert!(check_selection(&[1], &none, true).is_err());
+    }
+
+    #[test]
+    fn a_letter_is_started_again_once() {
+        assert!(planned(LetterState::Open).is_started());
+        assert!(!planned(LetterState::Restarted).is_started());
+        assert!(!planned(LetterState::Resolved).is_started());
     }
 }

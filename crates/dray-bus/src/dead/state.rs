@@ -1,0 +1,198 @@
+//! Where the work of a dead letter stands now, and which letters an operator asks for.
+
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{FaultCode, TenantId};
+
+use super::letters::Summary;
+
+/// Where the work of a dead letter stands, as the ledger knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LetterState {
+    /// Given up, and nothing has happened since.
+    Open,
+    /// Started again. If that failed as well, there is a later letter about it.
+    Restarted,
+    /// Done in the end.
+    Resolved,
+    /// The ledger has forgotten the work, three days after its last change; or the original was never work.
+    Unknown,
+}
+
+impl LetterState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Open, Self::Restarted, Self::Resolved, Self::Unknown];
+
+    /// The name used on the command line and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Restarted => "restarted",
+            Self::Resolved => "resolved",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Judges a letter about the `redrives`-th restart (0: the first start) by the ledger entry of its work.
+    pub(super) fn of(redrives: u32, record: Option<&v1::LedgerRecord>) -> Self {
+        match record {
+            None => Self::Unknown,
+            Some(record) if record.terminal() == TerminalState::Done => Self::Resolved,
+            Some(record) if record.redrives > redrives => Self::Restarted,
+            Some(_) => Self::Open,
+        }
+    }
+}
+
+/// Which letters are meant. The default means all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LetterFilter {
+    /// Of this tenant only.
+    pub tenant: Option<TenantId>,
+    /// Of this area of work only, for example `toolcall`.
+    pub area: Option<String>,
+    /// Given up with this code only.
+    pub code: Option<FaultCode>,
+    /// Given up with this detail only, for example `no_responder`.
+    pub detail: Option<String>,
+    /// In one of these states only; empty for every state.
+    pub states: Vec<LetterState>,
+    /// Given up at or after this instant only, in Unix milliseconds.
+    pub from_ms: Option<u64>,
+    /// Given up before this instant only, in Unix milliseconds.
+    pub until_ms: Option<u64>,
+}
+
+impl LetterFilter {
+    /// The subject filter that finds at least the letters that are meant.
+    pub(super) fn subject(&self) -> String {
+        let area = self
+            .area
+            .as_deref()
+            .filter(|area| dray_types::id::is_subject_token(area))
+            .unwrap_or("*");
+        let tenant = self.tenant.as_ref().map(TenantId::token);
+        format!("dray.dead.{area}.v1.*.{}", tenant.as_deref().unwrap_or("*"))
+    }
+
+    /// Whether the letter is meant, going by everything but its state, which costs a look into the ledger.
+    pub(super) fn admits(&self, letter: &Summary) -> bool {
+        let matches_area = |area: &String| {
+            let work = format!("dray.work.{area}.");
+            letter.subject.starts_with(&work)
+        };
+        self.area.as_ref().is_none_or(matches_area)
+            && self.code.is_none_or(|code| letter.fault.code == code)
+            && self
+                .detail
+                .as_ref()
+                .is_none_or(|detail| letter.fault.detail == *detail)
+            && self.from_ms.is_none_or(|from| letter.last_error_ms >= from)
+            && self
+                .until_ms
+                .is_none_or(|until| letter.last_error_ms < until)
+    }
+
+    /// Whether letters in this state are meant.
+    pub(super) fn admits_state(&self, state: LetterState) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Fault;
+
+    use super::*;
+
+    fn record(terminal: TerminalState, redrives: u32) -> v1::LedgerRecord {
+        v1::LedgerRecord {
+            terminal: terminal.into(),
+            redrives,
+            ..v1::LedgerRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_letter_is_open_until_its_work_was_started_again_or_done() {
+        for (redrives, found, expected) in [
+            (0, None, LetterState::Unknown),
+            (
+                0,
+                Some(record(TerminalState::DeadLettered, 0)),
+                LetterState::Open,
+            ),
+            (
+                0,
+                Some(record(TerminalState::Unspecified, 1)),
+                LetterState::Restarted,
+            ),
+            (
+                0,
+                Some(record(TerminalState::DeadLettered, 1)),
+                LetterState::Restarted,
+            ),
+            (
+                1,
+                Some(record(TerminalState::DeadLettered, 1)),
+                LetterState::Open,
+            ),
+            (
+                0,
+                Some(record(TerminalState::Done, 1)),
+                LetterState::Resolved,
+            ),
+        ] {
+            assert_eq!(
+                LetterState::of(redrives, found.as_ref()),
+                expected,
+                "{redrives} {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn filters_are_all_of_what_they_name() {
+        let letter = Summary {
+            sequence: 1,
+            subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
+            operation: "op".to_owned(),
+            fault: Fault::new(FaultCode::Unavailable, "later").detail("no_responder"),
+            attempts: 5,
+            delivered: 5,
+            first_error_ms: 10,
+            last_error_ms: 20,
+            complete: true,
+            state: LetterState::Open,
+        };
+        let admits = |change: fn(&mut LetterFilter)| {
+            let mut filter = LetterFilter::default();
+            change(&mut filter);
+            filter.admits(&letter)
+        };
+        assert!(admits(|_| {}));
+        assert!(admits(|filter| filter.area = Some("toolcall".to_owned())));
+        assert!(!admits(|filter| filter.area = Some("tool".to_owned())));
+        assert!(admits(|filter| filter.code = Some(FaultCode::Unavailable)));
+        assert!(!admits(|filter| filter.code = Some(FaultCode::Denied)));
+        assert!(!admits(|filter| filter.detail = Some("panic".to_owned())));
+        assert!(admits(|filter| filter.from_ms = Some(20)));
+        assert!(!admits(|filter| filter.from_ms = Some(21)));
+        assert!(!admits(|filter| filter.until_ms = Some(20)));
+    }
+
+    #[test]
+    fn the_subject_narrows_the_search_and_takes_no_wildcards_from_outside() {
+        let filter = LetterFilter {
+            tenant: Some(TenantId::new("acme").unwrap()),
+            area: Some("toolcall".to_owned()),
+            ..LetterFilter::default()
+        };
+        assert_eq!(filter.subject(), "dray.dead.toolcall.v1.*.acme");
+        assert_eq!(LetterFilter::default().subject(), "dray.dead.*.v1.*.*");
+        let hostile = LetterFilter {
+            area: Some("x.>".to_owned()),
+            ..LetterFilter::default()
+        };
+        assert_eq!(hostile.subject(), "dray.dead.*.v1.*.*");
+    }
+}
