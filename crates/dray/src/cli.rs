@@ -267,6 +267,10 @@ pub(crate) struct TopologySize {
     /// Size of the servers' JetStream store; all streams together stay below 70 % of it.
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub(crate) store_size: ByteSize,
+    /// Adds a durable consumer `publisher-TENANT` with the outcomes of this tenant's tool calls. Can be given several
+    /// times.
+    #[arg(long = "publisher", value_name = "TENANT")]
+    pub(crate) publishers: Vec<TenantId>,
 }
 
 /// `dray events`

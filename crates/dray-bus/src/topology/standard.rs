@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dray_types::TenantId;
+
 use super::{
     ADVISORY, AUDIT, CONVERSIONS, ConsumerSpec, DEAD, DELIVERIES, Discard, EVENT, LEDGER, PLATFORM,
     Retention, SESSIONS, SWEEPER_ADVISORY, SWEEPER_WORK, StreamSpec, Topology, UPLOADS, WORK,
@@ -143,6 +145,9 @@ const ACK_WAIT: u64 = 6;
 /// is parked is handed out about every 7 s until its deadline, at most an hour.
 const MAX_DELIVER: i64 = 1_000;
 
+/// How long a publisher may take to acknowledge an event; it gives no signs of life.
+const PUBLISHER_ACK_WAIT: Duration = Duration::from_secs(30);
+
 const CONSUMERS: [Line; 14] = [
     (
         WORK,
@@ -238,6 +243,25 @@ impl Topology {
         }
     }
 
+    /// The same with a durable consumer of events for each tenant whose publisher reads its outcomes from one. It gets
+    /// what was published while the publisher was away, as long as the event stream keeps it.
+    #[must_use]
+    pub fn with_publishers(mut self, tenants: &[TenantId]) -> Self {
+        self.consumers
+            .extend(tenants.iter().map(|tenant| ConsumerSpec {
+                stream: EVENT.to_owned(),
+                durable: format!("publisher-{}", tenant.token()),
+                filter: format!("dray.event.toolcall.v1.*.{}", tenant.token()),
+                ack_wait: PUBLISHER_ACK_WAIT,
+                max_ack_pending: 512,
+                max_batch: 64,
+                max_deliver: -1,
+                ack_explicit: true,
+                backoff: Vec::new(),
+            }));
+        self
+    }
+
     /// The part that one service uses and may look at; empty for an unknown name.
     pub fn used_by(service: &str) -> Self {
         let streams = USES
@@ -328,6 +352,26 @@ mod tests {
             );
             assert!(spec.duplicate_window <= spec.max_age && spec.max_bytes > 0);
         }
+    }
+
+    #[test]
+    fn a_publisher_reads_the_events_of_its_own_tenant_only() {
+        let tenants = [
+            TenantId::new("acme").unwrap(),
+            TenantId::new("Acme").unwrap(),
+        ];
+        let plain = Topology::default();
+        let with = Topology::default().with_publishers(&tenants);
+        let (_, added) = with.consumers.split_at(plain.consumers.len());
+        let [acme, mapped] = added else {
+            panic!("{added:?}");
+        };
+        assert_eq!(
+            (acme.durable.as_str(), acme.filter.as_str()),
+            ("publisher-acme", "dray.event.toolcall.v1.*.acme")
+        );
+        assert!(mapped.filter.ends_with(&tenants[1].token()), "{mapped:?}");
+        assert!(!mapped.filter.contains("Acme"), "{mapped:?}");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::world::World;
 pub(crate) async fn run(global: &Global, topology: &Topology) -> Result<(), Failure> {
     let world = World::open_bus(global).await?;
     let (Topology::Apply { size } | Topology::Check { size }) = topology;
-    let wanted = Wanted::new(size.replicas, size.store_size.as_u64());
+    let wanted =
+        Wanted::new(size.replicas, size.store_size.as_u64()).with_publishers(&size.publishers);
     let unreachable = |error: dray_bus::TopologyError| Failure::Unreachable {
         what: dray_service::host::Chain(&error).to_string(),
         advice: "Use an identity that may manage streams and consumers, and check the server."
