@@ -5,8 +5,9 @@ Needs a NATS server with the Drayage topology and a running file-resolver:
     pip install -r examples/python/requirements.txt
     python examples/python/resolve_tool_call.py --arguments '{"note": "file:text::files/bucket/note.txt"}'
 
-Prints the resolved arguments and exits 0. A rejected call prints what the model should be told and exits 1; no answer
-before the deadline exits 2.
+Prints the resolved arguments and exits 0. A rejected call prints what the model should be told and exits 1; no outcome
+before the deadline exits 2, and `--operation` with the printed id asks again later. `--missed` prints the outcomes that
+were published while this publisher was away.
 """
 
 import argparse
@@ -19,9 +20,8 @@ import uuid
 
 import nats
 from nats.errors import ConnectionClosedError, NoRespondersError, TimeoutError
-from nats.js.api import ConsumerConfig, DeliverPolicy
 
-from dray.v1 import toolcall_pb2
+from dray.v1 import common_pb2, toolcall_pb2
 
 WORK_STREAM = "DRAY_WORK"
 EVENT_STREAM = "DRAY_EVENT"
@@ -31,6 +31,10 @@ OUTCOMES = {
     "dray.v1.ToolCallResolved": toolcall_pb2.ToolCallResolved,
     "dray.v1.ToolCallRejected": toolcall_pb2.ToolCallRejected,
 }
+# How long to wait for the event before asking for the outcome.
+ASK_INTERVAL_SECONDS = 5.0
+# The end of an expired operation is reported shortly after its deadline.
+REPORT_GRACE_SECONDS = 5.0
 
 
 def parse(argv):
@@ -39,13 +43,17 @@ def parse(argv):
     parser.add_argument("--credentials", help="file with NATS credentials")
     parser.add_argument("--tenant", default="default", help="whose call it is")
     parser.add_argument("--tool", default="example", help="name of the tool")
-    parser.add_argument("--arguments", required=True, help="the arguments, a JSON object")
+    parser.add_argument("--arguments", help="the arguments, a JSON object")
+    parser.add_argument("--operation", help="id of an operation that was published before")
+    parser.add_argument("--missed", action="store_true", help="print the outcomes since the last time, one a line")
     parser.add_argument("--nested", action="store_true", help="resolve nested strings as well")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds until the call is given up")
     options = parser.parse_args(argv)
     if not re.fullmatch(r"[a-z0-9_-]{1,64}", options.tenant):
         parser.error("a tenant of this example is 1 to 64 of a-z, 0-9, _ and -")
-    if len(options.arguments.encode()) > INLINE_LIMIT:
+    if options.arguments is None and options.operation is None and not options.missed:
+        parser.error("--arguments, --operation or --missed is needed")
+    if len((options.arguments or "").encode()) > INLINE_LIMIT:
         parser.error("arguments above 64 KiB have to be stored first")
     return options
 
@@ -79,14 +87,79 @@ async def publish(js, options, operation, deadline):
             await asyncio.sleep(0.5)
 
 
-async def outcome(events, operation, deadline):
-    """The event that ends the operation."""
+async def ask(connection, options, operation):
+    """The outcome as the ledger has it, for three days; None while there is none.
+
+    The last token of the subject is the tenant: the server lets a publisher ask for its own tenant only.
+    """
+    headers = {
+        "Dray-Schema": "dray.v1.ToolCallOutcomeRequest/1",
+        # Of this request, not of the operation that it asks about.
+        "Dray-Operation": str(uuid.uuid4()),
+        "Dray-Deadline": str(int((time.time() + 5) * 1000)),
+        "Dray-Tenant": options.tenant,
+        "Content-Type": "application/x-protobuf",
+    }
+    request = toolcall_pb2.ToolCallOutcomeRequest(operation_id=operation)
+    subject = f"dray.file.v1.outcome.{options.tenant}"
+    try:
+        reply = await connection.request(subject, request.SerializeToString(), timeout=5, headers=headers)
+    except (TimeoutError, NoRespondersError):
+        # No file-resolver is there; the work waits for one as well.
+        return None
+    if (reply.headers or {}).get("Dray-Outcome") != "ok":
+        raise RuntimeError(common_pb2.Fault.FromString(reply.data).message)
+    found = toolcall_pb2.ToolCallOutcome.FromString(reply.data)
+    kind = found.WhichOneof("outcome")
+    return getattr(found, kind) if kind else None
+
+
+def event_of(message):
+    """The operation and its outcome; None for an event that ends nothing."""
+    headers = message.headers or {}
+    kind = OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+    return (headers.get("Dray-Operation"), kind.FromString(message.data)) if kind else None
+
+
+async def outcome(connection, events, options, operation, deadline):
+    """Waits for the event that ends the operation, and asks now and then: the event may have come while nobody
+    listened."""
     while True:
-        message = await events.next_msg(timeout=max(deadline - time.time(), 0.001))
-        headers = message.headers or {}
-        kind = OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
-        if kind is not None and headers.get("Dray-Operation") == operation:
-            return kind.FromString(message.data)
+        ended = await ask(connection, options, operation)
+        if ended is not None:
+            return ended
+        next_ask = time.time() + ASK_INTERVAL_SECONDS
+        while (left := min(next_ask, deadline + REPORT_GRACE_SECONDS) - time.time()) > 0:
+            try:
+                found = event_of(await events.next_msg(timeout=left))
+            except TimeoutError:
+                break
+            if found is not None and found[0] == operation:
+                return found[1]
+        if time.time() >= deadline + REPORT_GRACE_SECONDS:
+            raise TimeoutError
+
+
+async def missed(js, options):
+    """Prints what was published since the last time, from the durable consumer of the tenant.
+
+    `dray topology apply --publisher TENANT` makes it.
+    """
+    consumer = await js.pull_subscribe_bind(f"publisher-{options.tenant}", stream=EVENT_STREAM)
+    while True:
+        try:
+            messages = await consumer.fetch(64, timeout=2)
+        except TimeoutError:
+            return
+        for message in messages:
+            found = event_of(message)
+            if found is not None:
+                operation, event = found
+                is_resolved = isinstance(event, toolcall_pb2.ToolCallResolved)
+                line = {"operation": operation, "tool": event.tool, "resolved": is_resolved}
+                print(json.dumps(line), flush=True)
+            # After the outcome is handled: what is not acknowledged comes again.
+            await message.ack()
 
 
 def show(event):
@@ -111,22 +184,27 @@ def show(event):
 
 async def main(argv):
     options = parse(argv)
-    operation = str(uuid.uuid4())
+    operation = options.operation or str(uuid.uuid4())
     deadline = time.time() + options.timeout
-    connection = await nats.connect(options.nats, user_credentials=options.credentials, name="dray-example")
+    connection = await nats.connect(
+        options.nats,
+        user_credentials=options.credentials,
+        name="dray-example",
+        # The only inbox that the shipped permissions allow to this publisher.
+        inbox_prefix=f"_INBOX_publisher-{options.tenant}",
+    )
     try:
         js = connection.jetstream()
-        # Listen first, so that the answer cannot be missed.
-        events = await js.subscribe(
-            f"dray.event.toolcall.v1.*.{options.tenant}",
-            stream=EVENT_STREAM,
-            ordered_consumer=True,
-            config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW),
-        )
-        await publish(js, options, operation, deadline)
-        return show(await outcome(events, operation, deadline))
+        if options.missed:
+            await missed(js, options)
+            return 0
+        # Listens first, so that the event comes as soon as there is one.
+        events = await connection.subscribe(f"dray.event.toolcall.v1.*.{options.tenant}")
+        if options.arguments is not None:
+            await publish(js, options, operation, deadline)
+        return show(await outcome(connection, events, options, operation, deadline))
     except TimeoutError:
-        print("no answer before the deadline", file=sys.stderr)
+        print(f"no outcome of operation {operation} before the deadline", file=sys.stderr)
         return 2
     finally:
         await connection.close()

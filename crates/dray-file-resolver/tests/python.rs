@@ -9,9 +9,9 @@ use dray_bus::{Bus, NatsOptions, Topology};
 use dray_file_resolver::FileResolver;
 use dray_service::{Host, Running, Settings};
 use dray_testkit::dial::DialCore;
-use dray_testkit::nats::NatsServer;
+use dray_testkit::nats::{NatsServer, Options};
 use dray_testkit::python::interpreter;
-use dray_types::Clock;
+use dray_types::{Clock, Secret, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use prost::Message as _;
 
@@ -29,65 +29,96 @@ fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The password of every identity of a test server.
+const PASSWORD: &str = "test-password";
+
+/// A server with the shipped accounts and permissions.
+fn nats_with_shipped_accounts() -> NatsServer {
+    let accounts = std::fs::read_to_string(root().join("deploy/nats/accounts.conf")).unwrap();
+    let lines: Vec<_> = accounts
+        .lines()
+        .map(|line| match line.split_once("$DRAY_") {
+            Some((before, variable)) if variable.ends_with("_PASSWORD") => {
+                format!("{before}{PASSWORD:?}")
+            }
+            _ => line.to_owned(),
+        })
+        .collect();
+    Options::default().config(&lines.join("\n")).start()
+}
+
+async fn connect(nats: &NatsServer, user: &str) -> Bus {
+    let options = NatsOptions {
+        user: user.to_owned(),
+        password: Secret::new(PASSWORD),
+        ..NatsOptions::at(nats.url()).named(user)
+    };
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    Bus::connect(&options, Clock::system(), &meter)
+        .await
+        .unwrap()
+}
+
 struct World {
     nats: NatsServer,
     core: DialCore,
-    _folder: tempfile::TempDir,
-    _running: Running,
+    bus: Bus,
+    folder: tempfile::TempDir,
+    running: Option<Running>,
 }
 
 impl World {
     async fn start() -> Self {
-        let nats = NatsServer::start();
-        let options = NatsOptions {
-            servers: vec![nats.url()],
-            ..NatsOptions::default()
-        };
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::connect(&options, Clock::system(), &meter)
-            .await
-            .unwrap();
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let nats = nats_with_shipped_accounts();
+        let topology = Topology::new(1, 1 << 30).with_publishers(&[TenantId::new("acme").unwrap()]);
+        let provisioner = connect(&nats, "provisioner").await;
+        let mismatches = provisioner.apply_topology(&topology).await.unwrap();
+        assert_eq!(mismatches, []);
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");
-        let folder = tempfile::tempdir().unwrap();
-        let settings = Settings::embedded(folder.path())
-            .set("limits.free_disk_percent", "0")
-            .set("file-resolver.dial_url", core.url())
-            .set("file-resolver.tenants.acme.api_key", "key")
-            .bus(bus);
-        let running = Host::new(settings)
-            .with::<FileResolver>()
-            .start()
-            .await
-            .unwrap();
-        Self {
+        let bus = connect(&nats, "file-resolver").await;
+        let mut world = Self {
             nats,
             core,
-            _folder: folder,
-            _running: running,
-        }
+            bus,
+            folder: tempfile::tempdir().unwrap(),
+            running: None,
+        };
+        world.start_resolver().await;
+        world
     }
 
-    /// Runs the example; the runtime goes on serving meanwhile.
-    async fn publish(&self, arguments: &str) -> Output {
+    async fn start_resolver(&mut self) {
+        let settings = Settings::embedded(self.folder.path())
+            .set("limits.free_disk_percent", "0")
+            .set("file-resolver.dial_url", self.core.url())
+            .set("file-resolver.tenants.acme.api_key", "key")
+            .bus(self.bus.clone());
+        let started = Host::new(settings).with::<FileResolver>().start().await;
+        self.running = Some(started.unwrap());
+    }
+
+    /// Runs the example for a tenant, as that identity; the runtime goes on serving meanwhile.
+    async fn run_as(&self, user: &str, tenant: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(interpreter("nats"));
+        let address = self.nats.url().replace("nats://", "");
         command
             .arg(root().join("examples/python/resolve_tool_call.py"))
-            .args([
-                "--nats",
-                &self.nats.url(),
-                "--tenant",
-                "acme",
-                "--arguments",
-                arguments,
-            ])
+            .args(["--nats", &format!("nats://{user}:{PASSWORD}@{address}")])
+            .args(["--tenant", tenant])
+            .args(arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1");
         tokio::task::spawn_blocking(move || command.output().unwrap())
             .await
             .unwrap()
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        self.run_as("publisher-acme", "acme", arguments).await
+    }
+
+    async fn publish(&self, arguments: &str) -> Output {
+        self.run(&["--arguments", arguments]).await
     }
 }
 
@@ -129,6 +160,52 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
         (output.status.code(), &shown["claim"]["size"]),
         (Some(0), &160_009.into())
     );
+}
+
+const NOTE: &str = r#"{"note": "file:text::files/b/note.txt"}"#;
+const OPERATION: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
+    let mut world = World::start().await;
+    world.core.put("b/note.txt", "hello", "text/plain");
+    // No resolver is there, so the publisher gives up before the event comes.
+    world.running.take().unwrap().stop().await;
+    let deadline = ["--operation", OPERATION, "--timeout", "1"];
+    let given_up = world
+        .run(&[&deadline[..], &["--arguments", NOTE]].concat())
+        .await;
+    assert_eq!(given_up.status.code(), Some(2), "{given_up:?}");
+    assert!(String::from_utf8_lossy(&given_up.stderr).contains(OPERATION));
+    world.bus = connect(&world.nats, "file-resolver").await;
+    world.start_resolver().await;
+
+    let asked = world.run(&["--operation", OPERATION]).await;
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+    let message = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(message.contains("did not finish in time"), "{message}");
+    let again = world
+        .run(&["--operation", OPERATION, "--arguments", NOTE])
+        .await;
+    assert_eq!(again.stderr, asked.stderr, "the same work, the same end");
+
+    let missed = world.run(&["--missed"]).await;
+    let line: serde_json::Value = serde_json::from_slice(&missed.stdout).unwrap();
+    assert_eq!(
+        (&line["operation"], &line["resolved"]),
+        (&OPERATION.into(), &false.into())
+    );
+    let nothing_more = world.run(&["--missed"]).await;
+    assert_eq!(
+        (nothing_more.status.code(), nothing_more.stdout.len()),
+        (Some(0), 0)
+    );
+
+    // Another tenant's outcome is refused by the server, before any service sees the question.
+    let foreign = ["--operation", OPERATION, "--timeout", "1"];
+    let foreign = world.run_as("publisher-acme", "other", &foreign).await;
+    assert_ne!(foreign.status.code(), Some(1), "{foreign:?}");
+    assert!(foreign.stdout.is_empty(), "{foreign:?}");
 }
 
 /// Every field of every message: `dray.v1.Fault.code 1 14`.
