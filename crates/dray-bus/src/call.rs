@@ -22,6 +22,7 @@ use crate::error::{CallError, ReplyError, TransportError};
 use crate::headers;
 use crate::meta::Meta;
 use crate::subject;
+use crate::trace;
 
 /// Most tries that reach a responder (C-6).
 const TRIES: u32 = 3;
@@ -74,6 +75,7 @@ pub(crate) async fn call<'a, C: Call>(
     let begun = Instant::now();
     let mut attempt = Attempt::new::<C>(bus, meta, request, manner)?;
     let span = request_span(&attempt.message);
+    trace::join(&span, &mut attempt.message.headers);
     let result = attempt.run().instrument(span).await;
     let answered = attempt.finish(&result);
     let result = result.and_then(|payload| {

@@ -37,6 +37,7 @@ mod responder;
 mod subject;
 mod sweeper;
 pub mod topology;
+pub mod trace;
 pub mod work;
 
 pub use bus::Bus;

@@ -19,6 +19,7 @@ use crate::headers::{self, Headers};
 use crate::ids;
 use crate::meta::Meta;
 use crate::topology::{AUDIT, EVENT, WORK};
+use crate::trace;
 
 /// Longest wait for one acknowledgement.
 const ACK_WAIT: Duration = Duration::from_secs(5);
@@ -150,15 +151,16 @@ impl Bus {
     pub(crate) async fn publish_message(
         &self,
         stream: &'static str,
-        message: Outgoing,
+        mut message: Outgoing,
         limit: usize,
         deadline: Deadline,
     ) -> Result<Published, PublishError> {
+        let span = send_span(&message);
+        trace::join(&span, &mut message.headers);
         let size = message.size();
         if size > limit {
             return Err(PublishError::TooLarge { size, limit });
         }
-        let span = send_span(&message);
         let begun = Instant::now();
         let wait = deadline.remaining(self.now_ms()).max(GRACE);
         let result = self

@@ -380,6 +380,8 @@ fn process_span(durable: &str, pulled: &Pulled) -> tracing::Span {
         messaging.consumer.group.name = durable,
         messaging.message.delivery_count = pulled.delivered,
         dray.operation_id = header(headers::OPERATION),
+        dray.tenant = header(headers::TENANT),
+        trace_id = header(headers::TRACEPARENT).get(3..35).unwrap_or_default(),
         dray.attempt = tracing::field::Empty,
         dray.code = tracing::field::Empty,
     )

@@ -127,7 +127,7 @@ impl Answering {
         let start = self.begin(&meta, &payload)?;
         let this = Arc::clone(self);
         let span = span::for_call(shared.service, &self.subject, &meta);
-        meta.trace = span::context_of(&span, &meta.trace);
+        span::pass_on(&span, &mut meta);
         let running = shared.metrics.running(shared.service);
         Ok(async move {
             let started = Instant::now();

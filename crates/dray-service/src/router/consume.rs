@@ -122,7 +122,7 @@ where
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
         let again = delivery.delivered > 1 || delivery.redrives > 0;
         let span = span::for_work(self.name, &subject, &delivery, again);
-        delivery.meta.trace = span::context_of(&span, &delivery.meta.trace);
+        span::pass_on(&span, &mut delivery.meta);
         (self.handler)(Arc::clone(&self.service), delivery)
             .instrument(span)
             .await

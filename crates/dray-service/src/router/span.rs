@@ -1,10 +1,7 @@
 //! Spans of handlers, tied to the trace that a message came in (messaging-reliability 17).
 
-use dray_bus::{Delivery, Meta};
+use dray_bus::{Delivery, Meta, trace};
 use dray_types::TraceContext;
-use opentelemetry::trace::{
-    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
-};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -20,12 +17,11 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
         messaging.operation.r#type = "request",
         messaging.consumer.group.name = service,
         dray.operation_id = %meta.operation,
+        dray.tenant = meta.tenant.as_str(),
         dray.code = tracing::field::Empty,
+        trace_id = tracing::field::Empty,
     );
-    if let Some(parent) = remote(&meta.trace) {
-        // Fails only when no layer records traces; then there is nothing to tie together.
-        let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent));
-    }
+    trace::set_parent(&span, &meta.trace);
     span
 }
 
@@ -49,34 +45,33 @@ pub(crate) fn for_work<W>(
         messaging.consumer.group.name = service,
         messaging.message.delivery_count = delivery.delivered,
         dray.operation_id = %delivery.meta.operation,
+        dray.tenant = delivery.meta.tenant.as_str(),
         dray.attempt = delivery.attempt,
         dray.code = tracing::field::Empty,
+        trace_id = tracing::field::Empty,
     );
-    match remote(&delivery.meta.trace) {
+    match trace::span_context(&delivery.meta.trace) {
         Some(origin) if again => span.add_link(origin),
-        Some(parent) => {
-            let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent));
-        }
+        Some(_) => trace::set_parent(&span, &delivery.meta.trace),
         None => {}
     }
     span
 }
 
+/// Puts the context of a handler's span into the envelope that the handler passes on, and the trace id into the lines
+/// that are logged in that span.
+pub(crate) fn pass_on(span: &Span, meta: &mut Meta) {
+    meta.trace = context_of(span, &meta.trace);
+    if let Some(trace_id) = meta.trace.trace_id() {
+        span.record("trace_id", trace_id);
+    }
+}
+
 /// What a handler passes on: the context of its own span; without a recorded span the context that came in; and
 /// without one a new trace id, so that log lines of one operation can still be found together.
-pub(crate) fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
-    let context = span.context();
-    let own = context.span().span_context().clone();
-    if own.is_valid() {
-        return TraceContext::new(
-            &format!(
-                "00-{}-{}-{:02x}",
-                own.trace_id(),
-                own.span_id(),
-                own.trace_flags().to_u8()
-            ),
-            &own.trace_state().header(),
-        );
+fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
+    if let Some(own) = trace::context_of(span) {
+        return own;
     }
     if came_in.is_empty() {
         let trace = uuid::Uuid::new_v4().simple().to_string();
@@ -87,24 +82,10 @@ pub(crate) fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
     came_in.clone()
 }
 
-/// The span that a message came from; `None` outside a trace.
-fn remote(trace: &TraceContext) -> Option<SpanContext> {
-    let mut parts = trace.traceparent.split('-').skip(1);
-    let trace_id = TraceId::from_hex(parts.next()?).ok()?;
-    let span_id = SpanId::from_hex(parts.next()?).ok()?;
-    let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
-    let state = trace.tracestate.parse::<TraceState>().unwrap_or_default();
-    Some(SpanContext::new(
-        trace_id,
-        span_id,
-        TraceFlags::new(flags) & TraceFlags::SAMPLED,
-        true,
-        state,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
+    use opentelemetry::trace::SpanId;
+
     use super::*;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -120,15 +101,6 @@ mod tests {
         let made = context_of(&Span::none(), &TraceContext::default());
         assert_eq!(made.trace_id().map(str::len), Some(32));
         assert_ne!(made, context_of(&Span::none(), &TraceContext::default()));
-    }
-
-    #[test]
-    fn a_trace_context_becomes_a_remote_parent() {
-        let parent = remote(&TraceContext::new(PARENT, "a=b")).unwrap();
-        assert!(parent.is_remote() && parent.is_sampled() && parent.is_valid());
-        assert_eq!(parent.span_id().to_string(), "00f067aa0ba902b7");
-        assert_eq!(parent.trace_state().header(), "a=b");
-        assert!(remote(&TraceContext::default()).is_none());
     }
 
     /// Runs `work` under a subscriber that records spans, and returns those.

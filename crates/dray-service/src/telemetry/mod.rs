@@ -177,9 +177,9 @@ impl Telemetry {
     }
 }
 
-/// Records spans. Those of the bus's work loop give log lines their fields, but are not recorded: the bus cannot tie
-/// them to the publisher's trace, and the handler's span (`router::span`), which is, tells the same.
-fn span_layer<S, T>(tracer: T) -> impl Layer<S>
+/// Records spans. Those of the bus's work loop give log lines their fields, but are not recorded: the
+/// handler's span (`router::span`) says the same.
+pub(crate) fn span_layer<S, T>(tracer: T) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     T: opentelemetry::trace::Tracer + Send + Sync + 'static,

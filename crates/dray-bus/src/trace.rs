@@ -1,0 +1,146 @@
+//! Ties spans to the trace of a message, and messages to the span that sends them (messaging-reliability 17).
+//!
+//! Without a layer that records traces nothing here has an effect. Which spans are recorded, and where they go, is
+//! decided in `dray-service`.
+
+use dray_types::TraceContext;
+use opentelemetry::Context;
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::headers::{self, Headers};
+
+/// The span that a trace context names; `None` outside a trace.
+pub fn span_context(trace: &TraceContext) -> Option<SpanContext> {
+    let mut parts = trace.traceparent.split('-').skip(1);
+    let trace_id = TraceId::from_hex(parts.next()?).ok()?;
+    let span_id = SpanId::from_hex(parts.next()?).ok()?;
+    let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
+    let state = trace.tracestate.parse::<TraceState>().unwrap_or_default();
+    Some(SpanContext::new(
+        trace_id,
+        span_id,
+        TraceFlags::new(flags) & TraceFlags::SAMPLED,
+        true,
+        state,
+    ))
+}
+
+/// What a message of this span carries; `None` for a span that is not recorded.
+pub fn context_of(span: &Span) -> Option<TraceContext> {
+    let context = span.context();
+    let own = context.span().span_context().clone();
+    own.is_valid().then(|| {
+        TraceContext::new(
+            &format!(
+                "00-{}-{}-{:02x}",
+                own.trace_id(),
+                own.span_id(),
+                own.trace_flags().to_u8()
+            ),
+            &own.trace_state().header(),
+        )
+    })
+}
+
+/// Makes a span a child of the span that a message came from.
+pub fn set_parent(span: &Span, trace: &TraceContext) {
+    if let Some(parent) = span_context(trace) {
+        // Fails only when no layer records traces; then there is nothing to tie together.
+        let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+    }
+}
+
+/// Makes the span that sends a message part of the message's trace, and the message's headers name that span. A span
+/// below a recorded span of the same trace stays where it is.
+pub(crate) fn join(span: &Span, headers: &mut Headers) {
+    let trace = TraceContext::new(
+        headers.get(headers::TRACEPARENT).unwrap_or_default(),
+        headers.get(headers::TRACESTATE).unwrap_or_default(),
+    );
+    let current = context_of(&Span::current());
+    let is_below = current.is_some_and(|current| current.trace_id() == trace.trace_id());
+    if !is_below {
+        set_parent(span, &trace);
+    }
+    if let Some(own) = context_of(span) {
+        headers.set(headers::TRACEPARENT, own.traceparent);
+        if own.tracestate.is_empty() {
+            headers.remove(headers::TRACESTATE);
+        } else {
+            headers.set(headers::TRACESTATE, own.tracestate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::TracerProvider as _;
+    use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    /// Runs `work` under a subscriber that records spans, and returns those in the order of their ends.
+    fn recorded(work: impl FnOnce()) -> Vec<SpanData> {
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder()
+            .with_simple_exporter(exporter.clone())
+            .build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), work);
+        provider.force_flush().unwrap();
+        exporter.get_finished_spans().unwrap()
+    }
+
+    fn message() -> Headers {
+        [(headers::TRACEPARENT, PARENT)].into_iter().collect()
+    }
+
+    #[test]
+    fn a_trace_context_becomes_a_remote_parent() {
+        let parent = span_context(&TraceContext::new(PARENT, "a=b")).unwrap();
+        assert!(parent.is_remote() && parent.is_sampled() && parent.is_valid());
+        assert_eq!(parent.span_id().to_string(), "00f067aa0ba902b7");
+        assert_eq!(parent.trace_state().header(), "a=b");
+        assert!(span_context(&TraceContext::default()).is_none());
+    }
+
+    #[test]
+    fn a_send_outside_any_span_joins_the_trace_of_its_message_and_the_message_names_the_send() {
+        let mut sent = message();
+        let spans = recorded(|| join(&tracing::info_span!("send"), &mut sent));
+        assert_eq!(spans[0].parent_span_id.to_string(), "00f067aa0ba902b7");
+        let own = &spans[0].span_context;
+        assert_eq!(own.trace_id().to_string(), TRACE_ID);
+        let expected = format!("00-{TRACE_ID}-{}-01", own.span_id());
+        assert_eq!(sent.get(headers::TRACEPARENT), Some(expected.as_str()));
+    }
+
+    #[test]
+    fn a_send_below_a_span_of_its_trace_stays_below_it() {
+        let spans = recorded(|| {
+            let handler = tracing::info_span!("work");
+            set_parent(&handler, &TraceContext::new(PARENT, ""));
+            handler.in_scope(|| join(&tracing::info_span!("send"), &mut message()));
+        });
+        assert_eq!(
+            (spans[0].name.as_ref(), spans[1].name.as_ref()),
+            ("send", "work")
+        );
+        assert_eq!(spans[0].parent_span_id, spans[1].span_context.span_id());
+    }
+
+    #[test]
+    fn without_a_recorder_the_headers_stay_as_they_are() {
+        let mut sent = message();
+        join(&tracing::info_span!("send"), &mut sent);
+        assert_eq!(sent.get(headers::TRACEPARENT), Some(PARENT));
+    }
+}
