@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod export;
+mod line;
 mod redact;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub use catalogue::{Catalogue, Instrument, InstrumentGroup, metrics_reference};
 pub use redact::{Redacting, redact};
 
-use crate::settings::{LogFormat, TelemetrySection};
+use crate::settings::TelemetrySection;
 
 /// Name of the instrumentation scope.
 const SCOPE: &str = "dray";
@@ -135,13 +136,13 @@ impl Telemetry {
             .as_ref()
             .map(|traces| span_layer(traces.tracer(SCOPE)));
         let lines = tracing_subscriber::fmt::layer()
+            .event_format(line::Lines {
+                format: self.section.format,
+            })
             .with_ansi(false)
             .with_writer(Redacting::new(writer));
         let registry = tracing_subscriber::registry().with(filter).with(spans);
-        match self.section.format {
-            LogFormat::Text => Box::new(registry.with(lines)),
-            LogFormat::Json => Box::new(registry.with(lines.json().flatten_event(true))),
-        }
+        Box::new(registry.with(line::SpanFields).with(lines))
     }
 
     /// Makes the subscriber that of the whole process, and panics log lines. For the edge of a binary, once.

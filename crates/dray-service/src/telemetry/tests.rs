@@ -9,6 +9,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 
 use super::*;
 use crate::grpc::Raw;
+use crate::settings::LogFormat;
 
 /// Collects what is written to it.
 #[derive(Clone, Default)]
@@ -76,6 +77,81 @@ fn json_lines_are_json_with_fields() {
         (&line["message"], &line["operation"], &line["level"]),
         (&"done".into(), &"o-1".into(), &"INFO".into())
     );
+}
+
+/// Two spans as the bus and the router make them, and a line in the inner one.
+fn log_in_two_spans() {
+    let outer = tracing::info_span!(
+        "process",
+        otel.name = "process dray.work.toolcall.v1.resolve",
+        messaging.system = "nats",
+        dray.operation_id = "op-1",
+        dray.tenant = "acme",
+        trace_id = "outer-trace",
+    );
+    let _outer = outer.enter();
+    let inner = tracing::info_span!(
+        "work",
+        dray.operation_id = "op-1",
+        dray.tenant = "acme",
+        trace_id = tracing::field::Empty,
+    );
+    inner.record("trace_id", "4bf92f3577b34da6a3ce929d0e0e4736");
+    let _inner = inner.enter();
+    let error = io::Error::other("closed");
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        count = 2,
+        "it failed"
+    );
+}
+
+#[test]
+fn a_json_line_has_trace_and_tenant_and_names_each_field_of_its_spans_once() {
+    let section = TelemetrySection {
+        format: LogFormat::Json,
+        ..TelemetrySection::default()
+    };
+    let text = logged(&section, log_in_two_spans);
+    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(line["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(line["dray.tenant"], "acme");
+    assert_eq!(
+        (&line["message"], &line["error"], &line["count"]),
+        (&"it failed".into(), &"closed".into(), &2.into())
+    );
+    assert_eq!(text.matches("op-1").count(), 1, "{text}");
+    assert!(
+        !text.contains("messaging") && !text.contains("otel"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_line_of_text_has_trace_and_tenant_and_names_each_field_of_its_spans_once() {
+    let text = logged(&TelemetrySection::default(), log_in_two_spans);
+    let line = text.trim_end();
+    assert!(!line.contains('\n'), "{line}");
+    for part in [
+        " WARN ",
+        ": it failed",
+        " error=closed",
+        " count=2",
+        " dray.tenant=acme",
+        " trace_id=4bf92f3577b34da6a3ce929d0e0e4736",
+    ] {
+        assert_eq!(line.matches(part).count(), 1, "{part} in {line}");
+    }
+    assert_eq!(line.matches("op-1").count(), 1, "{line}");
+}
+
+#[test]
+fn a_value_cannot_begin_a_line_of_its_own_or_pass_for_another_field() {
+    let text = logged(&TelemetrySection::default(), || {
+        tracing::info!(path = "a b=c", "first\nINFO forged");
+    });
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(r#"path="a b=c""#), "{text}");
 }
 
 #[test]
