@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 use super::admission::{Admission, Permit, Ticket};
 use super::flight::{Flights, Key, Lead, Outcome, Part, follow};
 use super::metrics::{Metrics, Way};
-use super::{Answer, Pending, span, work_until};
+use super::{AdmissionMode, Answer, Pending, span, work_until};
 use crate::settings::LimitsSection;
 
 /// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
@@ -40,6 +40,7 @@ pub(crate) struct Answering {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
     for_tenants: bool,
+    admission: AdmissionMode,
     shared: Arc<Shared>,
     run: Box<dyn Fn(Meta, Bytes) -> Pending<Outcome> + Send + Sync>,
 }
@@ -86,6 +87,7 @@ impl Answering {
             subject: answer.subject.clone(),
             grpc_path: answer.grpc_path,
             for_tenants: answer.for_tenants,
+            admission: answer.admission,
             shared: Arc::clone(shared),
             run: Box::new(move |meta, payload| handler(Arc::clone(&service), meta, payload)),
         }
@@ -147,6 +149,9 @@ impl Answering {
     fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<Start, Fault> {
         let shared = &self.shared;
         match shared.flights.join(Key::new(&self.subject, meta, payload)) {
+            Part::Lead(lead) if self.admission == AdmissionMode::Handler => {
+                Ok(Start::Run(lead, Admitted::ByHandler))
+            }
             Part::Lead(lead) => match shared.admission.admit(&meta.tenant) {
                 Ticket::Now(permit) => Ok(Start::Run(lead, Admitted::Now(permit))),
                 Ticket::Wait(granted) => Ok(Start::Run(lead, Admitted::Later(granted))),
@@ -178,8 +183,9 @@ impl Answering {
 
     async fn lead(&self, lead: Lead, admitted: Admitted, meta: Meta, payload: Bytes) -> Outcome {
         let _permit = match admitted {
-            Admitted::Now(permit) => permit,
-            Admitted::Later(granted) => granted.await.map_err(|_| stopping())?,
+            Admitted::Now(permit) => Some(permit),
+            Admitted::Later(granted) => Some(granted.await.map_err(|_| stopping())?),
+            Admitted::ByHandler => None,
         };
         let outcome = self.guarded(meta, payload).await;
         lead.finish(&outcome);
@@ -246,6 +252,8 @@ enum Start {
 enum Admitted {
     Now(Permit),
     Later(oneshot::Receiver<Permit>),
+    /// The handler queues by itself.
+    ByHandler,
 }
 
 fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {

@@ -59,10 +59,20 @@ type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type Handler<S> =
     dyn Fn(Arc<S>, Meta, Bytes) -> Pending<Result<Bytes, Fault>> + Send + Sync;
 
+/// Who decides when a call may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdmissionMode {
+    /// The router: the call takes a permit of `limits.calls`, or waits for one.
+    Router,
+    /// The handler: it queues by itself and refuses what is too much.
+    Handler,
+}
+
 /// One call that a service answers.
 pub(crate) struct Answer<S> {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
+    pub(crate) admission: AdmissionMode,
     pub(crate) handler: Arc<Handler<S>>,
     /// Whether it is answered on the subjects of the tenants, too.
     pub(crate) for_tenants: bool,
@@ -97,7 +107,33 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// The handler is dropped when its deadline passes or its caller cancels, so it must hold nothing that
     /// only its end would put right. Concurrent identical requests with one operation id run it once.
     #[must_use]
-    pub fn answer<C, H, F, E>(mut self, handler: H) -> Self
+    pub fn answer<C, H, F, E>(self, handler: H) -> Self
+    where
+        C: Call,
+        H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        self.add_call(AdmissionMode::Router, handler)
+    }
+
+    /// Answers a call whose handler does its own admission, so it holds no permit of `limits.calls`.
+    ///
+    /// For handlers that wait for something which the router does not know, such as a slow host: a permit that is held
+    /// while waiting would keep other tenants out. The handler bounds both how many run and how many wait, and refuses
+    /// the rest with `RateLimited`. Otherwise as [`Router::answer`].
+    #[must_use]
+    pub fn answer_self_admitted<C, H, F, E>(self, handler: H) -> Self
+    where
+        C: Call,
+        H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<C::Reply, E>> + Send + 'static,
+        E: Into<Fault> + Send + 'static,
+    {
+        self.add_call(AdmissionMode::Handler, handler)
+    }
+
+    fn add_call<C, H, F, E>(mut self, admission: AdmissionMode, handler: H) -> Self
     where
         C: Call,
         H: Fn(Arc<S>, Request<C>) -> F + Send + Sync + 'static,
@@ -107,6 +143,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         self.answers.push(Answer {
             subject: dray_proto::contract::call_subject::<C>(),
             grpc_path: C::GRPC_PATH,
+            admission,
             handler: erase::<S, C, H, F, E>(handler),
             for_tenants: false,
         });

@@ -133,6 +133,24 @@ async fn one_tenant_leaves_room_for_another() {
 }
 
 #[tokio::test]
+async fn a_handler_that_admits_by_itself_holds_no_permit() {
+    let world = World::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (bus, meta) = (world.bus(), meta("greedy"));
+        let request = dray_proto::v1::ListSandboxRequest::default();
+        callers.spawn(async move { bus.call(&meta, &request).await });
+    }
+    world.probe.wait_inside(4).await;
+    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    assert_eq!(other.unwrap(), "served");
+    world.probe.release.notify_waiters();
+    while let Some(answer) = callers.join_next().await {
+        assert!(answer.unwrap().is_ok());
+    }
+}
+
+#[tokio::test]
 async fn a_reply_that_is_too_large_becomes_a_fault() {
     let world = World::new(&[]).await;
     assert_eq!(world.call("large:100000").await.unwrap().len(), 100_000);

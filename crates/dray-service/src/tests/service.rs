@@ -123,6 +123,16 @@ impl Echo {
         }
     }
 
+    /// Does its own admission: everybody comes in and waits for the release.
+    async fn list(
+        self: Arc<Self>,
+        _request: Request<v1::ListSandboxRequest>,
+    ) -> Result<v1::ListSandboxReply, Fault> {
+        let _inside = self.probe.enter();
+        self.probe.release.notified().await;
+        Ok(v1::ListSandboxReply::default())
+    }
+
     async fn resolve(
         self: Arc<Self>,
         delivery: Delivery<v1::ToolCallRequested>,
@@ -159,6 +169,7 @@ impl Service for Echo {
     fn routes(router: Router<Self>) -> Router<Self> {
         router
             .answer(Self::fetch)
+            .answer_self_admitted(Self::list)
             .consume(Self::resolve)
             .ready("mood", |echo| async move {
                 if *echo.probe.healthy.borrow() {
