@@ -123,6 +123,20 @@ impl Bus {
         crate::call::call(self, meta, request, Manner::watched()).await
     }
 
+    /// As [`Bus::call_watched`], for calls that the responder itself repeats when that helps: its answer is final, also a
+    /// fault that says when to try again. Another responder is asked only when none took the call, or when the one
+    /// that did is dead or being restarted.
+    ///
+    /// # Errors
+    /// As [`Bus::call`].
+    pub async fn call_once<C: Call>(
+        &self,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, CallError> {
+        crate::call::call(self, meta, request, Manner::once()).await
+    }
+
     /// The same, with a look at the payload of every progress reply (C-8).
     ///
     /// # Errors

@@ -30,6 +30,9 @@ const TRIES: u32 = 3;
 /// Silence after which a responder that promised signs of life counts as dead: several of them are missing.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// Detail of the fault with which a service answers while it is being restarted.
+const STOPPING: &str = "stopping";
+
 type Observer<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 
 /// What the caller does while it waits.
@@ -38,6 +41,8 @@ pub(crate) struct Manner<'a> {
     observe: Observer<'a>,
     watched: bool,
     tenant_subject: bool,
+    /// A fault of the one that answers is final.
+    once: bool,
 }
 
 impl<'a> Manner<'a> {
@@ -61,6 +66,15 @@ impl<'a> Manner<'a> {
     pub(crate) fn on_tenant_subject() -> Self {
         Self {
             tenant_subject: true,
+            ..Self::default()
+        }
+    }
+
+    /// Wants signs of life, and repeats nothing that a responder has decided.
+    pub(crate) fn once() -> Self {
+        Self {
+            watched: true,
+            once: true,
             ..Self::default()
         }
     }
@@ -183,7 +197,9 @@ impl<'a> Attempt<'a> {
             let (delay, failure) = match self.once(last).await? {
                 Answer::Payload(payload) => return Ok(payload),
                 Answer::Fault(fault) => match retry_delay(&fault) {
-                    Some(delay) if !last => (delay, CallError::Fault(fault)),
+                    Some(delay) if !last && self.may_repeat(&fault) => {
+                        (delay, CallError::Fault(fault))
+                    }
                     _ => return Err(CallError::Fault(fault)),
                 },
                 Answer::NoResponders => {
@@ -209,6 +225,12 @@ impl<'a> Attempt<'a> {
                 return Ok(payload);
             }
         }
+    }
+
+    /// Whether another responder may be asked after this fault. A call that is made once goes on only when the responder
+    /// is being restarted: it has decided nothing.
+    fn may_repeat(&self, fault: &Fault) -> bool {
+        !self.manner.once || fault.detail == STOPPING
     }
 
     /// Sends once and waits for what comes, from this try or an earlier one.

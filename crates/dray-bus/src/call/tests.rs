@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_proto::v1;
-use dray_types::{Clock, Deadline};
+use dray_types::{Clock, Deadline, Fault, FaultCode};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -109,6 +109,58 @@ async fn a_watched_call_gives_up_after_three_that_died() {
     };
     assert!(matches!(error, CallError::Timeout(_)), "{error}");
     assert_eq!((asked, begun.elapsed()), (3, SILENCE * 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_made_once_takes_a_fault_that_may_pass_as_the_answer() {
+    let mut world = world().await;
+    let request = v1::FetchRequest::default();
+    for code in [FaultCode::RateLimited, FaultCode::Unavailable] {
+        let busy = Fault::new(code, "Busy.").retry_after(Duration::from_secs(1));
+        let serving = async {
+            let only = world.responder.next().await.unwrap();
+            only.answer::<v1::FetchReply>(Err(busy.clone())).await;
+            assert!(world.responder.next().now_or_never().is_none());
+        };
+        let (answered, ()) = tokio::join!(world.bus.call_once(&world.meta, &request), serving);
+        assert_eq!(Fault::from(answered.unwrap_err()), busy);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_made_once_goes_to_another_responder_when_one_stops_or_dies() {
+    let mut world = world().await;
+    let request = v1::FetchRequest::default();
+    let stopping = Fault::new(FaultCode::Unavailable, "Restarting.")
+        .detail("stopping")
+        .retry_after(Duration::from_millis(250));
+    let serving = async {
+        let first = world.responder.next().await.unwrap();
+        first.answer::<v1::FetchReply>(Err(stopping)).await;
+        world.responder.next().await.unwrap().abandon();
+        answer(world.responder.next().await.unwrap(), "third").await;
+    };
+    let (answered, ()) = tokio::join!(world.bus.call_once(&world.meta, &request), serving);
+    assert_eq!(answered.unwrap().name, "third");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_made_once_waits_for_a_responder_to_appear() {
+    let World {
+        bus,
+        meta,
+        responder,
+    } = world().await;
+    drop(responder);
+    let request = v1::FetchRequest::default();
+    let serving = async {
+        // paused clock: nobody is there for a while
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut responder = bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap();
+        answer(responder.next().await.unwrap(), "late").await;
+    };
+    let (answered, ()) = tokio::join!(bus.call_once(&meta, &request), serving);
+    assert_eq!(answered.unwrap().name, "late");
 }
 
 #[tokio::test(start_paused = true)]
