@@ -68,7 +68,8 @@ pub async fn fetch(bus: &Bus, fetch: &Fetch, url: &str) -> Result<Loaded, LoadEr
         tool_timeout_ms: fetch.tool_timeout_ms,
         sink: v1::Sink::Unspecified.into(),
     };
-    match bus.call(&fetch.meta, &request).await {
+    // The fetcher decides what is fetched again; a repeated call would multiply its attempts.
+    match bus.call_once(&fetch.meta, &request).await {
         Ok(answer) => Ok(loaded(answer, fetch)?),
         Err(CallError::Fault(fault)) if ABOUT_THE_URL.contains(&fault.detail.as_str()) => {
             Err(LoadError::Correctable(with_advice(fault, url)))

@@ -200,9 +200,9 @@ pub(crate) struct Fetch {
     /// Where to write the content; `-` is standard output. Without it the content is only stored.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Seconds the fetch may take in all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub(crate) timeout: u64,
+    /// Seconds the fetch may take in all; without it as long as the operator allows.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
 }
 
 /// `dray artifact`

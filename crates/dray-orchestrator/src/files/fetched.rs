@@ -51,7 +51,7 @@ impl TurnFiles {
             sink: v1::Sink::ClaimOnly.into(),
         };
         let meta = self.meta(time);
-        match self.services.ask_watched(Peer::Web, &meta, &request).await {
+        match self.services.ask_once(Peer::Web, &meta, &request).await {
             Ok(reply) => {
                 checked(url, limit, reply).ok_or_else(|| Unanswered::Garbled(Peer::Web).into())
             }

@@ -90,6 +90,17 @@ impl Services {
         reply.map_err(|error| Unanswered::of(peer, error))
     }
 
+    /// Asks a service that repeats by itself what is worth it: its answer is final.
+    pub(super) async fn ask_once<C: Call>(
+        &self,
+        peer: Peer,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, Unanswered> {
+        let reply = self.bus.call_once(meta, request).await;
+        reply.map_err(|error| Unanswered::of(peer, error))
+    }
+
     /// Whether nobody answered for sessions a moment ago.
     pub(super) fn sessions_are_absent(&self) -> bool {
         self.clock.now_ms() < self.absent_until.load(Ordering::Relaxed)

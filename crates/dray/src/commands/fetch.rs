@@ -21,7 +21,7 @@ pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
         url: fetch.url.clone(),
         app_policy: policy::read(fetch.app_policy.as_deref())?,
         size_limit_bytes: fetch.size_limit.map_or(0, dray_types::ByteSize::as_u64),
-        tool_timeout_ms: fetch.timeout.saturating_mul(1_000),
+        tool_timeout_ms: fetch.timeout.unwrap_or_default().saturating_mul(1_000),
         sink: v1::Sink::Unspecified.into(),
     };
     let world = World::open(global, &["egress-fetcher"]).await?;
@@ -40,6 +40,8 @@ pub(crate) async fn run(global: &Global, fetch: &Fetch) -> Result<(), Failure> {
     }
 }
 
+/// Longest time that an operator can allow a fetch.
+const MAX_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time beyond the fetch's own for the way there and back.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -49,9 +51,10 @@ async fn answer(
     world: &World,
     request: &v1::FetchRequest,
 ) -> Result<v1::FetchReply, Failure> {
-    let meta = world.meta(Duration::from_secs(fetch.timeout) + MARGIN);
+    let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
+    let meta = world.meta(timeout + MARGIN);
     let waiting = progress::waiting("fetching", global.json);
-    let reply = world.bus.call(&meta, request).await;
+    let reply = world.bus.call_once(&meta, request).await;
     waiting.finish_and_clear();
     let reply = reply.map_err(Fault::from)?;
     if let Some(output) = &fetch.output {

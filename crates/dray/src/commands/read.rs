@@ -333,7 +333,7 @@ async fn outside(
         ..v1::FetchRequest::default()
     };
     let waiting = progress::waiting("fetching", global.json);
-    let reply = world.bus.call(&world.meta(FETCH), &request).await;
+    let reply = world.bus.call_once(&world.meta(FETCH), &request).await;
     waiting.finish_and_clear();
     let content = reply
         .map_err(Fault::from)?

@@ -381,7 +381,7 @@ async fn fetch(system: &System, url: &str) -> Result<Result<v1::FetchReply, Faul
     };
     Ok(system
         .bus()
-        .call(&system.meta(), &request)
+        .call_once(&system.meta(), &request)
         .await
         .map_err(Fault::from))
 }
