@@ -13,6 +13,7 @@ use hickory_proto::rr::rdata::{A, AAAA, CNAME};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// What the server does with a question.
@@ -22,8 +23,12 @@ pub enum Reply {
     Records(Vec<(String, RData)>),
     /// This response code without records.
     Code(ResponseCode),
+    /// This response code together with these records.
+    CodeWithRecords(ResponseCode, Vec<(String, RData)>),
     /// Nothing at all.
     Silence,
+    /// Over UDP these records, but only once the channel says so.
+    Held(watch::Receiver<bool>, Vec<(String, RData)>),
     /// Bytes that are not a DNS message, after the right id.
     Garbage,
     /// Over UDP an empty answer with the truncation bit; over TCP the records.
@@ -143,13 +148,31 @@ async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
 }
 
 async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
+    let socket = Arc::new(socket);
+    let mut held_answers = JoinSet::new();
     let mut buffer = vec![0; 4096];
     while let Ok((count, from)) = socket.recv_from(&mut buffer).await {
+        while held_answers.try_join_next().is_some() {}
         let packet = buffer.get(..count).unwrap_or_default();
-        for answer in zone.answer(packet, from, false) {
-            if let Err(error) = socket.send_to(&answer, from).await {
-                tracing::debug!(%error, "scripted answer was not sent");
+        let (answers, held) = zone.answer(packet, from, false);
+        match held {
+            None => send(&socket, &answers, from).await,
+            Some(mut held) => {
+                let socket = Arc::clone(&socket);
+                held_answers.spawn(async move {
+                    if held.wait_for(|released| *released).await.is_ok() {
+                        send(&socket, &answers, from).await;
+                    }
+                });
             }
+        }
+    }
+}
+
+async fn send(socket: &UdpSocket, answers: &[Vec<u8>], to: SocketAddr) {
+    for answer in answers {
+        if let Err(error) = socket.send_to(answer, to).await {
+            tracing::debug!(%error, "scripted answer was not sent");
         }
     }
 }
@@ -172,7 +195,7 @@ async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &Zone) -> i
         let length = stream.read_u16().await?;
         let mut packet = vec![0; usize::from(length)];
         stream.read_exact(&mut packet).await?;
-        for answer in zone.answer(&packet, from, true) {
+        for answer in zone.answer(&packet, from, true).0 {
             let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
             stream.write_u16(length).await?;
             stream.write_all(&answer).await?;
@@ -181,13 +204,18 @@ async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &Zone) -> i
 }
 
 impl Zone {
-    /// The datagrams to send back.
-    fn answer(&self, packet: &[u8], from: SocketAddr, tcp: bool) -> Vec<Vec<u8>> {
+    /// The datagrams to send back, and what they wait for.
+    fn answer(
+        &self,
+        packet: &[u8],
+        from: SocketAddr,
+        tcp: bool,
+    ) -> (Vec<Vec<u8>>, Option<watch::Receiver<bool>>) {
         let Ok(question) = Message::from_vec(packet) else {
-            return Vec::new();
+            return (Vec::new(), None);
         };
         let Some(query) = question.queries.first() else {
-            return Vec::new();
+            return (Vec::new(), None);
         };
         let key = (query.name().to_lowercase().to_string(), query.query_type());
         lock(&self.asked).push(Asked {
@@ -198,9 +226,17 @@ impl Zone {
             max_payload: question.max_payload(),
         });
         let reply = lock(&self.replies).get(&key).cloned();
+        let mut held = None;
         let messages = match reply.unwrap_or(Reply::Code(ResponseCode::NXDomain)) {
             Reply::Silence => Vec::new(),
-            Reply::Garbage => return vec![garbage(question.id)],
+            Reply::Garbage => return (vec![garbage(question.id)], None),
+            Reply::CodeWithRecords(code, records) => {
+                vec![respond(&question, query, code, records)]
+            }
+            Reply::Held(released, records) => {
+                held = Some(released);
+                vec![respond(&question, query, ResponseCode::NoError, records)]
+            }
             Reply::Code(code) => vec![respond(&question, query, code, Vec::new())],
             Reply::Truncated(_) | Reply::TruncatedThenWrong(_) if !tcp => {
                 let mut message = respond(&question, query, ResponseCode::NoError, Vec::new());
@@ -223,10 +259,11 @@ impl Zone {
                 ]
             }
         };
-        messages
+        let packets = messages
             .iter()
             .filter_map(|message| message.to_vec().ok())
-            .collect()
+            .collect();
+        (packets, held)
     }
 }
 
