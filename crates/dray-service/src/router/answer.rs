@@ -52,6 +52,7 @@ impl Shared {
         limits: &LimitsSection,
         metrics: Metrics,
     ) -> Arc<Self> {
+        metrics.start_at_zero(service);
         Arc::new(Self {
             service,
             clock,

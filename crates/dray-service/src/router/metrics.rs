@@ -49,6 +49,18 @@ impl Metrics {
         }
     }
 
+    /// Makes the counters of failures appear with 0, so that the first one is a rise and not a new series.
+    pub(crate) fn start_at_zero(&self, service: &'static str) {
+        for reason in ["overloaded", "expired", "stopping", "envelope"] {
+            let labels = [
+                KeyValue::new("service", service),
+                KeyValue::new("reason", reason),
+            ];
+            self.refused.add(0, &labels);
+        }
+        self.panics.add(0, &[KeyValue::new("service", service)]);
+    }
+
     pub(crate) fn answered(
         &self,
         service: &'static str,

@@ -16,6 +16,17 @@ async fn a_call_is_answered_with_the_configured_greeting() {
 }
 
 #[tokio::test]
+async fn counters_of_failures_start_at_zero() {
+    let world = World::new(&[]).await;
+    assert_eq!(world.counter("dray_panics_total{", ""), Some(0.0));
+    for reason in ["overloaded", "expired", "stopping", "envelope"] {
+        let label = format!("reason=\"{reason}\"");
+        let refused = world.counter("dray_answer_refused_total{", &label);
+        assert_eq!(refused, Some(0.0), "{reason}");
+    }
+}
+
+#[tokio::test]
 async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
     let world = World::new(&[]).await;
     let fault = world.call("fault:").await.unwrap_err();
@@ -37,8 +48,7 @@ async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
     assert_eq!(fault.code, FaultCode::Internal);
     assert_eq!(fault.message, dray_types::fault::INTERNAL_MESSAGE);
     assert_eq!(world.call("echo:still here").await.unwrap(), "still here");
-    let metrics = world.running.metrics().unwrap();
-    assert!(metrics.contains("dray_panics_total{"), "{metrics}");
+    assert_eq!(world.counter("dray_panics_total{", ""), Some(1.0));
 }
 
 #[tokio::test]
@@ -117,8 +127,8 @@ async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
         () = release => unreachable!(),
     };
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    let metrics = world.running.metrics().unwrap();
-    assert!(metrics.contains("reason=\"overloaded\""), "{metrics}");
+    let refused = world.counter("dray_answer_refused_total{", "reason=\"overloaded\"");
+    assert!(refused > Some(0.0), "{refused:?}");
 }
 
 #[tokio::test]

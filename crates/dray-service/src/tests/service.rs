@@ -225,6 +225,15 @@ impl World {
         self.running.context().bus.clone()
     }
 
+    /// The value of the first sample that begins like this and has this label.
+    pub(crate) fn counter(&self, begin: &str, label: &str) -> Option<f64> {
+        let metrics = self.running.metrics().unwrap();
+        metrics
+            .lines()
+            .find(|line| line.starts_with(begin) && line.contains(label))
+            .and_then(|line| line.rsplit(' ').next()?.parse().ok())
+    }
+
     /// Calls over the bus.
     pub(crate) async fn call(&self, url: &str) -> Result<String, Fault> {
         call(&self.bus(), &meta("acme"), url).await
