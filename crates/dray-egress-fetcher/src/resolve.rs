@@ -7,6 +7,7 @@ use dray_guard::{Answer, CanonicalName, Code, Judge};
 use futures_util::future::BoxFuture;
 
 mod hickory;
+mod question;
 mod servers;
 
 pub use hickory::Hickory;
@@ -54,6 +55,9 @@ pub enum DnsError {
 }
 
 impl DnsError {
+    /// Every metric label.
+    pub const KINDS: [&'static str; 3] = ["not_found", "failure", "timeout"];
+
     /// The reason for the agent.
     pub const fn code(&self) -> Code {
         match self {

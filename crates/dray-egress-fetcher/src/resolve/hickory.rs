@@ -1,82 +1,50 @@
 //! The real resolver: A and AAAA asked by ourselves, CNAME targets judged before they are asked for.
 //!
-//! Uses the server pool of hickory and not its resolver: the pool sends one question and returns the answer, without
-//! search list, hosts file, cache, special names or CNAME following (D-1, D-7, section 22).
+//! Uses the UDP client and the messages of hickory and not its resolver: one question, one answer, without search list,
+//! hosts file, cache, special names or CNAME following (D-1, D-7, section 22). Servers are asked beside each other when
+//! the first one is slow (section 14).
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_guard::judge::MOST_CNAMES;
 use dray_guard::{Answer, CanonicalName, Judge};
-use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverOpts};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::net::xfer::DnsHandle as _;
-use hickory_resolver::net::{DnsError as ServerError, NetError, NoRecords};
-use hickory_resolver::proto::op::{DnsRequestOptions, DnsResponse, Query, ResponseCode};
-use hickory_resolver::proto::rr::{Name, RData, RecordType};
-use hickory_resolver::{NameServerPool, PoolContext, TlsConfig};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
+use hickory_resolver::proto::rr::{DNSClass, Name, RData, RecordType};
+use tokio::time::{Instant, sleep_until};
 
+use super::question::{exchange_tcp, exchange_udp};
 use super::{DnsError, Resolver};
 
-/// Largest UDP answer that is asked for (D-10).
-const PAYLOAD: u16 = 1232;
-
-type Pool = NameServerPool<TokioRuntimeProvider>;
+/// Time after which a further server is asked beside those that have not answered.
+const HEDGE_DELAY: Duration = Duration::from_millis(400);
+/// What is kept of the DNS phase, so that one silent family cannot hide the other (D-3).
+const MAX_MARGIN: Duration = Duration::from_millis(50);
 
 /// Resolves over UDP and TCP with the servers that it was given, and no others.
+#[derive(Debug)]
 pub struct Hickory {
-    /// One pool for each server, so that the time of a dead one is not that of all.
-    servers: Vec<Pool>,
+    servers: Vec<SocketAddr>,
     /// The server that answered last.
     preferred: AtomicUsize,
-    times: Times,
-}
-
-/// How the time of the DNS phase is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Times {
-    /// For one question to one server, repetitions included.
-    question: Duration,
-    /// For one family with its CNAME steps; below the DNS phase, so that one slow family cannot hide the other (D-3).
-    family: Duration,
-}
-
-impl Times {
-    /// A question to all servers has four fifths of the phase, shared between them; one server at most half of it.
-    fn new(phase: Duration, servers: u32) -> Option<Self> {
-        let share = (phase * 4 / 5).checked_div(servers)?;
-        Some(Self {
-            question: share.min(phase / 2),
-            family: phase * 5 / 6,
-        })
-    }
-}
-
-impl std::fmt::Debug for Hickory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hickory").finish_non_exhaustive()
-    }
+    /// For one family with its CNAME steps.
+    family_timeout: Duration,
 }
 
 impl Hickory {
     /// A resolver that asks these servers, at least one, and gives up shortly before `phase` is over.
     pub fn new(servers: &[SocketAddr], phase: Duration) -> Result<Self, DnsError> {
-        let count = u32::try_from(servers.len()).unwrap_or(u32::MAX);
-        let Some(times) = Times::new(phase, count) else {
+        if servers.is_empty() {
             return Err(DnsError::Failure("no DNS server is configured".to_owned()));
-        };
+        }
         Ok(Self {
-            servers: servers
-                .iter()
-                .map(|server| pool(*server, times.question))
-                .collect::<Result<_, _>>()?,
+            servers: servers.to_vec(),
             preferred: AtomicUsize::new(0),
-            times,
+            family_timeout: phase.saturating_sub(MAX_MARGIN.min(phase / 10)),
         })
     }
 
@@ -90,9 +58,7 @@ impl Hickory {
         let mut family = Family::default();
         let mut owner = name.clone();
         loop {
-            let Some(response) = self.ask(&owner, kind).await? else {
-                return Ok(family);
-            };
+            let response = self.ask(&owner, kind).await?;
             let moved = family.follow(&response, &mut owner, judge);
             if family.stopped {
                 return Ok(family);
@@ -106,86 +72,73 @@ impl Hickory {
         }
     }
 
-    /// One question to one server after the other, the one that answered last first. `None` when there is no such
-    /// record, `DnsError::NotFound` when there is no such name.
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Option<DnsResponse>, DnsError> {
+    /// One question: to the server that answered last, beside it to the next one after [`HEDGE_DELAY`] or as soon as one
+    /// failed, and so on. The first valid answer counts, whoever gives it; without deadline: that is the caller's.
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
+        let mut waiting = servers.clone().skip(first).chain(servers.take(first));
+        let mut left = self.servers.len();
+        let mut asked = FuturesUnordered::new();
         let mut failure = None;
-        for (index, server) in servers.clone().skip(first).chain(servers.take(first)) {
-            match self.ask_one(server, name, kind).await {
-                Err(error @ (DnsError::Timeout | DnsError::Failure(_))) => {
-                    failure.get_or_insert(error);
+        let mut next_at = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                Some((index, answered)) = asked.next(), if !asked.is_empty() => match answered {
+                    Ok(response) => {
+                        self.preferred.store(index, Ordering::Relaxed);
+                        return Ok(response);
+                    }
+                    Err(error) => {
+                        failure.get_or_insert(error);
+                        next_at = Instant::now();
+                    }
+                },
+                () = sleep_until(next_at), if left > 0 => {
+                    left -= 1;
+                    asked.extend(waiting.next().map(async |(index, server)| {
+                        (index, ask_one(*server, name, kind).await)
+                    }));
+                    next_at = Instant::now() + HEDGE_DELAY;
                 }
-                answered => {
-                    self.preferred.store(index, Ordering::Relaxed);
-                    return answered;
-                }
+                else => return Err(failure.unwrap_or(DnsError::Timeout)),
             }
-        }
-        Err(failure.unwrap_or(DnsError::Timeout))
-    }
-
-    async fn ask_one(
-        &self,
-        server: &Pool,
-        name: &Name,
-        kind: RecordType,
-    ) -> Result<Option<DnsResponse>, DnsError> {
-        let query = Query::query(name.clone(), kind);
-        let mut request = DnsRequestOptions::default();
-        request.use_edns = true;
-        request.edns_payload_len = PAYLOAD;
-        let answered = tokio::time::timeout(
-            self.times.question,
-            server.lookup(query.clone(), request).next(),
-        )
-        .await;
-        match answered {
-            Err(_) => Err(DnsError::Timeout),
-            Ok(None) => Err(DnsError::Failure("no answer".to_owned())),
-            Ok(Some(Ok(response))) if response.queries.as_slice() == [query] => Ok(Some(response)),
-            Ok(Some(Ok(_))) => Err(DnsError::Failure(
-                "an answer to another question".to_owned(),
-            )),
-            Ok(Some(Err(error))) => failed(&error),
         }
     }
 }
 
-fn pool(server: SocketAddr, patience: Duration) -> Result<Pool, DnsError> {
-    let tls = TlsConfig::new().map_err(|error| DnsError::Failure(error.to_string()))?;
-    let mut options = ResolverOpts::default();
-    options.use_hosts_file = ResolveHosts::Never;
-    options.cache_size = 0;
-    options.timeout = patience;
-    options.attempts = 1;
-    options.num_concurrent_reqs = 1;
-    options.edns_payload_len = PAYLOAD;
-    options.preserve_intermediates = true;
-    let mut config = NameServerConfig::udp_and_tcp(server.ip());
-    for connection in &mut config.connections {
-        connection.port = server.port();
+/// One question to one server; only an answer that can be used is one.
+async fn ask_one(
+    server: SocketAddr,
+    name: &Name,
+    kind: RecordType,
+) -> Result<DnsResponse, DnsError> {
+    let query = Query::query(name.clone(), kind);
+    let mut response = exchange_udp(server, query.clone()).await?;
+    if response.truncation {
+        response = exchange_tcp(server, query.clone()).await?;
     }
-    let context = Arc::new(PoolContext::new(options, tls));
-    Ok(NameServerPool::from_config(
-        [config],
-        context,
-        TokioRuntimeProvider::default(),
-    ))
-}
-
-fn failed(error: &NetError) -> Result<Option<DnsResponse>, DnsError> {
-    match error {
-        NetError::Dns(ServerError::NoRecordsFound(NoRecords { response_code, .. })) => {
-            match *response_code {
-                ResponseCode::NXDomain => Err(DnsError::NotFound),
-                ResponseCode::NoError => Ok(None),
-                code => Err(DnsError::Failure(code.to_string())),
-            }
-        }
-        NetError::Timeout => Err(DnsError::Timeout),
-        other => Err(DnsError::Failure(other.to_string())),
+    let failed = |what: &str| Err(DnsError::Failure(what.to_owned()));
+    if response.queries.as_slice() != [query] {
+        return failed("an answer to another question");
+    }
+    if response.truncation {
+        return failed("an answer that is truncated over TCP");
+    }
+    let mut records = response.answers.iter();
+    if records.any(|record| record.dns_class != DNSClass::IN) {
+        return failed("a record of another class");
+    }
+    let has_address = response
+        .answers
+        .iter()
+        .any(|record| record.data.ip_addr().is_some());
+    match response.response_code {
+        ResponseCode::NoError => Ok(response),
+        ResponseCode::NXDomain if has_address => failed("NXDOMAIN with an address"),
+        ResponseCode::NXDomain => Ok(response),
+        code => failed(&code.to_string()),
     }
 }
 
@@ -253,7 +206,8 @@ impl Resolver for Hickory {
                 .map_err(|error| DnsError::Failure(error.to_string()))?;
             let family = async |kind| {
                 let asked =
-                    tokio::time::timeout(self.times.family, self.family(&fqdn, kind, judge)).await;
+                    tokio::time::timeout(self.family_timeout, self.family(&fqdn, kind, judge))
+                        .await;
                 asked.unwrap_or(Err(DnsError::Timeout))
             };
             let (v4, v6) = tokio::join!(family(RecordType::A), family(RecordType::AAAA));

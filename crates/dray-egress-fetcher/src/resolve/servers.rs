@@ -3,7 +3,7 @@
 //! There is no default server. Search lists and options of the file are not read (D-1).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 
 const DNS_PORT: u16 = 53;
@@ -30,7 +30,8 @@ pub enum ServersError {
     Invalid(String),
 }
 
-/// Reads `address` or `address:port` items separated by commas. IPv6 addresses with a port need brackets.
+/// Reads `address` or `address:port` items. IPv6 addresses with a port need brackets; link-local ones need a zone, as
+/// `fe80::1%eth0`.
 pub fn parse_servers<'a>(
     items: impl IntoIterator<Item = &'a str>,
 ) -> Result<Vec<SocketAddr>, ServersError> {
@@ -38,14 +39,46 @@ pub fn parse_servers<'a>(
         .into_iter()
         .map(|item| {
             let item = item.trim();
-            item.parse::<IpAddr>()
-                .map(|ip| SocketAddr::new(ip, DNS_PORT))
-                .or_else(|_| item.parse::<SocketAddr>())
-                .ok()
+            address(item)
+                .or_else(|| address_with_port(item))
                 .filter(|server| server.port() != 0)
                 .ok_or_else(|| ServersError::Invalid(item.to_owned()))
         })
         .collect()
+}
+
+/// An address without a port, and the port of DNS.
+fn address(text: &str) -> Option<SocketAddr> {
+    match text.split_once('%') {
+        None => Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, DNS_PORT)),
+        Some((ip, zone)) => {
+            let ip: Ipv6Addr = ip.parse().ok()?;
+            let scope = interface_index(zone)?;
+            Some(SocketAddrV6::new(ip, DNS_PORT, 0, scope).into())
+        }
+    }
+}
+
+fn address_with_port(text: &str) -> Option<SocketAddr> {
+    if let Ok(server) = text.parse() {
+        return Some(server);
+    }
+    let (inside, port) = text.strip_prefix('[')?.split_once("]:")?;
+    let mut server = address(inside).filter(SocketAddr::is_ipv6)?;
+    server.set_port(port.parse().ok()?);
+    Some(server)
+}
+
+/// The number of an interface by its name, or a number as it stands (RFC 4007, section 11.2).
+fn interface_index(zone: &str) -> Option<u32> {
+    if let Ok(index) = zone.parse() {
+        return Some(index);
+    }
+    if zone.is_empty() || zone.starts_with('.') || zone.contains('/') {
+        return None;
+    }
+    let index = std::fs::read_to_string(format!("/sys/class/net/{zone}/ifindex")).ok()?;
+    index.trim().parse().ok()
 }
 
 /// The servers of the `nameserver` lines of `file` (`/etc/resolv.conf`).
@@ -67,6 +100,5 @@ fn name_server(line: &str) -> Option<SocketAddr> {
     if words.next() != Some("nameserver") {
         return None;
     }
-    let ip: IpAddr = words.next()?.parse().ok()?;
-    Some(SocketAddr::new(ip, DNS_PORT))
+    address(words.next()?)
 }

@@ -13,6 +13,7 @@ use hickory_resolver::proto::rr::RecordType;
 use super::*;
 
 mod bounds;
+mod servers;
 
 const NAME: &str = "files.example.org";
 /// The documented time of the DNS phase.

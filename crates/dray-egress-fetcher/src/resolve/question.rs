@@ -1,0 +1,86 @@
+//! One question to one server and its answer, over UDP with repetitions or over TCP (D-10).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::udp::UdpClientStream;
+use hickory_resolver::net::xfer::DnsRequestSender as _;
+use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, DnsResponse, Query};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+
+use super::DnsError;
+
+/// Largest UDP answer that is asked for (D-10).
+const MAX_UDP_PAYLOAD_BYTES: u16 = 1232;
+/// Between two repetitions of a question over UDP; an answer to an earlier one still counts.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(800);
+/// Most times that a question is sent over UDP.
+const MAX_UDP_SENDS: u8 = 8;
+/// The resolver has a deadline of its own, which is always earlier.
+const MAX_UDP_TIME: Duration = Duration::from_mins(5);
+
+fn request(query: Query) -> DnsRequest {
+    let mut options = DnsRequestOptions::default();
+    options.use_edns = true;
+    options.edns_payload_len = MAX_UDP_PAYLOAD_BYTES;
+    options.retry_interval = REPEAT_INTERVAL;
+    DnsRequest::from_query(query, options)
+}
+
+/// Asks over UDP, from a random port each time, until an answer comes. Datagrams of other senders, with another id or for
+/// another question are dropped. Without deadline: that is the caller's.
+pub(super) async fn exchange_udp(
+    server: SocketAddr,
+    query: Query,
+) -> Result<DnsResponse, DnsError> {
+    let mut stream = UdpClientStream::builder(server, TokioRuntimeProvider::default())
+        .with_timeout(Some(MAX_UDP_TIME))
+        .with_max_retries(MAX_UDP_SENDS)
+        .build();
+    match stream.send_message(request(query)).next().await {
+        Some(Ok(response)) => Ok(response),
+        Some(Err(NetError::Timeout)) => Err(DnsError::Timeout),
+        Some(Err(error)) => Err(DnsError::Failure(error.to_string())),
+        None => Err(DnsError::Failure("no answer".to_owned())),
+    }
+}
+
+/// Asks over TCP: one connection, one question. A message has at most 64 KiB. Without deadline: that is the caller's.
+pub(super) async fn exchange_tcp(
+    server: SocketAddr,
+    query: Query,
+) -> Result<DnsResponse, DnsError> {
+    let request = request(query);
+    let packet = request
+        .to_vec()
+        .map_err(|error| DnsError::Failure(error.to_string()))?;
+    let answer = exchange_bytes(server, &packet)
+        .await
+        .map_err(|error| DnsError::Failure(error.to_string()))?;
+    let response =
+        DnsResponse::from_buffer(answer).map_err(|error| DnsError::Failure(error.to_string()))?;
+    if response.id != request.id {
+        return Err(DnsError::Failure("an answer with another id".to_owned()));
+    }
+    Ok(response)
+}
+
+async fn exchange_bytes(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = match server {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    let mut stream = socket.connect(server).await?;
+    let length = u16::try_from(packet.len()).map_err(io::Error::other)?;
+    stream
+        .write_all(&[&length.to_be_bytes(), packet].concat())
+        .await?;
+    let mut answer = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}

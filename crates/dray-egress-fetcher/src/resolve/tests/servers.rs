@@ -1,0 +1,142 @@
+//! Several servers, slow ones, and questions that are lost on the way.
+
+use tokio::sync::watch;
+
+use super::*;
+
+const KINDS: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
+
+async fn started() -> Server {
+    Server::start().await.unwrap()
+}
+
+/// A server that never answers.
+async fn silent() -> Server {
+    let server = started().await;
+    for kind in KINDS {
+        server.set(NAME, kind, Reply::Silence);
+    }
+    server
+}
+
+async fn resolve(servers: &[&Server]) -> Result<Answer, DnsError> {
+    let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
+    let resolver = Hickory::new(&addresses, PHASE).unwrap();
+    let judge = Judge::new(JudgeConfig::default());
+    resolver.lookup(&canonical(NAME), &judge).await
+}
+
+#[tokio::test]
+async fn section_14_three_silent_servers_leave_time_for_a_fourth() {
+    let (one, two, three, last) = (
+        silent().await,
+        silent().await,
+        silent().await,
+        started().await,
+    );
+    last.set_addresses(NAME, &[ip("8.8.8.8")]);
+    let answer = resolve(&[&one, &two, &three, &last]).await.unwrap();
+    assert_eq!(answer.addresses, [ip("8.8.8.8")]);
+}
+
+#[tokio::test]
+async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_asked() {
+    let (first, second) = (started().await, silent().await);
+    let (release, released) = watch::channel(false);
+    for kind in KINDS {
+        let records = match kind {
+            RecordType::A => vec![address(NAME, ip("8.8.8.8"))],
+            _ => Vec::new(),
+        };
+        first.set(NAME, kind, Reply::Held(released.clone(), records));
+    }
+    let servers = [&first, &second];
+    let (answer, ()) = tokio::join!(resolve(&servers), async {
+        dray_testkit::eventually("the second server to be asked", async || {
+            (second.asked().len() >= 2).then_some(())
+        })
+        .await;
+        release.send_replace(true);
+    });
+    assert_eq!(answer.unwrap().addresses, [ip("8.8.8.8")]);
+}
+
+#[tokio::test]
+async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() {
+    for failure in [
+        Reply::Code(ResponseCode::ServFail),
+        Reply::Code(ResponseCode::Refused),
+        Reply::Garbage,
+        Reply::CodeWithRecords(ResponseCode::NXDomain, vec![address(NAME, ip("9.9.9.9"))]),
+    ] {
+        let (broken, good) = (started().await, started().await);
+        for kind in KINDS {
+            broken.set(NAME, kind, failure.clone());
+        }
+        good.set_addresses(NAME, &[ip("8.8.8.8")]);
+        let answer = resolve(&[&broken, &good]).await.unwrap();
+        assert_eq!(answer.addresses, [ip("8.8.8.8")]);
+    }
+}
+
+#[tokio::test]
+async fn section_14_a_question_that_was_lost_is_asked_again() {
+    let server = silent().await;
+    let servers = [&server];
+    let (answer, ()) = tokio::join!(resolve(&servers), async {
+        dray_testkit::eventually("both questions", async || {
+            (server.asked().len() >= 2).then_some(())
+        })
+        .await;
+        server.set_addresses(NAME, &[ip("8.8.8.8")]);
+    });
+    assert_eq!(answer.unwrap().addresses, [ip("8.8.8.8")]);
+}
+
+#[tokio::test]
+async fn d_3_a_name_that_does_not_exist_and_has_an_address_is_refused() {
+    let server = started().await;
+    for (kind, last) in [
+        (RecordType::A, "8.8.8.8"),
+        (RecordType::AAAA, "2606:4700::1111"),
+    ] {
+        let records = vec![address(NAME, ip(last))];
+        server.set(
+            NAME,
+            kind,
+            Reply::CodeWithRecords(ResponseCode::NXDomain, records),
+        );
+    }
+    check(&server, Err("failure")).await;
+}
+
+#[test]
+fn d_2_link_local_servers_have_a_zone() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "nameserver fe80::1%lo\nnameserver fe80::2%7\nnameserver fe80::3%no/such\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let zones: Vec<_> = name_servers(file.path())
+        .unwrap()
+        .iter()
+        .map(|server| match server {
+            SocketAddr::V6(server) => (server.ip().to_string(), server.scope_id(), server.port()),
+            SocketAddr::V4(server) => panic!("{server}"),
+        })
+        .collect();
+    // Loopback is the first interface everywhere.
+    let expected = [("fe80::1", 1, 53), ("fe80::2", 7, 53)];
+    assert_eq!(
+        zones,
+        expected.map(|(ip, zone, port)| (ip.to_owned(), zone, port))
+    );
+    let with_port = parse_servers(["[fe80::2%7]:5353"]).unwrap();
+    assert_eq!(with_port[0].to_string(), "[fe80::2%7]:5353");
+    for wrong in [
+        "192.0.2.1%7",
+        "fe80::1%",
+        "fe80::1%no such",
+        "[192.0.2.1]:53",
+    ] {
+        assert!(parse_servers([wrong]).is_err(), "{wrong}");
+    }
+}
