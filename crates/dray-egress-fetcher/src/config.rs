@@ -72,7 +72,7 @@ pub struct Config {
     pub max_bytes: ByteSize,
     /// Most stored bytes, whatever the request says.
     pub max_bytes_ceiling: ByteSize,
-    /// Time for the whole fetch when the request does not say, at most 300 s.
+    /// Cap on the time of a fetch, retries included; a request may only ask for less. At most 300 s.
     pub total_timeout: Period,
     /// Time for DNS, per hop.
     pub dns_timeout: Period,

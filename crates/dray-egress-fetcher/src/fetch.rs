@@ -226,12 +226,11 @@ impl Fetcher {
         wanted.min(self.settings.size_ceiling)
     }
 
-    /// The tool's time or the default, at most the ceiling, never beyond the command's own deadline.
+    /// The operator's time, which the tool and the command's own deadline may only shorten (I-5).
     fn total(&self, request: &Request) -> Duration {
-        request
-            .tool_timeout
-            .unwrap_or(self.settings.total)
-            .min(self.settings.total_ceiling)
+        self.settings
+            .total
+            .min(request.tool_timeout.unwrap_or(Duration::MAX))
             .min(request.remaining)
     }
 

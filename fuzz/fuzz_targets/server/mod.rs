@@ -78,7 +78,6 @@ fn fetcher(world: &Arc<World>) -> Fetcher {
         tls: seconds(5),
         head: seconds(10),
         total: seconds(60),
-        total_ceiling: seconds(300),
         idle: seconds(15),
         floor: 1024,
         grace: seconds(20),

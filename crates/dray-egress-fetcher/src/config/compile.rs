@@ -16,7 +16,7 @@ use crate::fetch::Settings;
 use crate::limits::Sizes;
 use crate::resolve::parse_servers;
 
-/// Longest total time that anyone may ask for (egress-security 14).
+/// Longest total time that an operator may configure (egress-security 14).
 const TOTAL_CEILING: Period = Period::secs(300);
 const LONGEST_CONNECT: Period = Period::secs(30);
 const LONGEST_USER_AGENT: usize = 128;
@@ -205,7 +205,6 @@ impl Config {
             tls: checks.period("tls_timeout", self.tls_timeout, TOTAL_CEILING),
             head: checks.period("head_timeout", self.head_timeout, TOTAL_CEILING),
             total: checks.period("total_timeout", self.total_timeout, TOTAL_CEILING),
-            total_ceiling: TOTAL_CEILING.as_duration(),
             idle: checks.period("idle_timeout", self.idle_timeout, TOTAL_CEILING),
             floor: self.min_rate.as_u64(),
             grace: self.min_rate_after.as_duration(),

@@ -39,10 +39,8 @@ pub struct Settings {
     pub tls: Duration,
     /// From the request to the final head, per hop.
     pub head: Duration,
-    /// The whole fetch, when the request does not say.
-    pub total: Duration,
     /// The whole fetch at most, whatever the request says.
-    pub total_ceiling: Duration,
+    pub total: Duration,
     /// Between two pieces of the body.
     pub idle: Duration,
     /// Least bytes per second of the body; 0 for none.
@@ -68,7 +66,7 @@ pub struct Request {
     pub app: String,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,
-    /// Time the tool call may take; `None` for the default.
+    /// Time the tool call may take; `None` for as long as the operator allows.
     pub tool_timeout: Option<Duration>,
     /// Time that is left of the command's own deadline.
     pub remaining: Duration,

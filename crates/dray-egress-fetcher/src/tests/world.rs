@@ -236,7 +236,6 @@ pub(crate) fn settings() -> Settings {
         tls: seconds(5),
         head: seconds(10),
         total: seconds(60),
-        total_ceiling: seconds(300),
         idle: seconds(15),
         floor: 1024,
         grace: seconds(20),
