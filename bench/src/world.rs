@@ -141,7 +141,7 @@ impl Dialer for Loopback {
             let stream = tokio::net::TcpStream::connect(self.server).await?;
             Ok(Stream {
                 peer: to.socket_addr(),
-                local_port: stream.local_addr()?.port(),
+                local: stream.local_addr()?,
                 io: Box::new(stream),
             })
         })

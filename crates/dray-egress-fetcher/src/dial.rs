@@ -33,15 +33,15 @@ pub struct Stream {
     pub io: Box<dyn Io>,
     /// Who is at the other end, as the kernel says.
     pub peer: SocketAddr,
-    /// Our port.
-    pub local_port: u16,
+    /// Our own end, as the kernel says.
+    pub local: SocketAddr,
 }
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stream")
             .field("peer", &self.peer)
-            .field("local_port", &self.local_port)
+            .field("local", &self.local)
             .finish_non_exhaustive()
     }
 }
@@ -64,7 +64,7 @@ impl Dialer for Tcp {
             stream.set_nodelay(true)?;
             Ok(Stream {
                 peer: stream.peer_addr()?,
-                local_port: stream.local_addr()?.port(),
+                local: stream.local_addr()?,
                 io: Box::new(stream),
             })
         })

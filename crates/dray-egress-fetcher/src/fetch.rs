@@ -4,6 +4,8 @@
 //! and the fuzz targets share. Nothing is spawned, so dropping the future ends everything at once, connection and
 //! partial file included.
 
+use std::io;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,8 +35,10 @@ pub use terms::{Denied, Fetched, Network, Request, Settings};
 /// Most time that removing a partial file may take after a failure.
 const DISCARD: Duration = Duration::from_secs(5);
 
+/// Reads the addresses that the interfaces of this machine have now.
+type Interfaces = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
+
 /// Fetches. One per process; shared by all fetches.
-#[derive(Debug)]
 pub struct Fetcher {
     settings: Settings,
     admin: AdminPolicy,
@@ -42,6 +46,16 @@ pub struct Fetcher {
     network: Network,
     tls: Tls,
     limits: Limits,
+    interfaces: Option<Box<Interfaces>>,
+}
+
+impl std::fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetcher")
+            .field("settings", &self.settings)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Fetcher {
@@ -61,7 +75,19 @@ impl Fetcher {
             network,
             tls,
             limits,
+            interfaces: None,
         }
+    }
+
+    /// Reads the addresses of this machine afresh for every hop, so that one that was added just now is blocked too
+    /// (8.4).
+    #[must_use]
+    pub fn with_interfaces(
+        mut self,
+        interfaces: impl Fn() -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        self.interfaces = Some(Box::new(interfaces));
+        self
     }
 
     /// The places that its fetches share.
@@ -82,6 +108,21 @@ impl Fetcher {
     /// Judges with this from now on; hops that were judged stay as they are.
     pub fn set_judge(&self, judge: Judge) {
         *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(judge);
+    }
+
+    /// What judges addresses now, knowing the addresses that this machine has now.
+    fn current_judge(&self) -> Result<Arc<Judge>, Failure> {
+        let judge = self.judge();
+        let Some(interfaces) = &self.interfaces else {
+            return Ok(judge);
+        };
+        let own = interfaces()
+            .map_err(|error| Failure::new(Code::Internal, Phase::Policy).because(error))?;
+        if own == judge.config().own_addresses {
+            return Ok(judge);
+        }
+        self.set_judge(judge.with_own_addresses(own));
+        Ok(self.judge())
     }
 
     /// Fetches `request` into `sink`. On success the sink is finished, otherwise it is discarded. `record` is kept up to

@@ -28,6 +28,17 @@ pub fn addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
+/// The addresses of [`addresses`] that others could reach: loopback is blocked as what it is.
+///
+/// # Errors
+///
+/// As [`addresses`].
+pub fn interface_addresses(proc_net: &Path) -> io::Result<Vec<IpAddr>> {
+    let mut addresses = addresses(proc_net)?;
+    addresses.retain(|address| !address.is_loopback());
+    Ok(addresses)
+}
+
 /// The routing trie names an address in one line and says in the next ones what it is.
 fn ipv4(trie: &str) -> Vec<IpAddr> {
     let mut addresses = Vec::new();

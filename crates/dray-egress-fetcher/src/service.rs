@@ -16,6 +16,7 @@ use crate::dial::Tcp;
 use crate::fetch::{self, Fetcher, Network};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::own;
 use crate::resolve::{Hickory, Nobody, name_servers};
 use crate::staging::Staging;
 use crate::tls::Tls;
@@ -134,7 +135,8 @@ impl EgressFetcher {
             network,
             tls,
             limits,
-        );
+        )
+        .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
         let fetcher = Arc::new(fetcher);
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));

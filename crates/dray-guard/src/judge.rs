@@ -153,16 +153,24 @@ impl Judge {
         self.decide(self.classes(&[address]), port, hop)
     }
 
-    /// Checks the peer of a connection that was made (T-2): it is the pinned address, and that is still allowed.
+    /// Checks the two ends of a connection that was made (T-2): the peer is the pinned address, that is still allowed,
+    /// and it is not this machine. The kernel connects to an address of its own from that same address.
     ///
     /// # Errors
-    /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile.
-    pub fn reclassify(&self, peer: SocketAddr, pinned: &PinnedAddr) -> Result<(), Code> {
+    /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile or is
+    /// that of this machine.
+    pub fn reclassify(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        pinned: &PinnedAddr,
+    ) -> Result<(), Code> {
         let expected = pinned.socket_addr();
         if peer.ip().to_canonical() != expected.ip() || peer.port() != expected.port() {
             return Err(Code::Internal);
         }
-        if self.class(peer.ip()) == pinned.class() {
+        let is_own = peer.ip().to_canonical() == local.ip().to_canonical();
+        if !is_own && self.class(peer.ip()) == pinned.class() {
             Ok(())
         } else {
             Err(Code::SsrfBlocked)

@@ -1,6 +1,6 @@
 //! Properties that hold for every input (section 23.2).
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -156,7 +156,7 @@ proptest! {
                     let ip = one.socket_addr().ip();
                     prop_assert!(answer.addresses.iter().any(|address| address.to_canonical() == ip));
                     prop_assert!(classify(ip) == Class::Public || open);
-                    prop_assert_eq!(judge.reclassify(one.socket_addr(), one), Ok(()));
+                    prop_assert_eq!(judge.reclassify(one.socket_addr(), SocketAddr::from(([192, 0, 2, 1], 40_000)), one), Ok(()));
                 }
                 prop_assert!(pinned.judged().iter().all(|one| !one.class.is_blocked()));
             }

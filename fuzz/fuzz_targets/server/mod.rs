@@ -54,7 +54,7 @@ impl Dialer for World {
             Ok(Stream {
                 io: Box::new(near),
                 peer,
-                local_port: 1,
+                local: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),
             })
         })
     }

@@ -90,7 +90,7 @@ impl Fetcher {
             .whole(self.limits.hop(&url.host().to_string()))
             .await?
             .map_err(|full| overloaded.because(full))?;
-        let judge = self.judge();
+        let judge = self.current_judge()?;
         let pinned = self.pin(chain, url, &judge, budget, record).await?;
         chain.note(&pinned);
         let won = self.connect(&pinned, budget, record).await?;
@@ -199,9 +199,10 @@ impl Fetcher {
         let hop = record.hop();
         hop.chosen = Some(address.socket_addr());
         hop.peer = Some(stream.peer);
-        hop.local_port = stream.local_port;
+        hop.local_port = stream.local.port();
         // By what is known now: an address may have become our own meanwhile.
-        if let Err(code) = self.judge().reclassify(stream.peer, &address) {
+        let judge = self.current_judge()?;
+        if let Err(code) = judge.reclassify(stream.peer, stream.local, &address) {
             if code == Code::Internal {
                 record.pin_mismatches += 1;
                 tracing::error!(

@@ -52,13 +52,11 @@ impl Surroundings {
     /// Looks, and fails when anything cannot be learnt (I-4) and was not known before.
     pub(super) async fn look(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
-        config.own_addresses = own::addresses(Path::new(own::PROC_NET)).map_err(|error| {
-            StartError::with_source("the addresses of this machine cannot be read", error)
-        })?;
-        // Blocked as what it is; the audit event should say loopback.
-        config
-            .own_addresses
-            .retain(|address| !address.is_loopback());
+        // Loopback is blocked as what it is; the audit event should say loopback.
+        config.own_addresses =
+            own::interface_addresses(Path::new(own::PROC_NET)).map_err(|error| {
+                StartError::with_source("the addresses of this machine cannot be read", error)
+            })?;
         for host in &self.hosts {
             let name = host_of(host);
             if let Err(error) = learn(&mut self.known, name).await {

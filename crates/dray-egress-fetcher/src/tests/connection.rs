@@ -1,5 +1,6 @@
 //! Connections and TLS over the whole pipeline (section 9).
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_testkit::http::{Responder, Script, Step};
@@ -122,6 +123,44 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
     });
     assert_eq!(got.end(), ("ssrf_blocked", "connect"));
     assert_eq!(server.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn t_2_a_connection_to_this_machine_gets_no_byte() {
+    let fixture = Fixture::default();
+    let server = hello();
+    fixture.world.peer(PUBLIC, 80, Peer::Itself(server.clone()));
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(got.end(), ("ssrf_blocked", "connect"));
+    assert_eq!(server.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
+    let fixture = Fixture::default();
+    let own = Arc::new(Mutex::new(Vec::new()));
+    let interfaces = Arc::clone(&own);
+    let fetcher = fixture
+        .fetcher()
+        .with_interfaces(move || Ok(interfaces.lock().unwrap().clone()));
+    let request = request("http://files.example.org/");
+    assert_eq!(run(&fetcher, &request).await.code(), "ok");
+    own.lock().unwrap().push(PUBLIC.parse().unwrap());
+    assert_eq!(run(&fetcher, &request).await.end(), ("ssrf_blocked", "dns"));
+    assert_eq!(fixture.world.dialled().len(), 1);
+    own.lock().unwrap().clear();
+    assert_eq!(run(&fetcher, &request).await.code(), "ok");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_4_interfaces_that_cannot_be_read_refuse_the_fetch() {
+    let fixture = Fixture::default();
+    let fetcher = fixture
+        .fetcher()
+        .with_interfaces(|| Err(std::io::Error::other("no /proc")));
+    let got = run(&fetcher, &request("http://files.example.org/")).await;
+    assert_eq!(got.code(), "internal");
+    assert_eq!(fixture.world.dialled().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,6 +46,8 @@ pub(crate) enum Peer {
     Mute,
     /// The kernel says that somebody else is at the other end.
     Impostor(SocketAddr),
+    /// The address is one of this machine: the kernel connects to it from itself.
+    Itself(Responder),
     /// The dialer has a bug.
     Panics,
 }
@@ -181,10 +183,15 @@ impl Dialer for World {
             let (near, far) = tokio::io::duplex(64 * 1024);
             let mut running = JoinSet::new();
             let mut said = to;
+            let mut local = SocketAddr::from(([192, 0, 2, 1], 40_000));
             match peer {
                 None | Some(Peer::Refuses) => return Err(io::ErrorKind::ConnectionRefused.into()),
                 Some(Peer::Hangs) => std::future::pending().await,
                 Some(Peer::Panics) => panic!("a bug in the dialer"),
+                Some(Peer::Itself(responder)) => {
+                    local.set_ip(to.ip());
+                    running.spawn(async move { converse(far, &responder).await });
+                }
                 Some(Peer::Plain(responder)) => {
                     running.spawn(async move { converse(far, &responder).await });
                 }
@@ -221,7 +228,7 @@ impl Dialer for World {
             Ok(Stream {
                 io: Box::new(near),
                 peer: said,
-                local_port: 40_000,
+                local,
             })
         })
     }

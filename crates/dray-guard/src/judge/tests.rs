@@ -325,9 +325,10 @@ fn the_peer_is_checked_against_the_pin() {
         .judge_literal(addresses(&["8.8.8.8"])[0], 443, HopContext::default())
         .unwrap();
     let pin = &pinned.addresses()[0];
+    let local = "192.0.2.1:40000".parse().unwrap();
     let check = |judge: &Judge, peer: &str, expected: Result<(), Code>| {
         assert_eq!(
-            judge.reclassify(peer.parse().unwrap(), pin),
+            judge.reclassify(peer.parse().unwrap(), local, pin),
             expected,
             "{peer}"
         );
@@ -339,6 +340,13 @@ fn the_peer_is_checked_against_the_pin() {
     check(&judged, "127.0.0.1:443", Err(Code::Internal));
     let blocked_meanwhile = judged.with_own_addresses(addresses(&["8.8.8.8"]));
     check(&blocked_meanwhile, "8.8.8.8:443", Err(Code::SsrfBlocked));
+    for own in ["8.8.8.8:40000", "[::ffff:8.8.8.8]:40000"] {
+        assert_eq!(
+            judged.reclassify(pin.socket_addr(), own.parse().unwrap(), pin),
+            Err(Code::SsrfBlocked),
+            "both ends are this machine"
+        );
+    }
 }
 
 // I-9: whatever is configured, these stay closed.

@@ -97,7 +97,7 @@ impl Dialer for Outside {
             Ok(Stream {
                 io: Box::new(ours),
                 peer,
-                local_port: 40_000,
+                local: std::net::SocketAddr::from(([192, 0, 2, 1], 40_000)),
             })
         })
     }
