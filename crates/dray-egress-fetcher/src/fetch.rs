@@ -26,6 +26,7 @@ use crate::limits::Limits;
 use crate::record::{End, Record, Tried};
 use crate::sink::{Sink, Stored};
 use crate::tls::Tls;
+use crate::wire::WireBudget;
 
 mod hop;
 mod terms;
@@ -186,8 +187,11 @@ impl Fetcher {
             .await?
             .map_err(|full| Failure::new(Code::Overloaded, Phase::Policy).because(full))?;
         let limit = self.limit(request);
+        let wire = WireBudget::for_body(limit);
         loop {
-            let hop = self.hop(&mut chain, limit, &budget, record).await?;
+            let hop = self
+                .hop(&mut chain, limit, &budget, &wire, record)
+                .await?;
             match hop {
                 hop::Outcome::Redirected => {}
                 hop::Outcome::Body(answered) => {

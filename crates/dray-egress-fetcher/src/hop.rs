@@ -22,13 +22,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use crate::dial::Io;
+use crate::wire::{InterimIo, WireError};
 
 /// Most header fields of a response head.
 const MAX_FIELDS: usize = 128;
 /// Most bytes of a response head, and of one read (R-1, B-1).
 const MAX_HEAD: usize = 64 * 1024;
 
-type Connection = http1::Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>;
+type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
 
 /// What is asked for. Nothing else is ever sent.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,9 @@ pub enum HopError {
     /// The body ended before it was complete.
     #[error("the body ended before it was complete")]
     Truncated(#[source] hyper::Error),
+    /// More bytes came than may come.
+    #[error("more bytes came than may come")]
+    TooLarge(#[source] hyper::Error),
 }
 
 impl HopError {
@@ -70,10 +74,14 @@ impl HopError {
             Self::Malformed(_) => Code::MalformedResponse,
             Self::Tls(_) => Code::TlsError,
             Self::Truncated(_) => Code::Truncated,
+            Self::TooLarge(_) => Code::TooLarge,
         }
     }
 
     fn in_head(error: hyper::Error) -> Self {
+        if let Some(limit) = caused_by_limit(&error) {
+            return Self::beyond(limit, error);
+        }
         if error.is_parse() {
             Self::Malformed(error)
         } else if caused_by_tls(&error) {
@@ -84,6 +92,9 @@ impl HopError {
     }
 
     fn in_body(error: hyper::Error) -> Self {
+        if let Some(limit) = caused_by_limit(&error) {
+            return Self::beyond(limit, error);
+        }
         if caused_by_tls(&error) {
             return Self::Tls(error);
         }
@@ -94,6 +105,13 @@ impl HopError {
             }
             _ if error.is_parse() => Self::Malformed(error),
             _ => Self::Truncated(error),
+        }
+    }
+
+    fn beyond(limit: WireError, error: hyper::Error) -> Self {
+        match limit {
+            WireError::TooManyBytes => Self::TooLarge(error),
+            WireError::TooManyInterimResponses => Self::Malformed(error),
         }
     }
 }
@@ -108,6 +126,10 @@ fn cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
         next = error.source();
     }
     None
+}
+
+fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
+    cause::<io::Error>(error).and_then(WireError::of)
 }
 
 fn caused_by_tls(error: &hyper::Error) -> bool {
@@ -129,7 +151,7 @@ impl std::fmt::Debug for Wire {
     }
 }
 
-/// Sends the request and waits for the final response head; 1xx heads are passed over.
+/// Sends the request and waits for the final response head; interim ones are passed over, up to their limit.
 pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopError> {
     let request = request(ask).map_err(HopError::Request)?;
     let (mut sender, connection) = http1::Builder::new()
@@ -137,7 +159,7 @@ pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopErr
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_HEAD)
         .title_case_headers(true)
-        .handshake(TokioIo::new(io))
+        .handshake(TokioIo::new(InterimIo::new(io)))
         .await
         .map_err(HopError::Closed)?;
     let mut connection = Some(connection);

@@ -13,6 +13,7 @@
 //! | [`tls`] | verifies the host of the URL |
 //! | [`hop`] | one request, one response |
 //! | [`head`] | judges the response head |
+//! | [`wire`] | counts what the peer sends, below TLS and HTTP |
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
@@ -48,6 +49,7 @@ pub mod sink;
 #[cfg(feature = "service")]
 pub mod staging;
 pub mod tls;
+pub mod wire;
 
 #[cfg(feature = "service")]
 pub use config::Config;

@@ -16,6 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_rustls::TlsConnector;
 
 use crate::dial::Io;
+use crate::wire::WireError;
 
 /// Makes TLS connections.
 #[derive(Clone)]
@@ -50,6 +51,9 @@ pub enum TlsError {
     /// The handshake failed, or the certificate is not good for the host.
     #[error("the TLS handshake failed")]
     Handshake(#[source] io::Error),
+    /// More bytes came than may come.
+    #[error("more bytes came during the TLS handshake than may come")]
+    TooLarge(#[source] io::Error),
     /// The connection ended during the handshake.
     #[error("the connection ended during the TLS handshake")]
     Closed(#[source] io::Error),
@@ -61,6 +65,7 @@ impl TlsError {
         match self {
             Self::Bundle(_) | Self::Config(_) => Code::Internal,
             Self::Handshake(_) => Code::TlsError,
+            Self::TooLarge(_) => Code::TooLarge,
             Self::Closed(_) => Code::ConnectionClosed,
         }
     }
@@ -126,6 +131,9 @@ impl Tls {
 }
 
 fn failed(error: io::Error) -> TlsError {
+    if WireError::of(&error).is_some() {
+        return TlsError::TooLarge(error);
+    }
     if error
         .get_ref()
         .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)

@@ -12,6 +12,7 @@ use crate::head::{Judged, Plan, judge};
 use crate::hop::{Ask, Wire, send};
 use crate::limits::{HopPermit, Permit};
 use crate::record::{Record, Tried};
+use crate::wire::{MeteredIo, WireBudget};
 
 /// What a hop leads to.
 pub(super) enum Outcome {
@@ -42,11 +43,12 @@ impl Fetcher {
         chain: &mut Chain,
         limit: u64,
         budget: &Budget,
+        wire: &WireBudget,
         record: &mut Record,
     ) -> Result<Outcome, Failure> {
         let url = chain.current().clone();
         record.enter(chain.hop(), Some(&url));
-        let asked = self.ask(chain, &url, budget, record).await;
+        let asked = self.ask(chain, &url, budget, wire, record).await;
         let (parts, wire, places) = asked.inspect_err(|failure| self.blame(&url, failure))?;
         record.hop().status = Some(parts.status.as_u16());
         let judged = judge(&parts, limit);
@@ -80,6 +82,7 @@ impl Fetcher {
         chain: &mut Chain,
         url: &CanonicalUrl,
         budget: &Budget,
+        wire: &WireBudget,
         record: &mut Record,
     ) -> Result<(http::response::Parts, Wire, (HopPermit, Permit)), Failure> {
         let overloaded = Failure::new(Code::Overloaded, Phase::Policy);
@@ -94,7 +97,7 @@ impl Fetcher {
         let pinned = self.pin(chain, url, &judge, budget, record).await?;
         chain.note(&pinned);
         let won = self.connect(&pinned, budget, record).await?;
-        let connected = self.secure(won, url, budget, record).await?;
+        let connected = self.secure(won, url, budget, wire, record).await?;
         let host = url.host_header();
         let ask = Ask {
             host: &host,
@@ -189,6 +192,7 @@ impl Fetcher {
         won: Won,
         url: &CanonicalUrl,
         budget: &Budget,
+        wire: &WireBudget,
         record: &mut Record,
     ) -> Result<Connected, Failure> {
         let Won {
@@ -212,14 +216,15 @@ impl Fetcher {
             }
             return Err(Failure::new(code, Phase::Connect));
         }
+        let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, wire.clone()));
         if !url.https() {
             return Ok(Connected {
-                io: stream.io,
+                io,
                 place,
             });
         }
         record.at(Phase::Tls);
-        let shaking = self.tls.handshake(stream.io, url.host());
+        let shaking = self.tls.handshake(io, url.host());
         let shaken = budget.within(Phase::Tls, self.settings.tls, shaking).await;
         record.at(Phase::Policy);
         let (io, session) =

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use dray_testkit::http::Script;
+use dray_testkit::http::{Script, Step};
 use dray_types::Sha256Digest;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -15,6 +15,69 @@ async fn check(answer: impl AsRef<[u8]>, expected: &str) -> Got {
     let got = fixture.fetch("http://files.example.org/").await;
     assert_eq!(got.code(), expected, "{}", answer.as_ref().escape_ascii());
     got
+}
+
+/// A response that begins like this and then repeats `bytes` without end.
+fn flood(begin: &str, bytes: impl AsRef<[u8]>) -> Script {
+    let bytes = bytes::Bytes::copy_from_slice(bytes.as_ref());
+    Script::raw(begin).then(Step::Repeat(bytes, u64::MAX))
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_7_chunk_framing_counts_against_the_byte_budget() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let fixture = Fixture::default();
+    for chunk in [
+        format!("{}1\r\nx\r\n", "0".repeat(1000)),
+        "1\r\nx\r\n".to_owned(),
+    ] {
+        fixture.world.serve(PUBLIC, flood(head, chunk));
+        let request = crate::fetch::Request {
+            size_limit: 200_000,
+            ..request("http://files.example.org/")
+        };
+        let got = run(&fixture.fetcher(), &request).await;
+        assert_eq!(got.end(), ("too_large", "body"));
+        assert!(
+            got.record.counts.wire < 200_000,
+            "less than the limit of the body"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i_7_a_chunked_body_of_the_whole_limit_passes() {
+    let fixture = Fixture::default();
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+    let script = Script(vec![
+        Step::send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        Step::Repeat(chunk.into(), 10 * 1024),
+        Step::send("0\r\n\r\n"),
+    ]);
+    fixture.world.serve(PUBLIC, script);
+    let got = fixture.fetch("http://files.example.org/").await;
+    assert_eq!((got.code(), got.body.len()), ("ok", 10 << 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_1_interim_responses_are_bounded() {
+    let one = "HTTP/1.1 100 Continue\r\n\r\n";
+    let large = format!("HTTP/1.1 103 Hints\r\nLink: {}\r\n\r\n", "x".repeat(33_000));
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    for (interim, expected) in [
+        (one.repeat(16), "ok"),
+        (one.repeat(17), "malformed_response"),
+        (large.clone(), "ok"),
+        (large.repeat(2), "malformed_response"),
+    ] {
+        check(format!("{interim}{last}"), expected).await;
+    }
+    for endless in [one, large.as_str()] {
+        let fixture = Fixture::default();
+        fixture.world.serve(PUBLIC, flood("", endless));
+        let got = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(got.end(), ("malformed_response", "head"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

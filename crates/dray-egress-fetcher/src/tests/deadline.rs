@@ -55,10 +55,10 @@ async fn section_14_the_head_has_ten_seconds_however_it_drips() {
     });
     fixture.world.serve(PUBLIC, drip);
     check(&fixture, ("timeout", "head"), 10).await;
-    let flood = (0..100).fold(Script::default(), |script, _| {
+    let flood = (0..16).fold(Script::default(), |script, _| {
         script
             .then(Step::send("HTTP/1.1 100 Continue\r\n\r\n"))
-            .then(Step::Pause(Duration::from_millis(500)))
+            .then(Step::Pause(Duration::from_millis(700)))
     });
     fixture.world.serve(PUBLIC, flood);
     check(&fixture, ("timeout", "head"), 10).await;
