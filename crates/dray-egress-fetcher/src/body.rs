@@ -47,45 +47,102 @@ pub struct Counts {
 ///
 /// `counts` is kept up to date throughout. On an error the sink holds a part that the caller must discard.
 pub async fn receive<S: Sink>(
-    mut wire: Wire,
+    wire: Wire,
     plan: &Plan,
     bounds: &Bounds,
     budget: &Budget,
     sink: &mut S,
     counts: &mut Counts,
 ) -> Result<&'static str, Failure> {
-    let mut pace = Pace::new(bounds);
-    let mut store = Storing {
-        sink,
-        budget,
-        limit: bounds.limit,
-        start: Vec::new(),
-    };
-    let mut decoder = plan
-        .coding
-        .map(|coding| (Decoder::new(coding), vec![0; PIECE]));
-    let mut open = plan.framing != Framing::Empty;
-    while open {
-        let Some(piece) = pace.next(&mut wire, budget, counts.wire).await? else {
-            open = false;
-            continue;
+    let mut transfer = Transfer::new(plan, bounds);
+    transfer.receive(wire, plan, budget, sink, counts).await?;
+    transfer.finish(counts)
+}
+
+/// One body under way, over as many connections as it takes.
+pub struct Transfer {
+    limit: u64,
+    pace: Pace,
+    /// The first bytes, for the type.
+    start: Vec<u8>,
+    decoder: Option<(Decoder, Vec<u8>)>,
+    /// Body bytes that must have come in all.
+    whole: Option<u64>,
+}
+
+impl std::fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transfer")
+            .field("limit", &self.limit)
+            .field("whole", &self.whole)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transfer {
+    /// A body of which nothing came yet.
+    pub fn new(plan: &Plan, bounds: &Bounds) -> Self {
+        Self {
+            limit: bounds.limit,
+            pace: Pace::new(bounds),
+            start: Vec::new(),
+            decoder: plan
+                .coding
+                .map(|coding| (Decoder::new(coding), vec![0; PIECE])),
+            whole: None,
+        }
+    }
+
+    /// Receives what `wire` brings of it, to the end of that response.
+    ///
+    /// # Errors
+    ///
+    /// `truncated` when the connection ended before; the transfer can go on with another one.
+    pub async fn receive<S: Sink>(
+        &mut self,
+        mut wire: Wire,
+        plan: &Plan,
+        budget: &Budget,
+        sink: &mut S,
+        counts: &mut Counts,
+    ) -> Result<(), Failure> {
+        self.whole = plan.whole;
+        let mut store = Storing {
+            sink,
+            budget,
+            limit: self.limit,
+            start: &mut self.start,
         };
-        counts.wire += piece.len() as u64;
-        if counts.wire > bounds.limit {
-            return Err(Failure::new(Code::TooLarge, Phase::Body));
+        if plan.framing == Framing::Empty {
+            return Ok(());
         }
-        match &mut decoder {
-            None => store.put(piece, counts).await?,
-            Some((decoder, room)) => decode(decoder, &piece, room, &mut store, counts).await?,
+        while let Some(piece) = self.pace.next(&mut wire, budget, counts.wire).await? {
+            counts.wire += piece.len() as u64;
+            if counts.wire > self.limit {
+                return Err(Failure::new(Code::TooLarge, Phase::Body));
+            }
+            match &mut self.decoder {
+                None => store.put(piece, counts).await?,
+                Some((decoder, room)) => decode(decoder, &piece, room, &mut store, counts).await?,
+            }
         }
+        Ok(())
     }
-    if plan.whole.is_some_and(|whole| whole != counts.wire) {
-        return Err(Failure::new(Code::UnexpectedPartial, Phase::Body));
+
+    /// Checks that all of it came, and returns the media type found by magic bytes (empty for none).
+    ///
+    /// # Errors
+    ///
+    /// `unexpected_partial` or `decode_error` when something is missing or left over.
+    pub fn finish(&self, counts: &Counts) -> Result<&'static str, Failure> {
+        if self.whole.is_some_and(|whole| whole != counts.wire) {
+            return Err(Failure::new(Code::UnexpectedPartial, Phase::Body));
+        }
+        if let Some((decoder, _)) = &self.decoder {
+            decoder.finish().map_err(undecodable)?;
+        }
+        Ok(infer::get(&self.start).map_or("", |kind| kind.mime_type()))
     }
-    if let Some((decoder, _)) = &decoder {
-        decoder.finish().map_err(undecodable)?;
-    }
-    Ok(infer::get(&store.start).map_or("", |kind| kind.mime_type()))
 }
 
 fn undecodable(error: crate::coding::DecodeError) -> Failure {
@@ -117,7 +174,7 @@ struct Storing<'a, S> {
     sink: &'a mut S,
     budget: &'a Budget,
     limit: u64,
-    start: Vec<u8>,
+    start: &'a mut Vec<u8>,
 }
 
 impl<S: Sink> Storing<'_, S> {

@@ -25,6 +25,11 @@ impl Budget {
         self.end
     }
 
+    /// The time that is left.
+    pub fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
     /// Waits for `future`, at most `limit` and never beyond the end of the whole fetch.
     ///
     /// # Errors

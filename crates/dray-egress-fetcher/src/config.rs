@@ -88,7 +88,7 @@ pub struct Config {
     pub min_rate: ByteSize,
     /// Time of a body before `min_rate` counts.
     pub min_rate_after: Period,
-    /// Fetches at the same time.
+    /// Fetches at the same time. One tenant gets another place while it holds fewer than are free, so at most half.
     pub max_concurrency: u32,
     /// Fetches at the same time to one host.
     pub max_per_host: u32,
@@ -96,7 +96,8 @@ pub struct Config {
     pub max_per_address: u32,
     /// Fetches at the same time for one app.
     pub max_per_app: u32,
-    /// Fetches that wait for a place; more are refused.
+    /// Fetches that wait for a place. When as many wait, one more is refused, or displaces the newest one of the tenant
+    /// that waits most.
     pub max_queue: u32,
 }
 

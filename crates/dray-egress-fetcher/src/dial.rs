@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep_until};
 
-use crate::limits::{Limits, Permit};
+use crate::limits::{AddressSlot, Limits};
 
 /// Time after which the next address is tried although the one before has not failed yet (T-1).
 pub const STAGGER: Duration = Duration::from_millis(250);
@@ -89,20 +89,20 @@ pub struct Won {
     /// The address that was pinned for it.
     pub address: PinnedAddr,
     /// Held as long as the connection lives (section 15).
-    pub permit: Permit,
+    pub slot: AddressSlot,
 }
 
 /// Tries the pinned addresses in order, the next one 250 ms after the one before or as soon as it failed (T-1). The
-/// first connection wins and the others are dropped. `first` is the permit for the first address, which the caller
-/// waited for; without deadline: that is the caller's too.
+/// first connection wins and the others are dropped. `first` is the slot of the first address, for which the caller
+/// waited; a further address without a free slot is passed over. Without deadline: that is the caller's.
 ///
 /// # Errors
 ///
-/// The last failure, when all addresses failed. Nothing is resolved again and no address is tried twice (D-6).
+/// The last failure, when all addresses failed; `ResourceBusy` when one of them was passed over. Nothing is resolved again and no address is tried twice (D-6).
 pub async fn race(
     dialer: &dyn Dialer,
     pinned: &[PinnedAddr],
-    first: Permit,
+    first: AddressSlot,
     limits: &Limits,
 ) -> io::Result<Won> {
     let mut first = Some(first);
@@ -117,13 +117,15 @@ pub async fn race(
             Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
                 Ok(won) => return Ok(won),
                 Err(error) => {
-                    failure = error;
+                    if failure.kind() != io::ErrorKind::ResourceBusy {
+                        failure = error;
+                    }
                     next_at = Instant::now();
                 }
             },
             () = due, if waiting.len() > 0 => {
-                let permit = first.take();
-                attempts.extend(waiting.next().map(|address| attempt(dialer, address, permit, limits)));
+                let slot = first.take();
+                attempts.extend(waiting.next().map(|address| attempt(dialer, address, slot, limits)));
                 next_at = Instant::now() + STAGGER;
             }
             else => return Err(failure),
@@ -134,17 +136,16 @@ pub async fn race(
 async fn attempt(
     dialer: &dyn Dialer,
     address: &PinnedAddr,
-    permit: Option<Permit>,
+    slot: Option<AddressSlot>,
     limits: &Limits,
 ) -> io::Result<Won> {
-    let permit = match permit {
-        Some(permit) => permit,
-        None => limits.address(address.socket_addr().ip()).await,
-    };
+    let slot = slot
+        .or_else(|| limits.try_address(address.socket_addr().ip()))
+        .ok_or(io::ErrorKind::ResourceBusy)?;
     Ok(Won {
         stream: dialer.connect(address).await?,
         address: address.clone(),
-        permit,
+        slot,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use dray_guard::Code;
 
@@ -73,6 +74,8 @@ pub struct Failure {
     pub code: Code,
     /// What was under way.
     pub phase: Phase,
+    /// When the server wants to be asked again: `Retry-After` of a 429 or 503.
+    pub retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -82,6 +85,7 @@ impl Failure {
         Self {
             code,
             phase,
+            retry_after: None,
             source: None,
         }
     }
@@ -89,6 +93,13 @@ impl Failure {
     /// A phase or the whole fetch ran out of time.
     pub const fn timeout(phase: Phase) -> Self {
         Self::new(Code::Timeout, phase)
+    }
+
+    /// Adds when the server wants to be asked again.
+    #[must_use]
+    pub const fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
+        self
     }
 
     /// Adds the cause.

@@ -17,7 +17,7 @@ use dray_guard::{
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
-use crate::body::{self, Bounds};
+use crate::body::Bounds;
 use crate::budget::Budget;
 use crate::error::{Failure, Phase};
 use crate::head::{Framing, Plan};
@@ -29,7 +29,10 @@ use crate::tls::Tls;
 use crate::wire::WireBudget;
 
 mod hop;
+mod retry;
 mod terms;
+
+use retry::{PartialBody, RetryState};
 
 pub use terms::{Denied, Fetched, Network, Request, Settings};
 
@@ -57,6 +60,15 @@ impl std::fmt::Debug for Fetcher {
             .field("admin", &self.admin)
             .finish_non_exhaustive()
     }
+}
+
+/// What holds for one fetch, over all its attempts and hops.
+struct FetchContext<'a> {
+    request: &'a Request,
+    limit: u64,
+    budget: Budget,
+    wire: WireBudget,
+    turn: u64,
 }
 
 impl Fetcher {
@@ -91,7 +103,7 @@ impl Fetcher {
         self
     }
 
-    /// The places that its fetches share.
+    /// The slots that its fetches share.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -161,6 +173,18 @@ impl Fetcher {
         }
     }
 
+    /// Refuses `request` as `overloaded` without looking at it.
+    pub fn refuse(&self, request: &Request, record: &mut Record) -> Denied {
+        record.begin();
+        record.url = CanonicalUrl::parse(&request.url).ok();
+        record.ended();
+        denied(
+            request,
+            record,
+            &Failure::new(Code::Overloaded, Phase::Policy),
+        )
+    }
+
     async fn run<S: Sink>(
         &self,
         request: &Request,
@@ -179,24 +203,70 @@ impl Fetcher {
         }
         let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
             .map_err(|code| Failure::new(code, Phase::Policy))?;
-        let mut chain = Chain::start(&request.url, Arc::new(policy))
+        let chain = Chain::start(&request.url, Arc::new(policy))
             .map_err(|refused| refuse(record, &refused, Tried::from_text(&request.url)))?;
-        let budget = Budget::starting_now(self.total(request));
-        let _app = budget
-            .whole(self.limits.app(&request.app))
-            .await?
-            .map_err(|full| Failure::new(Code::Overloaded, Phase::Policy).because(full))?;
         let limit = self.limit(request);
-        let wire = WireBudget::for_body(limit);
+        let context = FetchContext {
+            request,
+            limit,
+            budget: Budget::starting_now(self.total(request)),
+            wire: WireBudget::for_body(limit),
+            turn: self.limits.next_turn(),
+        };
+        self.attempts(&chain, &context, sink, record).await
+    }
+
+    /// Attempts until one succeeds or fails for good. Between two of them nothing is held.
+    async fn attempts<S: Sink>(
+        &self,
+        chain: &Chain,
+        context: &FetchContext<'_>,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<Fetched, Failure> {
+        let (mut retries, mut partial) = (RetryState::default(), None);
         loop {
-            let hop = self
-                .hop(&mut chain, limit, &budget, &wire, record)
-                .await?;
-            match hop {
+            let mut chain = chain.clone();
+            let attempt = self.attempt(&mut chain, context, &mut partial, sink, record);
+            let failure = match attempt.await {
+                Ok(fetched) => return Ok(fetched),
+                Err(failure) => failure,
+            };
+            let left = context.budget.left();
+            let can_resume = partial.as_ref().is_some_and(PartialBody::can_resume);
+            let is_refused = self.limits.breaker().is_open(&target(chain.current()));
+            let Some(delay) = retries
+                .next(&failure, can_resume, left)
+                .filter(|_| !is_refused)
+            else {
+                // Once for all attempts: the threshold of the breaker is one of fetches.
+                self.blame(chain.current(), &failure);
+                return Err(failure);
+            };
+            record.retry(failure.code);
+            tracing::info!(
+                code = %failure.code, phase = %failure.phase, delay_ms = u64::try_from(delay.as_millis()).ok(),
+                "the fetch is tried again"
+            );
+            context.budget.whole(tokio::time::sleep(delay)).await?;
+        }
+    }
+
+    /// The chain of redirects from the URL of the command to the file, or to the rest of it.
+    async fn attempt<S: Sink>(
+        &self,
+        chain: &mut Chain,
+        context: &FetchContext<'_>,
+        partial: &mut Option<PartialBody>,
+        sink: &mut S,
+        record: &mut Record,
+    ) -> Result<Fetched, Failure> {
+        loop {
+            match self.hop(chain, context, partial.as_ref(), record).await? {
                 hop::Outcome::Redirected => {}
                 hop::Outcome::Body(answered) => {
                     return self
-                        .receive(answered, &chain, limit, &budget, sink, record)
+                        .receive(answered, chain, context, partial, sink, record)
                         .await;
                 }
             }
@@ -208,31 +278,38 @@ impl Fetcher {
         &self,
         answered: Box<hop::Answered>,
         chain: &Chain,
-        limit: u64,
-        budget: &Budget,
+        context: &FetchContext<'_>,
+        partial: &mut Option<PartialBody>,
         sink: &mut S,
         record: &mut Record,
     ) -> Result<Fetched, Failure> {
-        let hop::Answered { plan, wire, places } = *answered;
-        record.content_type.clone_from(&plan.labels.media_type);
-        record.coding = plan.coding;
+        let hop::Answered { plan, wire, slots } = *answered;
+        let bounds = Bounds {
+            limit: context.limit,
+            idle: self.settings.idle,
+            floor: self.settings.floor,
+            grace: self.settings.grace,
+        };
+        let partial =
+            partial.get_or_insert_with(|| PartialBody::new(&plan, chain.current(), &bounds));
+        record.content_type.clone_from(&partial.labels.media_type);
+        record.coding = partial.coding;
         record.at(Phase::Body);
-        let received = self.store(wire, &plan, limit, budget, sink, record).await;
+        let received = Self::store(wire, &plan, partial, &context.budget, sink, record).await;
         record.at(Phase::Policy);
-        drop(places);
-        let (sniffed, stored) =
-            received.inspect_err(|failure| self.blame(chain.current(), failure))?;
+        drop(slots);
+        let (sniffed, stored) = received?;
         self.limits.breaker().succeeded(&target(chain.current()));
         record.length_verified =
-            plan.framing != Framing::Close || plan.whole.is_some() || chain.current().https();
+            partial.framing != Framing::Close || plan.whole.is_some() || chain.current().https();
         record.sha256 = stored.sha256.to_hex();
         Ok(Fetched {
             stored,
-            labels: plan.labels,
+            labels: partial.labels.clone(),
             sniffed,
             length_verified: record.length_verified,
             wire_size: record.counts.wire,
-            coding: plan.coding.map_or("", crate::coding::Coding::as_str),
+            coding: partial.coding.map_or("", crate::coding::Coding::as_str),
             final_url: chain.current().without_query(),
             redirect_count: chain.followed(),
             status: plan.status,
@@ -240,23 +317,19 @@ impl Fetcher {
     }
 
     async fn store<S: Sink>(
-        &self,
         wire: Wire,
         plan: &Plan,
-        limit: u64,
+        partial: &mut PartialBody,
         budget: &Budget,
         sink: &mut S,
         record: &mut Record,
     ) -> Result<(&'static str, Stored), Failure> {
-        let bounds = Bounds {
-            limit,
-            idle: self.settings.idle,
-            floor: self.settings.floor,
-            grace: self.settings.grace,
-        };
-        let sniffed = body::receive(wire, plan, &bounds, budget, sink, &mut record.counts).await?;
+        let counts = &mut record.counts;
+        let transfer = &mut partial.transfer;
+        transfer.receive(wire, plan, budget, sink, counts).await?;
+        let sniffed = transfer.finish(counts)?;
         let stored = budget
-            .whole(sink.finish(&plan.labels))
+            .whole(sink.finish(&partial.labels))
             .await?
             .map_err(|error| Failure::new(Code::SinkFailed, Phase::Sink).because(error))?;
         Ok((sniffed, stored))
@@ -332,11 +405,15 @@ fn denied(request: &Request, record: &mut Record, failure: &Failure) -> Denied {
         Some(Host::Ip(_)) | None => String::new(),
     };
     let shown = ShownUrl::from_text(&request.url);
+    let fault = code.fault(&shown, ShownHost::of_hop(hop, &host));
     Denied {
         code,
         phase,
         hop,
-        fault: code.fault(&shown, ShownHost::of_hop(hop, &host)),
+        fault: match failure.retry_after {
+            Some(delay) => fault.retry_after(delay),
+            None => fault,
+        },
     }
 }
 

@@ -3,15 +3,19 @@
 //! Pure: takes what the parser understood and decides. What the parser must refuse by itself (folding, bare CR,
 //! HTTP/0.9) is configured in [`crate::hop`] and held by its tests.
 
+use std::time::Duration;
+
 use dray_guard::Code;
 use http::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, LOCATION, TRANSFER_ENCODING,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER, TRANSFER_ENCODING,
 };
 use http::response::Parts;
 use http::{HeaderMap, Version};
 
 use crate::coding::Coding;
 use crate::label::Labels;
+use crate::resume::{Resume, validator};
 
 /// What a response head leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Plan {
     pub whole: Option<u64>,
     /// What the server says about the file.
     pub labels: Labels,
+    /// A strong validator of this version of the file, if the server sends one.
+    pub validator: Option<HeaderValue>,
 }
 
 /// How the end of a body is known.
@@ -72,7 +78,58 @@ pub fn judge(parts: &Parts, limit: u64) -> Result<Judged, Code> {
         coding: coding(&parts.headers)?,
         whole,
         labels: Labels::of(&parts.headers),
+        validator: validator(&parts.headers),
     }))
+}
+
+/// Judges the response to a request for the rest of a body. Only the rest of the same version is a body.
+///
+/// # Errors
+///
+/// As [`judge`] for a status that is neither; `truncated` for everything that does not continue the body.
+pub fn judge_rest(parts: &Parts, limit: u64, resume: &Resume) -> Result<Judged, Code> {
+    let status = parts.status.as_u16();
+    if status != 206 {
+        return match judge(parts, limit)? {
+            Judged::Body(_) => Err(Code::Truncated),
+            redirect @ Judged::Redirect(_) => Ok(redirect),
+        };
+    }
+    let framing = framing(parts.version, &parts.headers)?;
+    let total = parse_rest(&parts.headers, resume.received).ok_or(Code::Truncated)?;
+    let is_same = resume.total.is_none_or(|expected| expected == total)
+        && coding(&parts.headers)? == resume.coding
+        && resume.is_same_version(&parts.headers);
+    let is_whole_rest = match framing {
+        Framing::Length(length) => length == total.saturating_sub(resume.received),
+        Framing::Empty | Framing::Chunked | Framing::Close => true,
+    };
+    if !is_same || !is_whole_rest {
+        return Err(Code::Truncated);
+    }
+    if total > limit {
+        return Err(Code::TooLarge);
+    }
+    Ok(Judged::Body(Plan {
+        status,
+        framing,
+        coding: resume.coding,
+        whole: Some(total),
+        labels: Labels::of(&parts.headers),
+        validator: Some(resume.validator.clone()),
+    }))
+}
+
+/// The wait that a 429 or 503 asks for: seconds, or a date counted from the `Date` of the response.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
+    let wanted = text(&RETRY_AFTER)?.trim();
+    if let Some(seconds) = digits(wanted.as_bytes()) {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(wanted).ok()?;
+    let now = httpdate::parse_http_date(text(&DATE)?).ok()?;
+    Some(until.duration_since(now).unwrap_or_default())
 }
 
 fn raw(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
@@ -128,6 +185,20 @@ fn parse_whole(range: &[u8]) -> Option<u64> {
     let last = digits(last.as_bytes())?;
     let total = digits(total.as_bytes())?;
     (last.checked_add(1) == Some(total)).then_some(total)
+}
+
+/// `n` of the one `bytes received-(n-1)/n`.
+fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
+    let ranges = raw(headers, &CONTENT_RANGE);
+    let [range] = ranges.as_slice() else {
+        return None;
+    };
+    let text = std::str::from_utf8(range).ok()?.strip_prefix("bytes ")?;
+    let (range, total) = text.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let [first, last, total] = [first, last, total].map(|number| digits(number.as_bytes()));
+    let (first, last, total) = (first?, last?, total?);
+    (first == received && last >= first && last.checked_add(1) == Some(total)).then_some(total)
 }
 
 /// B-4: none, or exactly one that is known.

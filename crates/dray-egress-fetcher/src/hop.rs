@@ -12,7 +12,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dray_guard::Code;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, HeaderValue, IF_RANGE, RANGE, USER_AGENT,
+};
 use http::response::Parts;
 use http::{Request, Uri};
 use http_body::Body as _;
@@ -22,6 +24,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use crate::dial::Io;
+use crate::resume::Resume;
 use crate::wire::{InterimIo, WireError};
 
 /// Most header fields of a response head (R-1).
@@ -40,6 +43,8 @@ pub struct Ask<'a> {
     pub path_and_query: &'a str,
     /// The configured constant.
     pub user_agent: &'a HeaderValue,
+    /// The rest of a body that broke off; the only case in which a range is asked for.
+    pub resume: Option<&'a Resume>,
 }
 
 /// Why a request got no response head, or a body no end.
@@ -177,13 +182,19 @@ pub async fn send(io: Box<dyn Io>, ask: Ask<'_>) -> Result<(Parts, Wire), HopErr
     Ok((parts, Wire { connection, body }))
 }
 
-/// Q-1: exactly these fields, in this order.
+/// Q-1: exactly these fields, in this order. `Range` and `If-Range` only for the rest of a body that broke off.
 fn request(ask: Ask<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
-    Request::get(Uri::try_from(ask.path_and_query)?)
+    let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
         .header(HOST, HeaderValue::from_str(ask.host)?)
         .header(USER_AGENT, ask.user_agent)
         .header(ACCEPT, HeaderValue::from_static("*/*"))
-        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if let Some(resume) = ask.resume {
+        request = request
+            .header(RANGE, format!("bytes={}-", resume.received))
+            .header(IF_RANGE, &resume.validator);
+    }
+    request
         .header(CONNECTION, HeaderValue::from_static("close"))
         .body(Empty::new())
 }

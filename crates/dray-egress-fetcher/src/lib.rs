@@ -14,6 +14,7 @@
 //! | [`hop`] | one request, one response |
 //! | [`head`] | judges the response head |
 //! | [`wire`] | counts what the peer sends, below TLS and HTTP |
+//! | [`resume`] | continues a body that broke off |
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
@@ -43,6 +44,7 @@ pub mod metrics;
 pub mod own;
 pub mod record;
 pub mod resolve;
+pub mod resume;
 #[cfg(feature = "service")]
 pub mod service;
 pub mod sink;

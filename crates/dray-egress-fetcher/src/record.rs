@@ -32,7 +32,9 @@ pub struct Record {
     pub tried: Option<Tried>,
     /// Every hop that was entered or refused.
     pub hops: Vec<Hop>,
-    /// Redirects that were followed.
+    /// Attempts after the first one.
+    pub retries: u32,
+    /// Redirects that were followed in the last attempt.
     pub redirect_count: u32,
     /// Media type as declared, sanitised.
     pub content_type: String,
@@ -110,6 +112,8 @@ impl Times {
 /// One request of the chain, or the attempt at one.
 #[derive(Clone, Debug, Default)]
 pub struct Hop {
+    /// 0 for the first attempt of the fetch.
+    pub attempt: u32,
     /// 0 for the first URL.
     pub index: u32,
     /// Where it goes; `None` for a target that could not be read.
@@ -165,10 +169,19 @@ impl Record {
     /// Begins a hop.
     pub(crate) fn enter(&mut self, index: u32, url: Option<&CanonicalUrl>) {
         self.hops.push(Hop {
+            attempt: self.retries,
             index,
             url: url.cloned(),
             ..Hop::default()
         });
+    }
+
+    /// The attempt failed, and another one follows.
+    pub(crate) fn retry(&mut self, code: Code) {
+        self.at(Phase::Policy);
+        self.hop().code = Some(code);
+        self.retries += 1;
+        self.redirect_count = 0;
     }
 
     /// The hop that is under way.

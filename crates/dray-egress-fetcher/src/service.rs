@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_bus::Meta;
 use dray_guard::AppPolicy;
@@ -69,7 +70,8 @@ impl Service for EgressFetcher {
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
-        router.answer(Self::fetch)
+        // A fetch queues by itself: one that waits for a slow host must not keep others out.
+        router.answer_self_admitted(Self::fetch)
     }
 
     fn instruments(meter: &Meter) {
@@ -163,6 +165,12 @@ impl EgressFetcher {
         let mut sink = self.sink(&meta, body.sink(), until);
         let command = command(&meta, body, until, self.cx.clock.now_ms());
         let mut attempt = self.auditor.begin(meta.clone());
+        let Ok(_in_hand) = self.fetcher.limits().enter() else {
+            let denied = self.fetcher.refuse(&command, &mut attempt.record);
+            // The event is published without a wait: nothing may pile up here.
+            attempt.finish(Duration::ZERO, self.audit_required).await;
+            return Err(traced(denied.fault, &meta));
+        };
         // Boxed: a fetch is a large future, and the attempt must outlive it when both are dropped.
         let result = Box::pin(self.fetcher.fetch(&command, &mut sink, &mut attempt.record)).await;
         let audited = self.audit(attempt, until).await;
@@ -171,7 +179,7 @@ impl EgressFetcher {
             Ok(fetched) => reply(fetched, sink),
             Err(denied) => Err(denied.fault),
         }
-        .map_err(|fault| fault.trace_id(meta.trace.trace_id().unwrap_or_default()))
+        .map_err(|fault| traced(fault, &meta))
     }
 
     fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> Staging {
@@ -189,6 +197,10 @@ impl EgressFetcher {
         let left = until.remaining(self.cx.clock.now_ms());
         attempt.finish(PUBLISH.min(left), self.audit_required).await
     }
+}
+
+fn traced(fault: Fault, meta: &Meta) -> Fault {
+    fault.trace_id(meta.trace.trace_id().unwrap_or_default())
 }
 
 fn compile(config: &Config) -> Result<Compiled, StartError> {

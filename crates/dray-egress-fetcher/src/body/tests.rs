@@ -37,6 +37,7 @@ async fn get_into<S: Sink>(script: Script, bounds: Bounds, sink: &mut S) -> Got 
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
+        resume: None,
     };
     let budget = Budget::starting_now(Duration::from_mins(5));
     let (parts, wire) = send(Box::new(near), ask).await.unwrap();

@@ -62,7 +62,9 @@ pub struct Request {
     pub url: String,
     /// What the app allows.
     pub app_policy: AppPolicy,
-    /// Whose places are used: every app has its own.
+    /// Whose slots are used.
+    pub tenant: String,
+    /// The app of the tenant; every app has slots of its own.
     pub app: String,
     /// Most bytes; 0 for the default (C-2).
     pub size_limit: u64,

@@ -21,6 +21,7 @@ async fn exchange(script: Script) -> (Result<(u16, Vec<u8>), Code>, Vec<Seen>) {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
         user_agent: &AGENT,
+        resume: None,
     };
     let fetched =
         tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near), ask)).await;

@@ -73,7 +73,7 @@ impl Hickory {
     }
 
     /// One question: to the server that answered last, beside it to the next one after [`HEDGE_DELAY`] or as soon as one
-    /// failed, and so on. The first valid answer counts, whoever gives it; without deadline: that is the caller's.
+    /// failed, and so on. The first valid answer of any server counts; without deadline: that is the caller's.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();

@@ -34,7 +34,8 @@ pub(super) fn command(
     Request {
         url,
         app_policy: app_policy.map(policy).unwrap_or_default(),
-        app: format!("{} {app}", meta.tenant),
+        tenant: meta.tenant.to_string(),
+        app,
         size_limit: size_limit_bytes,
         tool_timeout: (tool_timeout_ms > 0).then(|| Duration::from_millis(tool_timeout_ms)),
         remaining: remaining.saturating_sub((remaining / 20).min(PUBLISH / 10)),

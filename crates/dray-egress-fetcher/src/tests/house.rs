@@ -20,11 +20,17 @@ pub(crate) struct House {
     _folder: tempfile::TempDir,
 }
 
+/// `set` are fields of the service's section, or whole paths of other sections.
 pub(crate) async fn house(world: &World, set: &[(&str, &str)]) -> House {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
-        settings = settings.set(format!("egress-fetcher.{key}"), *value);
+        let path = if key.contains('.') {
+            (*key).to_owned()
+        } else {
+            format!("egress-fetcher.{key}")
+        };
+        settings = settings.set(path, *value);
     }
     let network = world.network();
     let running = Host::new(settings)
@@ -44,8 +50,12 @@ pub(crate) async fn house(world: &World, set: &[(&str, &str)]) -> House {
 }
 
 pub(crate) fn meta(clock: &Clock) -> Meta {
+    meta_of("acme", clock)
+}
+
+pub(crate) fn meta_of(tenant: &str, clock: &Clock) -> Meta {
     let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
-    Meta::new(TenantId::new("acme").unwrap(), deadline)
+    Meta::new(TenantId::new(tenant).unwrap(), deadline)
         .with_app(AppId::new("reporter").unwrap())
         .with_trace(TraceContext::new(
             &format!("00-{TRACE}-00f067aa0ba902b7-01"),
@@ -64,7 +74,7 @@ impl House {
     pub(crate) async fn call(&self, request: &v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
         let cx = self.running.context();
         cx.bus
-            .call(&meta(&cx.clock), request)
+            .call_once(&meta(&cx.clock), request)
             .await
             .map_err(|error: CallError| error.into())
     }

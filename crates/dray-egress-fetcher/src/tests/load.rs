@@ -77,6 +77,61 @@ async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn section_15_two_tenants_with_a_slow_host_do_not_delay_a_third() {
+    let fixture = Fixture::default();
+    slow(&fixture);
+    fixture.world.name("fast.example.org", &[OTHER]);
+    fixture.world.serve(OTHER, Script::ok("fast"));
+    let from = |tenant: &str, url: &str| Request {
+        tenant: tenant.to_owned(),
+        ..request(url)
+    };
+    let mut requests = Vec::new();
+    for tenant in ["one", "two"] {
+        requests.extend(vec![from(tenant, "http://files.example.org/"); 32]);
+    }
+    requests.push(from("one", "http://fast.example.org/"));
+    requests.push(from("three", "http://fast.example.org/"));
+    requests.push(from("three", "http://files.example.org/"));
+    let ended = together(&fixture, &requests).await;
+    let [same_tenant, other_tenant, same_host] = ended.last_chunk().unwrap();
+    assert_eq!(*same_tenant, (0, "ok"));
+    assert_eq!(*other_tenant, (0, "ok"));
+    assert_eq!(*same_host, (20, "ok"), "after the four that were first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
+    let fixture = Fixture::default();
+    slow(&fixture);
+    let mut requests = Vec::new();
+    for tenant in ["one", "two"] {
+        for index in 0..32_u8 {
+            let name = format!("h{tenant}{index}.example.org");
+            let address = format!(
+                "93.184.{}.{index}",
+                tenant.len() + usize::from(tenant == "two")
+            );
+            fixture.world.name(&name, &[&address]);
+            fixture.world.peer(&address, 80, Peer::Mute);
+            requests.push(Request {
+                tenant: tenant.to_owned(),
+                app: index.to_string(),
+                ..request(&format!("http://{name}/"))
+            });
+        }
+    }
+    fixture.world.name("fast.example.org", &[OTHER]);
+    fixture.world.serve(OTHER, Script::ok("fast"));
+    requests.push(Request {
+        tenant: "three".to_owned(),
+        ..request("http://fast.example.org/")
+    });
+    let ended = together(&fixture, &requests).await;
+    assert_eq!(*ended.last().unwrap(), (0, "ok"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn section_15_an_app_has_its_own_places() {
     let fixture = Fixture {
         sizes: Sizes {
@@ -150,7 +205,7 @@ async fn section_15_a_dead_host_is_refused_for_a_while() {
         got.message(),
         "External URL fetching is busy; try again shortly."
     );
-    assert_eq!(fixture.world.dialled().len(), 5);
+    assert_eq!(fixture.world.dialled().len(), 5 * 3, "a fetch counts once");
     tokio::time::advance(Duration::from_secs(30)).await;
     fixture.world.serve(PUBLIC, Script::ok("back"));
     assert_eq!(run(&fetcher, &request).await.code(), "ok");

@@ -17,6 +17,7 @@ mod messages;
 mod policy;
 mod redirect;
 mod resolution;
+mod retry;
 #[cfg(feature = "service")]
 mod service;
 #[cfg(feature = "service")]

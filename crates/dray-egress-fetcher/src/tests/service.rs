@@ -7,6 +7,7 @@ use dray_proto::v1;
 use dray_service::{Host, Settings};
 use dray_testkit::http::Script;
 use dray_types::{Deadline, FaultCode, Sha256Digest, TenantId};
+use tokio::task::JoinSet;
 
 use super::house::*;
 use super::world::*;
@@ -151,6 +152,75 @@ async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
         ("timeout", "total")
     );
     assert!(event.duration_ms >= 300);
+}
+
+/// Calls of `tenant` that are under way until the set is dropped.
+fn calls(house: &House, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
+    let cx = house.running.context();
+    let mut calls = JoinSet::new();
+    for _ in 0..count {
+        let (bus, meta) = (cx.bus.clone(), meta_of(tenant, &cx.clock));
+        let request = asking(url);
+        calls.spawn(async move { drop(bus.call_once(&meta, &request).await) });
+    }
+    calls
+}
+
+async fn wait_for_waiting(house: &House, count: usize) {
+    dray_testkit::eventually("fetches to wait", async || {
+        let metrics = house.running.metrics().unwrap();
+        let is_there = |line: &str| {
+            line.starts_with("dray_egress_queue_depth") && line.ends_with(&format!(" {count}"))
+        };
+        metrics.lines().any(is_there).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
+    let world = hello();
+    world.name("slow.example.org", &[OTHER]);
+    world.peer(OTHER, 80, Peer::Mute);
+    let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
+    let house = house(&world, &limits).await;
+    let _one = calls(&house, "one", "http://slow.example.org/", 32);
+    let _two = calls(&house, "two", "http://slow.example.org/", 32);
+    wait_for_waiting(&house, 60).await;
+    let reply = house.call(&asking("http://files.example.org/")).await;
+    assert_eq!(reply.unwrap().size, 5);
+    wait_for_waiting(&house, 60).await;
+}
+
+#[tokio::test]
+async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
+    let world = hello();
+    world.peer(PUBLIC, 80, Peer::Mute);
+    let mut house = house(&world, &[("max_queue", "70")]).await;
+    let _many = calls(&house, "acme", "http://files.example.org/", 74);
+    wait_for_waiting(&house, 70).await;
+    let fault = house
+        .call(&asking("http://files.example.org/"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (fault.code, fault.detail.as_str()),
+        (FaultCode::RateLimited, "overloaded")
+    );
+    assert_eq!(house.event().await.code, "overloaded");
+}
+
+#[tokio::test]
+async fn a_fetch_is_not_repeated_by_the_bus() {
+    let world = hello();
+    let server = world.serve_with(PUBLIC, |_| Script::status(503));
+    let house = house(&world, &[]).await;
+    let fault = house
+        .call(&asking("http://files.example.org/"))
+        .await
+        .unwrap_err();
+    assert_eq!(fault.detail, "http_status");
+    assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test]

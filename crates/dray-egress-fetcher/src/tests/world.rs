@@ -348,6 +348,7 @@ impl Fixture {
 pub(crate) fn request(url: &str) -> Request {
     Request {
         url: url.to_owned(),
+        tenant: "tenant".to_owned(),
         app: "app".to_owned(),
         remaining: Duration::from_mins(10),
         ..Request::default()

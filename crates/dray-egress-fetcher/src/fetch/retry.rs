@@ -1,0 +1,106 @@
+//! Decides whether a fetch is tried again. Nothing else in the product repeats a fetch.
+//!
+//! An attempt is repeated when its failure says that nothing was decided yet: no connection, a connection that ended before
+//! a response, a server that names the time to come back, or a body of which the rest can be asked for. Every attempt
+//! begins with the URL of the command and is judged from the start.
+
+use std::time::Duration;
+
+use dray_guard::{CanonicalUrl, Code};
+use http::HeaderValue;
+
+use crate::body::{Bounds, Counts, Transfer};
+use crate::coding::Coding;
+use crate::error::{Failure, Phase};
+use crate::head::{Framing, Plan};
+use crate::label::Labels;
+use crate::resume::Resume;
+
+/// Most attempts after the first one.
+const MAX_RETRIES: u32 = 2;
+/// Before the first retry, unless the server says otherwise; each further one waits four times as long.
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+
+/// The attempts of one fetch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RetryState {
+    made: u32,
+}
+
+impl RetryState {
+    /// The wait before the next attempt; `None` when `failure` is final or the wait does not fit into `left`.
+    pub(super) fn next(
+        &mut self,
+        failure: &Failure,
+        can_resume: bool,
+        left: Duration,
+    ) -> Option<Duration> {
+        if self.made >= MAX_RETRIES {
+            return None;
+        }
+        let backoff = FIRST_DELAY * 4_u32.pow(self.made);
+        let delay = match (failure.code, failure.phase) {
+            (Code::ConnectFailed, Phase::Connect)
+            | (Code::ConnectionClosed, Phase::Tls | Phase::Head) => backoff,
+            (Code::HttpStatus(429 | 503), _) => failure.retry_after?,
+            (Code::Truncated, Phase::Body) if can_resume => backoff,
+            _ => return None,
+        };
+        if delay >= left {
+            return None;
+        }
+        self.made += 1;
+        Some(delay)
+    }
+}
+
+/// A body that has begun to come.
+#[derive(Debug)]
+pub(super) struct PartialBody {
+    pub(super) transfer: Transfer,
+    /// What the first response says about the file.
+    pub(super) labels: Labels,
+    pub(super) coding: Option<Coding>,
+    /// How the end of the body was to be known at first.
+    pub(super) framing: Framing,
+    total: Option<u64>,
+    validator: Option<HeaderValue>,
+    /// Scheme, host and port of the server that sends it: nobody else learns the validator.
+    origin: (bool, String, u16),
+}
+
+impl PartialBody {
+    pub(super) fn new(plan: &Plan, url: &CanonicalUrl, bounds: &Bounds) -> Self {
+        Self {
+            transfer: Transfer::new(plan, bounds),
+            labels: plan.labels.clone(),
+            coding: plan.coding,
+            framing: plan.framing,
+            total: match plan.framing {
+                Framing::Length(length) => Some(length),
+                Framing::Empty | Framing::Chunked | Framing::Close => plan.whole,
+            },
+            validator: plan.validator.clone(),
+            origin: origin(url),
+        }
+    }
+
+    pub(super) const fn can_resume(&self) -> bool {
+        self.validator.is_some()
+    }
+
+    /// The request for the rest, if `url` is where the body comes from.
+    pub(super) fn resume(&self, url: &CanonicalUrl, counts: &Counts) -> Option<Resume> {
+        let validator = self.validator.clone()?;
+        (self.origin == origin(url)).then_some(Resume {
+            received: counts.wire,
+            total: self.total,
+            coding: self.coding,
+            validator,
+        })
+    }
+}
+
+fn origin(url: &CanonicalUrl) -> (bool, String, u16) {
+    (url.https(), url.host().to_string(), url.port())
+}

@@ -1,0 +1,382 @@
+//! Who gets the next slot: by tenant, then app, then host, fairly at each level.
+//!
+//! Whenever something becomes free, the waiting hop is chosen whose tenant runs least, then whose app runs least, then
+//! whose host runs least for that app; equals take turns, and the oldest goes first. Hops that cannot run anyway,
+//! because their app, host or address is at its limit, are passed over.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::{QueueFull, Sizes};
+
+/// What a slot is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotRequest {
+    /// Who asks.
+    pub tenant: String,
+    /// The app of the tenant.
+    pub app: String,
+    /// The host of the URL.
+    pub host: String,
+    /// When the fetch arrived, from [`super::Limits::next_turn`].
+    pub turn: u64,
+    /// Whether the fetch ran before and goes on: it waits even when the queue is full.
+    pub continues: bool,
+}
+
+/// A tenant, an app of a tenant, or a host for an app of a tenant.
+type ShareKey = (String, Option<String>, Option<String>);
+
+type Grant = (Slot, Option<AddressSlot>);
+
+/// The slots of one process.
+#[derive(Debug)]
+pub(super) struct Admission {
+    sizes: Sizes,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: usize,
+    shares: HashMap<ShareKey, ShareCounts>,
+    /// Running, by host, whoever asked.
+    hosts: HashMap<String, usize>,
+    /// Connections, by address.
+    addresses: HashMap<IpAddr, usize>,
+    /// Waiting, by arrival.
+    queue: BTreeMap<u64, Waiter>,
+    turns: u64,
+    grants: u64,
+}
+
+/// What one tenant, app or host of an app has.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShareCounts {
+    running: usize,
+    waiting: usize,
+    /// Number of its last grant: equals take turns.
+    last_grant: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    claim: SlotClaim,
+    grant: oneshot::Sender<Grant>,
+}
+
+/// Everything that a hop needs to run.
+#[derive(Clone, Debug)]
+struct SlotClaim {
+    /// Tenant, app, host.
+    keys: [ShareKey; 3],
+    host: String,
+    address: Option<IpAddr>,
+}
+
+impl SlotClaim {
+    fn new(request: SlotRequest, address: Option<IpAddr>) -> Self {
+        let SlotRequest {
+            tenant, app, host, ..
+        } = request;
+        Self {
+            keys: [
+                (tenant.clone(), None, None),
+                (tenant.clone(), Some(app.clone()), None),
+                (tenant, Some(app), Some(host.clone())),
+            ],
+            host,
+            address,
+        }
+    }
+}
+
+/// The right to run one hop; given back when it is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    admission: Arc<Admission>,
+    claim: SlotClaim,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.admission.release(|state| state.give_back(&self.claim));
+    }
+}
+
+/// A place among the connections to one address; given back when it is dropped.
+#[derive(Debug)]
+pub struct AddressSlot {
+    admission: Arc<Admission>,
+    address: IpAddr,
+}
+
+impl Drop for AddressSlot {
+    fn drop(&mut self) {
+        self.admission
+            .release(|state| decrement(&mut state.addresses, &self.address));
+    }
+}
+
+/// Leaves the queue when it is dropped, also by cancellation.
+struct QueueGuard<'a> {
+    admission: &'a Admission,
+    turn: u64,
+}
+
+impl Drop for QueueGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        if let Some(waiter) = state.queue.remove(&self.turn) {
+            state.left_queue(&waiter.claim);
+        }
+    }
+}
+
+impl Admission {
+    pub(super) fn new(sizes: Sizes) -> Arc<Self> {
+        Arc::new(Self {
+            sizes,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(super) fn next_turn(&self) -> u64 {
+        let mut state = self.lock();
+        state.turns += 1;
+        state.turns
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    /// A slot now, or when the turn comes.
+    pub(super) async fn admit(
+        self: Arc<Self>,
+        request: SlotRequest,
+        address: Option<IpAddr>,
+    ) -> Result<Grant, QueueFull> {
+        let (turn, continues) = (request.turn, request.continues);
+        let claim = SlotClaim::new(request, address);
+        let (grant, granted) = oneshot::channel();
+        let displaced = {
+            let mut state = self.lock();
+            if state.is_admissible(&claim, &self.sizes) {
+                state.take(&claim);
+                drop(state);
+                return Ok(self.grant(claim));
+            }
+            let displaced = if continues {
+                None
+            } else {
+                state.make_room(&claim, self.sizes.queue)?
+            };
+            state.enter_queue(&claim);
+            state.queue.insert(turn, Waiter { claim, grant });
+            displaced
+        };
+        // Dropping its sender refuses it.
+        drop(displaced);
+        let _guard = QueueGuard {
+            admission: &self,
+            turn,
+        };
+        granted.await.map_err(|_| QueueFull)
+    }
+
+    pub(super) fn try_address(self: &Arc<Self>, address: IpAddr) -> Option<AddressSlot> {
+        let mut state = self.lock();
+        if count(&state.addresses, &address) >= self.sizes.per_address {
+            return None;
+        }
+        *state.addresses.entry(address).or_default() += 1;
+        Some(self.address_slot(address))
+    }
+
+    fn grant(self: &Arc<Self>, claim: SlotClaim) -> Grant {
+        let place = claim.address.map(|address| self.address_slot(address));
+        let slot = Slot {
+            admission: Arc::clone(self),
+            claim,
+        };
+        (slot, place)
+    }
+
+    fn address_slot(self: &Arc<Self>, address: IpAddr) -> AddressSlot {
+        AddressSlot {
+            admission: Arc::clone(self),
+            address,
+        }
+    }
+
+    /// Gives something back and lets everyone run who can run now.
+    fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut State)) {
+        let mut granted = Vec::new();
+        {
+            let mut state = self.lock();
+            give_back(&mut state);
+            while let Some(waiter) = state.next(&self.sizes) {
+                granted.push(waiter);
+            }
+        }
+        for Waiter { claim, grant } in granted {
+            // A hop that has just given up gives the slot back, which finds the next one.
+            drop(grant.send(self.grant(claim)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the claim fits into every limit. A tenant gets another slot while it holds fewer than are free, so that
+    /// the next tenant finds one.
+    fn is_admissible(&self, claim: &SlotClaim, sizes: &Sizes) -> bool {
+        let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).running);
+        let free = sizes.global.saturating_sub(self.running);
+        tenant < free
+            && app < sizes.per_app
+            && count(&self.hosts, &claim.host) < sizes.per_host
+            && claim
+                .address
+                .is_none_or(|address| count(&self.addresses, &address) < sizes.per_address)
+    }
+
+    /// Removes the next one that can run from the queue and counts it as running.
+    fn next(&mut self, sizes: &Sizes) -> Option<Waiter> {
+        let turn = self
+            .queue
+            .iter()
+            .filter(|(_, waiter)| self.is_admissible(&waiter.claim, sizes))
+            .min_by_key(|(turn, waiter)| {
+                let shares = waiter.claim.keys.each_ref().map(|key| self.share(key));
+                (
+                    shares.map(|share| (share.running, share.last_grant)),
+                    **turn,
+                )
+            })
+            .map(|(turn, _)| *turn)?;
+        let waiter = self.queue.remove(&turn)?;
+        self.take(&waiter.claim);
+        self.left_queue(&waiter.claim);
+        Some(waiter)
+    }
+
+    /// Makes room for one more in a full queue: the newest waiter of the tenant that waits most goes, and within a tenant
+    /// that of the app that waits most, if that one still waits as much as the newcomer's then.
+    fn make_room(&mut self, claim: &SlotClaim, most: usize) -> Result<Option<Waiter>, QueueFull> {
+        if self.queue.len() < most {
+            return Ok(None);
+        }
+        let waiting = |claim: &SlotClaim| {
+            let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).waiting);
+            (tenant, app)
+        };
+        let (turn, heaviest) = self
+            .queue
+            .iter()
+            .map(|(turn, waiter)| (waiting(&waiter.claim), *turn, &waiter.claim))
+            .max_by_key(|(waiting, turn, _)| (*waiting, *turn))
+            .map(|(_, turn, claim)| (turn, claim))
+            .ok_or(QueueFull)?;
+        let ((their_tenant, their_app), (tenant, app)) = (waiting(heaviest), waiting(claim));
+        let is_same_tenant = heaviest.keys.first() == claim.keys.first();
+        let is_fairer = if is_same_tenant {
+            their_app > app + 1
+        } else {
+            their_tenant > tenant + 1
+        };
+        if !is_fairer {
+            return Err(QueueFull);
+        }
+        let displaced = self.queue.remove(&turn);
+        if let Some(waiter) = &displaced {
+            self.left_queue(&waiter.claim);
+        }
+        Ok(displaced)
+    }
+
+    fn take(&mut self, claim: &SlotClaim) {
+        self.running += 1;
+        self.grants += 1;
+        for key in &claim.keys {
+            let share = self.shares.entry(key.clone()).or_default();
+            share.running += 1;
+            share.last_grant = self.grants;
+        }
+        *self.hosts.entry(claim.host.clone()).or_default() += 1;
+        if let Some(address) = claim.address {
+            *self.addresses.entry(address).or_default() += 1;
+        }
+    }
+
+    /// The address has a guard of its own.
+    fn give_back(&mut self, claim: &SlotClaim) {
+        self.running = self.running.saturating_sub(1);
+        decrement(&mut self.hosts, &claim.host);
+        self.change(claim, |share| {
+            share.running = share.running.saturating_sub(1);
+        });
+    }
+
+    fn enter_queue(&mut self, claim: &SlotClaim) {
+        for key in &claim.keys {
+            self.shares.entry(key.clone()).or_default().waiting += 1;
+        }
+    }
+
+    fn left_queue(&mut self, claim: &SlotClaim) {
+        self.change(claim, |share| {
+            share.waiting = share.waiting.saturating_sub(1);
+        });
+    }
+
+    /// Changes the shares of a claim; those that nobody uses are forgotten.
+    fn change(&mut self, claim: &SlotClaim, change: impl Fn(&mut ShareCounts)) {
+        for key in &claim.keys {
+            if let Some(share) = self.shares.get_mut(key) {
+                change(share);
+                if share.running == 0 && share.waiting == 0 {
+                    self.shares.remove(key);
+                }
+            }
+        }
+    }
+
+    fn share(&self, key: &ShareKey) -> ShareCounts {
+        self.shares.get(key).copied().unwrap_or_default()
+    }
+}
+
+fn count<K: Eq + Hash>(counts: &HashMap<K, usize>, key: &K) -> usize {
+    counts.get(key).copied().unwrap_or_default()
+}
+
+fn decrement<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+impl super::Limits {
+    /// Whether nothing is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.admission.lock();
+        state.running == 0
+            && state.shares.is_empty()
+            && state.hosts.is_empty()
+            && state.addresses.is_empty()
+            && state.queue.is_empty()
+    }
+}

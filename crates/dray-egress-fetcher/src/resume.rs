@@ -1,0 +1,142 @@
+//! What is needed to ask for the rest of a body that broke off (RFC 9110, sections 13.1.5 and 14).
+//!
+//! Only a strong validator proves that the rest belongs to the part that is stored already.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::{DATE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
+
+use crate::coding::Coding;
+
+/// Longest entity tag that is sent back.
+const MAX_ETAG_LENGTH: usize = 128;
+/// A date proves the version only when the file was not changed for so long (RFC 9110, section 8.8.2.2).
+const MIN_AGE: Duration = Duration::from_mins(1);
+
+/// The rest of one body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Body bytes that came already.
+    pub received: u64,
+    /// Body bytes in all, when the server said so.
+    pub total: Option<u64>,
+    /// The coding of the body.
+    pub coding: Option<Coding>,
+    /// A strong entity tag, or the date of the last change.
+    pub validator: HeaderValue,
+}
+
+impl Resume {
+    /// Whether a part belongs to the same version. A part must repeat the entity tag; it may leave out the date
+    /// (RFC 9110, section 15.3.7).
+    pub fn is_same_version(&self, headers: &HeaderMap) -> bool {
+        if is_strong(&self.validator) {
+            return single(headers, &ETAG) == Some(&self.validator);
+        }
+        single(headers, &LAST_MODIFIED).is_none_or(|date| *date == self.validator)
+    }
+}
+
+/// The strong validator of a response, if it has one.
+pub fn validator(headers: &HeaderMap) -> Option<HeaderValue> {
+    if headers.contains_key(ETAG) {
+        return single(headers, &ETAG).filter(|tag| is_strong(tag)).cloned();
+    }
+    let modified = single(headers, &LAST_MODIFIED)?;
+    let parse = |value: &HeaderValue| httpdate::parse_http_date(value.to_str().ok()?).ok();
+    let age = parse(single(headers, &DATE)?)?
+        .duration_since(parse(modified)?)
+        .ok()?;
+    (age >= MIN_AGE).then(|| modified.clone())
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    values.next().is_none().then_some(first)
+}
+
+/// `"…"` of visible ASCII characters, without the `W/` of a weak one.
+fn is_strong(tag: &HeaderValue) -> bool {
+    let tag = tag.as_bytes();
+    tag.len() <= MAX_ETAG_LENGTH
+        && tag
+            .strip_prefix(b"\"")
+            .and_then(|rest| rest.strip_suffix(b"\""))
+            .is_some_and(|inner| {
+                inner
+                    .iter()
+                    .all(|byte| byte.is_ascii_graphic() && *byte != b'"')
+            })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn only_a_strong_validator_proves_the_version() {
+        let old = "Sat, 21 Nov 2026 10:00:00 GMT";
+        for (fields, expected) in [
+            (vec![(ETAG, "\"a-1\"")], Some("\"a-1\"")),
+            (vec![(ETAG, "W/\"a-1\"")], None),
+            (vec![(ETAG, "a-1")], None),
+            (vec![(ETAG, "\"a\""), (ETAG, "\"b\"")], None),
+            (vec![(ETAG, "\"a\"b\"")], None),
+            (
+                vec![
+                    (LAST_MODIFIED, old),
+                    (DATE, "Sat, 21 Nov 2026 10:01:00 GMT"),
+                ],
+                Some(old),
+            ),
+            (
+                vec![
+                    (LAST_MODIFIED, old),
+                    (DATE, "Sat, 21 Nov 2026 10:00:59 GMT"),
+                ],
+                None,
+            ),
+            (vec![(LAST_MODIFIED, old)], None),
+            (
+                vec![
+                    (ETAG, "W/\"a\""),
+                    (LAST_MODIFIED, old),
+                    (DATE, "Sun, 22 Nov 2026 10:00:00 GMT"),
+                ],
+                None,
+            ),
+        ] {
+            let found = validator(&headers(&fields));
+            let expected = expected.map(HeaderValue::from_static);
+            assert_eq!(found, expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_version_is_not_the_rest() {
+        let resume = |validator| Resume {
+            received: 5,
+            total: None,
+            coding: None,
+            validator: HeaderValue::from_static(validator),
+        };
+        let tagged = resume("\"a\"");
+        assert!(tagged.is_same_version(&headers(&[(ETAG, "\"a\"")])));
+        assert!(!tagged.is_same_version(&headers(&[(ETAG, "\"b\"")])));
+        assert!(!tagged.is_same_version(&headers(&[])));
+        let dated = resume("Sat, 21 Nov 2026 10:00:00 GMT");
+        assert!(dated.is_same_version(&headers(&[])));
+        let other = headers(&[(LAST_MODIFIED, "Sat, 21 Nov 2026 11:00:00 GMT")]);
+        assert!(!dated.is_same_version(&other));
+    }
+}

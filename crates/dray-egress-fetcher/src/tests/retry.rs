@@ -1,0 +1,325 @@
+//! Attempts after the first one: which failures are worth one, how long it waits, and that the rest of a body is the rest
+//! of the same file.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dray_testkit::http::{Responder, Script, Seen, Step};
+use tokio::time::Instant;
+
+use super::world::*;
+use crate::fetch::Request;
+
+const URL: &str = "http://files.example.org/";
+
+/// A server that answers the first requests with `scripts`, in order, and all further ones with the last.
+fn answers(fixture: &Fixture, scripts: Vec<Script>) -> Responder {
+    let asked = AtomicUsize::new(0);
+    fixture.world.serve_with(PUBLIC, move |_| {
+        let index = asked.fetch_add(1, Ordering::SeqCst);
+        scripts[index.min(scripts.len() - 1)].clone()
+    })
+}
+
+/// Nothing at all, then the end of the connection.
+fn closed() -> Script {
+    Script(vec![Step::Drop])
+}
+
+fn busy(status: u16, retry_after: &str) -> Script {
+    Script::raw(format!(
+        "HTTP/1.1 {status} Busy\r\nRetry-After: {retry_after}\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n\
+         Content-Length: 0\r\n\r\n"
+    ))
+}
+
+/// A head with this length and tag, and the begin of the body.
+fn broken(length: usize, fields: &str, begin: &[u8]) -> Script {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
+    Script::raw([head.as_bytes(), begin].concat())
+}
+
+fn rest(range: &str, fields: &str, body: &[u8]) -> Script {
+    broken_rest(range, body.len(), fields, body)
+}
+
+fn broken_rest(range: &str, length: usize, fields: &str, body: &[u8]) -> Script {
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {range}\r\nContent-Length: {length}\r\n{fields}\r\n"
+    );
+    Script::raw([head.as_bytes(), body].concat())
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_twice_when_no_connection_comes_about() {
+    let fixture = Fixture::default();
+    fixture.world.peer(PUBLIC, 80, Peer::Refuses);
+    let got = fixture.fetch(URL).await;
+    assert_eq!(got.end(), ("connect_failed", "connect"));
+    assert_eq!(fixture.world.dialled().len(), 3);
+    assert_eq!(fixture.world.asked().len(), 3, "every attempt asks DNS");
+    let hops: Vec<_> = got
+        .record
+        .hops
+        .iter()
+        .map(|hop| (hop.attempt, hop.index, hop.code.unwrap().as_str()))
+        .collect();
+    assert_eq!(
+        hops,
+        [
+            (0, 0, "connect_failed"),
+            (1, 0, "connect_failed"),
+            (2, 0, "connect_failed")
+        ]
+    );
+    assert_eq!(got.record.retries, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_when_the_connection_ends_before_the_head() {
+    let fixture = Fixture::default();
+    let server = answers(&fixture, vec![closed(), closed(), Script::ok("third")]);
+    let got = fixture.fetch(URL).await;
+    assert_eq!((got.code(), got.body), ("ok", b"third".to_vec()));
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_as_long_as_retry_after_says() {
+    for (status, retry_after, seconds) in [
+        (503, "7", 7),
+        (429, "0", 0),
+        (503, "Sun, 22 Nov 2026 10:00:09 GMT", 9),
+        (429, "Sun, 22 Nov 2026 09:00:00 GMT", 0),
+    ] {
+        let fixture = Fixture::default();
+        let server = answers(&fixture, vec![busy(status, retry_after), Script::ok("x")]);
+        let started = Instant::now();
+        let got = fixture.fetch(URL).await;
+        assert_eq!(got.code(), "ok", "{retry_after}");
+        assert_eq!(started.elapsed().as_secs(), seconds, "{retry_after}");
+        assert_eq!(server.seen().len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
+    for script in [
+        busy(503, "61"),
+        busy(429, "soon"),
+        Script::status(503),
+        Script::status(429),
+    ] {
+        let fixture = Fixture::default();
+        let server = answers(&fixture, vec![script, Script::ok("x")]);
+        let started = Instant::now();
+        let got = fixture.fetch(URL).await;
+        assert_eq!(got.code(), "http_status");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert_eq!(server.seen().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fault_passes_on_when_the_server_wants_to_be_asked_again() {
+    let fixture = Fixture::default();
+    answers(&fixture, vec![busy(503, "3600")]);
+    let fault = fixture.fetch(URL).await.result.unwrap_err().fault;
+    assert_eq!(
+        fault.retry,
+        dray_types::Retry::After(Duration::from_hours(1))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn asks_once_when_another_attempt_would_change_nothing() {
+    for script in [
+        Script::status(500),
+        Script::status(502),
+        Script::status(404),
+        busy(500, "1"),
+        Script::raw("nonsense\r\n\r\n"),
+        Script::redirect(302, "http://127.0.0.1/"),
+        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"),
+        Script::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: W/\"a\"\r\n\r\nabc"),
+    ] {
+        let fixture = Fixture::default();
+        let server = answers(&fixture, vec![script]);
+        assert_ne!(fixture.fetch(URL).await.code(), "ok");
+        assert_eq!(server.seen().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_broke_off_is_resumed_where_it_ended() {
+    let fixture = Fixture::default();
+    let tag = "ETag: \"v1\"\r\n";
+    let server = answers(
+        &fixture,
+        vec![
+            broken(10, tag, b"0123"),
+            broken_rest("4-9/10", 6, tag, b"45"),
+            rest("6-9/10", tag, b"6789"),
+        ],
+    );
+    let got = fixture.fetch(URL).await;
+    assert_eq!((got.code(), got.body), ("ok", b"0123456789".to_vec()));
+    let fetched = got.result.unwrap();
+    assert_eq!(
+        fetched.stored.sha256,
+        dray_types::Sha256Digest::of(b"0123456789")
+    );
+    assert_eq!((fetched.wire_size, fetched.length_verified), (10, true));
+    let asked: Vec<_> = server
+        .seen()
+        .iter()
+        .map(|seen| {
+            let field = |name| seen.field(name).map(str::to_owned);
+            (field("range"), field("if-range"))
+        })
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        asked,
+        [
+            (None, None),
+            (text("bytes=4-"), text("\"v1\"")),
+            (text("bytes=6-"), text("\"v1\""))
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_date_proves_the_version_when_the_file_is_old_enough() {
+    let dates =
+        "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
+    let fixture = Fixture::default();
+    let server = answers(
+        &fixture,
+        vec![broken(6, dates, b"abc"), rest("3-5/6", "", b"def")],
+    );
+    let got = fixture.fetch(URL).await;
+    assert_eq!((got.code(), got.body), ("ok", b"abcdef".to_vec()));
+    assert_eq!(
+        server.seen()[1].field("if-range"),
+        Some("Sat, 21 Nov 2026 10:00:00 GMT")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_encoded_body_is_resumed_too() {
+    use std::io::Write as _;
+    let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&content).unwrap();
+    let encoded = encoder.finish().unwrap();
+    let fields = "ETag: \"z\"\r\nContent-Encoding: gzip\r\n";
+    let (length, half) = (encoded.len(), encoded.len() / 2);
+    let fixture = Fixture::default();
+    answers(
+        &fixture,
+        vec![
+            broken(length, fields, &encoded[..half]),
+            rest(
+                &format!("{half}-{}/{length}", length - 1),
+                fields,
+                &encoded[half..],
+            ),
+        ],
+    );
+    let got = fixture.fetch(URL).await;
+    assert_eq!(got.code(), "ok");
+    assert!(got.body == content);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
+    let tag = "ETag: \"v1\"\r\n";
+    for (second, code) in [
+        (broken(6, tag, b"abcdef"), "truncated"),
+        (rest("3-5/6", "ETag: \"v2\"\r\n", b"def"), "truncated"),
+        (rest("3-5/6", "", b"def"), "truncated"),
+        (rest("2-5/6", tag, b"cdef"), "truncated"),
+        (rest("3-6/7", tag, b"defg"), "truncated"),
+        (rest("3-4/6", tag, b"de"), "truncated"),
+        (rest("3-5/6", tag, b"de"), "truncated"),
+        (rest("3-5/*", tag, b"def"), "truncated"),
+        (
+            rest(
+                "3-5/6",
+                "ETag: \"v1\"\r\nContent-Encoding: gzip\r\n",
+                b"def",
+            ),
+            "truncated",
+        ),
+        (Script::status(416), "http_status"),
+    ] {
+        let fixture = Fixture::default();
+        let server = answers(&fixture, vec![broken(6, tag, b"abc"), second]);
+        let got = fixture.fetch(URL).await;
+        assert_eq!((got.code(), got.body), (code, b"abc".to_vec()));
+        assert_eq!(server.seen().len(), 2, "and that is final");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b_2_the_limit_counts_all_parts_together() {
+    let tag = "ETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n";
+    let fixture = Fixture::default();
+    answers(
+        &fixture,
+        vec![
+            Script::raw(format!("HTTP/1.1 200 OK\r\n{tag}\r\n3\r\nabc\r\n")),
+            rest("3-10/11", "ETag: \"v1\"\r\n", b"defghijk"),
+        ],
+    );
+    let request = Request {
+        size_limit: 10,
+        ..request(URL)
+    };
+    let got = run(&fixture.fetcher(), &request).await;
+    assert_eq!((got.code(), got.body), ("too_large", b"abc".to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
+    let fixture = Fixture::default();
+    fixture.world.name("cdn.example.net", &[OTHER]);
+    let asked = AtomicUsize::new(0);
+    let first = fixture.world.serve_with(PUBLIC, move |_| {
+        match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => broken(6, "ETag: \"v1\"\r\n", b"abc"),
+            _ => Script::redirect(302, "http://cdn.example.net/"),
+        }
+    });
+    let second = fixture.world.serve_with(OTHER, |_| Script::ok("abcdef"));
+    let got = fixture.fetch(URL).await;
+    assert_eq!((got.code(), got.body), ("truncated", b"abc".to_vec()));
+    let ranges = |seen: Vec<Seen>| {
+        seen.iter()
+            .map(|seen| seen.field("range").is_some() && seen.field("if-range").is_some())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ranges(first.seen()), [false, true]);
+    assert_eq!(ranges(second.seen()), [false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_held_between_two_attempts() {
+    let mut fixture = Fixture::default();
+    fixture.sizes.per_host = 1;
+    answers(
+        &fixture,
+        vec![busy(503, "30"), Script::ok("second"), Script::ok("third")],
+    );
+    let fetcher = fixture.fetcher();
+    let (first, second) = (request(URL), request(URL));
+    let started = Instant::now();
+    let (slow, quick) = tokio::join!(run(&fetcher, &first), async {
+        let got = run(&fetcher, &second).await;
+        (got, started.elapsed())
+    });
+    assert_eq!((slow.code(), slow.body), ("ok", b"third".to_vec()));
+    assert_eq!(quick.0.body, b"second");
+    assert_eq!(quick.1, Duration::ZERO);
+}
