@@ -1,12 +1,13 @@
 //! What is counted (egress-security 19). Made from [`Record`]s; host names are never labels.
 
-use dray_guard::Class;
+use dray_guard::{Class, Code};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, UpDownCounter};
 
 use crate::error::Phase;
 use crate::limits::Limits;
 use crate::record::{End, Record, Times};
+use crate::resolve::DnsError;
 
 mod instruments;
 
@@ -27,6 +28,41 @@ impl Metrics {
             counters: Counters::new(meter),
             histograms: Histograms::new(meter),
             gauges: Gauges::new(meter),
+        }
+    }
+
+    /// Makes every counter appear with 0, so that the first event is a rise and not a new series.
+    pub fn start_at_zero(&self) {
+        let counters = &self.counters;
+        let fetch = |verdict: &'static str, code: &'static str| {
+            let labels = [
+                KeyValue::new("verdict", verdict),
+                KeyValue::new("code", code),
+            ];
+            counters.fetches.add(0, &labels);
+        };
+        fetch("allow", "ok");
+        fetch("deny", "cancelled");
+        for code in Code::ALL {
+            fetch("deny", code.as_str());
+        }
+        for kind in ["wire", "stored"] {
+            counters.bytes.add(0, &[KeyValue::new("kind", kind)]);
+        }
+        for kind in DnsError::KINDS {
+            counters.dns_errors.add(0, &[KeyValue::new("kind", kind)]);
+        }
+        for class in dray_guard::blocked_classes() {
+            counters.blocked.add(0, &[KeyValue::new("class", class)]);
+        }
+        for counter in [
+            &counters.pin_mismatches,
+            &counters.sink_failures,
+            &counters.audit_failures,
+            &counters.opened,
+            &counters.retries,
+        ] {
+            counter.add(0, &[]);
         }
     }
 
@@ -109,6 +145,7 @@ impl Metrics {
         self.counters
             .pin_mismatches
             .add(u64::from(record.pin_mismatches), &[]);
+        self.counters.retries.add(u64::from(record.retries), &[]);
         for kind in &record.dns_errors {
             self.counters
                 .dns_errors

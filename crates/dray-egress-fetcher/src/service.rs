@@ -108,6 +108,7 @@ impl EgressFetcher {
         let tls = Tls::new(bundle.as_deref())
             .map_err(|error| StartError::with_source("TLS could not be set up", error))?;
         let metrics = Metrics::new(&cx.meter);
+        metrics.start_at_zero();
         let limits = Limits::new(compiled.sizes);
         Metrics::observe(&cx.meter, &limits);
         metrics.policy(

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::addrclass::Class;
+use crate::addrclass::{self, Class};
 use crate::canon::{CanonicalName, names};
 use crate::pattern::HostPatterns;
 use crate::reason::Code;
@@ -70,6 +70,13 @@ pub struct HopContext {
     pub previous: Option<Network>,
     /// Whether the operator's allowlist is set and names the host.
     pub admin_listed: bool,
+}
+
+/// Every name that [`Class::Blocked`] can have, for metrics. Names may come more than once.
+pub fn blocked_classes() -> impl Iterator<Item = &'static str> {
+    let v4 = addrclass::IPV4.iter().map(|block| block.name);
+    let v6 = addrclass::IPV6.iter().map(|block| block.name);
+    v4.chain(v6).chain(rules::CLASSES)
 }
 
 /// Decides about addresses.

@@ -42,7 +42,7 @@ pub use canon::{CanonicalName, CanonicalUrl, Host};
 pub use chain::{Chain, NextHop, Refused};
 pub use judge::{
     Answer, HopContext, Judge, JudgeConfig, Judged, Nat64Prefix, Network, Pinned, PinnedAddr,
-    PrivateRanges, Refusal,
+    PrivateRanges, Refusal, blocked_classes,
 };
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{AdminPolicy, AllowedPorts, AppPolicy, EffectivePolicy, MaxRedirects};

@@ -13,6 +13,7 @@ pub(super) struct Counters {
     pub(super) sink_failures: Counter<u64>,
     pub(super) audit_failures: Counter<u64>,
     pub(super) opened: Counter<u64>,
+    pub(super) retries: Counter<u64>,
 }
 
 impl Counters {
@@ -55,6 +56,10 @@ impl Counters {
             opened: counter(
                 "dray_egress_opened_range_fetches_total",
                 "Fetches with a hop into a private range that the operator opened.",
+            ),
+            retries: counter(
+                "dray_egress_retries_total",
+                "Attempts after the first one of a fetch.",
             ),
         }
     }

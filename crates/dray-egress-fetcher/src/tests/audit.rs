@@ -125,6 +125,34 @@ fn sample(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
 }
 
 #[tokio::test]
+async fn section_19_counters_start_at_zero() {
+    let house = house(&hello(), &[]).await;
+    let metrics = house.running.metrics().unwrap();
+    let rows: &[(&str, &[&str])] = &[
+        ("fetch_total{", &["verdict=\"allow\"", "code=\"ok\""]),
+        (
+            "fetch_total{",
+            &["verdict=\"deny\"", "code=\"ssrf_blocked\""],
+        ),
+        ("fetch_total{", &["verdict=\"deny\"", "code=\"cancelled\""]),
+        ("bytes_total{", &["kind=\"wire\""]),
+        ("bytes_total{", &["kind=\"stored\""]),
+        ("blocked_address_total{", &["class=\"loopback\""]),
+        ("blocked_address_total{", &["class=\"own_address\""]),
+        ("dns_errors_total{", &["kind=\"timeout\""]),
+        ("pin_mismatch_total", &[]),
+        ("sink_failures_total", &[]),
+        ("audit_failures_total", &[]),
+        ("opened_range_fetches_total", &[]),
+        ("retries_total", &[]),
+    ];
+    for (name, labels) in rows {
+        let found = sample(&metrics, &format!("dray_egress_{name}"), labels);
+        assert_eq!(found, Some(0.0), "{name} {labels:?}\n{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn section_19_metrics_tell_verdicts_classes_and_bytes_and_no_host() {
     let world = hello();
     world.name("inside.example.org", &["10.0.0.1"]);

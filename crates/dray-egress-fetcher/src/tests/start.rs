@@ -146,6 +146,7 @@ fn section_19_every_instrument_exists_under_its_name() {
         "dray_egress_pin_mismatch_total",
         "dray_egress_policy_info",
         "dray_egress_queue_depth",
+        "dray_egress_retries_total",
         "dray_egress_sink_failures_total",
         "dray_egress_table_edition_info",
     ];

@@ -6,6 +6,17 @@ use crate::addrclass::{self, Class, PROVIDER_SERVICES};
 
 use super::JudgeConfig;
 
+/// What the rules here call a blocked address, beside the names of the tables.
+pub(super) const CLASSES: [&str; 7] = [
+    "own_address",
+    "protected",
+    "operator_blocked",
+    "provider_service",
+    "range_edge",
+    "nat64_malformed",
+    "isatap",
+];
+
 /// Classifies an address that is not IPv4-mapped.
 pub(super) fn class(config: &JudgeConfig, address: IpAddr) -> Class {
     if let Some(name) = addition(config, address) {
