@@ -91,6 +91,7 @@ fn hint(path: &str) -> Hint {
         _ => "text/plain".to_owned(),
     };
     Hint {
+        show_hidden: false,
         mime,
         extension,
         encoding: None,

@@ -137,6 +137,7 @@ fn limits(hostile: bool) -> Limits {
 fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
     let bytes = std::fs::read(directory.join(&expected.name)).unwrap();
     let hint = Hint {
+        show_hidden: false,
         mime: expected
             .mime
             .clone()

@@ -15,6 +15,7 @@ pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
         return;
     };
     let hint = Hint {
+        show_hidden: false,
         mime: mime.to_owned(),
         extension: extension.to_owned(),
         encoding: None,

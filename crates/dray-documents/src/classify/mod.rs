@@ -103,6 +103,7 @@ impl Class {
     /// declare its own, and the end of a text may differ from its start.
     pub fn hint(&self) -> Hint {
         Hint {
+            show_hidden: false,
             mime: self.mime.to_owned(),
             extension: self.extension.clone(),
             encoding: self.encoding.filter(|_| self.certain).map(str::to_owned),

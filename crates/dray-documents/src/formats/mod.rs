@@ -20,7 +20,7 @@ use crate::markdown::{Markdown, Part, Selection};
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "1";
+pub const VERSION: &str = "2";
 
 /// What a converter is told about the file besides its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Hint {
     pub extension: String,
     /// Character encoding of a text, by its WHATWG label; nothing when it is to be found out.
     pub encoding: Option<String>,
+    /// Show what a person who opens the document does not see.
+    #[serde(default)]
+    pub show_hidden: bool,
 }
 
 /// Converts one document. What it wrote before it failed stands.
@@ -88,7 +91,8 @@ pub fn convert(
     limits: Limits,
     selection: Selection,
 ) -> Converted {
-    let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection);
+    let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection)
+        .with_hidden_content(hint.show_hidden);
     let found = converter(hint);
     let result = match found {
         Some(converter) => (converter.convert)(input, hint, &mut out),

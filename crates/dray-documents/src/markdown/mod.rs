@@ -11,6 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub use inline::{Inline, Place, Style};
@@ -80,6 +81,9 @@ pub struct Markdown {
     parts: Vec<Part>,
     seen: u32,
     warnings: Vec<String>,
+    show_hidden: bool,
+    /// How much is hidden, by what is counted.
+    hidden: BTreeMap<&'static str, u64>,
 }
 
 impl Markdown {
@@ -94,6 +98,28 @@ impl Markdown {
             parts: Vec::new(),
             seen: 0,
             warnings: Vec::new(),
+            show_hidden: false,
+            hidden: BTreeMap::new(),
+        }
+    }
+
+    /// Whether formats write what a person who opens the document does not see; by default they leave it out.
+    #[must_use]
+    pub fn with_hidden_content(mut self, show: bool) -> Self {
+        self.show_hidden = show;
+        self
+    }
+
+    /// Whether hidden content is to be written.
+    pub fn shows_hidden(&self) -> bool {
+        self.show_hidden
+    }
+
+    /// Counts hidden content, whether it is written or left out. `what` is one of it: `character`, `row`.
+    pub fn count_hidden(&mut self, what: &'static str, count: u64) {
+        if count > 0 {
+            let counted = self.hidden.entry(what).or_default();
+            *counted = counted.saturating_add(count);
         }
     }
 
@@ -404,6 +430,9 @@ impl Markdown {
 
     /// The finished document.
     pub fn finish(mut self) -> Written {
+        if let Some(warning) = hidden_warning(self.show_hidden, &self.hidden) {
+            self.warnings.push(warning);
+        }
         let end = self.out.trim_end().len();
         self.out.truncate(end);
         if !self.out.is_empty() {
@@ -416,6 +445,24 @@ impl Markdown {
             warnings: self.warnings,
         }
     }
+}
+
+/// The warning on hidden content: what was done with it, and how much of it there is.
+fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<String> {
+    let counts: Vec<String> = counts
+        .iter()
+        .map(|(what, count)| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        })
+        .collect();
+    let done = if shown { "shown" } else { "dropped" };
+    (!counts.is_empty()).then(|| format!("hidden content {done}: {}", counts.join(", ")))
+}
+
+/// Characters of a text that are not white space: what is counted of hidden text.
+pub fn visible_characters(text: &str) -> u64 {
+    text.chars().filter(|c| !c.is_whitespace()).count() as u64
 }
 
 /// What was written.

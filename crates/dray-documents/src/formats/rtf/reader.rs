@@ -7,7 +7,7 @@ use super::codepage::CodePage;
 use super::token::{Token, Tokens};
 use super::words::{Destination, character, destination, heading, marker, target};
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Markdown, Style};
+use crate::markdown::{Markdown, Style, visible_characters};
 
 /// Between two looks at the clock.
 const TOKENS_PER_LOOK: u32 = 1024;
@@ -21,8 +21,10 @@ const SHORT: usize = 8 * 1024;
 struct Group {
     destination: Destination,
     style: Style,
-    /// Hidden or deleted text.
-    unseen: bool,
+    /// Hidden text.
+    hidden: bool,
+    /// Text whose deletion is tracked.
+    deleted: bool,
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
     page: CodePage,
@@ -70,7 +72,8 @@ impl<'o> Reader<'o> {
             now: Group {
                 destination: Destination::Text,
                 style: Style::default(),
-                unseen: false,
+                hidden: false,
+                deleted: false,
                 fallback: 1,
                 page,
                 owner: false,
@@ -270,15 +273,12 @@ impl<'o> Reader<'o> {
             "b" => self.now.style.bold = on,
             "i" => self.now.style.italic = on,
             "strike" | "striked" => self.now.style.strike = on,
-            "v" | "deleted" => {
-                self.now.unseen = on;
-                if on {
-                    self.blocks.out().warn("hidden content dropped");
-                }
-            }
+            "v" => self.now.hidden = on,
+            "deleted" => self.now.deleted = on,
             "plain" => {
                 self.now.style = Style::default();
-                self.now.unseen = false;
+                self.now.hidden = false;
+                self.now.deleted = false;
             }
             "uc" => self.now.fallback = usize::try_from(value).unwrap_or(0).min(16),
             "ansicpg" => self.set_page(CodePage::of_number(u32::try_from(value).unwrap_or(0))),
@@ -331,7 +331,7 @@ impl<'o> Reader<'o> {
             }
             "ilvl" => self.paragraph.level = usize::from(level - 1),
             "par" | "page" | "sect" | "column" => self.blocks.end_paragraph(self.paragraph)?,
-            "line" | "softline" | "lbr" if !self.now.unseen => self.blocks.line_break()?,
+            "line" | "softline" | "lbr" if !self.is_unseen() => self.blocks.line_break()?,
             "cell" => self.blocks.end_cell()?,
             "nestcell" => self.blocks.end_inner_cell()?,
             "nestrow" => self.blocks.end_inner_row(),
@@ -408,7 +408,11 @@ impl<'o> Reader<'o> {
         }
         match self.now.destination {
             Destination::Text | Destination::Result | Destination::Note | Destination::Comment => {
-                if self.now.unseen {
+                if self.now.hidden {
+                    let count = visible_characters(text);
+                    self.blocks.out().count_hidden("character", count);
+                }
+                if self.is_unseen() {
                     return Ok(());
                 }
                 self.blocks.text(text, self.now.style)
@@ -425,6 +429,11 @@ impl<'o> Reader<'o> {
             }
             Destination::Fonts | Destination::Dropped => Ok(()),
         }
+    }
+
+    /// Whether text is left out here: deleted, or hidden unless that was asked for.
+    fn is_unseen(&mut self) -> bool {
+        self.now.deleted || (self.now.hidden && !self.blocks.out().shows_hidden())
     }
 
     fn is_dropped(&self) -> bool {

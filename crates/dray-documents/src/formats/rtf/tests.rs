@@ -71,8 +71,8 @@ fn what_is_left_out_is_told() {
         got.warnings,
         [
             "images are left out",
-            "hidden content dropped",
-            "the file ends too early"
+            "the file ends too early",
+            "hidden content dropped: 1 character",
         ]
     );
 }

@@ -14,6 +14,11 @@ const CLAIM: u64 = 1 << 20;
 const CLAIMS: usize = 64;
 /// A type of records that means nothing.
 const UNKNOWN: [u8; 2] = [0xEF, 0x0F];
+/// Records about a row and about columns.
+const ROW: u16 = 0x208;
+const COLINFO: u16 = 0x7D;
+/// Ranges of hidden columns that are remembered.
+const HIDDEN_RANGES: usize = 1000;
 /// Percentages that are remembered.
 const PERCENTAGES: usize = 1 << 20;
 
@@ -22,6 +27,9 @@ const PERCENTAGES: usize = 1 << 20;
 pub(super) struct Seen {
     /// Sheet by its place in the file, row, column.
     percentages: HashSet<(usize, u32, u32)>,
+    hidden_rows: HashSet<(usize, u32)>,
+    /// Sheet, first and last column.
+    hidden_columns: Vec<(usize, u32, u32)>,
     /// Records that claim a large sheet; the library would set memory aside for it.
     claims: Vec<Vec<u8>>,
     /// Bytes of sheets that were looked at.
@@ -32,6 +40,36 @@ impl Seen {
     /// Whether a cell is shown as a percentage.
     pub(super) fn percentage(&self, sheet: usize, row: u32, column: u32) -> bool {
         self.percentages.contains(&(sheet, row, column))
+    }
+
+    /// Whether a row is hidden.
+    pub(super) fn is_hidden_row(&self, sheet: usize, row: u32) -> bool {
+        self.hidden_rows.contains(&(sheet, row))
+    }
+
+    /// The hidden columns of a sheet, inclusive.
+    pub(super) fn hidden_columns(&self, sheet: usize) -> impl Iterator<Item = (u32, u32)> {
+        self.hidden_columns
+            .iter()
+            .filter(move |(its, ..)| *its == sheet)
+            .map(|(_, first, last)| (*first, *last))
+    }
+
+    /// Notes a record about a row or about columns (MS-XLS 2.4.221, 2.4.53).
+    fn note_hidden(&mut self, sheet: usize, kind: u16, data: &[u8]) {
+        match (kind, short(data, 0), short(data, 2)) {
+            (ROW, Some(row), _) if short(data, 12).is_some_and(|flags| flags & 0x20 != 0) => {
+                self.hidden_rows.insert((sheet, u32::from(row)));
+            }
+            (COLINFO, Some(first), Some(last))
+                if short(data, 8).is_some_and(|flags| flags & 1 != 0)
+                    && self.hidden_columns.len() < HIDDEN_RANGES =>
+            {
+                self.hidden_columns
+                    .push((sheet, u32::from(first), u32::from(last)));
+            }
+            _ => {}
+        }
     }
 
     /// Makes the records that claim too much unknown to the library, in the bytes of the whole file.
@@ -146,6 +184,7 @@ fn look_at_sheet(
                 seen.claims
                     .extend(stream.get(begun..next).map(<[u8]>::to_vec));
             }
+            ROW | COLINFO if depth <= 1 => seen.note_hidden(index, kind, data),
             // Cells by row, column and format; the rectangles of both kinds of rows count.
             0x06 | 0x203..=0x205 | 0x27E | 0xFD | 0xBD | 0xD6 if depth <= 1 => {
                 let (Some(row), Some(column), Some(style)) =

@@ -50,8 +50,19 @@ pub(super) fn read(
                     if let Some(number) = e.number::<u64>("r").and_then(|r| r.checked_sub(1)) {
                         row = number;
                     }
+                    if e.attr("hidden").is_some() && e.on("hidden") {
+                        used.hide_row(row);
+                    }
                     read_row(xml, context, used, out, &mut row)?;
                     row += 1;
+                }
+                "col" if e.attr("hidden").is_some() && e.on("hidden") => {
+                    if let (Some(first), Some(last)) =
+                        (e.number::<u32>("min"), e.number::<u32>("max"))
+                        && first > 0
+                    {
+                        used.hide_columns(first - 1, last.saturating_sub(1));
+                    }
                 }
                 "mergeCell" => {
                     if let Some(area) = e.attr("ref").and_then(|r| area(&r)) {
@@ -68,7 +79,6 @@ pub(super) fn read(
                 "extLst"
                 | "conditionalFormatting"
                 | "dataValidations"
-                | "cols"
                 | "sheetViews"
                 | "oddHeader"
                 | "oddFooter" => xml.skip()?,

@@ -45,6 +45,8 @@ pub(super) fn convert(
                 let mut sheet = Sheet {
                     used: Used::new(out),
                     row: 0,
+                    column: 0,
+                    hidden: false,
                 };
                 match sheet.read(&mut xml, out) {
                     Ok(()) => sheet.used.finish(out)?,
@@ -68,6 +70,16 @@ pub(super) fn convert(
 struct Sheet {
     used: Used,
     row: u64,
+    /// The next column that is declared.
+    column: u32,
+    /// The row that is read is hidden.
+    hidden: bool,
+}
+
+/// Whether a row or column is collapsed or filtered away.
+fn is_hidden(e: &Element<'_>) -> bool {
+    e.attr("visibility")
+        .is_some_and(|its| matches!(its.as_str(), "collapse" | "filter"))
 }
 
 impl Sheet {
@@ -78,7 +90,23 @@ impl Sheet {
                 Event::Open(e) if e.ns == Ns::OdfTable => match e.name() {
                     "table-row" => {
                         let repeat = e.number::<u64>("number-rows-repeated").unwrap_or(1).max(1);
+                        if is_hidden(&e) {
+                            self.used.hide_row(self.row);
+                            self.hidden = true;
+                        }
                         self.read_row(repeat, xml, out)?;
+                        self.hidden = false;
+                    }
+                    "table-column" => {
+                        let times = e
+                            .number::<u32>("number-columns-repeated")
+                            .unwrap_or(1)
+                            .max(1);
+                        let first = self.column;
+                        self.column = first.saturating_add(times);
+                        if is_hidden(&e) {
+                            self.used.hide_columns(first, self.column - 1);
+                        }
                     }
                     "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
                     _ => {}
@@ -130,7 +158,8 @@ impl Sheet {
                 _ => {}
             }
         }
-        if filled && repeat > 1 {
+        let is_left_out = self.hidden && !out.shows_hidden();
+        if filled && repeat > 1 && !is_left_out {
             let times = (repeat - 1).min(ROWS.saturating_sub(row + 1));
             self.used.repeat(times, out)?;
         }

@@ -5,8 +5,10 @@ mod hostile;
 mod ods;
 
 use std::fmt::Write as _;
+use std::io::Cursor;
 
 use super::super::office::tests::{converted, markdown, relations, selected, zipped};
+use crate::formats::{Hint, convert};
 use crate::limits::Limits;
 use crate::markdown::{Selection, Span, Unit};
 
@@ -244,4 +246,35 @@ fn rows_and_cells_without_a_reference_follow_each_other() {
         ),
         "## S\n\n| 1 | 2 |\n|---|---|\n| 3 |  |\n"
     );
+}
+
+#[test]
+fn hidden_rows_and_columns_are_left_out_and_shown_on_request() {
+    let sheet = "<worksheet><cols><col min=\"2\" max=\"2\" hidden=\"1\"/><col min=\"3\" max=\"3\" hidden=\"0\"/></cols>\
+        <sheetData><row r=\"1\"><c r=\"A1\"><v>1</v></c><c r=\"B1\"><v>2</v></c><c r=\"C1\"><v>3</v></c></row>\
+        <row r=\"2\" hidden=\"1\"><c r=\"A2\"><v>4</v></c></row><row r=\"3\" hidden=\"1\"/>\
+        <row r=\"4\"><c r=\"A4\"><v>5</v></c></row></sheetData></worksheet>";
+    let book = workbook("", &[("name=\"S\"", sheet)], "<sst/>", &[]);
+    let left_out = converted(XLSX, &book);
+    assert_eq!(
+        left_out.markdown,
+        "## S\n\n| 1 | 3 |\n|---|---|\n| 5 |  |\n"
+    );
+    assert_eq!(left_out.warnings, ["hidden content dropped: 2 cells"]);
+    let hint = Hint {
+        mime: XLSX.to_owned(),
+        show_hidden: true,
+        ..Hint::default()
+    };
+    let shown = convert(
+        &mut Cursor::new(book),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    );
+    assert_eq!(
+        shown.markdown,
+        "## S\n\n| 1 | 2 | 3 |\n|---|---|---|\n| 4 |  |  |\n|  |  |  |\n| 5 |  |  |\n"
+    );
+    assert_eq!(shown.warnings, ["hidden content shown: 2 cells"]);
 }

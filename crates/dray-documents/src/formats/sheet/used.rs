@@ -1,6 +1,6 @@
 //! The used part of a worksheet while its cells arrive: only what will be shown is kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
@@ -15,6 +15,9 @@ const COLUMNS: usize = 4096;
 const AREAS: usize = 10_000;
 /// Merged areas that one row is held against.
 const AREAS_OF_ROW: usize = 256;
+/// Hidden rows, and ranges of hidden columns, that are kept.
+const HIDDEN_ROWS: usize = 1 << 20;
+const HIDDEN_RANGES: usize = 1000;
 /// Links that are kept, and the longest one.
 const LINKS: usize = 10_000;
 const URL: usize = 2048;
@@ -39,6 +42,10 @@ pub(super) struct Used {
     areas: Vec<Area>,
     comments: Vec<(String, String)>,
     links: HashMap<(u64, u32), String>,
+    /// Hidden columns, inclusive.
+    hidden_columns: Vec<(u32, u32)>,
+    hidden_rows: HashSet<u64>,
+    hidden_cells: u64,
 }
 
 impl Used {
@@ -54,7 +61,32 @@ impl Used {
             areas: Vec::new(),
             comments: Vec::new(),
             links: HashMap::new(),
+            hidden_columns: Vec::new(),
+            hidden_rows: HashSet::new(),
+            hidden_cells: 0,
         }
+    }
+
+    /// Columns that a person does not see, inclusive.
+    pub(super) fn hide_columns(&mut self, first: u32, last: u32) {
+        if self.hidden_columns.len() < HIDDEN_RANGES {
+            self.hidden_columns.push((first, last));
+        }
+    }
+
+    /// A row that a person does not see, before its cells.
+    pub(super) fn hide_row(&mut self, row: u64) {
+        if self.hidden_rows.len() < HIDDEN_ROWS {
+            self.hidden_rows.insert(row);
+        }
+    }
+
+    fn is_hidden(&self, row: u64, column: u32) -> bool {
+        self.hidden_rows.contains(&row)
+            || self
+                .hidden_columns
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&column))
     }
 
     /// A cell that shows something. Cells of one row come together.
@@ -71,6 +103,12 @@ impl Used {
     ) -> Result<(), Limit> {
         if text.trim().is_empty() || column >= WIDTH {
             return Ok(());
+        }
+        if self.is_hidden(row, column) {
+            self.hidden_cells += 1;
+            if !out.shows_hidden() {
+                return Ok(());
+            }
         }
         if self.now != Some(row) {
             self.begin(row, out)?;
@@ -153,6 +191,7 @@ impl Used {
     /// Writes the table and the comments, or that there is nothing.
     pub(super) fn finish(mut self, out: &mut Markdown) -> Result<(), Failure> {
         let comments = std::mem::take(&mut self.comments);
+        out.count_hidden("cell", self.hidden_cells);
         if self.rows.is_empty() && comments.is_empty() {
             out.note("empty sheet")?;
             return Ok(());
@@ -172,6 +211,7 @@ impl Used {
 
     /// Writes what arrived before a limit was reached.
     pub(super) fn finish_so_far(self, out: &mut Markdown) -> Result<(), Failure> {
+        out.count_hidden("cell", self.hidden_cells);
         let table = self.table(out)?;
         out.table_so_far(table)?;
         Ok(())
@@ -202,7 +242,9 @@ impl Used {
                 let gap = number.saturating_sub(last + 1);
                 let first = if gap > GAP { number - 1 } else { last + 1 };
                 for empty in first..number {
-                    table.row(empty + 1, Vec::new());
+                    if !self.hidden_rows.contains(&empty) || out.shows_hidden() {
+                        table.row(empty + 1, Vec::new());
+                    }
                 }
             }
             last = Some(number);

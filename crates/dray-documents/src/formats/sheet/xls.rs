@@ -98,10 +98,16 @@ fn write(
             last: (u64::from(area.end.0), area.end.1),
         });
     }
+    for (first, last) in seen.hidden_columns(index) {
+        used.hide_columns(first, last);
+    }
     let (top, left) = values.start().unwrap_or_default();
     for (row, column, data) in values.used_cells() {
         let row = top.saturating_add(u32::try_from(row).unwrap_or(u32::MAX));
         let column = left.saturating_add(u32::try_from(column).unwrap_or(u32::MAX));
+        if seen.is_hidden_row(index, row) {
+            used.hide_row(u64::from(row));
+        }
         let mut text = shown(data, seen.percentage(index, row, column));
         if text.is_empty()
             && let Ok(formulas) = &formulas

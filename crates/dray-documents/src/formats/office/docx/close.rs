@@ -5,9 +5,6 @@ use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
-/// Warning for text that the author hid.
-const HIDDEN: &str = "hidden text dropped";
-
 impl Walker {
     /// The innermost element closes.
     pub(super) fn close(&mut self, out: &mut Markdown) -> Result<(), Failure> {
@@ -45,9 +42,7 @@ impl Walker {
         let Some(mut para) = self.paras.pop() else {
             return Ok(());
         };
-        if std::mem::take(&mut self.hid) {
-            out.warn(HIDDEN);
-        }
+        out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
         if para.merges {

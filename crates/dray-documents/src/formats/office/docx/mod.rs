@@ -43,6 +43,7 @@ pub(super) fn convert(
         .part(&main)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let mut walker = Walker::new(styles, numbering, relations.clone());
+    walker.show_hidden = out.shows_hidden();
     walk(&mut walker, &body, &mut package, out)?;
     drop(body);
     let notes = std::mem::take(&mut walker.notes);

@@ -8,7 +8,7 @@ use super::styles::{Listed, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::package::Relations;
 use crate::limits::Limit;
-use crate::markdown::{Inline, Markdown, Style};
+use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
 /// What an open element means.
 #[derive(Debug)]
@@ -141,8 +141,10 @@ pub(super) struct Walker {
     pub(super) carried: Option<Inline>,
     pub(super) notes: References,
     pub(super) collected: Vec<Note>,
-    /// Something hidden was left out.
-    pub(super) hid: bool,
+    /// Characters of hidden text that were met in this paragraph.
+    pub(super) hidden_characters: u64,
+    /// Hidden text is shown.
+    pub(super) show_hidden: bool,
 }
 
 impl Walker {
@@ -162,7 +164,8 @@ impl Walker {
             carried: None,
             notes: References::default(),
             collected: Vec::new(),
-            hid: false,
+            hidden_characters: 0,
+            show_hidden: false,
         }
     }
 
@@ -207,8 +210,7 @@ impl Walker {
 
     /// Whether text is left out here: hidden, or in the instruction of a field.
     pub(super) fn mute(&mut self) -> bool {
-        if self.run.hidden {
-            self.hid = true;
+        if self.run.hidden && !self.show_hidden {
             return true;
         }
         self.fields
@@ -218,6 +220,9 @@ impl Walker {
 
     /// Appends text to the open paragraph.
     pub(super) fn show(&mut self, text: &str) {
+        if self.run.hidden {
+            self.hidden_characters += visible_characters(text);
+        }
         if self.mute() {
             return;
         }

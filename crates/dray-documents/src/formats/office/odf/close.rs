@@ -77,9 +77,7 @@ impl Walker {
         let Some(mut para) = self.paras.pop() else {
             return Ok(());
         };
-        if std::mem::take(&mut self.hid) {
-            out.warn("hidden text dropped");
-        }
+        out.count_hidden("character", std::mem::take(&mut self.hidden_characters));
         para.text.end_link();
         let after = std::mem::take(&mut para.after);
         let block = self.block(para);

@@ -68,6 +68,7 @@ fn walk(input: &mut dyn Input, out: &mut Markdown) -> Result<Walker, Failure> {
     let text = decoded(&content);
     styles.read(&text, &budget)?;
     let mut walker = Walker::new(styles);
+    walker.show_hidden = out.shows_hidden();
     let mut xml = Xml::new(&text, &budget);
     let result = events(&mut walker, &mut xml, out);
     if let Err(Failure::Stopped(_)) = result {

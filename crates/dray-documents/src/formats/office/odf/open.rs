@@ -96,7 +96,7 @@ impl Walker {
                 } else {
                     ("", self.notes.footnotes.len())
                 };
-                if self.in_note() || self.hide {
+                if self.in_note() || (self.hide && !self.show_hidden) {
                     return None;
                 }
                 if let Some(para) = self.paras.last_mut() {

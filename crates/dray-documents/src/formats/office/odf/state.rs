@@ -6,7 +6,7 @@ use super::styles::Styles;
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::deck::Slide;
 use crate::limits::Failure;
-use crate::markdown::{Inline, Markdown, Style};
+use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
 /// What an open element means.
 #[derive(Debug)]
@@ -111,7 +111,10 @@ pub(super) struct Walker {
     pub(super) frames: Vec<Frame>,
     pub(super) look: Style,
     pub(super) hide: bool,
-    pub(super) hid: bool,
+    /// Characters of hidden text that were met in this paragraph.
+    pub(super) hidden_characters: u64,
+    /// Hidden text is shown.
+    pub(super) show_hidden: bool,
     pub(super) notes: Notes,
     pub(super) comments: Vec<(String, String)>,
     pub(super) author: String,
@@ -133,7 +136,8 @@ impl Walker {
             frames: Vec::new(),
             look: Style::default(),
             hide: false,
-            hid: false,
+            hidden_characters: 0,
+            show_hidden: false,
             notes: Notes::default(),
             comments: Vec::new(),
             author: String::new(),
@@ -179,8 +183,10 @@ impl Walker {
     /// Appends text to the open paragraph, each run of white space as one space.
     fn show(&mut self, text: &str) {
         if self.hide {
-            self.hid |= !text.trim().is_empty();
-            return;
+            self.hidden_characters += visible_characters(text);
+            if !self.show_hidden {
+                return;
+            }
         }
         let look = self.look;
         let Some(para) = self.paras.last_mut() else {
@@ -204,7 +210,7 @@ impl Walker {
     /// Appends spaces that are meant, or a break.
     pub(super) fn space(&mut self, text: &str) {
         let look = self.look;
-        if self.hide {
+        if self.hide && !self.show_hidden {
             return;
         }
         if let Some(para) = self.paras.last_mut() {

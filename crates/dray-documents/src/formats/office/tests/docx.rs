@@ -415,7 +415,7 @@ fn hidden_text_is_left_out_and_said() {
     );
     let converted = super::converted(DOCX, &bytes);
     assert_eq!(converted.markdown, "seen\n");
-    assert_eq!(converted.warnings, ["hidden text dropped"]);
+    assert_eq!(converted.warnings, ["hidden content dropped: 6 characters"]);
 }
 
 #[test]

@@ -110,3 +110,34 @@ fn cells_show_where_they_lead() {
         "## T\n\n| [see it](https://a.example/) | see it |\n|---|---|\n"
     );
 }
+
+#[test]
+fn hidden_rows_and_columns_are_left_out() {
+    let row = |attributes: &str, cells: &str| {
+        format!("<table:table-row {attributes}>{cells}</table:table-row>")
+    };
+    let columns = "<table:table-column/><table:table-column table:visibility=\"collapse\"/><table:table-column/>";
+    let rows = [
+        row("", &[cell("", "a"), cell("", "b"), cell("", "c")].concat()),
+        row(
+            "table:visibility=\"filter\" table:number-rows-repeated=\"3\"",
+            &cell("", "d"),
+        ),
+        row("", &cell("", "e")),
+    ];
+    let got = super::super::super::office::tests::converted(
+        ODS,
+        &ods(&format!(
+            "<table:table table:name=\"S\">{columns}{}</table:table>",
+            rows.concat()
+        )),
+    );
+    assert!(
+        got.markdown.starts_with("## S\n\n| a | c |\n|---|---|\n")
+            && got.markdown.ends_with("| e |  |\n"),
+        "{}",
+        got.markdown
+    );
+    assert!(!got.markdown.contains('d') && !got.markdown.contains('b'));
+    assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
+}

@@ -214,7 +214,7 @@ impl Walker<'_> {
         let Some(open) = self.open.last() else {
             return Ok(());
         };
-        let (kind, hidden) = (open.kind, open.hidden);
+        let (kind, hidden, concealed) = (open.kind, open.hidden, open.concealed);
         if self.hidden == 0 {
             match kind {
                 Kind::Heading(_) => self.end_heading()?,
@@ -233,6 +233,7 @@ impl Walker<'_> {
         if let Some(open) = self.open.pop() {
             self.beyond = open.beyond;
             self.hidden -= u32::from(hidden);
+            self.concealed -= u32::from(concealed);
             if open.container {
                 self.out.close();
             }

@@ -20,10 +20,11 @@ impl Walker<'_> {
         }
         let closed = self.xml() && tag.self_closing;
         let unseen = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
-        let hidden = unseen || is_hidden(&tag);
-        if hidden && !unseen && self.hidden == 0 {
-            self.out.warn("hidden content dropped");
+        let concealed = !unseen && is_hidden(&tag);
+        if concealed && self.out.shows_hidden() {
+            self.out.count_hidden("element", 1);
         }
+        let hidden = unseen || (concealed && !self.out.shows_hidden());
         self.close_implied(kind)?;
         if self.hidden > 0 || hidden {
             if !kind.is_inline() && self.hidden == 0 && self.code.is_none() && !unseen {
@@ -147,11 +148,14 @@ impl Walker<'_> {
             self.out.warn("elements nested too deeply are shown flat");
             return false;
         }
+        let concealed = hidden && !matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
         self.hidden += u32::from(hidden);
+        self.concealed += u32::from(concealed);
         self.open.push(Open {
             name,
             kind,
             hidden,
+            concealed,
             container: false,
             number: None,
             beyond: std::mem::take(&mut self.beyond),

@@ -103,7 +103,7 @@ fn hidden_content_and_markup_that_is_not_text_go() {
         written.markdown,
         "biconh\n\nl\n\no\n\n| p |\n|---|\n| r |\n"
     );
-    assert_eq!(written.warnings, ["hidden content dropped"]);
+    assert_eq!(written.warnings, ["hidden content dropped: 7 characters"]);
 }
 
 #[test]

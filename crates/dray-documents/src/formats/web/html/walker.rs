@@ -3,7 +3,7 @@
 use super::kinds::Kind;
 use super::table;
 use crate::limits::Limit;
-use crate::markdown::{Inline, Markdown, Style};
+use crate::markdown::{Inline, Markdown, Style, visible_characters};
 
 /// Bytes of a title that are kept.
 const TITLE: usize = 1000;
@@ -14,6 +14,8 @@ pub(super) struct Open {
     pub(super) kind: Kind,
     /// Neither it nor what is in it is shown.
     pub(super) hidden: bool,
+    /// Its author hid it; what is not shown by its nature, such as a script, is not.
+    pub(super) concealed: bool,
     /// Opened a container of the writer.
     pub(super) container: bool,
     /// Of a list: the number of the next item, nothing for bullets.
@@ -70,6 +72,8 @@ pub(super) struct Walker<'o> {
     pub(super) beyond: u32,
     /// Open elements that are hidden.
     pub(super) hidden: u32,
+    /// Those of them that their author hid.
+    pub(super) concealed: u32,
     /// Open `svg` and `math`.
     pub(super) foreign: u32,
     pub(super) formats: Formats,
@@ -95,6 +99,7 @@ impl<'o> Walker<'o> {
             open: Vec::new(),
             beyond: 0,
             hidden: 0,
+            concealed: 0,
             foreign: 0,
             formats: Formats::default(),
             link: None,
@@ -141,6 +146,9 @@ impl<'o> Walker<'o> {
                 self.title.push_str(text.get(..end).unwrap_or_default());
             }
             _ => {}
+        }
+        if self.concealed > 0 && self.concealed == self.hidden {
+            self.out.count_hidden("character", visible_characters(text));
         }
         if self.hidden > 0 || self.muted {
             return Ok(());
