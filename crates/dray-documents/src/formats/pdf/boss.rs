@@ -7,7 +7,7 @@ use std::rc::Rc;
 use pdfboss_core::{Document, OcState, StructureTree, block_on, form_fields_with};
 use pdfboss_output::{
     FontCache, LayoutOptions, Pitch, ReadingOrder, Ruling, SkippedTextKind, TextSpan,
-    page_layout_opts, retain_rulings_on_page, retain_spans_on_page,
+    page_layout_opts, retain_rulings_on_page,
 };
 
 use super::blocks;
@@ -17,7 +17,9 @@ use super::fields;
 use super::metered::Metered;
 use super::sizes::Sizes;
 use super::spans;
+use super::visibility;
 use crate::limits::{Budget, Damage, Failure, Limit};
+use crate::markdown::visible_characters;
 
 /// Pages that are read ahead to learn the sizes of headings.
 const AHEAD: u32 = 200;
@@ -37,6 +39,7 @@ pub(super) struct Boss {
     tree: Option<StructureTree>,
     sizes: Option<Sizes>,
     ahead: BTreeMap<u32, Raw>,
+    show_hidden: bool,
 }
 
 /// A page as the engine extracts it.
@@ -46,6 +49,7 @@ struct Raw {
     order: ReadingOrder,
     incomplete: bool,
     cut: Option<Limit>,
+    hidden_characters: u64,
 }
 
 impl Boss {
@@ -78,8 +82,15 @@ impl Boss {
             tree,
             sizes: None,
             ahead: BTreeMap::new(),
+            show_hidden: false,
             document,
         })
+    }
+
+    /// Whether text that a person does not see is kept.
+    pub(super) fn with_hidden_text(mut self, show: bool) -> Self {
+        self.show_hidden = show;
+        self
     }
 
     /// Learns the sizes of letters from the first pages, and keeps what it read of them.
@@ -103,23 +114,32 @@ impl Boss {
     fn extract(&self, number: u32) -> Result<Raw, Trouble> {
         let index = usize::try_from(number - 1).map_err(|_| Trouble::Damaged)?;
         let page = self.document.page(index).map_err(|_| Trouble::Damaged)?;
-        let source = Metered::new(&self.document, &self.budget);
+        let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
+        let reader = Metered::new(&self.document, &self.budget);
+        let walked = guarded(|| visibility::walk(&page, &reader, layers));
+        let (painted, marked_page, streams) = walked.ok_or(Trouble::Damaged)?;
+        let cut = reader.reached();
+        let source = Metered::new(&self.document, &self.budget).with_marked_streams(streams);
         let extracted = guarded(|| {
             block_on(
                 pdfboss_text::extract_spans_and_rulings_reporting_cached_with(
                     &source,
-                    &page,
+                    &marked_page,
                     &self.fonts,
-                    self.layers.as_ref(),
+                    layers,
                     self.tree.as_ref(),
                     ReadingOrder::StructureTree,
                 ),
             )
         });
+        let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
-            return Err(source.reached().map_or(Trouble::Damaged, Trouble::Limit));
+            return Err(reached().map_or(Trouble::Damaged, Trouble::Limit));
         };
-        retain_spans_on_page(&mut spans, &page);
+        let hidden = painted
+            .judge(&spans, &page, &self.budget)
+            .map_err(Trouble::Limit)?;
+        let hidden_characters = self.sort_out(&mut spans, &hidden);
         spans::mend(&mut spans);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > RULINGS {
@@ -131,7 +151,7 @@ impl Boss {
             .filter(|skipped| skipped.kind != SkippedTextKind::FontEncoding)
             .count();
         if spans.is_empty() {
-            if let Some(limit) = source.reached() {
+            if let Some(limit) = reached() {
                 return Err(Trouble::Limit(limit));
             }
             let contents = |kind| kind == SkippedTextKind::PageContents;
@@ -143,9 +163,24 @@ impl Boss {
             spans,
             rulings,
             order: report.order,
-            incomplete: lost > 0 && source.reached().is_none(),
-            cut: source.reached(),
+            incomplete: lost > 0 && reached().is_none(),
+            cut: reached(),
+            hidden_characters,
         })
+    }
+
+    /// Counts the characters that a person does not see, and takes them away unless they are to be shown.
+    fn sort_out(&self, spans: &mut Vec<TextSpan>, hidden: &[bool]) -> u64 {
+        let mut count = 0;
+        let mut hidden = hidden.iter();
+        spans.retain(|span| {
+            let is_hidden = hidden.next().copied().unwrap_or(false);
+            if is_hidden {
+                count += visible_characters(&span.text);
+            }
+            self.show_hidden || !is_hidden
+        });
+        count
     }
 }
 
@@ -180,6 +215,7 @@ impl Engine for Boss {
             incomplete: raw.incomplete,
             cut: raw.cut,
             unreadable,
+            hidden_characters: raw.hidden_characters,
         })
     }
 

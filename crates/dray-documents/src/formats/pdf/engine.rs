@@ -37,6 +37,8 @@ pub(super) struct Page {
     pub(super) cut: Option<Limit>,
     /// Much of its text stands for characters that nobody knows.
     pub(super) unreadable: bool,
+    /// Characters that a person does not see on it.
+    pub(super) hidden_characters: u64,
 }
 
 /// A block.

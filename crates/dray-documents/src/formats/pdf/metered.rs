@@ -1,10 +1,11 @@
 //! The objects of a document, handed to the engine while the budget lasts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::ready;
 
 use pdfboss_core::{AsyncObjectSource, BoxFuture, Document, Error, ObjRef, Object, Result, Stream};
 
+use super::visibility::MarkedStreams;
 use crate::limits::{Budget, Limit};
 
 /// Objects that are handed over between two looks at the clock.
@@ -27,6 +28,8 @@ pub(super) struct Metered<'a> {
     marks: Cell<usize>,
     reached: Cell<Option<Limit>>,
     refusing: Cell<bool>,
+    /// Content streams that were read before, with marks.
+    marked: RefCell<MarkedStreams>,
 }
 
 impl<'a> Metered<'a> {
@@ -41,6 +44,35 @@ impl<'a> Metered<'a> {
             marks: Cell::new(0),
             reached: Cell::new(None),
             refusing: Cell::new(false),
+            marked: RefCell::default(),
+        }
+    }
+
+    /// Hands these content streams over instead of those of the document. They were counted when they were read.
+    pub(super) fn with_marked_streams(mut self, streams: MarkedStreams) -> Self {
+        self.marked = RefCell::new(streams);
+        self
+    }
+
+    /// An object, resolved; nothing when it cannot be read.
+    pub(super) fn fetch(&self, object: &Object) -> Option<Object> {
+        match object {
+            Object::Ref(_) => {
+                self.object().ok()?;
+                self.document.resolve(object).ok()
+            }
+            other => Some(other.clone()),
+        }
+    }
+
+    /// Whether the time is over; nothing more is handed over then.
+    pub(super) fn is_late(&self) -> bool {
+        match self.budget.clock() {
+            Ok(()) => false,
+            Err(limit) => {
+                self.stop(limit);
+                true
+            }
         }
     }
 
@@ -72,6 +104,9 @@ impl<'a> Metered<'a> {
     /// Unpacks a stream and counts what came out.
     fn unpack(&self, stream: &Stream) -> Result<Vec<u8>> {
         self.object()?;
+        if let Some(marked) = self.marked.borrow_mut().take(stream) {
+            return Ok(marked);
+        }
         let mut data = self.document.stream_data(stream)?;
         self.budget
             .inflated(data.len())

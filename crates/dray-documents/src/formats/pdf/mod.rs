@@ -14,6 +14,7 @@ mod sizes;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod visibility;
 
 use std::io::Read;
 
@@ -35,7 +36,7 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let data = whole(input, out)?;
     let budget = std::rc::Rc::clone(out.budget());
-    let mut engine = boss::Boss::open(data, &budget)?;
+    let mut engine = boss::Boss::open(data, &budget)?.with_hidden_text(out.shows_hidden());
     write(&mut engine, out)
 }
 
@@ -111,6 +112,7 @@ fn one(
                 out.warn(format!("page {number} is too large and was cut off"));
                 tally.add(Trouble::Limit(limit));
             }
+            out.count_hidden("character", page.hidden_characters);
             if page.unreadable {
                 out.warn(format!(
                     "page {number} has text in a font that does not say what its characters are"

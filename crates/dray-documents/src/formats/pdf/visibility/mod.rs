@@ -1,0 +1,351 @@
+//! Which text of a page a person cannot see (read-attachment 7.9).
+//!
+//! The engine gives each piece of text with its place, but not in which order text, shapes and pictures are painted.
+//! So [`walk`] runs over the operators of the page first. It records what is painted, and writes a mark before every
+//! operator that shows text: a fill colour that stands for the state at that operator. The engine then reads the
+//! marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
+
+mod color;
+mod path;
+mod resources;
+mod state;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use pdfboss_core::{Page, Rect};
+use pdfboss_text::TextSpan;
+
+use self::color::Ink;
+use self::path::Region;
+pub(super) use self::walk::{MarkedStreams, walk};
+use crate::limits::{Budget, Limit};
+use crate::markdown::visible_characters;
+
+/// Smallest letters that a person can see, points.
+const MIN_POINTS: f32 = 1.0;
+/// Least opacity that a person can see.
+const MIN_ALPHA: f32 = 0.05;
+/// Pixels of a picture for each point below which it cannot show text.
+const MIN_PIXELS_PER_POINT: f32 = 0.05;
+/// Share of a piece of text that must lie behind something to be covered by it.
+const COVERED_SHARE: f32 = 0.85;
+/// Share of the page that pictures must take to be a scan of it.
+const SCAN_SHARE: f32 = 0.7;
+/// How far beyond the page text may lie and still touch it, points.
+const PAGE_TOLERANCE: f32 = 1.0;
+/// Horizontal bands in which paints are looked up.
+const BANDS: usize = 128;
+/// Pieces of text between two looks at the clock.
+const SPANS_PER_LOOK: usize = 64;
+
+/// The state in which text is shown.
+#[derive(Clone, Copy, Debug)]
+struct ShownText {
+    fill: Ink,
+    stroke: Ink,
+    fill_alpha: f32,
+    stroke_alpha: f32,
+    /// `Tr` (ISO 32000-1, table 106).
+    render_mode: i32,
+    clip: Region,
+    /// Size of a glyph of one unit relative to that of an ordinary font.
+    glyph_scale: f32,
+    /// How many paints came before.
+    paints_before: usize,
+}
+
+/// Something painted that is not text.
+#[derive(Clone, Copy, Debug)]
+struct Paint {
+    region: Region,
+    ink: Ink,
+    /// Nothing shows through.
+    opaque: bool,
+    /// Width and height in pixels, of a picture.
+    picture: Option<(f32, f32)>,
+}
+
+/// What a page paints, in order.
+#[derive(Debug, Default)]
+pub(super) struct PaintedPage {
+    shown: Vec<ShownText>,
+    paints: Vec<Paint>,
+}
+
+/// Whether a piece of text can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Seen,
+    Hidden,
+    /// Hidden by the picture of this index, unless the picture is a scan and the text its layer of OCR.
+    BehindPicture(usize),
+}
+
+impl PaintedPage {
+    /// Which pieces of text a person cannot see, in the order of the pieces.
+    ///
+    /// # Errors
+    ///
+    /// The time limit.
+    pub(super) fn judge(
+        &self,
+        spans: &[TextSpan],
+        page: &Page,
+        budget: &Budget,
+    ) -> Result<Vec<bool>, Limit> {
+        let bands = Bands::of(&self.paints, page.crop_box);
+        let mut sights = Vec::with_capacity(spans.len());
+        for (at, span) in spans.iter().enumerate() {
+            if at.is_multiple_of(SPANS_PER_LOOK) {
+                budget.clock()?;
+            }
+            sights.push(self.sight(span, page.crop_box, &bands));
+        }
+        let is_scan = self.is_scan(spans, &sights, page.crop_box);
+        let hidden = sights.iter().map(|sight| match sight {
+            Sight::Seen => false,
+            Sight::Hidden => true,
+            Sight::BehindPicture(_) => !is_scan,
+        });
+        Ok(hidden.collect())
+    }
+
+    fn sight(&self, span: &TextSpan, page: Rect, bands: &Bands) -> Sight {
+        if span.text.trim().is_empty() {
+            return Sight::Seen;
+        }
+        let core = core(span);
+        let shown = mark::read(span.color)
+            .and_then(|at| self.shown.get(at))
+            .filter(|shown| matches!(shown.render_mode, 3 | 7) == span.invisible);
+        let scale = shown.map_or(1.0, |shown| shown.glyph_scale);
+        if is_outside(span.bbox, page) || span.size * scale < MIN_POINTS {
+            return Sight::Hidden;
+        }
+        let Some(shown) = shown else {
+            let seen = !span.invisible || self.has_picture(core, bands);
+            return if seen { Sight::Seen } else { Sight::Hidden };
+        };
+        if core.intersect(shown.clip.area).is_none() {
+            return Sight::Hidden;
+        }
+        match shown.render_mode {
+            3 if self.has_picture(core, bands) => Sight::Seen,
+            3 => Sight::Hidden,
+            // The text is a clip: what is painted next shows in its shape.
+            7 if self.paints.len() > shown.paints_before => Sight::Seen,
+            7 => Sight::Hidden,
+            _ => self.cover(core, shown, bands).unwrap_or_else(|| {
+                if self.has_contrast(core, shown, bands) {
+                    Sight::Seen
+                } else {
+                    Sight::Hidden
+                }
+            }),
+        }
+    }
+
+    /// What covers the text; nothing when it is open.
+    fn cover(&self, core: Rect, shown: &ShownText, bands: &Bands) -> Option<Sight> {
+        let mut behind = None;
+        for at in bands.at(core).iter().rev() {
+            if *at < shown.paints_before {
+                break;
+            }
+            let Some(paint) = self.paints.get(*at) else {
+                continue;
+            };
+            if paint.opaque && paint.region.filled && covers(paint.region.area, core) {
+                if paint.picture.is_none() {
+                    return Some(Sight::Hidden);
+                }
+                behind = Some(Sight::BehindPicture(*at));
+            }
+        }
+        behind
+    }
+
+    /// Whether the text stands out from what it is painted on.
+    fn has_contrast(&self, core: Rect, shown: &ShownText, bands: &Bands) -> bool {
+        let mode = shown.render_mode.rem_euclid(4);
+        let fill = matches!(mode, 0 | 2) && shown.fill_alpha >= MIN_ALPHA;
+        let stroke = matches!(mode, 1 | 2) && shown.stroke_alpha >= MIN_ALPHA;
+        (fill && self.stands_out(core, shown.fill, shown.paints_before, bands))
+            || (stroke && self.stands_out(core, shown.stroke, shown.paints_before, bands))
+    }
+
+    fn stands_out(&self, core: Rect, ink: Ink, paints_before: usize, bands: &Bands) -> bool {
+        for at in bands.at(core).iter().rev() {
+            if *at >= paints_before {
+                continue;
+            }
+            let Some(paint) = self.paints.get(*at) else {
+                continue;
+            };
+            if core.intersect(paint.region.area).is_none() {
+                continue;
+            }
+            if !paint.ink.looks_like(ink) {
+                return true;
+            }
+            if paint.opaque && paint.region.filled && covers(paint.region.area, core) {
+                return false;
+            }
+        }
+        !ink.looks_like(Ink::PAPER)
+    }
+
+    /// Whether a picture lies where the text is that could show it.
+    fn has_picture(&self, core: Rect, bands: &Bands) -> bool {
+        bands.at(core).iter().any(|at| {
+            self.paints.get(*at).is_some_and(|paint| {
+                let area = paint.region.area;
+                paint.picture.is_some_and(|(width, height)| {
+                    let fine = |pixels: f32, points: f32| pixels >= MIN_PIXELS_PER_POINT * points;
+                    fine(width.max(height), area.width().max(area.height()))
+                        && fine(width.min(height), area.width().min(area.height()))
+                }) && covers(area, core)
+            })
+        })
+    }
+
+    /// Whether the pictures that cover text are a scan of the page, and that text what was recognised on it.
+    fn is_scan(&self, spans: &[TextSpan], sights: &[Sight], page: Rect) -> bool {
+        let mut pictures = Vec::new();
+        let (mut seen, mut behind) = (0, 0);
+        for (span, sight) in spans.iter().zip(sights) {
+            match sight {
+                Sight::Seen => seen += visible_characters(&span.text),
+                Sight::Hidden => {}
+                Sight::BehindPicture(at) => {
+                    behind += visible_characters(&span.text);
+                    if !pictures.contains(at) && pictures.len() < BANDS {
+                        pictures.push(*at);
+                    }
+                }
+            }
+        }
+        let taken: f32 = pictures
+            .iter()
+            .filter_map(|at| self.paints.get(*at)?.region.area.intersect(page))
+            .map(size_of)
+            .sum();
+        behind >= seen && taken >= SCAN_SHARE * size_of(page)
+    }
+}
+
+/// The mark that a piece of text carries.
+mod mark {
+    /// Marks that can be told apart.
+    pub(super) const MAX: usize = 1 << 24;
+
+    /// The operator that sets the mark of this number. Its three components are exact in single precision.
+    pub(super) fn write(number: usize) -> String {
+        let [.., red, green, blue] = u32::try_from(number).unwrap_or_default().to_be_bytes();
+        let part = |byte: u8| f32::from(byte) / 256.0;
+        format!(" {} {} {} rg ", part(red), part(green), part(blue))
+    }
+
+    /// The number of the mark; nothing for a colour that is none.
+    pub(super) fn read(color: Option<(f32, f32, f32)>) -> Option<usize> {
+        let (red, green, blue) = color?;
+        let mut number = 0;
+        for part in [red, green, blue] {
+            let scaled = part * 256.0;
+            if scaled.fract() != 0.0 || !(0.0..256.0).contains(&scaled) {
+                return None;
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the value is a whole number below 256"
+            )]
+            let byte = scaled as usize;
+            number = number << 8 | byte;
+        }
+        Some(number)
+    }
+}
+
+/// Indices of paints by the horizontal bands of the page that they touch, in the order of painting.
+struct Bands {
+    page: Rect,
+    bands: Vec<Vec<usize>>,
+}
+
+impl Bands {
+    fn of(paints: &[Paint], page: Rect) -> Self {
+        let mut bands = Self {
+            page: page.normalize(),
+            bands: vec![Vec::new(); BANDS],
+        };
+        for (at, paint) in paints.iter().enumerate() {
+            let (first, last) = (
+                bands.index(paint.region.area.y0),
+                bands.index(paint.region.area.y1),
+            );
+            if let Some(touched) = bands.bands.get_mut(first..=last) {
+                for band in touched {
+                    band.push(at);
+                }
+            }
+        }
+        bands
+    }
+
+    fn index(&self, y: f32) -> usize {
+        let share = (y - self.page.y0) / self.page.height().max(1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "the value is clamped to a small range"
+        )]
+        let index = (share * BANDS as f32).clamp(0.0, BANDS as f32 - 1.0) as usize;
+        index
+    }
+
+    /// The paints in the band of the middle of a piece of text.
+    fn at(&self, core: Rect) -> &[usize] {
+        let index = self.index(f32::midpoint(core.y0, core.y1));
+        self.bands.get(index).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The part of a piece of text that holds its ink for certain: boxes of fonts reach far above and below the letters.
+fn core(span: &TextSpan) -> Rect {
+    let bbox = span.bbox.normalize();
+    if span.rotate == 0 && !span.vertical {
+        let y = [span.y, span.y + span.size * 0.5];
+        return Rect::new(bbox.x0, y[0].min(y[1]), bbox.x1, y[0].max(y[1]));
+    }
+    let (dx, dy) = (bbox.width() / 4.0, bbox.height() / 4.0);
+    Rect::new(bbox.x0 + dx, bbox.y0 + dy, bbox.x1 - dx, bbox.y1 - dy)
+}
+
+/// Whether so much of the text lies within an area that nobody can read the rest.
+fn covers(area: Rect, core: Rect) -> bool {
+    // A font without widths gives text without any.
+    let core = Rect::new(
+        core.x0,
+        core.y0,
+        core.x1.max(core.x0 + 0.01),
+        core.y1.max(core.y0 + 0.01),
+    );
+    area.intersect(core)
+        .is_some_and(|both| size_of(both) >= COVERED_SHARE * size_of(core))
+}
+
+fn size_of(area: Rect) -> f32 {
+    area.width().abs() * area.height().abs()
+}
+
+/// Whether a piece of text lies entirely outside the page.
+fn is_outside(bbox: Rect, page: Rect) -> bool {
+    let (bbox, page) = (bbox.normalize(), page.normalize());
+    bbox.x1 < page.x0 - PAGE_TOLERANCE
+        || bbox.x0 > page.x1 + PAGE_TOLERANCE
+        || bbox.y1 < page.y0 - PAGE_TOLERANCE
+        || bbox.y0 > page.y1 + PAGE_TOLERANCE
+}

@@ -1,0 +1,167 @@
+//! Paths and clips of a page, in its own coordinates: the box of each shape, and whether the shape fills its box.
+
+use pdfboss_core::{Matrix, Point, Rect};
+
+/// Shapes of one path that are told apart; the others count as one that fills nothing.
+const MAX_SHAPES: usize = 2_000;
+/// Corners of one shape that are kept: a rectangle has four, and a fifth that closes it.
+const MAX_CORNERS: usize = 6;
+/// How far apart two coordinates may be to count as one.
+const TOLERANCE: f32 = 0.5;
+/// The region of a page without a clip.
+const EVERYWHERE: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);
+
+/// A region of the page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Region {
+    /// The smallest upright rectangle around it.
+    pub(super) area: Rect,
+    /// Whether it fills that rectangle.
+    pub(super) filled: bool,
+}
+
+impl Region {
+    /// The whole plane.
+    pub(super) const EVERYWHERE: Self = Self {
+        area: EVERYWHERE,
+        filled: true,
+    };
+
+    /// A rectangle of user space under a matrix.
+    pub(super) fn of(rect: Rect, matrix: Matrix) -> Option<Self> {
+        let area = rect.transform(matrix);
+        let finite = [area.x0, area.y0, area.x1, area.y1]
+            .iter()
+            .all(|value| value.is_finite());
+        finite.then_some(Self {
+            area,
+            filled: is_upright(matrix),
+        })
+    }
+
+    /// What two regions have in common; nothing when they are apart.
+    pub(super) fn within(self, clip: Self) -> Option<Self> {
+        Some(Self {
+            area: self.area.intersect(clip.area)?,
+            filled: self.filled && clip.filled,
+        })
+    }
+}
+
+/// Whether a matrix maps upright rectangles to upright rectangles.
+fn is_upright(matrix: Matrix) -> bool {
+    let small = |a: f32, b: f32| a.abs() < 1e-3 * (b.abs() + 1e-6);
+    (small(matrix.b, matrix.a) && small(matrix.c, matrix.d))
+        || (small(matrix.a, matrix.b) && small(matrix.d, matrix.c))
+}
+
+/// A path under construction.
+#[derive(Debug, Default)]
+pub(super) struct Path {
+    shapes: Vec<Region>,
+    corners: Vec<Point>,
+    area: Option<Rect>,
+    curved: bool,
+    /// `W` or `W*` was seen: the next painting operator also clips.
+    pub(super) clips: bool,
+}
+
+impl Path {
+    /// Begins a shape.
+    pub(super) fn move_to(&mut self, at: Point) {
+        self.end_shape();
+        self.add(at);
+    }
+
+    /// Goes on to a point, on a straight line.
+    pub(super) fn line_to(&mut self, at: Point) {
+        self.add(at);
+    }
+
+    /// Goes on to the last of these points, on a curve that the others control.
+    pub(super) fn curve_to(&mut self, through: &[Point]) {
+        self.curved = true;
+        for at in through {
+            self.add(*at);
+        }
+    }
+
+    /// Adds a rectangle.
+    pub(super) fn rectangle(&mut self, rect: Rect, matrix: Matrix) {
+        self.end_shape();
+        if let Some(region) = Region::of(rect, matrix) {
+            self.push(region);
+        }
+    }
+
+    /// The shapes, and an empty path in their place.
+    pub(super) fn take(&mut self) -> Vec<Region> {
+        self.end_shape();
+        self.clips = false;
+        std::mem::take(&mut self.shapes)
+    }
+
+    fn add(&mut self, at: Point) {
+        if !(at.x.is_finite() && at.y.is_finite()) {
+            self.curved = true;
+            return;
+        }
+        if self.corners.len() < MAX_CORNERS {
+            self.corners.push(at);
+        }
+        let point = Rect::new(at.x, at.y, at.x, at.y);
+        self.area = Some(self.area.map_or(point, |area| area.union(point)));
+    }
+
+    fn end_shape(&mut self) {
+        let corners = std::mem::take(&mut self.corners);
+        let curved = std::mem::take(&mut self.curved);
+        if let Some(area) = self.area.take() {
+            self.push(Region {
+                area,
+                filled: !curved && is_rectangle(&corners),
+            });
+        }
+    }
+
+    fn push(&mut self, region: Region) {
+        let is_full = self.shapes.len() >= MAX_SHAPES;
+        match self.shapes.last_mut() {
+            Some(last) if is_full => {
+                last.area = last.area.union(region.area);
+                last.filled = false;
+            }
+            _ => self.shapes.push(region),
+        }
+    }
+}
+
+/// Whether the corners are those of an upright rectangle.
+fn is_rectangle(corners: &[Point]) -> bool {
+    let near = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
+    let (ring, closing) = match corners {
+        [a, b, c, d] => ([a, b, c, d], None),
+        [a, b, c, d, e] => ([a, b, c, d], Some(e)),
+        _ => return false,
+    };
+    let [a, b, c, d] = ring;
+    if closing.is_some_and(|e| !near(e.x, a.x) || !near(e.y, a.y)) {
+        return false;
+    }
+    (near(a.x, b.x) && near(b.y, c.y) && near(c.x, d.x) && near(d.y, a.y))
+        || (near(a.y, b.y) && near(b.x, c.x) && near(c.y, d.y) && near(d.x, a.x))
+}
+
+/// The shapes of a clip as one region.
+pub(super) fn union(shapes: &[Region]) -> Option<Region> {
+    match shapes {
+        [] => None,
+        [one] => Some(*one),
+        [first, others @ ..] => Some(Region {
+            area: others
+                .iter()
+                .fold(first.area, |area, other| area.union(other.area)),
+            filled: false,
+        }),
+    }
+}

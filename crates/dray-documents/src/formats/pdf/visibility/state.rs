@@ -1,0 +1,270 @@
+//! The graphics state, as far as it decides whether text can be seen.
+
+use pdfboss_core::content::Op;
+use pdfboss_core::{Matrix, Object, Point, Rect};
+
+use super::color::{Ink, Space, device};
+use super::path::{Path, Region, union};
+use super::resources::number;
+use super::{Paint, ShownText};
+use crate::formats::pdf::metered::Metered;
+
+/// Least width of a line that text can stand on, points.
+const MIN_LINE_WIDTH: f32 = 4.0;
+
+/// What `q` saves and `Q` restores.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) matrix: Matrix,
+    pub(super) clip: Region,
+    pub(super) fill_space: Space,
+    pub(super) stroke_space: Space,
+    pub(super) fill: Ink,
+    pub(super) stroke: Ink,
+    fill_alpha: f32,
+    stroke_alpha: f32,
+    /// Neither a blend mode nor a soft mask is set.
+    plain: bool,
+    line_width: f32,
+    render_mode: i32,
+    pub(super) glyph_scale: f32,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            matrix: Matrix::identity(),
+            clip: Region::EVERYWHERE,
+            fill_space: Space::Device,
+            stroke_space: Space::Device,
+            fill: Ink::BLACK,
+            stroke: Ink::BLACK,
+            fill_alpha: 1.0,
+            stroke_alpha: 1.0,
+            plain: true,
+            line_width: 1.0,
+            render_mode: 0,
+            glyph_scale: 1.0,
+        }
+    }
+
+    /// The state of text that is shown now.
+    pub(super) fn shown(&mut self, paints_before: usize) -> ShownText {
+        let shown = ShownText {
+            fill: self.fill,
+            stroke: self.stroke,
+            fill_alpha: self.fill_alpha,
+            stroke_alpha: self.stroke_alpha,
+            render_mode: self.render_mode,
+            clip: self.clip,
+            glyph_scale: self.glyph_scale,
+            paints_before,
+        };
+        if self.render_mode >= 4 {
+            // The clip is now the shape of the letters.
+            self.clip.filled = false;
+        }
+        shown
+    }
+
+    /// Applies an operator that sets a value; whether it was one.
+    pub(super) fn set(&mut self, op: &Op) -> bool {
+        match op {
+            Op::Concat(matrix) => {
+                let m = matrix;
+                if [m.a, m.b, m.c, m.d, m.e, m.f].iter().all(|v| v.is_finite()) {
+                    self.matrix = matrix.concat(self.matrix);
+                }
+            }
+            Op::SetLineWidth(width) => self.line_width = *width,
+            Op::SetTextRender(mode) => self.render_mode = *mode,
+            Op::SetFillGray(gray) => self.set_fill(device(&[*gray])),
+            Op::SetFillRGB(red, green, blue) => self.set_fill(device(&[*red, *green, *blue])),
+            Op::SetFillCMYK(c, m, y, k) => self.set_fill(device(&[*c, *m, *y, *k])),
+            Op::SetStrokeGray(gray) => self.set_stroke(device(&[*gray])),
+            Op::SetStrokeRGB(red, green, blue) => self.set_stroke(device(&[*red, *green, *blue])),
+            Op::SetStrokeCMYK(c, m, y, k) => self.set_stroke(device(&[*c, *m, *y, *k])),
+            Op::SetFillColor(parts) => self.fill = self.fill_space.ink(parts),
+            Op::SetFillColorN(parts, None) => self.fill = self.fill_space.ink(parts),
+            Op::SetFillColorN(_, Some(_)) => self.fill = Ink::Unknown,
+            Op::SetStrokeColor(parts) => self.stroke = self.stroke_space.ink(parts),
+            Op::SetStrokeColorN(parts, None) => self.stroke = self.stroke_space.ink(parts),
+            Op::SetStrokeColorN(_, Some(_)) => self.stroke = Ink::Unknown,
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_fill(&mut self, ink: Ink) {
+        (self.fill, self.fill_space) = (ink, Space::Device);
+    }
+
+    fn set_stroke(&mut self, ink: Ink) {
+        (self.stroke, self.stroke_space) = (ink, Space::Device);
+    }
+
+    /// Applies the entries of an `ExtGState`.
+    pub(super) fn apply(&mut self, settings: &Object, source: &Metered<'_>) {
+        let Some(dict) = settings.as_dict() else {
+            return;
+        };
+        if let Some(width) = number(dict.get("LW"), source) {
+            self.line_width = width;
+        }
+        if let Some(alpha) = number(dict.get("ca"), source) {
+            self.fill_alpha = alpha;
+        }
+        if let Some(alpha) = number(dict.get("CA"), source) {
+            self.stroke_alpha = alpha;
+        }
+        let is_plain = |name: &str| matches!(name, "Normal" | "Compatible" | "None");
+        for key in ["BM", "SMask"] {
+            if let Some(value) = dict.get(key).and_then(|value| source.fetch(value)) {
+                self.plain = value.as_name().is_some_and(|name| is_plain(&name.0));
+            }
+        }
+    }
+
+    /// Applies an operator that builds a path; whether it was one.
+    pub(super) fn build(&self, op: &Op, path: &mut Path) -> bool {
+        let at = |x: f32, y: f32| self.matrix.apply(Point::new(x, y));
+        match *op {
+            Op::MoveTo(x, y) => path.move_to(at(x, y)),
+            Op::LineTo(x, y) => path.line_to(at(x, y)),
+            Op::CurveTo(a, b, c, d, x, y) => path.curve_to(&[at(a, b), at(c, d), at(x, y)]),
+            Op::CurveToV(a, b, x, y) | Op::CurveToY(a, b, x, y) => {
+                path.curve_to(&[at(a, b), at(x, y)]);
+            }
+            Op::Rect(x, y, width, height) => {
+                path.rectangle(Rect::new(x, y, x + width, y + height), self.matrix);
+            }
+            Op::ClipNonZero | Op::ClipEvenOdd => path.clips = true,
+            Op::ClosePath => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// Ends a path: the paints of an operator that fills or strokes it, and the clip that it may set.
+    pub(super) fn end_path(&mut self, op: &Op, path: &mut Path) -> Vec<Paint> {
+        let clips = path.clips;
+        let mut shapes = path.take();
+        let stroke = matches!(
+            op,
+            Op::Stroke
+                | Op::CloseStroke
+                | Op::FillStroke
+                | Op::FillStrokeEvenOdd
+                | Op::CloseFillStroke
+                | Op::CloseFillStrokeEvenOdd
+        );
+        let fill = !matches!(op, Op::Stroke | Op::CloseStroke | Op::EndPath);
+        let mut paints = Vec::new();
+        let even_odd = matches!(
+            op,
+            Op::FillEvenOdd | Op::FillStrokeEvenOdd | Op::CloseFillStrokeEvenOdd
+        );
+        if even_odd && shapes.len() > 1 {
+            for shape in &mut shapes {
+                shape.filled = false;
+            }
+        }
+        let matrix = self.matrix;
+        let width = self.line_width * (matrix.a * matrix.d - matrix.b * matrix.c).abs().sqrt();
+        for shape in &shapes {
+            if fill {
+                paints.extend(self.paint(*shape, self.fill, self.fill_alpha));
+            }
+            if stroke && width >= MIN_LINE_WIDTH {
+                let (area, half) = (shape.area, width / 2.0);
+                let line = Region {
+                    area: Rect::new(
+                        area.x0 - half,
+                        area.y0 - half,
+                        area.x1 + half,
+                        area.y1 + half,
+                    ),
+                    filled: false,
+                };
+                paints.extend(self.paint(line, self.stroke, self.stroke_alpha));
+            }
+        }
+        if clips {
+            self.clip_to(union(&shapes));
+        }
+        paints
+    }
+
+    /// Clips to a region; to nothing where there is none.
+    pub(super) fn clip_to(&mut self, region: Option<Region>) {
+        let nothing = Region {
+            area: Rect::new(1e9, 1e9, 1e9, 1e9),
+            filled: true,
+        };
+        self.clip = region
+            .and_then(|region| region.within(self.clip))
+            .unwrap_or(nothing);
+    }
+
+    fn paint(&self, shape: Region, ink: Ink, alpha: f32) -> Option<Paint> {
+        Some(Paint {
+            region: shape.within(self.clip)?,
+            ink,
+            opaque: self.plain && alpha >= 1.0 - MIN_TRANSPARENCY,
+            picture: None,
+        })
+        .filter(|_| alpha >= super::MIN_ALPHA)
+    }
+
+    /// A shading fills the clip.
+    pub(super) fn shading(&self) -> Paint {
+        Paint {
+            region: Region {
+                filled: false,
+                ..self.clip
+            },
+            ink: Ink::Unknown,
+            opaque: false,
+            picture: None,
+        }
+    }
+
+    /// A picture fills the unit square.
+    pub(super) fn picture(&self, picture: &Picture) -> Option<Paint> {
+        let region = Region::of(Rect::new(0.0, 0.0, 1.0, 1.0), self.matrix)?;
+        Some(Paint {
+            region: region.within(self.clip)?,
+            ink: Ink::Unknown,
+            opaque: picture.opaque && self.plain && self.fill_alpha >= 1.0 - MIN_TRANSPARENCY,
+            picture: Some(picture.pixels),
+        })
+    }
+}
+
+/// Transparency that a person does not notice.
+const MIN_TRANSPARENCY: f32 = 0.05;
+
+/// What counts of a picture.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picture {
+    /// Width and height.
+    pub(super) pixels: (f32, f32),
+    /// It has no mask and is none.
+    pub(super) opaque: bool,
+}
+
+impl Picture {
+    /// Reads the dictionary of an image; the short names are those of inline images.
+    pub(super) fn of(dict: &pdfboss_core::Dict, source: &Metered<'_>) -> Self {
+        let entry = |long: &str, short: &str| dict.get(long).or_else(|| dict.get(short));
+        let size = |long: &str, short: &str| number(entry(long, short), source).unwrap_or(0.0);
+        let stencil = entry("ImageMask", "IM")
+            .and_then(|flag| source.fetch(flag)?.as_bool())
+            .unwrap_or(false);
+        let masked = dict.get("SMask").is_some() || dict.get("Mask").is_some();
+        Self {
+            pixels: (size("Width", "W"), size("Height", "H")),
+            opaque: !stencil && !masked,
+        }
+    }
+}

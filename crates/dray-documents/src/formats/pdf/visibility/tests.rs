@@ -1,0 +1,271 @@
+//! Text that a person cannot see on a page, in files made for the purpose.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+
+use crate::formats::{Converted, Hint, convert};
+use crate::limits::Limits;
+use crate::markdown::Selection;
+
+/// A picture of 100 by 100 pixels, a form that draws white text, and what else pages refer to.
+const RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R >> \
+    /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> >> \
+    /ColorSpace << /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
+    /C1 [0 0.5 1 0] /N 1 >>] >>";
+
+/// A file of one page.
+fn page(content: &str) -> Vec<u8> {
+    let stream = |dict: &str, data: &str| {
+        format!(
+            "<< {dict} /Length {} >>\nstream\n{data}\nendstream",
+            data.len()
+        )
+    };
+    let picture = |pixels: u32| {
+        stream(
+            &format!(
+                "/Type /XObject /Subtype /Image /Width {pixels} /Height {pixels} /ColorSpace /DeviceGray \
+                 /BitsPerComponent 8"
+            ),
+            "x",
+        )
+    };
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
+        format!(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << {RESOURCES} >> /Contents 9 0 R >>"
+        ),
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>".to_owned(),
+        picture(1000),
+        stream(
+            "/Type /XObject /Subtype /Form /BBox [0 0 612 792]",
+            "BT 1 g /F 12 Tf 72 500 Td (secret) Tj ET",
+        ),
+        "<< /Type /Font /Subtype /Type3 /FontBBox [0 0 1 1] /FontMatrix [1 0 0 1 0 0] /CharProcs << >> \
+         /Encoding << /Differences [65 /A] >> /FirstChar 65 /LastChar 65 /Widths [1] >>"
+            .to_owned(),
+        picture(1),
+        stream("", content),
+    ];
+    let mut file = "%PDF-1.4\n".to_owned();
+    for (at, object) in objects.iter().enumerate() {
+        file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", at + 1));
+    }
+    file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
+    file.into_bytes()
+}
+
+fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
+    let hint = Hint {
+        mime: "application/pdf".to_owned(),
+        show_hidden,
+        ..Hint::default()
+    };
+    convert(
+        &mut Cursor::new(file),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    )
+}
+
+const SEEN: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
+
+/// Content that hides the word `secret`, each in another way.
+const HIDING: [(&str, &str); 16] = [
+    ("white", "BT 1 g /F 12 Tf 72 600 Td (secret) Tj ET"),
+    (
+        "nearly white",
+        "BT 0.97 1 0.98 rg /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    ("no ink", "BT 0 0 0 0 k /F 12 Tf 72 600 Td (secret) Tj ET"),
+    (
+        "no spot ink",
+        "BT /Spot cs 0 scn /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    ("half a point", "BT /F 0.5 Tf 72 600 Td (secret) Tj ET"),
+    (
+        "scaled to nothing",
+        "q 0.01 0 0 0.01 72 600 cm BT /F 12 Tf (secret) Tj ET Q",
+    ),
+    ("mode 3", "BT 3 Tr /F 12 Tf 72 600 Td (secret) Tj ET"),
+    (
+        "mode 3 over a picture of one pixel",
+        "q 200 0 0 40 60 590 cm /Tiny Do Q BT 3 Tr /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    ("off the page", "BT /F 12 Tf -400 600 Td (secret) Tj ET"),
+    (
+        "behind a picture",
+        "BT /F 12 Tf 72 600 Td (secret) Tj ET q 200 0 0 40 60 590 cm /Pic Do Q",
+    ),
+    (
+        "behind a box",
+        "BT /F 12 Tf 72 600 Td (secret) Tj ET 0 g 60 590 200 40 re f",
+    ),
+    (
+        "black on black",
+        "0 g 60 590 200 40 re f BT /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "transparent",
+        "BT /Clear gs /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "clipped away",
+        "q 300 300 10 10 re W n BT /F 12 Tf 72 600 Td (secret) Tj ET Q",
+    ),
+    ("in a form", "/Form Do"),
+    (
+        "continued in white",
+        "BT /F 12 Tf 72 600 Td () Tj 1 g (sec) Tj (ret) Tj ET",
+    ),
+];
+
+#[test]
+fn text_that_a_person_cannot_see_is_left_out_and_counted() {
+    for (how, content) in HIDING {
+        let got = read(page(&format!("{SEEN}{content}")), false);
+        assert_eq!(got.markdown, "This can be read.\n", "{how}");
+        assert_eq!(
+            got.warnings,
+            ["hidden content dropped: 6 characters"],
+            "{how}"
+        );
+    }
+}
+
+#[test]
+fn hidden_text_is_shown_on_request_and_still_counted() {
+    for (how, content) in HIDING {
+        let got = read(page(&format!("{SEEN}{content}")), true);
+        assert!(got.markdown.contains("secret"), "{how}: {}", got.markdown);
+        assert_eq!(
+            got.warnings,
+            ["hidden content shown: 6 characters"],
+            "{how}"
+        );
+    }
+}
+
+#[test]
+fn text_that_only_looks_hidden_to_a_program_stays() {
+    for (how, content) in [
+        (
+            "white on a dark box",
+            "0 0 0.4 rg 60 590 200 40 re f BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "white on a dark shape with round corners",
+            "0.4 g 60 600 m 60 590 70 590 80 590 c 260 590 l 260 630 l 60 630 l h f \
+             BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "white on a picture",
+            "q 200 0 0 40 60 590 cm /Pic Do Q BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "white with a black outline",
+            "BT 1 g 0 G 2 Tr /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "full spot ink",
+            "BT /Spot cs 1 scn /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "over a picture",
+            "q 200 0 0 40 60 590 cm /Pic Do Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "under something half transparent",
+            "BT /F 12 Tf 72 600 Td (seen) Tj ET q /Half gs 1 1 0 rg 60 590 200 40 re f Q",
+        ),
+        (
+            "beside a box",
+            "BT /F 12 Tf 72 600 Td (seen) Tj ET 0 g 300 590 200 40 re f",
+        ),
+        (
+            "a box that a clip keeps away",
+            "BT /F 12 Tf 72 600 Td (seen) Tj ET q 0 0 9 9 re W n 1 g 60 590 200 40 re f Q",
+        ),
+        (
+            "after the state is restored",
+            "q 1 g 3 Tr Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
+        ),
+        (
+            "a Type 3 font with a matrix of its own",
+            "BT /T3 0.5 Tf 72 600 Td 1 0 0 1 72 600 Tm () Tj /F 12 Tf (seen) Tj ET",
+        ),
+    ] {
+        let got = read(page(&format!("{SEEN}{content}")), false);
+        assert!(
+            got.markdown.contains("seen"),
+            "{how}: {} {:?}",
+            got.markdown,
+            got.warnings
+        );
+        assert_eq!(got.warnings, [""; 0], "{how}");
+    }
+}
+
+#[test]
+fn the_ocr_layer_of_a_scan_is_visible_text() {
+    for (how, content) in [
+        (
+            "invisible text over the scan",
+            "q 612 0 0 792 0 0 cm /Pic Do Q BT 3 Tr /F 12 Tf 72 600 Td (Recognised text.) Tj ET",
+        ),
+        (
+            "invisible text before the scan",
+            "BT 3 Tr /F 12 Tf 72 600 Td (Recognised text.) Tj ET q 612 0 0 792 0 0 cm /Pic Do Q",
+        ),
+        (
+            "text under the scan",
+            "BT /F 12 Tf 72 600 Td (Recognised text.) Tj ET q 612 0 0 792 0 0 cm /Pic Do Q",
+        ),
+    ] {
+        let got = read(page(content), false);
+        assert_eq!(got.markdown, "Recognised text.\n", "{how}");
+        assert_eq!(got.warnings, [""; 0], "{how}");
+    }
+}
+
+#[test]
+fn a_page_with_only_hidden_text_says_so() {
+    let got = read(page(HIDING[0].1), false);
+    assert_eq!(got.markdown, "");
+    assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
+}
+
+#[test]
+fn a_form_is_judged_each_time_it_is_drawn() {
+    let content = format!("{SEEN}/Form Do 0 g 60 490 200 40 re f q 1 0 0 1 0 0 cm /Form Do Q");
+    let got = read(page(&content), false);
+    assert_eq!(
+        got.markdown.matches("secret").count(),
+        1,
+        "{}",
+        got.markdown
+    );
+    assert_eq!(got.warnings, ["hidden content dropped: 6 characters"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_operators_end_with_an_answer(
+        operators in proptest::collection::vec(
+            prop::sample::select(vec![
+                "q", "Q", "BT", "ET", "(a) Tj", "[(b) 9 (c)] TJ", "1 g", "0 g", "3 Tr", "7 Tr", "0 Tr", "/F 12 Tf",
+                "/Form Do", "/Pic Do", "/Clear gs", "0 0 9 9 re", "W n", "f*", "B", "72 600 Td", "/Spot cs", "0 scn",
+                "1e38 0 0 1e38 0 0 cm", "0 0 0 0 0 0 cm", "1 2 m 3 4 l h", "S", "/OC /None BDC", "EMC", "(", "<<", "]",
+            ]),
+            0..40,
+        ),
+    ) {
+        let got = read(page(&operators.join(" ")), false);
+        prop_assert_eq!(got.markdown.is_empty(), got.failure.is_some());
+    }
+}

@@ -1,0 +1,369 @@
+//! Runs over the operators of a page and of the forms that it draws, in the order in which the engine does.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
+
+use pdfboss_core::content::{ContentOps, Op};
+use pdfboss_core::{
+    Dict, Matrix, Name, ObjRef, Object, OcState, Page, Rect, Stream, block_on,
+    content_stream_data_with, page_content_with,
+};
+
+use super::color::Space;
+use super::path::{Path, Region};
+use super::resources::{Resources, find, numbers};
+use super::state::{Picture, State};
+use super::{Paint, PaintedPage, mark};
+use crate::formats::pdf::metered::Metered;
+
+/// How deep forms are nested, and how many are drawn on one page: as many as the engine draws.
+const MAX_FORM_DEPTH: usize = 16;
+const MAX_FORMS: usize = 4096;
+/// Paints of one page that are recorded.
+const MAX_PAINTS: usize = 50_000;
+/// Bytes of marked operators of one page.
+const MAX_MARKED_BYTES: usize = 64 << 20;
+/// Operators between two looks at the clock.
+const OPERATORS_PER_LOOK: usize = 4096;
+
+/// Content streams with their marks, for the engine to read.
+#[derive(Debug, Default)]
+pub(in crate::formats::pdf) struct MarkedStreams {
+    streams: VecDeque<(u64, Vec<u8>)>,
+}
+
+impl MarkedStreams {
+    /// The marked operators of a stream, each time it is drawn the next.
+    pub(in crate::formats::pdf) fn take(&mut self, stream: &Stream) -> Option<Vec<u8>> {
+        let key = key(stream);
+        let at = self.streams.iter().position(|(its, _)| *its == key)?;
+        self.streams.remove(at).map(|(_, data)| data)
+    }
+}
+
+/// What tells one content stream from another.
+fn key(stream: &Stream) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    stream.data.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Runs over a page. Gives what it paints, and the page and the streams that the engine is to read instead.
+pub(in crate::formats::pdf) fn walk(
+    page: &Page,
+    source: &Metered<'_>,
+    layers: Option<&OcState>,
+) -> (PaintedPage, Page, MarkedStreams) {
+    let mut walker = Walker {
+        source,
+        layers,
+        painted: PaintedPage::default(),
+        streams: VecDeque::new(),
+        pictures: HashMap::new(),
+        forms: 0,
+        marked_bytes: 0,
+        operators: 0,
+    };
+    let mut page = page.clone();
+    if let Ok(content) = block_on(page_content_with(source, &page)) {
+        let chain = vec![Resources::new(page.resources.clone())];
+        let marked = walker.run(&content, &chain, State::new(), 0);
+        page = with_content(&page, marked);
+    }
+    let streams = MarkedStreams {
+        streams: walker.streams,
+    };
+    (walker.painted, page, streams)
+}
+
+/// The page with other content.
+fn with_content(page: &Page, data: Vec<u8>) -> Page {
+    let mut dict = page.dict().clone();
+    let content = Stream {
+        dict: Dict::new(),
+        data,
+    };
+    dict.insert(Name("Contents".to_owned()), Object::Stream(content));
+    Page::from_parts(
+        page.index,
+        page.media_box,
+        page.crop_box,
+        page.rotate,
+        page.resources.clone(),
+        dict,
+        page.object_ref(),
+    )
+}
+
+struct Walker<'a> {
+    source: &'a Metered<'a>,
+    layers: Option<&'a OcState>,
+    painted: PaintedPage,
+    streams: VecDeque<(u64, Vec<u8>)>,
+    pictures: HashMap<ObjRef, Picture>,
+    forms: usize,
+    marked_bytes: usize,
+    operators: usize,
+}
+
+/// One content stream while it runs.
+struct Frame<'f> {
+    chain: &'f [Rc<Resources>],
+    state: State,
+    saved: Vec<State>,
+    path: Path,
+    /// Marked sequences that are open, and whether each is in a layer that is switched off.
+    sequences: Vec<bool>,
+    depth: usize,
+}
+
+impl Walker<'_> {
+    /// Runs one stream; its operators with the marks.
+    fn run(
+        &mut self,
+        content: &[u8],
+        chain: &[Rc<Resources>],
+        state: State,
+        depth: usize,
+    ) -> Vec<u8> {
+        let mut frame = Frame {
+            chain,
+            state,
+            saved: Vec::new(),
+            path: Path::default(),
+            sequences: Vec::new(),
+            depth,
+        };
+        let mut marked = Vec::with_capacity(content.len() + content.len() / 2);
+        let mut copied = 0;
+        let mut ops = ContentOps::new(content);
+        while let Ok(Some((op, span))) = ops.next_op() {
+            if self.is_late() {
+                break;
+            }
+            let shows = matches!(
+                op,
+                Op::ShowText(_)
+                    | Op::ShowTextAdjusted(_)
+                    | Op::NextLineShowText(_)
+                    | Op::NextLineShowTextSpaced(..)
+            );
+            if shows {
+                if let Some(text) = self.mark(&mut frame)
+                    && let Ok(start) = usize::try_from(span.start)
+                {
+                    marked.extend_from_slice(content.get(copied..start).unwrap_or_default());
+                    marked.extend_from_slice(text.as_bytes());
+                    copied = start.max(copied);
+                }
+            } else {
+                self.step(&op, &mut frame);
+            }
+        }
+        marked.extend_from_slice(content.get(copied..).unwrap_or_default());
+        self.marked_bytes = self.marked_bytes.saturating_add(marked.len());
+        marked
+    }
+
+    fn is_late(&mut self) -> bool {
+        self.operators += 1;
+        self.operators.is_multiple_of(OPERATORS_PER_LOOK) && self.source.is_late()
+    }
+
+    /// Records the state of text that is shown now; what is to be written before its operator.
+    fn mark(&mut self, frame: &mut Frame<'_>) -> Option<String> {
+        let number = self.painted.shown.len();
+        if number >= mark::MAX || frame.is_off() {
+            return None;
+        }
+        let shown = frame.state.shown(self.painted.paints.len());
+        self.painted.shown.push(shown);
+        Some(mark::write(number))
+    }
+
+    fn paint(&mut self, paint: Option<Paint>) {
+        if let Some(paint) = paint
+            && self.painted.paints.len() < MAX_PAINTS
+        {
+            self.painted.paints.push(paint);
+        }
+    }
+
+    /// Applies an operator that shows no text.
+    fn step(&mut self, op: &Op, frame: &mut Frame<'_>) {
+        if frame.state.set(op) || frame.state.build(op, &mut frame.path) {
+            return;
+        }
+        match op {
+            Op::Save => frame.saved.push(frame.state.clone()),
+            Op::Restore => {
+                if let Some(saved) = frame.saved.pop() {
+                    frame.state = saved;
+                }
+            }
+            Op::SetExtGState(name) => {
+                if let Some(found) = self.find(frame, "ExtGState", name) {
+                    frame.state.apply(&found, self.source);
+                }
+            }
+            Op::SetFillColorSpace(name) => {
+                let space = self.space(frame, name);
+                (frame.state.fill_space, frame.state.fill) = (space, space.initial());
+            }
+            Op::SetStrokeColorSpace(name) => {
+                let space = self.space(frame, name);
+                (frame.state.stroke_space, frame.state.stroke) = (space, space.initial());
+            }
+            Op::SetFont(name, _) => frame.state.glyph_scale = self.glyph_scale(frame, name),
+            Op::BeginMarkedContent(_) => frame.sequences.push(false),
+            Op::BeginMarkedContentProps(tag, properties) => {
+                let off = tag.0 == "OC" && self.is_switched_off(frame, properties);
+                frame.sequences.push(off);
+            }
+            Op::EndMarkedContent => {
+                frame.sequences.pop();
+            }
+            Op::Shading(_) if !frame.is_off() => self.paint(Some(frame.state.shading())),
+            Op::InlineImage(image) if !frame.is_off() => {
+                let picture = Picture::of(&image.dict, self.source);
+                self.paint(frame.state.picture(&picture));
+            }
+            Op::XObject(name) if !frame.is_off() => self.draw(name, frame),
+            Op::Stroke
+            | Op::CloseStroke
+            | Op::Fill
+            | Op::FillEvenOdd
+            | Op::FillStroke
+            | Op::FillStrokeEvenOdd
+            | Op::CloseFillStroke
+            | Op::CloseFillStrokeEvenOdd
+            | Op::EndPath => {
+                let off = frame.is_off();
+                for paint in frame.state.end_path(op, &mut frame.path) {
+                    self.paint(Some(paint).filter(|_| !off));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn find(&self, frame: &Frame<'_>, category: &'static str, name: &Name) -> Option<Object> {
+        find(frame.chain, category, &name.0, self.source).map(|found| found.object)
+    }
+
+    fn space(&self, frame: &Frame<'_>, name: &Name) -> Space {
+        let named = Object::Name(name.clone());
+        match Space::of(&named) {
+            Space::Other => self
+                .find(frame, "ColorSpace", name)
+                .map_or(Space::Other, |found| Space::of(&found)),
+            device => device,
+        }
+    }
+
+    /// Glyphs of a Type 3 font have a matrix of their own; those of other fonts are a thousandth of the size.
+    fn glyph_scale(&self, frame: &Frame<'_>, name: &Name) -> f32 {
+        let scale = || {
+            let font = self.find(frame, "Font", name)?;
+            let dict = font.as_dict()?;
+            dict.get_name("Subtype").filter(|it| it.0 == "Type3")?;
+            let [a, _, _, d, ..] = numbers::<6>(dict.get("FontMatrix"), self.source)?;
+            Some(a.abs().max(d.abs()) * 1000.0)
+        };
+        scale().unwrap_or(1.0)
+    }
+
+    fn is_switched_off(&self, frame: &Frame<'_>, properties: &Object) -> bool {
+        let Some(layers) = self.layers else {
+            return false;
+        };
+        let layer = match properties {
+            // The reference tells which layer it is.
+            Object::Name(name) => find(frame.chain, "Properties", &name.0, self.source)
+                .map(|found| found.reference.map_or(found.object, Object::Ref)),
+            other => Some(other.clone()),
+        };
+        layer.is_some_and(|layer| !block_on(layers.visible_with(&self.source, &layer)))
+    }
+
+    /// Draws a picture or a form.
+    fn draw(&mut self, name: &Name, frame: &mut Frame<'_>) {
+        if frame.depth >= MAX_FORM_DEPTH || self.forms >= MAX_FORMS {
+            return;
+        }
+        self.forms += 1;
+        let Some(found) = find(frame.chain, "XObject", &name.0, self.source) else {
+            return;
+        };
+        let Object::Stream(stream) = found.object else {
+            return;
+        };
+        let subtype = stream
+            .dict
+            .get("Subtype")
+            .and_then(|it| self.source.fetch(it));
+        let subtype = subtype.as_ref().and_then(Object::as_name);
+        if let (Some(layers), Some(layer)) = (self.layers, stream.dict.get("OC"))
+            && !block_on(layers.visible_with(&self.source, layer))
+        {
+            return;
+        }
+        match subtype.map(|name| name.0.as_str()) {
+            Some("Image") => {
+                let known = found
+                    .reference
+                    .and_then(|at| self.pictures.get(&at).copied());
+                let picture = known.unwrap_or_else(|| Picture::of(&stream.dict, self.source));
+                if let Some(at) = found.reference {
+                    self.pictures.insert(at, picture);
+                }
+                self.paint(frame.state.picture(&picture));
+            }
+            Some("Form") => self.form(&stream, frame),
+            _ => {}
+        }
+    }
+
+    /// Draws a form.
+    fn form(&mut self, stream: &Stream, frame: &Frame<'_>) {
+        if self.marked_bytes >= MAX_MARKED_BYTES {
+            return;
+        }
+        let Ok(content) = block_on(content_stream_data_with(self.source, stream)) else {
+            return;
+        };
+        let mut chain = Vec::with_capacity(frame.chain.len() + 1);
+        if let Some(Object::Dict(own)) = stream
+            .dict
+            .get("Resources")
+            .and_then(|it| self.source.fetch(it))
+        {
+            chain.push(Resources::new(own));
+        }
+        chain.extend_from_slice(frame.chain);
+        let mut state = frame.state.clone();
+        if let Some([a, b, c, d, e, f]) = numbers::<6>(stream.dict.get("Matrix"), self.source) {
+            state.matrix = Matrix { a, b, c, d, e, f }.concat(state.matrix);
+        }
+        if let Some([x0, y0, x1, y1]) = numbers::<4>(stream.dict.get("BBox"), self.source)
+            && let Some(region) = Region::of(Rect::new(x0, y0, x1, y1).normalize(), state.matrix)
+        {
+            state.clip_to(Some(region));
+        }
+        // The engine reads this stream before those of the forms within.
+        let at = self.streams.len();
+        self.streams.push_back((key(stream), Vec::new()));
+        let marked = self.run(&content, &chain, state, frame.depth + 1);
+        if let Some((_, data)) = self.streams.get_mut(at) {
+            *data = marked;
+        }
+    }
+}
+
+impl Frame<'_> {
+    /// Whether the stream is in a layer that is switched off.
+    fn is_off(&self) -> bool {
+        self.sequences.contains(&true)
+    }
+}
