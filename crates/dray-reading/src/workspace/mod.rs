@@ -145,7 +145,7 @@ impl Roots {
             (root.is_some() || !self.strict).then_some(Place { path, root })
         });
         match found {
-            Some(place) => Ok(place),
+            Some(place) => Ok(place.with_names_on_disk()),
             // What cannot be resolved says so itself when it is looked at.
             None if !self.strict => Ok(Place {
                 path: lexical,

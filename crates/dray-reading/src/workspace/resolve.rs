@@ -17,6 +17,52 @@ pub(super) struct Place {
     pub(super) root: Option<PathBuf>,
 }
 
+/// What stands in a path for bytes that are no UTF-8.
+const REPLACEMENT: char = '\u{FFFD}';
+/// Entries of one directory that are compared with such a name.
+const MAX_ENTRIES: usize = 10_000;
+
+impl Place {
+    /// The place under the name that the disk has. Callers write names in UTF-8, with U+FFFD for every byte that is none;
+    /// where no entry has such a name and exactly one is written so, that one is meant. Only within the root.
+    pub(super) fn with_names_on_disk(mut self) -> Self {
+        let below = self
+            .root
+            .as_deref()
+            .and_then(|root| self.path.strip_prefix(root).ok().map(|rest| (root, rest)));
+        if let Some((root, rest)) = below {
+            let mut found = root.to_owned();
+            for name in rest {
+                let exact = found.join(name);
+                let written = name.to_str().filter(|name| name.contains(REPLACEMENT));
+                found = match written {
+                    Some(written) if exact.symlink_metadata().is_err() => {
+                        only_entry(&found, written).unwrap_or(exact)
+                    }
+                    _ => exact,
+                };
+            }
+            self.path = found;
+        }
+        self
+    }
+}
+
+/// The only entry of a directory that is written so; nothing when there are several.
+fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
+    let mut found = None;
+    for entry in std::fs::read_dir(directory).ok()?.take(MAX_ENTRIES) {
+        let name = entry.ok()?.file_name();
+        if name.to_str().is_none() && name.to_string_lossy() == written {
+            if found.is_some() {
+                return None;
+            }
+            found = Some(directory.join(name));
+        }
+    }
+    found
+}
+
 /// The path with its directory made real: links on the way are followed, what does not exist is kept as it is
 /// written. Nothing for loops and for what may not be looked at.
 ///

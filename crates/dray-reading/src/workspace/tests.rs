@@ -444,3 +444,23 @@ fn without_containment_everything_else_still_holds() {
     assert_eq!(world.code("turn/x"), Code::Unreadable);
     assert_eq!(world.code("/dev/null"), Code::NotRegularFile);
 }
+
+#[test]
+fn a_name_that_is_not_utf_8_is_found_by_what_stands_for_it() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let name = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
+    let inner = root.join(name(b"\xC4rzte"));
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join(name(b"M\xFCller.txt")), "words").unwrap();
+    std::fs::write(inner.join(name(b"a\xFE")), "one").unwrap();
+    std::fs::write(inner.join(name(b"a\xFF")), "two").unwrap();
+    let roots = Roots::new(&root);
+    let opened = roots.open(Some("\u{FFFD}rzte/M\u{FFFD}ller.txt")).unwrap();
+    assert_eq!(opened.size, 5);
+    let refused = |path: &str| roots.open(Some(path)).unwrap_err().code;
+    assert_eq!(refused("\u{FFFD}rzte/a\u{FFFD}"), Code::NotFound);
+    assert_eq!(refused("\u{FFFD}rzte/M\u{FFFD}"), Code::NotFound);
+    assert_eq!(refused("../\u{FFFD}"), Code::OutsideWorkspace);
+}
