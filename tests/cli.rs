@@ -507,3 +507,45 @@ impl Drop for System {
 fn get(url: &str) -> String {
     support::stdout(Command::new("curl").args(["--silent", "--show-error", "--fail", url]))
 }
+
+#[test]
+fn a_document_that_is_not_read_is_an_error_that_names_it() {
+    let home = Home::new();
+    let missing = home.run(&["read", "missing.pdf"]);
+    check(&missing, 1, "");
+    let reason = String::from_utf8_lossy(&missing.stderr);
+    assert!(
+        reason.contains("There is no file missing.pdf.") && reason.contains("not_found"),
+        "{reason}"
+    );
+    let record = home.run(&["read", "--json", "missing.pdf"]);
+    assert_eq!(record.status.code(), Some(0), "{record:?}");
+    assert_eq!(line(&record)["error_code"], "not_found");
+}
+
+#[test]
+fn directories_and_several_documents_are_read_in_order_by_one_process() {
+    let home = Home::new();
+    let folder = home.0.path().join("papers");
+    std::fs::create_dir_all(folder.join("more")).unwrap();
+    for (name, text) in [
+        ("b.html", "<p>two<p hidden>secret"),
+        ("a.txt", "one"),
+        ("more/c.md", "three"),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let papers = folder.to_str().unwrap();
+    let read = home.run(&["read", "--markdown", papers, "/missing.txt", papers]);
+    assert_eq!(read.status.code(), Some(1), "{read:?}");
+    let text = String::from_utf8_lossy(&read.stdout);
+    let bodies: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("==> "))
+        .collect();
+    assert_eq!(bodies, ["one", "two", "three", "one", "two", "three"]);
+    assert!(String::from_utf8_lossy(&read.stderr).contains("/missing.txt"));
+    let page = folder.join("b.html");
+    let shown = home.run(&["read", "--hidden", "--markdown", page.to_str().unwrap()]);
+    check(&shown, 0, "two\n\nsecret");
+}

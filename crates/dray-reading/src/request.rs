@@ -18,6 +18,8 @@ pub struct Request {
     pub range: Option<String>,
     /// A text to search for.
     pub find: Option<String>,
+    /// Show what a person who opens the document does not see.
+    pub show_hidden: bool,
 }
 
 impl Request {
@@ -38,6 +40,7 @@ impl Request {
             focus: text("focus"),
             range: text("range"),
             find: text("find"),
+            show_hidden: parameters.get("show_hidden").is_some_and(is_true),
         }
         .tidied()
     }
@@ -87,13 +90,15 @@ mod tests {
     #[test]
     fn parameters_are_coerced_where_it_is_obvious() {
         let request = Request::from_value(&json!({
-            "file_path": 2024, "summarize": " TRUE ", "focus": " a\u{7}b\n", "range": "pages 3", "other": 1
+            "file_path": 2024, "summarize": " TRUE ", "focus": " a\u{7}b\n", "range": "pages 3", "other": 1,
+            "show_hidden": "true"
         }));
         assert_eq!(request.file_path.as_deref(), Some("2024"));
         assert!(request.summarize);
         assert_eq!(request.focus.as_deref(), Some("ab"));
         assert_eq!(request.range.as_deref(), Some("pages 3"));
         assert_eq!(request.find, None);
+        assert!(request.show_hidden);
     }
 
     #[test]
@@ -127,6 +132,7 @@ mod tests {
             range: Some(String::new()),
             find: Some(" \n".to_owned()),
             summarize: true,
+            show_hidden: false,
         };
         let tidied = typed.tidied();
         assert_eq!(tidied.focus.unwrap().chars().count(), 500);

@@ -75,7 +75,7 @@ async fn one_record_without_content(reader: &Reader, kept: &Kept) {
         "outcome=\"inline\"",
         "converter=\"text\"",
         "truncated=false",
-        "worker=\"done\"",
+        "worker=\"not needed\"",
         "elapsed_ms=",
         "bytes_out=",
     ] {

@@ -65,6 +65,12 @@ pub fn converter(hint: &Hint) -> Option<Converter> {
     .find_map(|family| family(hint))
 }
 
+/// Whether a document is plain text, code or Markdown. When it is UTF-8 nothing but code of this crate reads it: no
+/// parser, no decoder and no decompressor of others.
+pub fn is_plain_text(hint: &Hint) -> bool {
+    converter(hint).is_some_and(|found| matches!(found.name, "text" | "markdown"))
+}
+
 /// What came of a conversion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Converted {

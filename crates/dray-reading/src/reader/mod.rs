@@ -253,6 +253,7 @@ impl Reader {
             policy,
             gate,
             digest: gate != Gate::Look && self.cache.is_some(),
+            show_hidden: false,
             cancel: cancel.clone(),
         }
     }
@@ -266,7 +267,8 @@ impl Reader {
     ) -> Result<(Prepared, Option<Range>), Box<Record>> {
         let shown = check(request.file_path.as_deref()).map_err(refused)?;
         let range = range(request)?;
-        let preparing = self.preparing(self.policy.clone(), gate, cancel);
+        let mut preparing = self.preparing(self.policy.clone(), gate, cancel);
+        preparing.show_hidden = request.show_hidden;
         let roots = Arc::clone(&self.roots);
         let path = shown.to_owned();
         let work = move || {
@@ -285,7 +287,8 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<(Prepared, Option<Range>), Box<Record>> {
         let range = range(request)?;
-        let preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
+        let mut preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
+        preparing.show_hidden = request.show_hidden;
         let path = shown.to_owned();
         let work = move || {
             let size = match file.metadata() {

@@ -28,6 +28,8 @@ pub(super) struct Prepared {
     pub(super) blank: bool,
     /// Digest of the content, when it was asked for.
     pub(super) digest: Option<Sha256Digest>,
+    /// Hidden content is shown.
+    pub(super) show_hidden: bool,
 }
 
 /// Step 8.
@@ -50,6 +52,8 @@ pub(super) struct Preparing {
     pub(super) gate: Gate,
     /// Whether the content is to be hashed.
     pub(super) digest: bool,
+    /// Whether hidden content is to be shown.
+    pub(super) show_hidden: bool,
     /// Set when nobody wants it any more.
     pub(super) cancel: CancellationToken,
 }
@@ -125,6 +129,7 @@ impl Preparing {
             size,
             blank,
             digest,
+            show_hidden: self.show_hidden,
         })
     }
 

@@ -1,8 +1,9 @@
 //! Step 10: the conversion, from the cache or in a worker.
 
 use std::fs::File;
+use std::io::{Cursor, Read as _};
 
-use dray_documents::formats::Converted;
+use dray_documents::formats::{self, Converted, Hint};
 use dray_documents::limits::Failure;
 use dray_documents::markdown::Selection;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,9 @@ use super::Reader;
 use super::prepare::Prepared;
 use crate::cache::{CacheKey, is_lasting};
 use crate::worker::{Job, Worked};
+
+/// Longest plain text that is converted without a worker, bytes.
+const MAX_IN_PROCESS_BYTES: u64 = 1 << 20;
 
 /// A conversion, and what became of the worker.
 pub(super) struct Work {
@@ -48,13 +52,17 @@ impl Reader {
         if prepared.class.encrypted {
             return Work::without_worker(encrypted(), "not started");
         }
+        let hint = Hint {
+            show_hidden: prepared.show_hidden,
+            ..prepared.class.hint()
+        };
         let job = Job {
-            hint: prepared.class.hint(),
+            hint,
             limits: self.policy().limits(),
             selection,
         };
         let (Some(cache), Some(digest)) = (&self.cache, prepared.digest) else {
-            return self.run(prepared.file, &job, cancel).await;
+            return self.run(prepared.file, prepared.size, job, cancel).await;
         };
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
@@ -64,7 +72,7 @@ impl Reader {
         if let Some(converted) = cache.get(&key).await {
             return Work::without_worker(converted, "cached");
         }
-        let work = self.run(prepared.file, &job, cancel).await;
+        let work = self.run(prepared.file, prepared.size, job, cancel).await;
         if let Worked::Done(converted) = &work.worked
             && is_lasting(converted)
         {
@@ -73,9 +81,43 @@ impl Reader {
         work
     }
 
-    async fn run(&self, file: File, job: &Job, cancel: &CancellationToken) -> Work {
-        Work::of(self.worker.convert(file, job, cancel).await)
+    /// Converts in a worker; a short plain text here, where starting a process would take most of the time.
+    async fn run(&self, file: File, size: u64, job: Job, cancel: &CancellationToken) -> Work {
+        if size > MAX_IN_PROCESS_BYTES || !formats::is_plain_text(&job.hint) {
+            return Work::of(self.worker.convert(file, &job, cancel).await);
+        }
+        let work = tokio::task::spawn_blocking(move || in_process(file, job));
+        let converted = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Work::of(Worked::Cancelled),
+            converted = work => converted,
+        };
+        match converted {
+            Ok(Ok(converted)) => Work::without_worker(converted, "not needed"),
+            Ok(Err((file, job))) => Work::of(self.worker.convert(file, &job, cancel).await),
+            Err(_) => Work::of(Worked::Failed),
+        }
     }
+}
+
+/// Converts in this process what is UTF-8 to its end; hands everything else back.
+fn in_process(mut file: File, job: Job) -> Result<Converted, (File, Job)> {
+    let mut bytes = Vec::new();
+    let read = file
+        .by_ref()
+        .take(MAX_IN_PROCESS_BYTES + 1)
+        .read_to_end(&mut bytes);
+    let whole = read.is_ok_and(|read| read as u64 <= MAX_IN_PROCESS_BYTES);
+    if !whole || std::str::from_utf8(&bytes).is_err() {
+        return Err((file, job));
+    }
+    let input = &mut Cursor::new(bytes);
+    Ok(formats::convert(
+        input,
+        &job.hint,
+        job.limits,
+        job.selection,
+    ))
 }
 
 /// What a container that says itself that it is encrypted comes to.

@@ -207,21 +207,28 @@ async fn an_encrypted_package_is_told_as_such() {
 
 #[tokio::test]
 async fn a_type_without_a_converter_is_a_hint_with_a_quoted_path() {
-    let mut file = cfb_with("/PowerPoint Document");
-    std::io::Seek::rewind(&mut file).unwrap();
-    let world = World::new();
-    let mut copy = std::fs::File::create(world.root.join("my deck.ppt")).unwrap();
-    std::io::copy(&mut file, &mut copy).unwrap();
-    let record = world.read("my deck.ppt").await;
+    let mime = b"application/vnd.oasis.opendocument.graphics";
+    let size = u32::try_from(mime.len()).unwrap().to_le_bytes();
+    // A local header of a stored entry, and nothing behind it.
+    let drawing = [
+        b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        &size[..],
+        &size,
+        b"\x08\0\0\0mimetype",
+        mime,
+    ]
+    .concat();
+    let world = World::with(&[("my drawing.odg", &drawing)]);
+    let record = world.read("my drawing.odg").await;
     assert_eq!(
         (record.outcome, record.error_code),
         (Outcome::Hint, Some(Code::UnsupportedFormat))
     );
     assert_eq!(
         record.output,
-        "No in-process converter for application/vnd.ms-powerpoint.\n\
-         [Attached document: my deck.ppt (application/vnd.ms-powerpoint)]\n\
-         Not inlined. Extract its text with a shell tool, e.g. `markitdown 'my deck.ppt'` (fallback `pdftotext 'my deck.ppt' -`, or `textutil -convert txt 'my deck.ppt'` on macOS), then read\n\
+        "No in-process converter for application/vnd.oasis.opendocument.graphics.\n\
+         [Attached document: my drawing.odg (application/vnd.oasis.opendocument.graphics)]\n\
+         Not inlined. Extract its text with a shell tool, e.g. `markitdown 'my drawing.odg'` (fallback `pdftotext 'my drawing.odg' -`, or `textutil -convert txt 'my drawing.odg'` on macOS), then read\n\
          the output. Do not assume contents you have not extracted."
     );
 }
@@ -274,11 +281,11 @@ async fn a_cancelled_call_is_not_an_error() {
 
 #[tokio::test]
 async fn a_worker_that_cannot_start_fails_the_conversion_only() {
-    let world = World::with(&[("a.txt", b"x")]);
+    let world = World::with(&[("a.csv", b"a,b\n1,2\n")]);
     let nowhere = dray_reading::worker::Worker::at("/does/not/exist".into());
     let reader =
         dray_reading::reader::Reader::new(Policy::default(), Roots::new(&world.root), nowhere);
-    let record = read(&reader, &Request::of_path("a.txt")).await;
+    let record = read(&reader, &Request::of_path("a.csv")).await;
     assert_eq!(
         (record.outcome, record.error_code),
         (Outcome::Hint, Some(Code::Internal))

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use dray_reading::policy::Policy;
-use dray_reading::reader::Progress;
+use dray_reading::reader::{Progress, Reader};
 use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use dray_reading::summary::SummaryLimits;
+use dray_reading::worker::Worker;
+use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{Model, World, read, unframe};
@@ -245,4 +247,49 @@ async fn bare_markdown_has_no_frame() {
         .await
         .unwrap_err();
     assert_eq!(record.error_code, Some(Code::NotFound));
+}
+
+#[tokio::test]
+async fn short_plain_text_in_utf_8_needs_no_worker() {
+    let latin: &[u8] = b"Gr\xFC\xDFe aus K\xF6ln, sch\xF6ne Gr\xFC\xDFe";
+    let long = "word ".repeat(250_000);
+    let world = World::with(&[
+        ("a.txt", "Größe".as_bytes()),
+        ("a.md", b"# Title"),
+        ("a.csv", b"a,b\n1,2\n"),
+        ("latin.txt", latin),
+        ("long.txt", long.as_bytes()),
+    ]);
+    let reader = Reader::new(
+        Policy::default(),
+        Roots::new(&world.root),
+        Worker::at("/nowhere/at/all".into()),
+    );
+    for (path, converted) in [
+        ("a.txt", true),
+        ("a.md", true),
+        ("a.csv", false),
+        ("latin.txt", false),
+        ("long.txt", false),
+    ] {
+        let record = read(&reader, &Request::of_path(path)).await;
+        let code = (!converted).then_some(Code::Internal);
+        assert_eq!(record.error_code, code, "{path}: {}", record.output);
+    }
+}
+
+#[tokio::test]
+async fn hidden_content_is_shown_when_it_is_asked_for() {
+    let world = World::with(&[("a.html", b"<p>seen<p hidden>secret")]);
+    let reader = world.reader(Policy::default());
+    let record = read(&reader, &Request::of_path("a.html")).await;
+    assert!(!record.output.contains("secret"));
+    assert_eq!(record.warnings, ["hidden content dropped: 6 characters"]);
+    let request = Request {
+        show_hidden: true,
+        ..Request::of_path("a.html")
+    };
+    let record = read(&reader, &request).await;
+    assert!(record.output.contains("secret"));
+    assert_eq!(record.warnings, ["hidden content shown: 1 element"]);
 }

@@ -9,10 +9,14 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 /// `dray read`
 #[derive(Debug, Args)]
 pub(crate) struct Read {
-    /// A file, an http(s) URL (fetched by the egress-fetcher), or `artifact:SHA256` for a stored file. Write `--`
-    /// before a name that begins with a dash.
-    #[arg(value_name = "FILE|URL|ARTIFACT", value_parser = OsStringValueParser::new().map(lossy))]
-    pub(crate) what: String,
+    /// Files, directories (the regular files in them and below), http(s) URLs (fetched by the egress-fetcher), or
+    /// `artifact:SHA256` for stored files. Write `--` before a name that begins with a dash.
+    #[arg(
+        value_name = "FILE|DIR|URL|ARTIFACT",
+        required = true,
+        value_parser = OsStringValueParser::new().map(lossy)
+    )]
+    pub(crate) what: Vec<String>,
     /// A part: `pages 3-5`, `slides 2`, `sheet Budget rows 1001-2000`, `chapter 4`, `lines 1-200`, `bytes 100000-`.
     #[arg(long, value_name = "RANGE")]
     pub(crate) range: Option<String>,
@@ -28,6 +32,9 @@ pub(crate) struct Read {
     /// Answers summaries without a model, always the same for the same text.
     #[arg(long)]
     pub(crate) stub_summarizer: bool,
+    /// Show what a person who opens the document does not see: hidden text, rows, columns and elements.
+    #[arg(long)]
+    pub(crate) hidden: bool,
     /// The bare conversion without its frame. Fails, with the reason, when there is none.
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
@@ -103,7 +110,7 @@ pub(crate) struct Limits {
     pub(crate) convert_memory_bytes: Option<String>,
 }
 
-/// A name as the tool gets it, which is in JSON: one that is no UTF-8 names nothing there.
+/// A name as the tool gets it, which is in JSON: what is no UTF-8 in it is written as U+FFFD.
 fn lossy(name: OsString) -> String {
     name.into_string()
         .unwrap_or_else(|name| name.to_string_lossy().into_owned())
@@ -151,9 +158,9 @@ mod tests {
 
     #[test]
     fn names_may_begin_with_a_dash_and_be_no_utf_8() {
-        assert_eq!(read(&["read", "--", "--json"]).what, "--json");
+        assert_eq!(read(&["read", "--", "--json"]).what, ["--json"]);
         let name = OsString::from_vec(b"\xff.txt".to_vec());
         let line = Line::try_parse_from([OsString::from("read"), "--".into(), name]).unwrap();
-        assert_eq!(line.read.what, "\u{fffd}.txt");
+        assert_eq!(line.read.what, ["\u{fffd}.txt"]);
     }
 }

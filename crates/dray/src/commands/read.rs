@@ -1,6 +1,8 @@
 //! `dray read` and `dray classify`: documents as an agent reads them.
 
-use std::path::{Path, PathBuf};
+mod targets;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
 use dray_proto::convert::Content;
 use dray_proto::v1;
+use dray_reading::message::escape_path;
 use dray_reading::policy::Policy;
 use dray_reading::reader::{Progress, Reader};
 use dray_reading::record::{Code, Outcome, Record};
@@ -18,11 +21,13 @@ use dray_reading::workspace::Roots;
 use dray_service::Service as _;
 use dray_store::Label;
 use dray_types::{Fault, FaultCode, Sha256Digest};
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::targets::{Source, Target};
 use crate::cli::{Classify, Global, Limits, Place, Read};
 use crate::commands::artifact;
 use crate::outcome::{Failure, note, print_line};
@@ -32,11 +37,15 @@ use crate::world::{self, World};
 /// Longest that a document from elsewhere is waited for.
 const FETCH: Duration = Duration::from_mins(10);
 
-/// Reads one document and prints what an agent would get.
+/// Documents that are read at the same time.
+const CONCURRENT_READS: usize = 4;
+
+/// Reads documents and prints what an agent would get, in the order of the arguments.
 pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
-    let source = Source::of(&read.what, read.place.root.first().map(PathBuf::as_path));
-    let folder = source.folder(global, &read.what);
-    let reader = reader(&read.place, &read.limits, folder)?;
+    let targets = targets::expand(&read.what, read.place.root.first().map(PathBuf::as_path))?;
+    let folders = targets.iter().filter_map(|target| target.folder.clone());
+    let folders = folders.filter(|_| !global.json).collect();
+    let reader = reader(&read.place, &read.limits, folders)?;
     let reader = if read.stub_summarizer {
         reader.with_summarizer(Arc::new(Stub))
     } else {
@@ -45,74 +54,184 @@ pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
             None => reader,
         }
     };
-    let request = Request {
-        file_path: Some(read.what.clone()),
-        summarize: read.summarize,
-        focus: read.focus.clone(),
-        range: read.range.clone(),
-        find: read.find.clone(),
-    }
-    .tidied();
     let mut tasks = JoinSet::new();
-    let cancel = cancelled_by_ctrl_c(&mut tasks);
-    let file = match &source {
-        Source::Path => None,
-        Source::Url | Source::Artifact(_) => tokio::select! {
-            fetched = fetch(global, read, &source) => Some(fetched?),
-            () = cancel.cancelled() => return tell(global, &Record::cancelled(&read.what)),
-        },
+    let call = Call {
+        global,
+        read,
+        reader,
+        cancel: cancelled_by_ctrl_c(&mut tasks),
+        several: targets.len() > 1,
     };
-    if read.markdown {
-        return markdown(&reader, read, &request, file, &cancel).await;
+    if let [only] = targets.as_slice() {
+        return call.run(only).await?.print();
     }
-    let waiting = progress::waiting("reading", global.json);
-    let told = |now: Progress| waiting.set_message(now.to_string());
-    let record = match file {
-        None => reader.read(&request, &cancel, &told).await,
-        Some((name, file)) => {
-            reader
-                .read_file(&name, file, &request, &cancel, &told)
-                .await
+    let mut failed = false;
+    let mut reads = stream::iter(&targets)
+        .map(|target| call.run(target))
+        .buffered(CONCURRENT_READS);
+    while let Some(read) = reads.next().await {
+        if let Err(failure) = read.and_then(Shown::print) {
+            failure.report(global.json);
+            failed = true;
         }
-    };
-    waiting.finish_and_clear();
-    tell(global, &record)
-}
-
-/// The whole record for scripts, the output for people. A refusal is an answer, not a failure.
-fn tell(global: &Global, record: &Record) -> Result<(), Failure> {
-    if global.json {
-        let line = serde_json::to_string(record).map_err(|_| Fault::internal())?;
-        print_line(&line);
+        if call.cancel.is_cancelled() {
+            return Err(Failure::Reported);
+        }
+    }
+    if failed {
+        Err(Failure::Reported)
     } else {
-        print_line(record.output.trim_end_matches('\n'));
+        Ok(())
     }
-    if record.outcome == Outcome::Cancelled && !global.json {
-        return Err(Failure::Reported);
-    }
-    Ok(())
 }
 
-async fn markdown(
-    reader: &Reader,
-    read: &Read,
-    request: &Request,
-    file: Option<(String, std::fs::File)>,
-    cancel: &CancellationToken,
-) -> Result<(), Failure> {
-    let converted = match file {
-        None => reader.markdown(request, cancel).await,
-        Some((name, file)) => reader.markdown_file(&name, file, request, cancel).await,
-    };
-    match converted {
-        Ok(converted) => {
-            print_line(converted.text.trim_end_matches('\n'));
-            Ok(())
+/// What is printed of a document, and how the command ends after it.
+struct Shown {
+    text: String,
+    failure: Option<Failure>,
+}
+
+impl Shown {
+    fn print(self) -> Result<(), Failure> {
+        if !self.text.is_empty() {
+            print_line(&self.text);
         }
-        Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
-            .detail(record.error_code.map_or("range", Code::word))
-            .advice(format!("`dray classify {}` tells what it is.", read.what))
-            .into()),
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+/// One run of the command.
+struct Call<'a> {
+    global: &'a Global,
+    read: &'a Read,
+    reader: Reader,
+    cancel: CancellationToken,
+    several: bool,
+}
+
+impl Call<'_> {
+    /// Reads one document.
+    async fn run(&self, target: &Target) -> Result<Shown, Failure> {
+        let read = self.read;
+        let request = Request {
+            file_path: Some(target.what.clone()),
+            summarize: read.summarize,
+            focus: read.focus.clone(),
+            range: read.range.clone(),
+            find: read.find.clone(),
+            show_hidden: read.hidden,
+        }
+        .tidied();
+        let file = match &target.source {
+            Source::Path => None,
+            Source::Url | Source::Artifact(_) => tokio::select! {
+                fetched = fetch(self.global, read, target) => Some(fetched?),
+                () = self.cancel.cancelled() => {
+                    return self.shown(&Record::cancelled(&target.what), &target.what);
+                }
+            },
+        };
+        if read.markdown {
+            return self.markdown(target, &request, file).await;
+        }
+        let waiting = progress::waiting("reading", self.global.json || self.several);
+        let report = |now: Progress| waiting.set_message(now.to_string());
+        let record = match file {
+            None => self.reader.read(&request, &self.cancel, &report).await,
+            Some((name, file)) => {
+                self.reader
+                    .read_file(&name, file, &request, &self.cancel, &report)
+                    .await
+            }
+        };
+        waiting.finish_and_clear();
+        self.shown(&record, &target.what)
+    }
+
+    /// The whole record for scripts, the output for people, to whom a document that is not read is an error.
+    fn shown(&self, record: &Record, what: &str) -> Result<Shown, Failure> {
+        if self.global.json {
+            let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
+            return Ok(Shown {
+                text,
+                failure: None,
+            });
+        }
+        match record.outcome {
+            Outcome::Refuse => Err(refusal(record, what).into()),
+            Outcome::Cancelled => Ok(Shown {
+                text: record.output.trim_end_matches('\n').to_owned(),
+                failure: Some(Failure::Reported),
+            }),
+            Outcome::Inline | Outcome::Summary | Outcome::Note | Outcome::Hint => {
+                for warning in &record.warnings {
+                    note(warning);
+                }
+                Ok(Shown {
+                    text: record.output.trim_end_matches('\n').to_owned(),
+                    failure: None,
+                })
+            }
+        }
+    }
+
+    async fn markdown(
+        &self,
+        target: &Target,
+        request: &Request,
+        file: Option<(String, std::fs::File)>,
+    ) -> Result<Shown, Failure> {
+        let converted = match file {
+            None => self.reader.markdown(request, &self.cancel).await,
+            Some((name, file)) => {
+                self.reader
+                    .markdown_file(&name, file, request, &self.cancel)
+                    .await
+            }
+        };
+        match converted {
+            Ok(converted) => {
+                let text = converted.text.trim_end_matches('\n');
+                let text = if self.several {
+                    format!("==> {} <==\n\n{text}\n", escape_path(&target.what))
+                } else {
+                    text.to_owned()
+                };
+                Ok(Shown {
+                    text,
+                    failure: None,
+                })
+            }
+            Err(record) if record.outcome == Outcome::Refuse => {
+                Err(refusal(&record, &target.what).into())
+            }
+            Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
+                .detail(record.error_code.map_or("range", Code::word))
+                .advice(format!("`dray classify {}` tells what it is.", target.what))
+                .into()),
+        }
+    }
+}
+
+/// The fault that a refusal is to a person.
+fn refusal(record: &Record, what: &str) -> Fault {
+    let code = record.error_code.unwrap_or(Code::Internal);
+    let kind = match code {
+        Code::NotFound => FaultCode::NotFound,
+        Code::TooLarge => FaultCode::TooLarge,
+        Code::KindNotAllowed => FaultCode::Unsupported,
+        Code::OutsideWorkspace | Code::Unreadable => FaultCode::Denied,
+        Code::Internal => FaultCode::Internal,
+        _ => FaultCode::InvalidArgument,
+    };
+    let message = match code {
+        Code::NotFound => format!("There is no file {}.", escape_path(what)),
+        _ => record.output.trim_start_matches("Error: ").to_owned(),
+    };
+    let fault = Fault::new(kind, message).detail(code.word());
+    match code {
+        Code::KindNotAllowed => fault.advice(format!("`dray classify {what}` tells what it is.")),
+        _ => fault,
     }
 }
 
@@ -120,8 +239,12 @@ async fn markdown(
 pub(crate) fn classify(global: &Global, classify: &Classify) -> Result<(), Failure> {
     let mut refused = false;
     for file in &classify.files {
-        let folder = (!global.json).then(|| parent(file)).flatten();
-        let reader = reader(&classify.place, &classify.limits, folder)?;
+        let folder = (!global.json).then(|| targets::parent(file)).flatten();
+        let reader = reader(
+            &classify.place,
+            &classify.limits,
+            folder.into_iter().collect(),
+        )?;
         let name = file.to_string_lossy().into_owned();
         let line = match reader.classify(&name) {
             Ok(found) if global.json => json!({
@@ -161,49 +284,8 @@ pub(crate) fn classify(global: &Global, classify: &Classify) -> Result<(), Failu
     }
 }
 
-/// What the first argument names.
-enum Source {
-    Path,
-    Url,
-    Artifact(Sha256Digest),
-}
-
-impl Source {
-    /// `primary` is the root in which a file of that name would be looked for; the current folder when there is none.
-    fn of(what: &str, primary: Option<&Path>) -> Self {
-        let is_url = ["http://", "https://"].iter().any(|scheme| {
-            what.get(..scheme.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-        });
-        if is_url {
-            return Self::Url;
-        }
-        let digest = what.strip_prefix("artifact:").unwrap_or(what);
-        let file = primary.map_or_else(|| PathBuf::from(what), |root| root.join(what));
-        match digest.parse() {
-            Ok(sha256) if file.symlink_metadata().is_err() => Self::Artifact(sha256),
-            _ => Self::Path,
-        }
-    }
-
-    /// A folder that may be read although nobody named it: that of the file which a person points to.
-    fn folder(&self, global: &Global, what: &str) -> Option<PathBuf> {
-        match self {
-            Self::Path if !global.json => parent(Path::new(what)),
-            Self::Path | Self::Url | Self::Artifact(_) => None,
-        }
-    }
-}
-
-fn parent(file: &Path) -> Option<PathBuf> {
-    match file.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => None,
-        parent => parent.map(Path::to_owned),
-    }
-}
-
 /// The reader that the command line describes.
-fn reader(place: &Place, limits: &Limits, folder: Option<PathBuf>) -> Result<Reader, Failure> {
+fn reader(place: &Place, limits: &Limits, mut folders: Vec<PathBuf>) -> Result<Reader, Failure> {
     let here = match std::env::current_dir() {
         Ok(here) => here,
         // It was removed; with a root it is not needed.
@@ -220,7 +302,8 @@ fn reader(place: &Place, limits: &Limits, folder: Option<PathBuf>) -> Result<Rea
         }
     }
     if primary.is_none() {
-        roots = roots.with(folder);
+        folders.dedup();
+        roots = roots.with(folders);
     }
     if let Some(home) = world::home() {
         roots = roots.with_home(home);
@@ -293,16 +376,16 @@ fn model(global: &Global) -> Result<Option<Model>, Failure> {
 async fn fetch(
     global: &Global,
     read: &Read,
-    source: &Source,
+    target: &Target,
 ) -> Result<(String, std::fs::File), Failure> {
     let most = policy(&read.limits).max_file_bytes;
-    let world = match source {
+    let world = match target.source {
         Source::Artifact(_) => World::open_store(global).await?,
         Source::Path | Source::Url => World::open(global, &[EgressFetcher::NAME]).await?,
     };
-    let brought = match source {
+    let brought = match &target.source {
         Source::Artifact(sha256) => stored(&world, sha256, most).await,
-        Source::Path | Source::Url => outside(global, &world, &read.what, most).await,
+        Source::Path | Source::Url => outside(global, &world, &target.what, most).await,
     };
     world.close().await;
     brought
@@ -392,23 +475,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_whose_name_looks_like_a_digest_is_looked_for_in_the_primary_root() {
-        let folder = tempfile::tempdir().unwrap();
-        let name = "ab".repeat(32);
-        let source = || Source::of(&name, Some(folder.path()));
-        assert!(matches!(source(), Source::Artifact(_)));
-        std::fs::write(folder.path().join(&name), "words").unwrap();
-        assert!(matches!(source(), Source::Path));
-    }
-
-    #[test]
     fn roots_that_do_not_exist_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place {
             root: vec![folder.path().to_owned(), folder.path().join("none")],
             no_workspace_strict: false,
         };
-        let reader = reader(&place, &Limits::default(), None).unwrap();
+        let reader = reader(&place, &Limits::default(), Vec::new()).unwrap();
         assert_eq!(
             reader.roots().paths(),
             [folder.path().canonicalize().unwrap()]

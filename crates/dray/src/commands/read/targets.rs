@@ -1,0 +1,181 @@
+//! The documents that the arguments of `dray read` name: files, directories, URLs, stored files.
+
+use std::path::{Path, PathBuf};
+
+use dray_types::Sha256Digest;
+
+use crate::outcome::Failure;
+
+/// Files of all directories together.
+const MAX_FILES: usize = 10_000;
+/// How deep directories are entered.
+const MAX_DEPTH: usize = 64;
+
+/// Where a document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Path,
+    Url,
+    Artifact(Sha256Digest),
+}
+
+impl Source {
+    /// `primary` is the root in which a file of that name would be looked for; the current folder when there is none.
+    pub(super) fn of(what: &str, primary: Option<&Path>) -> Self {
+        let is_url = ["http://", "https://"].iter().any(|scheme| {
+            what.get(..scheme.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        });
+        if is_url {
+            return Self::Url;
+        }
+        let digest = what.strip_prefix("artifact:").unwrap_or(what);
+        match digest.parse() {
+            Ok(sha256) if below(what, primary).symlink_metadata().is_err() => {
+                Self::Artifact(sha256)
+            }
+            _ => Self::Path,
+        }
+    }
+}
+
+/// One document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// As the caller named it; of a file of a directory, its path.
+    pub(super) what: String,
+    pub(super) source: Source,
+    /// The directory of the file, which may be read although nobody named it as a root.
+    pub(super) folder: Option<PathBuf>,
+}
+
+/// The documents of all arguments, in their order.
+///
+/// # Errors
+///
+/// When a directory cannot be listed or holds too many files.
+pub(super) fn expand(arguments: &[String], primary: Option<&Path>) -> Result<Vec<Target>, Failure> {
+    let mut targets = Vec::new();
+    for what in arguments {
+        let source = Source::of(what, primary);
+        let path = below(what, primary);
+        if source == Source::Path && path.is_dir() {
+            let mut files = Vec::new();
+            list(&path, Path::new(what), 0, &mut files)?;
+            targets.extend(files.into_iter().map(|file| Target {
+                what: file.to_string_lossy().into_owned(),
+                source: Source::Path,
+                folder: Some(PathBuf::from(what)),
+            }));
+        } else {
+            let folder = match source {
+                Source::Path => parent(Path::new(what)),
+                Source::Url | Source::Artifact(_) => None,
+            };
+            targets.push(Target {
+                what: what.clone(),
+                source,
+                folder,
+            });
+        }
+        if targets.len() > MAX_FILES {
+            return Err(Failure::Usage(format!(
+                "{what} and what comes before it hold more than {MAX_FILES} files. Name fewer."
+            )));
+        }
+    }
+    Ok(targets)
+}
+
+fn below(what: &str, primary: Option<&Path>) -> PathBuf {
+    primary.map_or_else(|| PathBuf::from(what), |root| root.join(what))
+}
+
+/// The directory that a file is named in; nothing for a bare name.
+pub(super) fn parent(file: &Path) -> Option<PathBuf> {
+    match file.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => None,
+        parent => parent.map(Path::to_owned),
+    }
+}
+
+/// Adds the regular files of a directory and of those below, by name. Links are not followed.
+fn list(
+    directory: &Path,
+    shown: &Path,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), Failure> {
+    let failed = || Failure::local(format!("cannot list {}", shown.display()));
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed())? {
+        let entry = entry.map_err(failed())?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            let kind = entry.file_type().map_err(failed())?;
+            entries.push((entry.file_name(), kind));
+        }
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    for (name, kind) in entries {
+        if files.len() > MAX_FILES {
+            break;
+        }
+        if kind.is_file() {
+            files.push(shown.join(&name));
+        } else if kind.is_dir() && depth < MAX_DEPTH {
+            list(&directory.join(&name), &shown.join(&name), depth + 1, files)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_name_looks_like_a_digest_is_looked_for_in_the_primary_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "ab".repeat(32);
+        let source = || Source::of(&name, Some(folder.path()));
+        assert!(matches!(source(), Source::Artifact(_)));
+        std::fs::write(folder.path().join(&name), "words").unwrap();
+        assert!(matches!(source(), Source::Path));
+    }
+
+    #[test]
+    fn a_directory_stands_for_its_regular_files_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path();
+        std::fs::create_dir_all(top.join("b/c")).unwrap();
+        for name in ["z.txt", "a.txt", ".hidden", "b/c/d.txt"] {
+            std::fs::write(top.join(name), "words").unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", top.join("link")).unwrap();
+        let arguments = [
+            "https://example.org/a.pdf".to_owned(),
+            top.to_string_lossy().into_owned(),
+            "missing.txt".to_owned(),
+        ];
+        let targets = expand(&arguments, None).unwrap();
+        let named: Vec<&str> = targets
+            .iter()
+            .map(|target| {
+                let path = Path::new(&target.what);
+                path.strip_prefix(top).unwrap_or(path).to_str().unwrap()
+            })
+            .collect();
+        assert_eq!(
+            named,
+            [
+                "https://example.org/a.pdf",
+                "a.txt",
+                "b/c/d.txt",
+                "z.txt",
+                "missing.txt"
+            ]
+        );
+        assert_eq!(targets[0].source, Source::Url);
+        assert_eq!(targets[1].folder.as_deref(), Some(top));
+    }
+}
