@@ -70,6 +70,8 @@ fn hint(path: &str) -> Hint {
     let open = "application/vnd.oasis.opendocument";
     let mime = match extension.as_str() {
         "pdf" => "application/pdf".to_owned(),
+        "doc" => "application/msword".to_owned(),
+        "ppt" => "application/vnd.ms-powerpoint".to_owned(),
         "docx" => format!("{office}.wordprocessingml.document"),
         "xlsx" => format!("{office}.spreadsheetml.sheet"),
         "pptx" => format!("{office}.presentationml.presentation"),

@@ -11,6 +11,7 @@
 //! drives a library mad is contained by running it in a worker process, which `dray-reading` does.
 
 pub mod classify;
+mod compound;
 pub mod container;
 pub mod encoding;
 pub mod formats;

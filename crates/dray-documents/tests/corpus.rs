@@ -94,6 +94,7 @@ fn expectations(directory: &Path) -> Vec<Expected> {
 fn mime(name: &str) -> &'static str {
     match name.rsplit_once('.').unwrap().1 {
         "pdf" => "application/pdf",
+        "doc" => "application/msword",
         "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
         "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
         "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",

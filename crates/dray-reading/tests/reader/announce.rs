@@ -90,7 +90,8 @@ fn formats_are_told_with_whether_they_can_be_read() {
         ("text", true),
         ("HTML", true),
         ("PDF", true),
-        ("PPT", false),
+        ("PPT", true),
+        ("DOC", true),
     ] {
         assert!(formats.contains(&expected), "{expected:?}: {formats:?}");
     }

@@ -1,31 +1,26 @@
 //! Properties of a storage in an Outlook file: one stream each, or one entry of the fixed table (MS-OXMSG 2.4).
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use cfb::CompoundFile;
-
+use crate::compound::Compound;
 use crate::container::Input;
 use crate::formats::rtf::CodePage;
-use crate::limits::{Budget, Damage, Failure, Limit};
+use crate::limits::{Budget, Failure};
 
-/// How much is read between two looks at the budget.
-const STEP: u64 = 256 * 1024;
 /// Seconds between 1601 and 1970.
 const EPOCH: i64 = 11_644_473_600;
 
 /// An open file.
 pub(super) struct File<'i> {
-    cfb: CompoundFile<&'i mut dyn Input>,
+    compound: Compound<'i>,
     /// What 8-bit strings are in.
     pub(super) page: CodePage,
 }
 
 impl<'i> File<'i> {
     pub(super) fn open(input: &'i mut dyn Input) -> Result<Self, Failure> {
-        let cfb = CompoundFile::open(input).map_err(|_| Failure::Corrupt(Damage::Structure))?;
         Ok(Self {
-            cfb,
+            compound: Compound::open(input)?,
             page: CodePage::of_number(1252),
         })
     }
@@ -33,7 +28,8 @@ impl<'i> File<'i> {
     /// Storages in the root whose names begin so, at most as many as a file may have entries.
     pub(super) fn storages(&self, prefix: &str, budget: &Budget) -> Vec<PathBuf> {
         let most = usize::try_from(budget.limits().max_entries).unwrap_or(usize::MAX);
-        self.cfb
+        self.compound
+            .cfb
             .read_root_storage()
             .take(most)
             .filter(|entry| entry.is_storage() && entry.name().starts_with(prefix))
@@ -43,22 +39,7 @@ impl<'i> File<'i> {
 
     /// A stream, whole; nothing when there is none that can be read.
     fn stream(&mut self, path: &Path, budget: &Budget) -> Result<Option<Vec<u8>>, Failure> {
-        let Ok(mut stream) = self.cfb.open_stream(path) else {
-            return Ok(None);
-        };
-        let mut bytes = Vec::new();
-        loop {
-            let Ok(read) = stream.by_ref().take(STEP).read_to_end(&mut bytes) else {
-                return Ok(None);
-            };
-            budget.inflated(read)?;
-            if bytes.len() as u64 > budget.limits().max_part_bytes {
-                return Err(Failure::Stopped(Limit::Size));
-            }
-            if read == 0 {
-                return Ok(Some(bytes));
-            }
-        }
+        self.compound.stream(path, budget)
     }
 
     /// A property of bytes.
@@ -74,7 +55,8 @@ impl<'i> File<'i> {
     /// The size of a property of bytes, without reading it.
     pub(super) fn size(&self, storage: &Path, id: u16) -> Option<u64> {
         let path = storage.join(format!("__substg1.0_{id:04X}0102"));
-        self.cfb
+        self.compound
+            .cfb
             .entry(path)
             .ok()
             .filter(cfb::Entry::is_stream)

@@ -1,11 +1,14 @@
-//! Word processing and presentations: DOCX, PPTX, ODT, ODP (read-attachment 7.6, 7.8, 7.10).
+//! Word processing and presentations: DOCX, PPTX, ODT, ODP (read-attachment 7.6, 7.8, 7.10), and DOC and PPT of
+//! Office 97 to 2003.
 
 pub(super) mod blocks;
 mod deck;
+mod doc;
 mod docx;
 mod figure;
 pub(super) mod odf;
 pub(super) mod package;
+mod ppt;
 mod pptx;
 pub(super) mod xml;
 
@@ -18,6 +21,8 @@ use super::{Converter, Hint};
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
     let mime = hint.mime.as_str();
     let (name, convert): (_, super::Convert) = match mime {
+        "application/msword" => ("doc", doc::convert),
+        "application/vnd.ms-powerpoint" => ("ppt", ppt::convert),
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
         | "application/vnd.openxmlformats-officedocument.wordprocessingml.template"
         | "application/vnd.ms-word.document.macroEnabled.12"

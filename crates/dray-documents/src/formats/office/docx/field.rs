@@ -2,7 +2,7 @@
 
 /// Where a complex field is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(in crate::formats::office) enum Field {
     /// Between its begin and its separator: the instruction so far.
     Instruction(String),
     /// Between its separator and its end, with the link that it makes.
@@ -14,7 +14,7 @@ const INSTRUCTION: usize = 16 * 1024;
 
 impl Field {
     /// Appends to the instruction.
-    pub(super) fn instruct(&mut self, text: &str) {
+    pub(in crate::formats::office) fn instruct(&mut self, text: &str) {
         if let Self::Instruction(so_far) = self
             && so_far.len() < INSTRUCTION
         {
@@ -24,7 +24,7 @@ impl Field {
 }
 
 /// The target of a `HYPERLINK` instruction; nothing for other fields and for places within the document.
-pub(super) fn link(instruction: &str) -> Option<String> {
+pub(in crate::formats::office) fn link(instruction: &str) -> Option<String> {
     let mut words = Words(instruction);
     if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
         return None;

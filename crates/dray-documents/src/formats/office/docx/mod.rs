@@ -1,7 +1,7 @@
 //! DOCX: the body in document order, then footnotes, endnotes and comments (read-attachment 7.6).
 
 mod close;
-mod field;
+pub(super) mod field;
 mod label;
 mod numbering;
 mod open;

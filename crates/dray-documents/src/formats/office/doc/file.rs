@@ -1,0 +1,190 @@
+//! The file information block of a Word document, and the tables that it leads to (MS-DOC 2.5).
+
+use crate::compound::{Compound, offset_at, u16_at, u32_at};
+use crate::limits::{Budget, Damage, Failure};
+
+/// `wIdent` of Word 97 and later, and of Word 6 and 95.
+const WORD_97: u16 = 0xA5EC;
+const WORD_6: u16 = 0xA5DC;
+/// First `nFib` of Word 97.
+const FIRST_97: u16 = 0x00C1;
+/// Where the pairs of offset and length begin.
+const PAIRS: usize = 154;
+
+/// Where the parts of the text begin and end, in characters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stories {
+    pub(super) body: usize,
+    pub(super) footnotes: usize,
+    pub(super) headers: usize,
+    pub(super) comments: usize,
+    pub(super) endnotes: usize,
+    pub(super) text_boxes: usize,
+}
+
+/// Tables by their place among the pairs (MS-DOC 2.5.6).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Table {
+    Styles = 1,
+    FootnoteReferences = 2,
+    FootnoteTexts = 3,
+    CommentTexts = 5,
+    CharacterRuns = 12,
+    ParagraphRuns = 13,
+    Pieces = 33,
+    EndnoteReferences = 46,
+    EndnoteTexts = 47,
+}
+
+/// An open document.
+pub(super) struct File {
+    /// The stream with the text.
+    pub(super) main: Vec<u8>,
+    table: Vec<u8>,
+    pub(super) stories: Stories,
+    /// Of Word 6 and 95: where the text lies, one byte for each character.
+    pub(super) plain: Option<std::ops::Range<usize>>,
+}
+
+impl File {
+    /// Reads the streams.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Encrypted`]; damage when there is no text stream or it is none of Word.
+    pub(super) fn open(compound: &mut Compound<'_>, budget: &Budget) -> Result<Self, Failure> {
+        let main = compound.needed("/WordDocument", budget)?;
+        let structure = Failure::Corrupt(Damage::Structure);
+        let identity = u16_at(&main, 0).ok_or(Failure::Corrupt(Damage::Truncated))?;
+        let version = u16_at(&main, 2).ok_or(structure)?;
+        let flags = u16_at(&main, 0x0A).ok_or(structure)?;
+        if !matches!(identity, WORD_97 | WORD_6) && version < 0x65 {
+            return Err(structure);
+        }
+        if flags & 0x0100 != 0 {
+            return Err(Failure::Encrypted);
+        }
+        if version < FIRST_97 {
+            let (first, last) = (offset_at(&main, 0x18), offset_at(&main, 0x1C));
+            let (first, last) = first.zip(last).ok_or(structure)?;
+            let body = offset_at(&main, 0x34).ok_or(structure)?;
+            let end = last.min(first.saturating_add(body)).min(main.len());
+            let plain = first.min(end)..end;
+            return Ok(Self {
+                stories: Stories {
+                    body: plain.len(),
+                    ..Stories::default()
+                },
+                main,
+                table: Vec::new(),
+                plain: Some(plain),
+            });
+        }
+        let name = if flags & 0x0200 == 0 {
+            "/0Table"
+        } else {
+            "/1Table"
+        };
+        let table = compound.stream(name, budget)?.unwrap_or_default();
+        let count = |at| offset_at(&main, at).unwrap_or(0);
+        Ok(Self {
+            stories: Stories {
+                body: count(0x4C),
+                footnotes: count(0x50),
+                headers: count(0x54) + count(0x58),
+                comments: count(0x5C),
+                endnotes: count(0x60),
+                text_boxes: count(0x64),
+            },
+            main,
+            table,
+            plain: None,
+        })
+    }
+
+    /// A table; empty when there is none.
+    pub(super) fn table(&self, table: Table) -> &[u8] {
+        let at = PAIRS + 8 * table as usize;
+        let range = offset_at(&self.main, at)
+            .zip(offset_at(&self.main, at + 4))
+            .and_then(|(first, length)| Some(first..first.checked_add(length)?));
+        range
+            .and_then(|range| self.table.get(range))
+            .unwrap_or_default()
+    }
+}
+
+/// Positions of a table of positions with data of this size behind them (a PLC, MS-DOC 2.8).
+pub(super) fn positions(table: &[u8], data: usize) -> impl Iterator<Item = usize> {
+    let count = table.len().saturating_sub(4) / (4 + data) + 1;
+    (0..count.min(table.len() / 4)).map_while(|index| offset_at(table, index * 4))
+}
+
+/// One piece of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// First character and the one after the last.
+    pub(super) first: usize,
+    pub(super) end: usize,
+    /// Where it lies in the main stream.
+    pub(super) offset: usize,
+    /// One byte for each character, of windows-1252; else two, of UTF-16.
+    pub(super) narrow: bool,
+}
+
+/// The pieces of the text in their order (MS-DOC 2.9.177); those that go backwards are left out.
+pub(super) fn pieces(file: &File) -> Vec<Piece> {
+    if let Some(plain) = &file.plain {
+        return vec![Piece {
+            first: 0,
+            end: plain.len(),
+            offset: plain.start,
+            narrow: true,
+        }];
+    }
+    let Some(table) = piece_table(file.table(Table::Pieces)) else {
+        return Vec::new();
+    };
+    let count = table.len().saturating_sub(4) / 12;
+    let mut pieces: Vec<Piece> = Vec::new();
+    for index in 0..count {
+        let descriptor = (count + 1) * 4 + index * 8;
+        let (Some(first), Some(end), Some(place)) = (
+            offset_at(table, index * 4),
+            offset_at(table, index * 4 + 4),
+            u32_at(table, descriptor + 2),
+        ) else {
+            break;
+        };
+        let narrow = place & 0x4000_0000 != 0;
+        let place = usize::try_from(place & 0x3FFF_FFFF).unwrap_or(usize::MAX);
+        let after = pieces.last().map_or(0, |piece| piece.end);
+        if first >= after && end > first {
+            pieces.push(Piece {
+                first,
+                end,
+                offset: if narrow { place / 2 } else { place },
+                narrow,
+            });
+        }
+    }
+    pieces
+}
+
+/// The table of pieces, behind the property modifications that may come before it.
+fn piece_table(mut clx: &[u8]) -> Option<&[u8]> {
+    loop {
+        match clx.first()? {
+            1 => {
+                let length = usize::from(u16_at(clx, 1)?);
+                clx = clx.get(length.checked_add(3)?..)?;
+            }
+            2 => {
+                let length = offset_at(clx, 1)?;
+                let rest = clx.get(5..)?;
+                return Some(rest.get(..length).unwrap_or(rest));
+            }
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! DOC: Word 97 to 2003, and the text of Word 6 and 95 (MS-DOC).
+//!
+//! The text lies in pieces, in the order of a table; how it looks lies elsewhere, by the place of the text in the file.
+
+mod file;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use self::file::{File, Table, positions};
+use self::text::Walker;
+use super::deck::write_comments;
+use crate::compound::Compound;
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Damage, Failure};
+use crate::markdown::{Inline, Markdown};
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut compound = Compound::open(input)?;
+    let file = File::open(&mut compound, &budget)?;
+    let pieces = file::pieces(&file);
+    if pieces.is_empty() && file.stories.body > 0 {
+        return Err(Failure::Corrupt(Damage::MissingPart));
+    }
+    let mut walker = Walker::new(&file, pieces, &budget)?;
+    walker.references = references(&file);
+    let stories = &file.stories;
+    walker.write(0..stories.body, out)?;
+    let footnotes = stories.body..stories.body + stories.footnotes;
+    let comments =
+        footnotes.end + stories.headers..footnotes.end + stories.headers + stories.comments;
+    let endnotes = comments.end..comments.end + stories.endnotes;
+    let boxes = endnotes.end..endnotes.end + stories.text_boxes;
+    walker.write(boxes, out)?;
+    notes(
+        &mut walker,
+        &file,
+        Table::FootnoteTexts,
+        footnotes,
+        ("Footnotes", ""),
+        out,
+    )?;
+    notes(
+        &mut walker,
+        &file,
+        Table::EndnoteTexts,
+        endnotes,
+        ("Endnotes", "e"),
+        out,
+    )?;
+    let mut texts = Vec::new();
+    for range in parts(&file, Table::CommentTexts, comments) {
+        budget.element()?;
+        texts.push((String::new(), walker.line(range, out)?.to_plain()));
+    }
+    write_comments(&texts, out)
+}
+
+/// Where notes are referred to in the body, and the mark of each.
+fn references(file: &File) -> HashMap<usize, String> {
+    // The last position is the end of the story.
+    let places = |table| {
+        let mut places: Vec<usize> = positions(file.table(table), 2).collect();
+        places.pop();
+        places
+    };
+    let footnotes = places(Table::FootnoteReferences);
+    let endnotes = places(Table::EndnoteReferences);
+    let mark = |prefix: &'static str| {
+        move |(number, at): (u32, usize)| (at, format!("[^{prefix}{number}]"))
+    };
+    let mut references: HashMap<usize, String> = (1..).zip(endnotes).map(mark("e")).collect();
+    references.extend((1..).zip(footnotes).map(mark("")));
+    references
+}
+
+/// The texts of notes or comments, each a range of characters.
+fn parts(file: &File, table: Table, story: Range<usize>) -> Vec<Range<usize>> {
+    let starts: Vec<usize> = positions(file.table(table), 0).collect();
+    starts
+        .windows(2)
+        .filter_map(|pair| match pair {
+            [first, end] => Some(story.start + first..(story.start + end).min(story.end)),
+            _ => None,
+        })
+        .filter(|range| !range.is_empty())
+        .collect()
+}
+
+/// `### Footnotes` and one paragraph for each.
+fn notes(
+    walker: &mut Walker<'_>,
+    file: &File,
+    table: Table,
+    story: Range<usize>,
+    (heading, prefix): (&str, &str),
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let mut begun = false;
+    for (number, range) in (1..).zip(parts(file, table, story)) {
+        let text = walker.line(range, out)?;
+        if text.is_blank() {
+            continue;
+        }
+        if !std::mem::replace(&mut begun, true) {
+            out.heading(3, &Inline::plain(heading))?;
+        }
+        let mut note = Inline::new();
+        note.raw(&format!("[^{prefix}{number}]: "));
+        note.append(text);
+        out.paragraph(&note)?;
+    }
+    Ok(())
+}

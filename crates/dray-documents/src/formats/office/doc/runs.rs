@@ -1,0 +1,226 @@
+//! How paragraphs and characters look: formatted pages of the main stream (MS-DOC 2.9.33, 2.9.174), and styles.
+
+use super::file::{File, Table};
+use crate::compound::{offset_at, u8_at, u16_at};
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::Style;
+
+/// Size of a formatted page.
+const PAGE: usize = 512;
+/// Runs of one document.
+const MAX_RUNS: usize = 4_000_000;
+/// Styles that are looked at.
+const MAX_STYLES: usize = 4096;
+/// `istd` of no style.
+const NO_STYLE: u16 = 0x0FFF;
+
+/// A run of the main stream, by offset, and how it looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<L> {
+    first: usize,
+    end: usize,
+    look: L,
+}
+
+/// How characters look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CharacterLook {
+    pub(super) style: Style,
+    pub(super) hidden: bool,
+    /// Its deletion is tracked.
+    pub(super) deleted: bool,
+}
+
+/// What a paragraph is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ParagraphLook {
+    pub(super) style: u16,
+    pub(super) outline: Option<u8>,
+    pub(super) in_table: bool,
+    /// It ends a row.
+    pub(super) ends_row: bool,
+    /// Depth of the list that it is an item of.
+    pub(super) list_depth: Option<u8>,
+}
+
+/// Runs in the order of their places, and the one that was found last.
+#[derive(Debug)]
+pub(super) struct Runs<L> {
+    runs: Vec<Run<L>>,
+    last: usize,
+}
+
+impl<L: Copy + Default> Runs<L> {
+    /// Reads the pages that a table leads to; `look` reads one run of a page by its number.
+    fn read(
+        file: &File,
+        table: Table,
+        budget: &Budget,
+        look: impl Fn(&[u8], usize, usize) -> Option<L>,
+    ) -> Result<Self, Failure> {
+        let table = file.table(table);
+        let count = table.len().saturating_sub(4) / 8;
+        let mut runs = Vec::new();
+        for index in 0..count {
+            budget.clock()?;
+            let number = offset_at(table, (count + 1) * 4 + index * 4).unwrap_or(0) & 0x003F_FFFF;
+            let page = number
+                .checked_mul(PAGE)
+                .and_then(|at| file.main.get(at..at.checked_add(PAGE)?));
+            let Some(page) = page else {
+                continue;
+            };
+            let within = usize::from(u8_at(page, PAGE - 1).unwrap_or(0));
+            for at in 0..within {
+                let (Some(first), Some(end)) =
+                    (offset_at(page, at * 4), offset_at(page, at * 4 + 4))
+                else {
+                    break;
+                };
+                if end > first {
+                    let look = look(page, within, at).unwrap_or_default();
+                    runs.push(Run { first, end, look });
+                }
+            }
+            if runs.len() > MAX_RUNS {
+                return Err(Failure::Stopped(Limit::Element));
+            }
+        }
+        runs.sort_by_key(|run| run.first);
+        Ok(Self { runs, last: 0 })
+    }
+
+    /// How what lies at an offset looks.
+    pub(super) fn at(&mut self, offset: usize) -> L {
+        let holds = |run: &Run<L>| (run.first..run.end).contains(&offset);
+        if let Some(run) = self.runs.get(self.last).filter(|run| holds(run)) {
+            return run.look;
+        }
+        let next = self.runs.partition_point(|run| run.first <= offset);
+        self.last = next.saturating_sub(1);
+        self.runs
+            .get(self.last)
+            .filter(|run| holds(run))
+            .map(|run| run.look)
+            .unwrap_or_default()
+    }
+}
+
+/// The looks of all characters.
+pub(super) fn characters(file: &File, budget: &Budget) -> Result<Runs<CharacterLook>, Failure> {
+    Runs::read(file, Table::CharacterRuns, budget, |page, count, at| {
+        let place = usize::from(u8_at(page, (count + 1) * 4 + at)?) * 2;
+        let length = usize::from(u8_at(page, place).filter(|_| place > 0)?);
+        let mut look = CharacterLook::default();
+        for (code, operand) in Properties(page.get(place + 1..place + 1 + length)?) {
+            let on = operand.first().is_some_and(|value| value & 1 != 0);
+            match code {
+                0x0835 => look.style.bold = on,
+                0x0836 => look.style.italic = on,
+                0x0837 => look.style.strike = on,
+                0x083C => look.hidden = on,
+                0x0800 => look.deleted = on,
+                _ => {}
+            }
+        }
+        Some(look)
+    })
+}
+
+/// The looks of all paragraphs.
+pub(super) fn paragraphs(file: &File, budget: &Budget) -> Result<Runs<ParagraphLook>, Failure> {
+    Runs::read(file, Table::ParagraphRuns, budget, |page, count, at| {
+        let place = usize::from(u8_at(page, (count + 1) * 4 + at * 13)?) * 2;
+        let (start, length) = match usize::from(u8_at(page, place).filter(|_| place > 0)?) {
+            0 => (place + 2, usize::from(u8_at(page, place + 1)?) * 2),
+            words => (place + 1, words * 2 - 1),
+        };
+        let data = page.get(start..start + length)?;
+        let mut look = ParagraphLook {
+            style: u16_at(data, 0)?,
+            ..ParagraphLook::default()
+        };
+        let (mut level, mut list) = (0, 0);
+        for (code, operand) in Properties(data.get(2..)?) {
+            let value = operand.first().copied().unwrap_or(0);
+            match code {
+                0x2416 => look.in_table = value != 0,
+                0x2417 => look.ends_row = value != 0,
+                0x6649 => look.in_table |= value != 0,
+                0x2640 => look.outline = Some(value),
+                0x260A => level = value,
+                0x460B => list = u16_at(operand, 0).unwrap_or(0),
+                _ => {}
+            }
+        }
+        look.list_depth = (list != 0 && list < 0xF801).then_some(level.min(8));
+        Some(look)
+    })
+}
+
+/// Property modifications, one after the other: code and operand (MS-DOC 2.6.1).
+struct Properties<'a>(&'a [u8]);
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let code = u16_at(self.0, 0)?;
+        let rest = self.0.get(2..)?;
+        let (skipped, length) = match code >> 13 {
+            0 | 1 => (0, 1),
+            2 | 4 | 5 => (0, 2),
+            3 => (0, 4),
+            7 => (0, 3),
+            _ if code == 0xD608 => (2, usize::from(u16_at(rest, 0)?).saturating_sub(1)),
+            _ => (1, usize::from(u8_at(rest, 0)?)),
+        };
+        let operand = rest.get(skipped..skipped + length)?;
+        self.0 = rest.get(skipped + length..)?;
+        Some((code, operand))
+    }
+}
+
+/// Levels of headings by the number of the style (MS-DOC 2.9.271, 2.9.260).
+pub(super) fn heading_styles(file: &File) -> Vec<Option<u8>> {
+    let sheet = file.table(Table::Styles);
+    if sheet.is_empty() {
+        // Built-in headings always have these numbers.
+        return (0..10).map(|style| (style > 0).then_some(style)).collect();
+    }
+    let header = usize::from(u16_at(sheet, 0).unwrap_or(0));
+    let count = usize::from(u16_at(sheet, 2).unwrap_or(0)).min(MAX_STYLES);
+    let mut at = header + 2;
+    let mut styles: Vec<(Option<u8>, u16)> = Vec::new();
+    for _ in 0..count {
+        let Some(length) = u16_at(sheet, at).map(usize::from) else {
+            break;
+        };
+        let style = sheet.get(at + 2..at + 2 + length).unwrap_or_default();
+        let level = match u16_at(style, 0).map(|name| name & 0x0FFF) {
+            Some(level @ 1..=9) => u8::try_from(level).ok(),
+            Some(0x3E) => Some(1),
+            Some(0x4A) => Some(2),
+            _ => None,
+        };
+        let base = u16_at(style, 2).map_or(NO_STYLE, |base| base >> 4);
+        styles.push((level.filter(|_| length > 0), base));
+        at += 2 + length + length % 2;
+    }
+    (0..styles.len())
+        .map(|style| inherited(&styles, style))
+        .collect()
+}
+
+/// The level of a style, or of what it is based on.
+fn inherited(styles: &[(Option<u8>, u16)], style: usize) -> Option<u8> {
+    let mut at = style;
+    for _ in 0..16 {
+        let (level, base) = styles.get(at)?;
+        if level.is_some() {
+            return *level;
+        }
+        at = usize::from(*base);
+    }
+    None
+}

@@ -1,0 +1,354 @@
+//! The characters of a document, from piece to piece, and what the special ones mean (MS-DOC 2.4, 2.8.25).
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::file::{File, Piece};
+use super::runs::{self, CharacterLook, ParagraphLook, Runs};
+use crate::compound::{u8_at, u16_at};
+use crate::formats::office::blocks::{self, Block, Grid, GridCell, Sink};
+use crate::formats::office::docx::field::{self, Field};
+use crate::limits::{Budget, Failure, Limit};
+use crate::markdown::{Inline, Markdown, Marker, Style};
+
+/// Characters between two looks at the clock.
+const CHARACTERS_PER_LOOK: usize = 4096;
+/// Fields within each other.
+const MAX_FIELDS: usize = 64;
+/// Cells of one row.
+const MAX_CELLS: usize = 1024;
+
+/// The walk over the text.
+pub(super) struct Walker<'f> {
+    file: &'f File,
+    pieces: Vec<Piece>,
+    characters: Runs<CharacterLook>,
+    paragraphs: Runs<ParagraphLook>,
+    headings: Vec<Option<u8>>,
+    /// What stands for the reference to a note, by the place of the character.
+    pub(super) references: HashMap<usize, String>,
+    narrow: Vec<char>,
+    sink: Sink,
+    line: Inline,
+    /// Text of the open run, and how it looks.
+    run: String,
+    style: Style,
+    fields: Vec<Field>,
+    table: Option<Grid>,
+    row: Vec<GridCell>,
+    cell: Vec<Inline>,
+    pending: u64,
+    hidden: u64,
+}
+
+impl<'f> Walker<'f> {
+    pub(super) fn new(
+        file: &'f File,
+        pieces: Vec<Piece>,
+        budget: &Budget,
+    ) -> Result<Self, Failure> {
+        let every: Vec<u8> = (0..=u8::MAX).collect();
+        Ok(Self {
+            file,
+            pieces,
+            characters: runs::characters(file, budget)?,
+            paragraphs: runs::paragraphs(file, budget)?,
+            headings: runs::heading_styles(file),
+            references: HashMap::new(),
+            narrow: encoding_rs::WINDOWS_1252
+                .decode_without_bom_handling(&every)
+                .0
+                .chars()
+                .collect(),
+            sink: Sink::default(),
+            line: Inline::new(),
+            run: String::new(),
+            style: Style::default(),
+            fields: Vec::new(),
+            table: None,
+            row: Vec::new(),
+            cell: Vec::new(),
+            pending: 0,
+            hidden: 0,
+        })
+    }
+
+    /// Writes the text between two characters.
+    pub(super) fn write(&mut self, range: Range<usize>, out: &mut Markdown) -> Result<(), Failure> {
+        let walked = self.walk(range, out);
+        let ended = self.end_story(out);
+        if walked.is_err()
+            && let Some(table) = self.table.take()
+        {
+            table.write_so_far(out)?;
+        }
+        walked?;
+        ended
+    }
+
+    /// The text between two characters as one line.
+    pub(super) fn line(
+        &mut self,
+        range: Range<usize>,
+        out: &mut Markdown,
+    ) -> Result<Inline, Failure> {
+        self.sink.begin();
+        let walked = self.write(range, out);
+        let blocks = self.sink.end();
+        walked?;
+        Ok(blocks::line(blocks))
+    }
+
+    fn walk(&mut self, range: Range<usize>, out: &mut Markdown) -> Result<(), Failure> {
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.end <= range.start);
+        let pieces: Vec<Piece> = self
+            .pieces
+            .iter()
+            .skip(first)
+            .take_while(|piece| piece.first < range.end)
+            .copied()
+            .collect();
+        for piece in pieces {
+            self.piece(piece, &range, out)?;
+        }
+        Ok(())
+    }
+
+    fn piece(
+        &mut self,
+        piece: Piece,
+        range: &Range<usize>,
+        out: &mut Markdown,
+    ) -> Result<(), Failure> {
+        let width = if piece.narrow { 1 } else { 2 };
+        let mut half = None;
+        for at in piece.first.max(range.start)..piece.end.min(range.end) {
+            if at.is_multiple_of(CHARACTERS_PER_LOOK) {
+                out.budget().clock()?;
+            }
+            let Some(offset) = (at - piece.first)
+                .checked_mul(width)
+                .and_then(|skipped| skipped.checked_add(piece.offset))
+            else {
+                return Ok(());
+            };
+            let character = if piece.narrow {
+                u8_at(&self.file.main, offset)
+                    .and_then(|byte| self.narrow.get(usize::from(byte)).copied())
+            } else {
+                u16_at(&self.file.main, offset).map(|unit| utf_16(unit, &mut half))
+            };
+            // A piece that leads out of the file has no more text.
+            let Some(character) = character else {
+                return Ok(());
+            };
+            if character != '\0' {
+                self.character(character, at, offset, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One character.
+    fn character(
+        &mut self,
+        character: char,
+        at: usize,
+        offset: usize,
+        out: &mut Markdown,
+    ) -> Result<(), Failure> {
+        match character {
+            '\r' | '\u{c}' | '\u{7}' => return self.end_paragraph(character, offset, out),
+            '\u{13}' if self.fields.len() < MAX_FIELDS => {
+                self.end_run();
+                self.fields.push(Field::Instruction(String::new()));
+                return Ok(());
+            }
+            '\u{14}' => {
+                self.separate_field();
+                return Ok(());
+            }
+            '\u{15}' => {
+                self.end_run();
+                if let Some(Field::Result(Some(_))) = self.fields.pop() {
+                    self.line.end_link();
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        if let Some(field @ Field::Instruction(_)) = self.fields.last_mut() {
+            field.instruct(character.encode_utf8(&mut [0; 4]));
+            return Ok(());
+        }
+        if self
+            .fields
+            .iter()
+            .any(|field| matches!(field, Field::Instruction(_)))
+        {
+            return Ok(());
+        }
+        let look = self.characters.at(offset);
+        if look.deleted {
+            return Ok(());
+        }
+        if look.hidden {
+            self.hidden += u64::from(!character.is_whitespace());
+            if !out.shows_hidden() {
+                return Ok(());
+            }
+        }
+        if look.style != self.style {
+            self.end_run();
+            self.style = look.style;
+        }
+        match character {
+            '\u{2}' => {
+                self.end_run();
+                if let Some(mark) = self.references.get(&at) {
+                    self.line.raw(mark);
+                }
+            }
+            '\u{b}' => {
+                self.end_run();
+                self.line.line_break();
+            }
+            '\u{1e}' => self.run.push('-'),
+            '\t' | '\u{e}' => self.run.push(' '),
+            control if control.is_control() || control == '\u{1f}' => {}
+            // What stands before the text of a note or a paragraph.
+            ' ' if self.run.is_empty() && self.line.is_blank() => {}
+            text => self.run.push(text),
+        }
+        self.pending += character.len_utf8() as u64;
+        if self.pending > out.budget().text_left() {
+            return Err(Limit::Size.into());
+        }
+        Ok(())
+    }
+
+    /// A field's instruction ends and its result begins.
+    fn separate_field(&mut self) {
+        if let Some(Field::Instruction(instruction)) = self.fields.pop() {
+            let target = field::link(&instruction);
+            if let Some(target) = &target {
+                self.line.begin_link(target);
+            }
+            self.fields.push(Field::Result(target));
+        }
+    }
+
+    fn end_run(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        if !run.is_empty() {
+            self.line.text(&run, self.style);
+        }
+    }
+
+    /// A paragraph, a cell or a row ends.
+    fn end_paragraph(
+        &mut self,
+        mark: char,
+        offset: usize,
+        out: &mut Markdown,
+    ) -> Result<(), Failure> {
+        let look = self.paragraphs.at(offset);
+        self.end_run();
+        self.pending = 0;
+        out.count_hidden("character", std::mem::take(&mut self.hidden));
+        let line = std::mem::take(&mut self.line);
+        if mark == '\u{7}' {
+            if look.ends_row {
+                return self.end_row(out);
+            }
+            self.cell.push(line);
+            self.end_cell();
+            return Ok(());
+        }
+        if look.in_table {
+            if !line.is_blank() {
+                self.cell.push(line);
+            }
+            return Ok(());
+        }
+        self.end_table(out)?;
+        let outline = look
+            .outline
+            .filter(|level| *level < 9)
+            .map(|level| level + 1);
+        let style = self
+            .headings
+            .get(usize::from(look.style))
+            .copied()
+            .flatten();
+        let block = match (outline.or(style), look.list_depth) {
+            (Some(level), _) => Block::Heading(level, line),
+            (None, Some(depth)) => Block::Item(usize::from(depth), Marker::Bullet, line),
+            (None, None) => Block::Paragraph(line),
+        };
+        Ok(self.sink.put(block, out)?)
+    }
+
+    fn end_cell(&mut self) {
+        let lines = std::mem::take(&mut self.cell);
+        if self.row.len() < MAX_CELLS {
+            self.row.push(GridCell {
+                lines,
+                columns: 1,
+                rows: 1,
+            });
+        }
+    }
+
+    fn end_row(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        let cells = std::mem::take(&mut self.row);
+        self.cell.clear();
+        if !cells.is_empty() {
+            let table = self.table.get_or_insert_with(|| Grid::new(out, false));
+            table.row(cells, out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the table that is open.
+    fn end_table(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        if !self.cell.is_empty() {
+            self.end_cell();
+        }
+        self.end_row(out)?;
+        if let Some(table) = self.table.take() {
+            self.sink.put(Block::Table(table), out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the last paragraph mark left over.
+    fn end_story(&mut self, out: &mut Markdown) -> Result<(), Failure> {
+        self.end_run();
+        self.fields.clear();
+        self.line.end_link();
+        out.count_hidden("character", std::mem::take(&mut self.hidden));
+        self.pending = 0;
+        self.end_table(out)?;
+        let line = std::mem::take(&mut self.line);
+        Ok(self.sink.put(Block::Paragraph(line), out)?)
+    }
+}
+
+/// A code unit of UTF-16 as a character; nothing to show for the first half of a pair.
+fn utf_16(unit: u16, half: &mut Option<u16>) -> char {
+    let first = half.take();
+    let units = match first {
+        Some(first) => char::decode_utf16([first, unit]).next(),
+        None if (0xD800..0xDC00).contains(&unit) => {
+            *half = Some(unit);
+            return '\0';
+        }
+        None => char::decode_utf16([unit, 0]).next(),
+    };
+    units
+        .and_then(Result::ok)
+        .unwrap_or(char::REPLACEMENT_CHARACTER)
+}

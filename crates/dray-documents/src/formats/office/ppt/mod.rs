@@ -1,0 +1,150 @@
+//! PPT: PowerPoint 97 to 2003 (MS-PPT).
+//!
+//! The stream of a presentation holds every state that was saved; the last edit says which records count.
+
+mod records;
+mod shapes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use self::records::{Objects, Records, kind};
+use self::shapes::{Shapes, Text, texts};
+use super::deck::Slide;
+use crate::compound::{Compound, u16_at, u32_at};
+use crate::container::Input;
+use crate::formats::Hint;
+use crate::limits::{Budget, Damage, Failure};
+use crate::markdown::Markdown;
+
+/// Kinds of lists of slides, by the instance of the record.
+const SLIDES: u16 = 0;
+const NOTES: u16 = 2;
+/// Slides, or pages of notes, that are looked at.
+const MAX_ENTRIES: usize = 100_000;
+
+/// One entry of a list of slides.
+#[derive(Debug, Default)]
+struct Entry<'d> {
+    object: u32,
+    identifier: u32,
+    /// The records behind it, up to the next entry.
+    records: &'d [u8],
+}
+
+/// The converter.
+pub(super) fn convert(
+    input: &mut dyn Input,
+    _hint: &Hint,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut compound = Compound::open(input)?;
+    if compound.cfb.exists("/EncryptedSummary") {
+        return Err(Failure::Encrypted);
+    }
+    let stream = compound.needed("/PowerPoint Document", &budget)?;
+    let user = compound
+        .stream("/Current User", &budget)?
+        .unwrap_or_default();
+    let objects = Objects::read(&user, &stream, &budget)?;
+    let document = objects
+        .document(&stream)
+        .ok_or(Failure::Corrupt(Damage::MissingPart))?;
+    let notes: HashMap<u32, u32> = list(document, NOTES)
+        .into_iter()
+        .map(|entry| (entry.identifier, entry.object))
+        .collect();
+    let mut missing = 0;
+    for (number, entry) in (1..).zip(list(document, SLIDES)) {
+        budget.clock()?;
+        budget.inflated(0)?;
+        let (slide, found) = read(number, &entry, &objects, &notes, &stream, &budget)?;
+        if !found {
+            missing += 1;
+            out.warn(format!("slide {number} is damaged"));
+        }
+        slide.write(out)?;
+    }
+    if missing > 0 && out.is_empty() {
+        return Err(Failure::Corrupt(Damage::Structure));
+    }
+    Ok(())
+}
+
+/// The entries of a list of slides, in order.
+fn list(document: Records<'_>, instance: u16) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let lists = document
+        .into_iter()
+        .filter(|record| record.kind == kind::SLIDE_LIST && record.instance == instance);
+    for list in lists {
+        let mut rest = Records(list.data);
+        while let Some(record) = rest.next() {
+            if record.kind == kind::SLIDE_PERSIST && entries.len() < MAX_ENTRIES {
+                entries.push(Entry {
+                    object: u32_at(record.data, 0).unwrap_or(0),
+                    identifier: u32_at(record.data, 12).unwrap_or(0),
+                    records: texts_until_next(rest.0),
+                });
+            }
+        }
+    }
+    entries
+}
+
+/// The records before the next entry.
+fn texts_until_next(data: &[u8]) -> &[u8] {
+    let mut rest = Records(data);
+    loop {
+        let end = data.len() - rest.0.len();
+        match rest.next() {
+            Some(record) if record.kind != kind::SLIDE_PERSIST => {}
+            _ => return data.get(..end).unwrap_or(data),
+        }
+    }
+}
+
+/// Reads one slide; whether its record was found.
+fn read(
+    number: u32,
+    entry: &Entry<'_>,
+    objects: &Objects,
+    notes: &HashMap<u32, u32>,
+    stream: &[u8],
+    budget: &Budget,
+) -> Result<(Slide, bool), Failure> {
+    let outline: Vec<Text> = texts(Records(entry.records));
+    let mut shapes = Shapes::new(&outline, budget);
+    let record = objects.object(entry.object, kind::SLIDE, stream);
+    let mut hidden = false;
+    if let Some(slide) = record {
+        shapes.add(slide)?;
+        // `fHidden` of the slide show information (MS-PPT 2.6.6).
+        hidden = slide
+            .of(kind::SLIDE_SHOW)
+            .and_then(|show| u16_at(show.data, 10))
+            .is_some_and(|flags| flags & 0x0004 != 0);
+        let of_notes = slide
+            .of(kind::SLIDE_ATOM)
+            .and_then(|atom| u32_at(atom.data, 16))
+            .and_then(|identifier| notes.get(&identifier))
+            .and_then(|object| objects.object(*object, kind::NOTES, stream));
+        if let Some(page) = of_notes {
+            let mut of_page = Shapes::new(&[], budget);
+            of_page.add(page)?;
+            shapes.notes.extend(of_page.notes);
+        }
+    }
+    shapes.add_rest();
+    let slide = Slide {
+        number,
+        hidden,
+        shapes: shapes.shapes,
+        notes: shapes.notes,
+        comments: Vec::new(),
+    };
+    Ok((slide, record.is_some()))
+}
