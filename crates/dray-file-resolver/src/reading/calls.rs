@@ -48,7 +48,7 @@ impl Reading {
             focus: some(&body.focus),
             range: some(&body.range),
             find: some(&body.find),
-            show_hidden: false,
+            show_hidden: body.show_hidden,
         };
         let budget = match usize::try_from(body.inline_budget_bytes) {
             Ok(0) | Err(_) => usize::MAX,

@@ -2407,6 +2407,9 @@ pub struct ReadAttachmentRequest {
     /// What the app allows on fetching outside URLs; absent means that it says nothing.
     #[prost(message, optional, tag = "9")]
     pub external_url_fetch: ::core::option::Option<AppPolicy>,
+    /// Show what a person who opens the document does not see (docs/reading.md, hidden content).
+    #[prost(bool, tag = "10")]
+    pub show_hidden: bool,
 }
 impl ::prost::Name for ReadAttachmentRequest {
 const NAME: &'static str = "ReadAttachmentRequest";

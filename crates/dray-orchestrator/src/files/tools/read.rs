@@ -21,6 +21,7 @@ pub(super) fn attachment_declaration() -> Declaration {
         &json!({
             "file_path": {"type": "string", "description": "The document: a path of the sandbox, an id of a file of the conversation, files/… of DIAL, or an http(s) URL."},
             "summarize": {"type": "boolean", "description": "Summarise even what would fit."},
+            "show_hidden": {"type": "boolean", "description": "Show text, rows and columns that are hidden from readers of the document."},
             "focus": {"type": "string", "description": "What a summary must preserve."},
             "range": {"type": "string", "description": "A part: pages 3-5, slides 2, sheet Budget rows 1001-2000, chapter 4, lines 1-200, bytes 100000-."},
             "find": {"type": "string", "description": "Only the places where this text occurs."},
@@ -59,7 +60,7 @@ pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output,
     let path = required(call, "file_path")?;
     let (source, name) = source(files, path).await?;
     let said = |name| text(&call.arguments, name).unwrap_or_default().to_owned();
-    let summarize = match call.arguments.get("summarize") {
+    let is_on = |name| match call.arguments.get(name) {
         Some(Value::Bool(on)) => *on,
         Some(Value::String(text)) => text.eq_ignore_ascii_case("true"),
         _ => false,
@@ -69,13 +70,14 @@ pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output,
             source: Some(source),
         }),
         name,
-        summarize,
+        summarize: is_on("summarize"),
         focus: said("focus"),
         range: said("range"),
         find: said("find"),
         inline_budget_bytes: 0,
         credentials: Some(files.credentials()),
         external_url_fetch: files.policy.clone(),
+        show_hidden: is_on("show_hidden"),
     };
     let time = files.left(call);
     let services = &files.services;
