@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::{Error, Failure};
+use crate::guard::{DestinationGuard, GuardedResolver};
 use crate::request::Request;
 
 /// How long things may take. Nothing limits a whole transfer: what moves may go on (sandbox-transfer 1.6).
@@ -39,6 +40,7 @@ impl Default for Limits {
 pub struct Client {
     pub(crate) inner: reqwest::Client,
     pub(crate) limits: Limits,
+    pub(crate) guard: Option<Arc<dyn DestinationGuard>>,
 }
 
 impl Client {
@@ -48,8 +50,25 @@ impl Client {
     ///
     /// [`Failure::Options`] when the file cannot be read or holds no certificate.
     pub fn new(limits: Limits, authorities: Option<&Path>) -> Result<Self, Error> {
+        Self::build(limits, authorities, None)
+    }
+
+    /// A client that trusts the public authorities and connects only where `guard` allows it.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Options`] when the client cannot be made.
+    pub fn guarded(limits: Limits, guard: Arc<dyn DestinationGuard>) -> Result<Self, Error> {
+        Self::build(limits, None, Some(guard))
+    }
+
+    fn build(
+        limits: Limits,
+        authorities: Option<&Path>,
+        guard: Option<Arc<dyn DestinationGuard>>,
+    ) -> Result<Self, Error> {
         let tls = tls(authorities).map_err(|cause| Error::before(Failure::Options(cause)))?;
-        let inner = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .redirect(Policy::none())
             .no_proxy()
@@ -57,10 +76,19 @@ impl Client {
             .retry(reqwest::retry::never())
             .http1_only()
             .connect_timeout(limits.connect)
-            .user_agent(concat!("drayage/", env!("CARGO_PKG_VERSION")))
+            .user_agent(concat!("drayage/", env!("CARGO_PKG_VERSION")));
+        if let Some(guard) = &guard {
+            let guard = Arc::clone(guard);
+            builder = builder.dns_resolver(Arc::new(GuardedResolver { guard }));
+        }
+        let inner = builder
             .build()
             .map_err(|cause| Error::before(Failure::Options(cause.into())))?;
-        Ok(Self { inner, limits })
+        Ok(Self {
+            inner,
+            limits,
+            guard,
+        })
     }
 
     /// The same pool with other patience: for streams that are silent while the peer works.

@@ -4,10 +4,11 @@
 //! - [`Request`]: bodies with an exact length, streamed, multipart included.
 //! - [`Answer`]: a bounded answer or a stream.
 //! - [`Error`]: what failed, and whether the peer may have got the whole request.
+//! - [`DestinationGuard`]: decides where a client of [`Client::guarded`] may connect.
 //! - `double` (feature `double`): the other end, for doubles of platforms and providers.
 //!
-//! What it does not do: it never dials what an agent, a user or a document chose (the egress-fetcher does), follows
-//! no redirect and tries nothing twice.
+//! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows
+//! no redirect and tries nothing twice. What a caller's manifest chose is dialled by a guarded client alone.
 
 mod address;
 mod answer;
@@ -16,6 +17,7 @@ mod client;
 pub mod double;
 mod error;
 mod exactly;
+mod guard;
 mod multipart;
 mod request;
 #[cfg(test)]
@@ -31,10 +33,13 @@ pub use answer::Answer;
 pub use client::{Client, Limits};
 pub use error::{Error, Failure, Sent};
 pub use exactly::exactly;
+pub use guard::DestinationGuard;
 pub use multipart::Multipart;
 pub use request::Request;
 /// Both directions of a connection after an answer with status 101.
 pub use reqwest::Upgraded;
+/// The URL type of [`DestinationGuard`].
+pub use reqwest::Url;
 
 /// Cause of a failing body.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

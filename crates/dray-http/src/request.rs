@@ -164,6 +164,12 @@ impl Request {
         }
         let url = reqwest::Url::parse(&self.url)
             .map_err(|error| Error::before(Failure::Request(error.to_string())))?;
+        if let Some(guard) = &self.client.guard {
+            // What is behind a name is checked where it is resolved; a literal address is resolved by nobody.
+            guard
+                .check_url(&url)
+                .map_err(|cause| Error::before(Failure::Connect(cause)))?;
+        }
         let gauge = Arc::new(Gauge::default());
         let mut request = self
             .client

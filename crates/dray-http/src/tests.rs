@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 
 use super::*;
 
+mod guard;
+
 fn client() -> Client {
     let limits = Limits {
         connect: Duration::from_secs(5),

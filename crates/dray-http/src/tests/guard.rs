@@ -1,0 +1,84 @@
+//! A client connects only where its guard lets it.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+/// Allows or refuses as the test says, and remembers what it was asked.
+#[derive(Debug, Default)]
+struct Scripted {
+    refuses_urls: bool,
+    /// What every name may be connected to; `None` refuses.
+    allows: Option<Vec<IpAddr>>,
+    urls: Mutex<Vec<String>>,
+    names: Mutex<Vec<String>>,
+}
+
+impl DestinationGuard for Scripted {
+    fn check_url(&self, url: &Url) -> Result<(), Cause> {
+        self.urls.lock().unwrap().push(url.to_string());
+        if self.refuses_urls {
+            return Err("refused".into());
+        }
+        Ok(())
+    }
+
+    fn check_addresses(&self, host: &str, _: Vec<IpAddr>) -> Result<Vec<IpAddr>, Cause> {
+        self.names.lock().unwrap().push(host.to_owned());
+        self.allows.clone().ok_or_else(|| "refused".into())
+    }
+}
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+async fn status(guard: &Arc<Scripted>, url: &str) -> Result<u16, Error> {
+    let guard: Arc<dyn DestinationGuard> = Arc::<Scripted>::clone(guard);
+    let client = Client::guarded(Limits::default(), guard).unwrap();
+    let answer = client.get(url).send(&quiet).await?;
+    Ok(answer.status())
+}
+
+#[tokio::test]
+async fn a_literal_address_is_refused_before_a_connection_is_made() {
+    let (server, url) = server(Script::ok("hello")).await;
+    let guard = Arc::new(Scripted {
+        refuses_urls: true,
+        ..Scripted::default()
+    });
+    let error = status(&guard, &url).await.unwrap_err();
+    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
+    assert_eq!(error.sent, Sent::Incomplete);
+    assert_eq!(*guard.urls.lock().unwrap(), [url]);
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn a_name_whose_addresses_are_refused_is_not_connected() {
+    let (server, _) = server(Script::ok("hello")).await;
+    let guard = Arc::new(Scripted::default());
+    let url = format!("http://localhost:{}/", server.address().port());
+    let error = status(&guard, &url).await.unwrap_err();
+    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
+    assert_eq!(*guard.names.lock().unwrap(), ["localhost"]);
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn the_connection_goes_to_the_address_that_the_guard_returned() {
+    let (server, _) = server(Script::ok("hello")).await;
+    let url = format!("http://localhost:{}/", server.address().port());
+    let allowed = Arc::new(Scripted {
+        allows: Some(vec![LOOPBACK]),
+        ..Scripted::default()
+    });
+    assert_eq!(status(&allowed, &url).await.unwrap(), 200);
+    // The system resolves the name to a listener; the guard's address has none.
+    let elsewhere = Arc::new(Scripted {
+        allows: Some(vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77))]),
+        ..Scripted::default()
+    });
+    let error = status(&elsewhere, &url).await.unwrap_err();
+    assert!(matches!(error.failure, Failure::Connect(_)), "{error:?}");
+    assert_eq!(server.seen().len(), 1);
+}
