@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::dial::{Dial, SignIn};
 use crate::error::WireError;
 use crate::options::Options;
-use crate::server::{Known, Server};
+use crate::server::{Known, Pooled, Server};
 use crate::session::{Listed, SessionError};
 use crate::texts::{missing, said, unknown};
 use crate::tool::McpTool;
@@ -226,20 +226,38 @@ async fn prepare(
         headers,
         limit: options.answer_limit,
     };
+    let pooled = pooled(&target, options);
     Ok(Server::new(
         label.clone(),
         target,
         manners,
         options.setup,
         known,
+        pooled,
     ))
+}
+
+/// Where the session of a program is kept between requests, when the conversation is known.
+fn pooled(target: &Target, options: &Options) -> Option<Pooled> {
+    let Target::Stdio { name, .. } = target else {
+        return None;
+    };
+    Some(Pooled {
+        pool: options.programs.clone(),
+        conversation: options.conversation.clone()?,
+        name: name.clone(),
+    })
 }
 
 fn target(mcp: &Mcp, options: &Options) -> Result<Target, Missing> {
     let info = &mcp.mcp_server_info;
     if let Some(name) = info.url.strip_prefix(PROGRAM) {
         let command = options.stdio.get(name).cloned();
-        return command.map(Target::Stdio).ok_or_else(|| {
+        let target = command.map(|command| Target::Stdio {
+            name: name.to_owned(),
+            command,
+        });
+        return target.ok_or_else(|| {
             Missing::Said(format!(
                 "MCP error for {}: the operator offers no server `{name}`",
                 mcp.name

@@ -3,10 +3,12 @@
 //! - [`connect_all`]: the servers of one request, all at once, as tools and issues.
 //! - [`Set`]: a server by address, one that DIAL knows, or an application of DIAL.
 //! - [`Options`]: what the operator decides: programs, headers that may go on, limits.
+//! - [`ProgramPool`]: programs that run, each for one conversation.
 //! - [`Dial`]: what is needed of DIAL.
 //!
-//! A session belongs to one request and one server, and ends with the tools that use it. A call is made again only
-//! when the server surely did nothing with the first one.
+//! A session over HTTP belongs to one request and one server, and ends with the tools that use it. A session with a
+//! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
+//! surely did nothing with the first one.
 //!
 //! What it does not do: it offers the server no sampling, roots or elicitation, and reads no prompts or resources.
 
@@ -16,6 +18,7 @@ mod dial;
 mod dial_url;
 mod error;
 mod options;
+mod programs;
 mod result;
 mod server;
 mod session;
@@ -28,3 +31,4 @@ mod wire;
 pub use connect::{Set, connect, connect_all};
 pub use dial::{Dial, DialCore, Refused, SignIn, Toolset};
 pub use options::{Command, Options};
+pub use programs::ProgramPool;

@@ -9,12 +9,19 @@ use dray_http::Client;
 use dray_types::{Clock, Secret};
 
 use crate::dial::Dial;
+use crate::programs::ProgramPool;
 
 /// Most bytes of one answer by default.
 const ANSWER: usize = 16 << 20;
 
 /// Longest set-up of one server by default (quickapps 21).
 const SETUP: Duration = Duration::from_secs(30);
+
+/// How long a program runs without a call by default.
+const PROGRAM_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Most programs that run at a time by default.
+const MAX_PROGRAMS: usize = 32;
 
 /// A program that is an MCP server. A manifest names it `stdio:{name}`; it never says what to run.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +43,11 @@ pub struct Options {
     pub forward_headers: Vec<String>,
     /// The programs, by name.
     pub stdio: BTreeMap<String, Command>,
+    /// The programs that run.
+    pub programs: ProgramPool,
+    /// The conversation whose programs are used, with whose it is: who has the same text shares running programs. Without
+    /// it a program ends with its request.
+    pub conversation: Option<String>,
     /// Longest set-up of one server, listing included.
     pub setup: Duration,
     /// Most bytes of one answer of a server.
@@ -54,6 +66,8 @@ impl Options {
         Self {
             forward_headers: Vec::new(),
             stdio: BTreeMap::new(),
+            programs: ProgramPool::new(PROGRAM_IDLE_TIMEOUT, MAX_PROGRAMS),
+            conversation: None,
             setup: SETUP,
             answer_limit: ANSWER,
             client,

@@ -1,4 +1,5 @@
-//! A server during one request: at most one session at a time, begun again when it was lost.
+//! A server during one request: at most one session at a time, begun again when it was lost. The session of a program
+//! may be one of an earlier request of the same conversation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use rmcp::model::{CallToolResult, JsonObject};
 use tokio::sync::Mutex;
 
 use crate::dial::{Dial, SignIn};
+use crate::programs::ProgramPool;
 use crate::session::{Listed, Session, SessionError};
 use crate::wire::{Manners, Target};
 
@@ -20,6 +22,15 @@ pub(crate) struct Known {
     pub(crate) has_login: bool,
 }
 
+/// Where the session of a program is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Pooled {
+    pub(crate) pool: ProgramPool,
+    pub(crate) conversation: String,
+    /// Name of the program.
+    pub(crate) name: String,
+}
+
 /// A server with what it takes to reach it.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -28,6 +39,7 @@ pub(crate) struct Server {
     pub(crate) manners: Manners,
     pub(crate) setup: Duration,
     pub(crate) known: Option<Known>,
+    pub(crate) pooled: Option<Pooled>,
     session: Mutex<Option<Arc<Session>>>,
 }
 
@@ -38,6 +50,7 @@ impl Server {
         manners: Manners,
         setup: Duration,
         known: Option<Known>,
+        pooled: Option<Pooled>,
     ) -> Self {
         Self {
             label,
@@ -45,28 +58,44 @@ impl Server {
             manners,
             setup,
             known,
+            pooled,
             session: Mutex::default(),
         }
     }
 
-    /// The session, begun if there is none.
-    async fn session(&self) -> Result<Arc<Session>, SessionError> {
+    async fn start(&self) -> Result<Session, SessionError> {
+        let starting = Box::pin(Session::start(&self.target, &self.manners));
+        tokio::time::timeout(self.setup, starting)
+            .await
+            .map_err(|_| SessionError::Late)?
+    }
+
+    /// The session, begun if there is none. Tells whether it is new.
+    async fn session(&self) -> Result<(Arc<Session>, bool), SessionError> {
+        if let Some(pooled) = &self.pooled {
+            let acquired = pooled
+                .pool
+                .acquire(&pooled.conversation, &pooled.name, self.start());
+            return Box::pin(acquired).await;
+        }
         let mut current = self.session.lock().await;
         if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
-            return Ok(Arc::clone(session));
+            return Ok((Arc::clone(session), false));
         }
         *current = None;
-        let starting = Box::pin(Session::start(&self.target, &self.manners));
-        let session = tokio::time::timeout(self.setup, starting)
-            .await
-            .map_err(|_| SessionError::Late)??;
-        let session = Arc::new(session);
+        let session = Arc::new(self.start().await?);
         *current = Some(Arc::clone(&session));
-        Ok(session)
+        Ok((session, true))
     }
 
     /// Forgets a session that did not work, unless another one is there already.
     async fn forget(&self, broken: &Arc<Session>) {
+        if let Some(pooled) = &self.pooled {
+            let pool = &pooled.pool;
+            return pool
+                .forget(&pooled.conversation, &pooled.name, broken)
+                .await;
+        }
         let mut current = self.session.lock().await;
         if current
             .as_ref()
@@ -76,11 +105,20 @@ impl Server {
         }
     }
 
-    /// All tools, within the time for set-up.
+    /// All tools, within the time for set-up. Those of a program that are known are not asked for again, so that it is
+    /// started by the first call.
     pub(crate) async fn list(&self) -> Result<Listed, SessionError> {
+        let known = self.pooled.as_ref();
+        if let Some(listed) = known.and_then(|pooled| pooled.pool.listed(&pooled.name)) {
+            return Ok(listed);
+        }
         let listing = async {
-            let session = self.session().await?;
-            session.list().await
+            let (session, is_new) = self.session().await?;
+            let listed = session.list().await?;
+            if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
+                pooled.pool.keep_list(&pooled.name, &listed);
+            }
+            Ok(listed)
         };
         tokio::time::timeout(self.setup, Box::pin(listing))
             .await
@@ -114,8 +152,11 @@ impl Server {
         tool: &str,
         arguments: JsonObject,
     ) -> Result<CallToolResult, SessionError> {
-        let session = self.session().await?;
+        let (session, _) = self.session().await?;
         let outcome = session.call(tool, arguments).await;
+        if let Some(pooled) = &self.pooled {
+            pooled.pool.touch(&pooled.conversation, &pooled.name);
+        }
         if let Err(error) = &outcome
             && (error.is_unsent() || error.status() == Some(401))
         {

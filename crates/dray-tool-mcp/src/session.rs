@@ -37,6 +37,9 @@ pub(crate) enum SessionError {
     /// It speaks, but not as it should.
     #[error("the server does not answer as an MCP server: {0}")]
     Odd(&'static str),
+    /// The operator's limit of running programs is reached, and none of them is idle.
+    #[error("too many programs are running; another attempt later may work")]
+    TooManyPrograms,
     /// Took longer than set-up may.
     #[error("the server did not answer in time")]
     Late,
@@ -103,7 +106,7 @@ fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
 }
 
 /// What a server offers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) tools: Vec<Tool>,
     /// Whether the list went on without end.

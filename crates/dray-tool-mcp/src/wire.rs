@@ -35,7 +35,12 @@ pub(crate) enum Target {
     /// Server-sent events and posts (2024-11-05).
     Sse(String),
     /// A program of the operator.
-    Stdio(Command),
+    Stdio {
+        /// Its name in the configuration.
+        name: String,
+        /// How it is started.
+        command: Command,
+    },
 }
 
 /// How HTTP servers are spoken to.
@@ -87,7 +92,8 @@ impl Wire {
             Target::Sse(url) => {
                 Kind::Legacy(legacy::open(url, manners, out, grave, &mut reading).await?)
             }
-            Target::Stdio(command) => Kind::Stdio(stdio::open(
+            Target::Stdio { name, command } => Kind::Stdio(stdio::open(
+                name,
                 command,
                 manners.limit,
                 out,

@@ -14,8 +14,8 @@ use super::{FAREWELL, messages, parse};
 use crate::error::{Grave, WireError};
 use crate::options::Command;
 
-/// Longest line of the program's log that is kept, in bytes.
-const LOG_LINE: usize = 8 << 10;
+/// Most bytes of one line of the program's standard error that are logged.
+const MAX_LOG_LINE_BYTES: usize = 8 << 10;
 
 /// A running program.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ impl Drop for Group {
 
 /// Starts the program with the environment of its configuration alone.
 pub(super) fn open(
+    name: &str,
     command: &Command,
     limit: usize,
     out: mpsc::Sender<ServerJsonRpcMessage>,
@@ -84,7 +85,7 @@ pub(super) fn open(
         let end = read(BufReader::new(output), limit, &out).await;
         stone.bury(end);
     });
-    reading.spawn(relay(BufReader::new(log)));
+    reading.spawn(relay(name.to_owned(), BufReader::new(log)));
     Ok(Stdio {
         input: tokio::sync::Mutex::new(Some(input)),
         group: Mutex::new(Some(group)),
@@ -142,12 +143,42 @@ async fn read(
     }
 }
 
-async fn relay(mut log: impl AsyncBufRead + Unpin) {
-    while let Ok(Some(line)) = line(&mut log, LOG_LINE).await {
-        tracing::debug!(line = %String::from_utf8_lossy(&line), "an MCP server logs");
+/// Passes what the program writes to its standard error on to the service's log, line by line. A line that is too long
+/// is cut.
+async fn relay(program: String, mut log: impl AsyncBufRead + Unpin) {
+    let mut line = Vec::new();
+    let mut is_cut = false;
+    loop {
+        let chunk = match log.fill_buf().await {
+            Ok(chunk) if !chunk.is_empty() => chunk,
+            _ => break,
+        };
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(chunk.len());
+        let room = MAX_LOG_LINE_BYTES.saturating_sub(line.len());
+        is_cut |= taken > room;
+        line.extend(chunk.iter().take(taken.min(room)));
+        log.consume(end.map_or(taken, |end| end + 1));
+        if end.is_some() {
+            log_line(&program, &line, is_cut);
+            line.clear();
+            is_cut = false;
+        }
     }
-    // What is not kept is read all the same, or the program would wait.
-    let _ = tokio::io::copy(&mut log, &mut tokio::io::sink()).await;
+    if !line.is_empty() {
+        log_line(&program, &line, is_cut);
+    }
+}
+
+fn log_line(program: &str, line: &[u8], is_cut: bool) {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim_end();
+    tracing::info!(
+        program,
+        line,
+        is_cut,
+        "an MCP program wrote to its standard error"
+    );
 }
 
 impl Stdio {

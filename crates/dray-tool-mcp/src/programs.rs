@@ -1,0 +1,238 @@
+//! Running programs of the operator, kept between the requests of one conversation. A program is started by the first
+//! call of one of its tools, never shared between conversations, and ended when nobody used it for a while.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::session::{Listed, Session, SessionError};
+
+/// How long a list of tools counts that a program gave right after its start.
+const MAX_LIST_AGE: Duration = Duration::from_mins(10);
+
+/// Longest and shortest time between two looks for programs to end.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A conversation, with whose it is, and the name of a program.
+type Key = (String, String);
+
+/// Running programs by conversation. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ProgramPool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    idle_timeout: Duration,
+    max_running: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    programs: HashMap<Key, Arc<Program>>,
+    /// The tools of each program, as it gave them before its first call.
+    lists: HashMap<String, (Instant, Listed)>,
+    is_closed: bool,
+}
+
+/// One program of one conversation. Its lock is held while it starts.
+#[derive(Debug)]
+struct Program {
+    session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    used: Mutex<Instant>,
+}
+
+impl Program {
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether nobody starts a program or waits for its answer.
+fn is_idle(program: &Arc<Program>) -> bool {
+    if Arc::strong_count(program) > 1 {
+        return false;
+    }
+    program.session.try_lock().is_ok_and(|session| {
+        session
+            .as_ref()
+            .is_none_or(|session| Arc::strong_count(session) == 1)
+    })
+}
+
+fn has_ended(program: &Program) -> bool {
+    program
+        .session
+        .try_lock()
+        .is_ok_and(|session| session.as_ref().is_none_or(|session| session.is_closed()))
+}
+
+impl ProgramPool {
+    /// An empty pool. Programs end after `idle_timeout` without a call; at most `max_running` run at a time.
+    pub fn new(idle_timeout: Duration, max_running: usize) -> Self {
+        let inner = Inner {
+            idle_timeout,
+            max_running,
+            state: Mutex::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Ends idle programs until `stop` is cancelled, then all of them.
+    pub async fn run(self, stop: CancellationToken) {
+        let interval = self.inner.idle_timeout / 4;
+        let interval = interval.clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(interval) => self.end_idle(),
+            }
+        }
+        let ended = {
+            let mut state = self.state();
+            state.is_closed = true;
+            std::mem::take(&mut state.programs)
+        };
+        drop(ended);
+    }
+
+    /// Whether a program of this conversation runs.
+    pub fn is_running(&self, conversation: &str) -> bool {
+        let state = self.state();
+        state.programs.keys().any(|(of, _)| of == conversation)
+    }
+
+    /// The running program of a conversation, else a new one. Tells whether it is new.
+    pub(crate) async fn acquire(
+        &self,
+        conversation: &str,
+        name: &str,
+        start: impl Future<Output = Result<Session, SessionError>>,
+    ) -> Result<(Arc<Session>, bool), SessionError> {
+        let key = (conversation.to_owned(), name.to_owned());
+        let program = self.program(&key)?;
+        program.touch();
+        let mut current = program.session.lock().await;
+        if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
+            return Ok((Arc::clone(session), false));
+        }
+        *current = None;
+        let started = start.await;
+        program.touch();
+        let session = Arc::new(started.inspect_err(|_| self.remove(&key, &program))?);
+        *current = Some(Arc::clone(&session));
+        Ok((session, true))
+    }
+
+    /// Ends a program that did not work, unless another one was started already.
+    pub(crate) async fn forget(&self, conversation: &str, name: &str, broken: &Arc<Session>) {
+        let key = (conversation.to_owned(), name.to_owned());
+        let program = self.state().programs.get(&key).cloned();
+        let Some(program) = program else {
+            return;
+        };
+        let mut current = program.session.lock().await;
+        if current
+            .as_ref()
+            .is_some_and(|session| Arc::ptr_eq(session, broken))
+        {
+            *current = None;
+        }
+    }
+
+    /// Notes that a call ended.
+    pub(crate) fn touch(&self, conversation: &str, name: &str) {
+        let key = (conversation.to_owned(), name.to_owned());
+        if let Some(program) = self.state().programs.get(&key) {
+            program.touch();
+        }
+    }
+
+    /// The tools of a program, if they are known.
+    pub(crate) fn listed(&self, name: &str) -> Option<Listed> {
+        let state = self.state();
+        let (at, listed) = state.lists.get(name)?;
+        (at.elapsed() < MAX_LIST_AGE).then(|| listed.clone())
+    }
+
+    /// Keeps the tools of a program. They must be those of a program that served no call yet: nothing of a caller is in
+    /// them.
+    pub(crate) fn keep_list(&self, name: &str, listed: &Listed) {
+        let entry = (Instant::now(), listed.clone());
+        self.state().lists.insert(name.to_owned(), entry);
+    }
+
+    /// The place of a program; makes room by ending the program that was idle longest.
+    fn program(&self, key: &Key) -> Result<Arc<Program>, SessionError> {
+        let mut ended = None;
+        let mut state = self.state();
+        if let Some(program) = state.programs.get(key) {
+            return Ok(Arc::clone(program));
+        }
+        if state.programs.len() >= self.inner.max_running {
+            let idle = state.programs.iter().filter(|(_, one)| is_idle(one));
+            let oldest = idle.min_by_key(|(_, one)| one.used());
+            let oldest = oldest.map(|(key, _)| key.clone());
+            let oldest = oldest.ok_or(SessionError::TooManyPrograms)?;
+            ended = state.programs.remove(&oldest);
+        }
+        let program = Arc::new(Program {
+            session: tokio::sync::Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        });
+        if !state.is_closed {
+            state.programs.insert(key.clone(), Arc::clone(&program));
+        }
+        drop(state);
+        // Ends outside of the lock.
+        drop(ended);
+        Ok(program)
+    }
+
+    fn remove(&self, key: &Key, program: &Arc<Program>) {
+        let mut state = self.state();
+        if state
+            .programs
+            .get(key)
+            .is_some_and(|known| Arc::ptr_eq(known, program))
+        {
+            state.programs.remove(key);
+        }
+    }
+
+    fn end_idle(&self) {
+        let mut state = self.state();
+        let timeout = self.inner.idle_timeout;
+        let over: Vec<_> = state
+            .programs
+            .iter()
+            .filter(|(_, one)| is_idle(one) && (one.used().elapsed() >= timeout || has_ended(one)))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let ended: Vec<_> = over
+            .iter()
+            .filter_map(|key| state.programs.remove(key))
+            .collect();
+        drop(state);
+        drop(ended);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
