@@ -13,6 +13,7 @@ use crate::files;
 
 mod aliases;
 mod derived;
+pub mod permissions;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Keys of clients by name; a client shows its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
+    /// What callers may use.
+    pub permissions: permissions::Permissions,
     /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
     pub deployments: Vec<String>,
     /// Base URL of DIAL Core, such as `https://core.dial.example`. Keys go to this scheme, host and port and nowhere else.
@@ -88,6 +91,8 @@ pub struct Config {
     pub interactive_login_timeout: Period,
     /// MCP servers on this machine that a manifest may name, by name.
     pub mcp_servers: BTreeMap<String, McpServer>,
+    /// How those servers run.
+    pub mcp_programs: McpPrograms,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
     /// Files of agents.
@@ -134,6 +139,25 @@ pub struct McpServer {
     pub env: BTreeMap<String, Secret>,
 }
 
+/// How MCP servers on this machine run: each for one conversation, from the first call of its tools on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpPrograms {
+    /// How long one may be without a call before it is ended. Default `5m`.
+    pub idle_timeout: Period,
+    /// Most that run at a time; the one that was idle longest makes room. Default 32.
+    pub max_running: usize,
+}
+
+impl Default for McpPrograms {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Period::secs(300),
+            max_running: 32,
+        }
+    }
+}
+
 /// The Python interpreter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -154,6 +178,7 @@ impl Default for Config {
             listen: (Ipv4Addr::LOCALHOST, 5000).into(),
             hosts: Vec::new(),
             clients: BTreeMap::new(),
+            permissions: permissions::Permissions::default(),
             deployments: vec!["quick_apps2".to_owned(), "quick_apps".to_owned()],
             dial_url: None,
             dial_api_version: "2025-01-01-preview".to_owned(),
@@ -184,6 +209,7 @@ impl Default for Config {
             metadata_expiry: Period::secs(300),
             interactive_login_timeout: Period::secs(120),
             mcp_servers: BTreeMap::new(),
+            mcp_programs: McpPrograms::default(),
             py_interpreter: Interpreter::default(),
             files: files::Config::default(),
             sandbox: None,
@@ -234,7 +260,10 @@ impl Section for Config {
         );
         let names = self.forward_headers.iter().all(|name| is_name(name));
         unless(names, "forward_headers", "must be names of headers");
+        let programs = (1..=10_000).contains(&self.mcp_programs.max_running);
+        unless(programs, "mcp_programs.max_running", "must be 1 to 10000");
         for (field, period) in [
+            ("mcp_programs.idle_timeout", self.mcp_programs.idle_timeout),
             ("connect_timeout", self.connect_timeout),
             ("model_timeout", self.model_timeout),
             ("model_idle_timeout", self.model_idle_timeout),
@@ -252,6 +281,8 @@ impl Section for Config {
             );
         }
         problems.extend(self.mapping_problem());
+        let is_client = |name: &str| self.clients.contains_key(name);
+        problems.extend(self.permissions.problems(is_client));
         problems
     }
 }

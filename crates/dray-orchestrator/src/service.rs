@@ -11,7 +11,7 @@ use dray_dial::chat::Chat;
 use dray_dial::{Core, Interpreter};
 use dray_http::{Client, Limits};
 use dray_service::{Context, Router, Service, StartError};
-use dray_tool_mcp::DialCore;
+use dray_tool_mcp::{DialCore, ProgramPool};
 use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
@@ -21,6 +21,7 @@ use crate::files::Services;
 use crate::http::{self, Surface};
 use crate::manifests::{Manifests, read_layers};
 use crate::metrics::Metrics;
+use crate::permissions::Grants;
 use crate::turn::{Engine, Kinds, Parts};
 
 /// Wait before the first further try of a call of the model; doubles.
@@ -83,6 +84,8 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
         tracing::warn!("a skill is left out: {reason}");
     }
     let core = core(&config)?;
+    let grants = Grants::new(&config)
+        .map_err(|error| StartError::new(format!("permissions are not usable: {error}")))?;
     let mut services = Services::new(
         cx.bus.clone(),
         cx.store.clone(),
@@ -101,6 +104,7 @@ fn surface(config: Config, cx: &Context) -> Result<Arc<Surface>, StartError> {
         manifests: Arc::clone(&manifests),
         skills,
         core,
+        grants,
         services,
         metrics: Metrics::new(&cx.meter),
         config,
@@ -171,6 +175,9 @@ fn kinds(config: &Config, core: Option<&Core>, cx: &Context) -> Result<Kinds, St
     mcp.forward_headers.clone_from(&config.forward_headers);
     mcp.clock = cx.clock.clone();
     mcp.stdio = config.mcp_commands();
+    let programs = &config.mcp_programs;
+    mcp.programs = ProgramPool::new(programs.idle_timeout.as_duration(), programs.max_running);
+    cx.tasks.spawn(mcp.programs.clone().run(cx.stop.clone()));
     mcp.dial = core.map(|core| {
         let dial = DialCore {
             core: core.clone(),

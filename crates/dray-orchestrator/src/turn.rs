@@ -42,6 +42,7 @@ use crate::files::Services;
 use crate::http::{Agent, Asked, ManifestSource};
 use crate::manifests::Manifests;
 use crate::metrics::Metrics;
+use crate::permissions::{Grants, Identity};
 
 pub(crate) use setup::Kinds;
 
@@ -54,6 +55,8 @@ pub(crate) struct Parts {
     /// Skills of the layers.
     pub(crate) skills: Vec<Skill>,
     pub(crate) core: Option<Core>,
+    /// What manifests may name that did not come from the operator.
+    pub(crate) grants: Grants,
     pub(crate) chat: Chat,
     pub(crate) kinds: Kinds,
     pub(crate) services: Services,
@@ -81,12 +84,23 @@ impl Agent for Engine {
         answered
     }
 
+    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure> {
+        let Some(core) = &self.parts.core else {
+            return Err(Failure::unexpected());
+        };
+        let bucket = core.bucket(caller).await;
+        let bucket = bucket.map_err(|error| trouble::unverified(&error))?;
+        Ok(Identity::Dial(bucket.bucket))
+    }
+
     async fn manifest(
         &self,
         caller: &Caller,
+        identity: &Identity,
         source: &ManifestSource,
     ) -> Result<Arc<Manifest>, Failure> {
-        self.parts.manifest(caller, source).await
+        let loaded = self.parts.manifest(caller, identity, source).await?;
+        Ok(loaded.manifest)
     }
 
     async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, Failure> {
@@ -107,8 +121,11 @@ impl Engine {
         if !asked.request.tools.is_empty() {
             tracing::warn!("tools of the client are not offered: only those of the manifest are");
         }
-        let manifest = self.parts.manifest(&asked.caller, &asked.manifest).await?;
-        let opened = Box::pin(open::open(&self.parts, asked, manifest)).await?;
+        let loaded = self
+            .parts
+            .manifest(&asked.caller, &asked.identity, &asked.manifest)
+            .await?;
+        let opened = Box::pin(open::open(&self.parts, asked, loaded)).await?;
         Box::pin(opened.run(sink)).await
     }
 }

@@ -136,6 +136,7 @@ const TOOL: &[&str] = &[
 /// A service and all kinds of tools; no reader, sandbox or platform is among it.
 const ORCHESTRATOR: &[&str] = &[
     "dray-types",
+    "dray-guard",
     "dray-agent",
     "dray-content",
     "dray-proto",

@@ -22,7 +22,8 @@ impl Config {
     pub fn surface(&self) -> Options {
         Options {
             deployments: self.deployments.clone(),
-            clients: self.clients.values().cloned().collect(),
+            clients: self.clients.clone(),
+            permissions: self.permissions.clone(),
             hosts: self.hosts.clone(),
             loopback: self.listen.ip().is_loopback(),
             dial: self.dial_url.is_some(),
@@ -83,7 +84,7 @@ mod tests {
         config.clients.insert("a".to_owned(), Secret::new("k"));
         let options = config.surface();
         assert!(!options.loopback && !options.dial);
-        assert_eq!(options.clients, [Secret::new("k")]);
+        assert_eq!(options.clients["a"], Secret::new("k"));
         assert_eq!(options.language_header, "x-language");
         assert_eq!(options.schema["$id"], "https://example.com/schema");
         assert!(Config::default().surface().loopback);

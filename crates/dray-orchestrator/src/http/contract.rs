@@ -11,6 +11,8 @@ use dray_agent::message::Message;
 use dray_tool::Sink;
 use serde_json::Value;
 
+use crate::permissions::Identity;
+
 /// Whoever answers requests.
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
@@ -25,14 +27,22 @@ pub trait Agent: Send + Sync + 'static {
     /// not ask for a stream; else as the last event of the stream.
     async fn answer(&self, asked: Asked, sink: Sink) -> Result<Ending, Failure>;
 
+    /// Asks DIAL Core whose key a caller shows. Nothing else is done for a caller before.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] with status 401 for a key that DIAL Core does not know, 503 when it cannot be asked.
+    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure>;
+
     /// The manifest that a request names, read and checked.
     ///
     /// # Errors
     ///
-    /// [`Failure`] when there is none or it is refused.
+    /// [`Failure`] when there is none, it is refused, or it is not for this caller.
     async fn manifest(
         &self,
         caller: &Caller,
+        identity: &Identity,
         source: &ManifestSource,
     ) -> Result<Arc<Manifest>, Failure>;
 
@@ -49,8 +59,10 @@ pub trait Agent: Send + Sync + 'static {
 pub struct Asked {
     /// The body.
     pub request: ChatRequest,
-    /// Who asks.
+    /// What the request brought along for calls on its behalf.
     pub caller: Caller,
+    /// Who asks; verified.
+    pub identity: Identity,
     /// Which agent.
     pub manifest: ManifestSource,
     /// The deployment in the path; of plain `OpenAI` requests the model.

@@ -8,6 +8,7 @@ use dray_types::{Secret, Sha256Digest};
 use super::body::not_json;
 use super::contract::ManifestSource;
 use super::routes::Options;
+use crate::permissions::Identity;
 
 /// The manifest itself.
 const PROPERTIES: &str = "x-dial-application-properties";
@@ -18,42 +19,54 @@ const CHANNEL: &str = "x-dial-client-channel-id";
 /// What is read here and goes no further.
 const OWN: [&str; 3] = [PROPERTIES, APPLICATION, CHANNEL];
 
+/// A caller whose key was looked at.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) caller: Caller,
+    /// Who it is; `None` when only DIAL Core can tell.
+    pub(super) identity: Option<Identity>,
+}
+
 impl Options {
     /// Lets in a request in DIAL's manner.
-    pub(super) fn dial_caller(&self, headers: &HeaderMap) -> Result<Caller, Failure> {
+    pub(super) fn dial_caller(&self, headers: &HeaderMap) -> Result<Credentials, Failure> {
         self.refuse_strangers(headers)?;
         let key = text(headers, "api-key").filter(|key| !key.is_empty());
         let key = key.ok_or_else(|| Failure::new(400, "Api-Key header is required"))?;
         let authorization = text(headers, header::AUTHORIZATION.as_str());
-        let ours = authorization
+        let client = authorization
             .and_then(bearer)
-            .is_some_and(|token| self.is_client(token));
-        if !self.dial && !self.clients.is_empty() && !ours && !self.is_client(key) {
-            return Err(unauthorized());
-        }
-        Ok(Caller {
+            .and_then(|token| self.client(token));
+        let ours = client.is_some();
+        let identity = match client {
+            Some(client) => Some(client),
+            None if self.dial => None,
+            None if self.clients.is_empty() => Some(Identity::Local),
+            None => Some(self.client(key).ok_or_else(unauthorized)?),
+        };
+        let caller = Caller {
             api_key: Some(Secret::new(key)),
             authorization: authorization.filter(|_| !ours).map(Secret::new),
             ..self.anyone(headers)
-        })
+        };
+        Ok(Credentials { caller, identity })
     }
 
     /// Lets in a request in `OpenAI`'s manner. The bearer token is for this door alone and goes nowhere.
-    pub(super) fn plain_caller(&self, headers: &HeaderMap) -> Result<Caller, Failure> {
+    pub(super) fn plain_caller(&self, headers: &HeaderMap) -> Result<(Caller, Identity), Failure> {
         self.refuse_strangers(headers)?;
         let token = text(headers, header::AUTHORIZATION.as_str()).and_then(bearer);
-        let known = if self.clients.is_empty() {
-            self.loopback
+        let identity = if self.clients.is_empty() {
+            self.loopback.then_some(Identity::Local)
         } else {
-            token.is_some_and(|token| self.is_client(token))
+            token.and_then(|token| self.client(token))
         };
-        if !known {
-            return Err(unauthorized());
-        }
-        Ok(Caller {
+        let identity = identity.ok_or_else(unauthorized)?;
+        let caller = Caller {
             api_key: text(headers, "api-key").map(Secret::new),
             ..self.anyone(headers)
-        })
+        };
+        Ok((caller, identity))
     }
 
     /// Lets in an editor of manifests: as any request, but a key is needed only where this service checks keys itself.
@@ -99,11 +112,14 @@ impl Options {
             || self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    fn is_client(&self, key: &str) -> bool {
+    /// The client that has this key.
+    fn client(&self, key: &str) -> Option<Identity> {
         // Digests are compared, so that the time tells nothing about the key.
         let shown = Sha256Digest::of(key.as_bytes());
         let mut known = self.clients.iter();
-        known.any(|client| Sha256Digest::of(client.expose().as_bytes()) == shown)
+        let (name, _) =
+            known.find(|(_, client)| Sha256Digest::of(client.expose().as_bytes()) == shown)?;
+        Some(Identity::Client(name.clone()))
     }
 
     fn anyone(&self, headers: &HeaderMap) -> Caller {

@@ -14,10 +14,15 @@ use crate::manifests::Listed;
 
 /// `GET /v1/models`
 pub(super) async fn list(State(surface): State<Arc<Surface>>, headers: HeaderMap) -> Response {
-    if let Err(failure) = surface.options.plain_caller(&headers) {
-        return reply::failure(&failure);
-    }
-    let models: Vec<_> = surface.manifests.list().iter().map(shown).collect();
+    let identity = match surface.options.plain_caller(&headers) {
+        Ok((_, identity)) => identity,
+        Err(failure) => return reply::failure(&failure),
+    };
+    let models = surface.manifests.list();
+    let models = models
+        .iter()
+        .filter(|listed| surface.offers(&identity, &listed.name));
+    let models: Vec<_> = models.map(shown).collect();
     reply::json(StatusCode::OK, &json!({ "object": "list", "data": models }))
 }
 
@@ -27,11 +32,15 @@ pub(super) async fn one(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if let Err(failure) = surface.options.plain_caller(&headers) {
-        return reply::failure(&failure);
-    }
+    let identity = match surface.options.plain_caller(&headers) {
+        Ok((_, identity)) => identity,
+        Err(failure) => return reply::failure(&failure),
+    };
     let models = surface.manifests.list();
-    match models.iter().find(|listed| listed.name == name) {
+    let mut models = models
+        .iter()
+        .filter(|listed| surface.offers(&identity, &listed.name));
+    match models.find(|listed| listed.name == name) {
         Some(listed) => reply::json(StatusCode::OK, &shown(listed)),
         None => reply::failure(&unknown(&name)),
     }

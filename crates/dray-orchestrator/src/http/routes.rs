@@ -20,17 +20,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::contract::{Agent, Asked, ManifestSource};
+use super::door::Credentials;
 use super::run::Run;
 use super::{body, door, models, reply, request, support};
+use crate::config::permissions::Permissions;
 use crate::manifests::Manifests;
+use crate::permissions::Identity;
 
 /// What an operator decides about the surface.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Names of the deployment in paths.
     pub deployments: Vec<String>,
-    /// Keys of clients.
-    pub clients: Vec<Secret>,
+    /// Keys of clients, by name.
+    pub clients: BTreeMap<String, Secret>,
+    /// What callers may use.
+    pub permissions: Permissions,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
     /// Whether the listener is reached from this machine alone.
@@ -121,15 +126,20 @@ impl Surface {
     async fn chat(&self, manner: Manner, request: Request) -> Result<Response, Failure> {
         let (head, body) = request.into_parts();
         let headers = head.headers;
-        let caller = match &manner {
+        let credentials = match &manner {
             Manner::Dial(name) => {
                 self.known(name)?;
                 self.options.dial_caller(&headers)?
             }
-            Manner::Plain => self.options.plain_caller(&headers)?,
+            Manner::Plain => {
+                let (caller, identity) = self.options.plain_caller(&headers)?;
+                let identity = Some(identity);
+                Credentials { caller, identity }
+            }
         };
         let named = door::manifest(&headers)?;
         let permit = self.turn().await?;
+        let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
         let body = body::json(&headers, body, options.max_body, options.body_timeout).await?;
         let (deployment, model) = match manner {
@@ -145,7 +155,7 @@ impl Surface {
         let request = request::read(&deployment, body)?;
         let manifest = match (named, &model) {
             (Some(manifest), _) => manifest,
-            (None, Some(model)) if !self.manifests.has(model) => {
+            (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown(model));
             }
             (None, _) => self.local(&deployment),
@@ -154,6 +164,7 @@ impl Surface {
         let asked = Asked {
             request,
             caller,
+            identity,
             manifest,
             deployment,
             is_dial: model.is_none(),
@@ -166,6 +177,21 @@ impl Surface {
         } else {
             reply::whole(run, writer).await
         }
+    }
+
+    /// Who asks. A key of DIAL is verified before anything is read or done for it.
+    async fn verified(&self, credentials: Credentials) -> Result<(Caller, Identity), Failure> {
+        let Credentials { caller, identity } = credentials;
+        let identity = match identity {
+            Some(identity) => identity,
+            None => self.agent.verify(&caller).await?,
+        };
+        Ok((caller, identity))
+    }
+
+    /// Whether there is a local manifest of this name for this caller.
+    pub(super) fn offers(&self, identity: &Identity, name: &str) -> bool {
+        self.options.permissions.of(identity).allows_agent(name) && self.manifests.has(name)
     }
 
     /// Waits for a turn. Bodies are read after it: what waits holds a connection and no more.
@@ -200,9 +226,10 @@ impl Surface {
 
     async fn starters(&self, name: &str, headers: &HeaderMap) -> Result<Value, Failure> {
         self.known(name)?;
-        let caller: Caller = self.options.dial_caller(headers)?;
+        let credentials = self.options.dial_caller(headers)?;
+        let (caller, identity) = self.verified(credentials).await?;
         let source = door::manifest(headers)?.unwrap_or_else(|| self.local(name));
-        let manifest = self.agent.manifest(&caller, &source).await?;
+        let manifest = self.agent.manifest(&caller, &identity, &source).await?;
         Ok(starters::configuration(&manifest))
     }
 }

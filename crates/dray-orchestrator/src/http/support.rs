@@ -80,7 +80,12 @@ async fn template(
     headers: HeaderMap,
 ) -> Response {
     let made = match surface.options.dial_caller(&headers) {
-        Ok(caller) => surface.agent.template(&caller, &deployment).await,
+        Ok(credentials) => {
+            surface
+                .agent
+                .template(&credentials.caller, &deployment)
+                .await
+        }
         Err(failure) => Err(failure),
     };
     match made {

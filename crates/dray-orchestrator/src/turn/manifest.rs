@@ -1,4 +1,4 @@
-//! Where a request's manifest comes from (quickapps 2.2).
+//! Where a request's manifest comes from (quickapps 2.2), and with whose authority.
 
 use std::sync::Arc;
 
@@ -9,23 +9,38 @@ use serde_json::Value;
 
 use super::Parts;
 use crate::http::ManifestSource;
+use crate::permissions::{Identity, ManifestGrant};
+
+/// A manifest with the authority that it has.
+#[derive(Clone, Debug)]
+pub(super) struct LoadedManifest {
+    pub(super) manifest: Arc<Manifest>,
+    /// What it may name and connect to; `None` for one of the operator, which may name everything.
+    pub(super) grant: Option<Arc<ManifestGrant>>,
+}
 
 impl Parts {
-    /// The manifest that a request names, read and checked.
+    /// The manifest that a request names, read and checked. Nothing that it names was dialled or started before.
     pub(super) async fn manifest(
         &self,
         caller: &Caller,
+        identity: &Identity,
         source: &ManifestSource,
-    ) -> Result<Arc<Manifest>, Failure> {
+    ) -> Result<LoadedManifest, Failure> {
         match source {
-            ManifestSource::Given(document) => self.read(document.clone()),
-            ManifestSource::Application(id) => {
-                let document = self.fetch(caller, id).await?;
-                self.read(document)
+            ManifestSource::Given(document) => {
+                let grant = self.grants.of_header(identity)?;
+                self.read(document.clone(), grant)
             }
-            ManifestSource::Named(name) => self.local(name),
+            ManifestSource::Application(id) => {
+                self.grants.check_agent(identity, id)?;
+                let grant = self.grants.of_application()?;
+                let document = self.fetch(caller, id).await?;
+                self.read(document, grant)
+            }
+            ManifestSource::Named(name) => self.local(identity, name),
             ManifestSource::Default => match &self.config.default_manifest {
-                Some(name) => self.local(name),
+                Some(name) => self.local(identity, name),
                 None => Err(Failure::new(
                     400,
                     "The request names no manifest: send X-DIAL-APPLICATION-ID or \
@@ -35,13 +50,19 @@ impl Parts {
         }
     }
 
-    fn local(&self, name: &str) -> Result<Arc<Manifest>, Failure> {
-        self.manifests
+    fn local(&self, identity: &Identity, name: &str) -> Result<LoadedManifest, Failure> {
+        self.grants.check_agent(identity, name)?;
+        let manifest = self
+            .manifests
             .get(name)?
-            .ok_or_else(|| Failure::new(404, format!("There is no manifest '{name}'.")))
+            .ok_or_else(|| Failure::new(404, format!("There is no manifest '{name}'.")))?;
+        Ok(LoadedManifest {
+            manifest,
+            grant: None,
+        })
     }
 
-    fn read(&self, document: Value) -> Result<Arc<Manifest>, Failure> {
+    fn read(&self, document: Value, grant: &Arc<ManifestGrant>) -> Result<LoadedManifest, Failure> {
         let reading = self
             .reader
             .manifest(document)
@@ -49,7 +70,12 @@ impl Parts {
         for warning in &reading.warnings {
             tracing::warn!("manifest: {warning}");
         }
-        Ok(Arc::new(reading.value))
+        let mut manifest = reading.value;
+        grant.restrict(&mut manifest)?;
+        Ok(LoadedManifest {
+            manifest: Arc::new(manifest),
+            grant: Some(Arc::clone(grant)),
+        })
     }
 
     async fn fetch(&self, caller: &Caller, id: &str) -> Result<Value, Failure> {

@@ -15,12 +15,15 @@ use dray_tool::{Built, Issue, Tool, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::manifest::LoadedManifest;
 use super::prepare::{Outgoing, iso};
+use super::setup::{Audience, Plan};
 use super::{Parts, hooks, session, setup, trouble};
 use crate::config::StageLevel;
 use crate::files::{Opening, TurnFiles, dial_files, tools as file_tools};
 use crate::http::Asked;
 use crate::internal;
+use crate::permissions::Identity;
 
 /// A turn that is ready to run.
 pub(super) struct Opened {
@@ -46,6 +49,8 @@ pub(super) struct Opened {
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
     pub(super) is_dial: bool,
+    /// The conversation, with whose it is.
+    pub(super) conversation: String,
 }
 
 /// What the model's deployment is, as far as a turn cares.
@@ -68,14 +73,21 @@ struct Gathered {
 pub(super) async fn open(
     parts: &Arc<Parts>,
     asked: Asked,
-    manifest: Arc<Manifest>,
+    loaded: LoadedManifest,
 ) -> Result<Opened, Failure> {
     let begun = Instant::now();
+    let opening = opening(parts, &asked, &loaded.manifest).await?;
     let (request, caller) = (asked.request, asked.caller);
-    let opening = opening(parts, &caller, &manifest, &request.messages).await?;
     let session = opening.session.clone();
+    let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let gathered = gather(parts, &caller, &manifest, &files, request.messages).await?;
+    let audience = Audience {
+        caller: &caller,
+        conversation: &conversation,
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    };
+    let gathered = gather(parts, audience, &loaded, &files, request.messages).await?;
+    let manifest = loaded.manifest;
     let Gathered {
         mut tools,
         model,
@@ -122,6 +134,7 @@ pub(super) async fn open(
         response_format: request.response_format,
         counts: request.include_usage || parts.config.show_usage_statistics,
         is_dial: asked.is_dial,
+        conversation,
         manifest,
     })
 }
@@ -165,17 +178,13 @@ fn tell_news(manifest: &Manifest, outgoing: &Outgoing, messages: &mut Vec<Messag
 /// Asks for tools, the model's metadata, skills, the session and the files of the conversation, all at once.
 async fn gather(
     parts: &Parts,
-    caller: &Caller,
-    manifest: &Manifest,
+    audience: Audience<'_>,
+    loaded: &LoadedManifest,
     files: &TurnFiles,
     messages: Vec<Message>,
 ) -> Result<Gathered, Failure> {
-    let resolved = parts
-        .layers
-        .resolve(&parts.reader, manifest.tool_sets.clone());
-    for warning in &resolved.warnings {
-        tracing::warn!("{warning}");
-    }
+    let (caller, manifest) = (audience.caller, &loaded.manifest);
+    let plan = Plan::new(&parts.layers, &parts.reader, loaded);
     let mut unpacked = state::unpack(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");
@@ -183,7 +192,7 @@ async fn gather(
     files.keep_inline(&mut unpacked.messages).await;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     let (built, model, (skills, mut issues), (), messages) = tokio::join!(
-        Box::pin(parts.kinds.build(&resolved.tool_sets, caller)),
+        Box::pin(parts.kinds.build(&plan.sets, audience)),
         model(parts, caller, deployment),
         skills(parts, caller, manifest),
         bind(parts, files),
@@ -193,7 +202,7 @@ async fn gather(
         tools,
         issues: missing,
     } = built;
-    let templates = resolved.failures.iter().map(setup::template_issue);
+    let templates = plan.failures.iter().map(setup::template_issue);
     issues.tools.extend(templates.chain(missing).map(shown));
     Ok(Gathered {
         tools,
@@ -205,13 +214,9 @@ async fn gather(
 }
 
 /// What the files of a turn begin with.
-async fn opening(
-    parts: &Parts,
-    caller: &Caller,
-    manifest: &Manifest,
-    messages: &[Message],
-) -> Result<Opening, Failure> {
-    let owner = owner(parts, caller).await?;
+async fn opening(parts: &Parts, asked: &Asked, manifest: &Manifest) -> Result<Opening, Failure> {
+    let (caller, messages) = (&asked.caller, &asked.request.messages);
+    let owner = owner(parts, caller, &asked.identity).await?;
     let (session, is_new) = session::of(caller, owner.as_deref(), messages);
     Ok(Opening {
         turn: session::turn(&session, messages),
@@ -223,7 +228,14 @@ async fn opening(
 }
 
 /// Whose sessions a caller may name: of a key of DIAL the bucket of its user; nobody's in particular without DIAL.
-async fn owner(parts: &Parts, caller: &Caller) -> Result<Option<String>, Failure> {
+async fn owner(
+    parts: &Parts,
+    caller: &Caller,
+    identity: &Identity,
+) -> Result<Option<String>, Failure> {
+    if let Identity::Dial(bucket) = identity {
+        return Ok(Some(bucket.clone()));
+    }
     match &parts.core {
         Some(core) if session::is_named(caller) => {
             let bucket = core.bucket(caller).await;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_agent::layer;
+use dray_agent::layer::{self, Layers};
+use dray_agent::manifest::Reader;
 use dray_agent::manifest::tool::InternalTool;
 use dray_agent::manifest::toolset::{Internal, ToolSet};
 use dray_http::Client;
@@ -11,6 +12,8 @@ use dray_tool::{Built, Issue, naming};
 use dray_tool_dial::Dial;
 use dray_tool_mcp::Set;
 use futures_util::future::join_all;
+
+use super::manifest::LoadedManifest;
 
 /// Said of what needs DIAL where there is none.
 const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
@@ -27,20 +30,67 @@ pub(crate) struct Kinds {
     pub(crate) interpreter_session: Option<String>,
 }
 
+/// A tool set of a manifest without names of templates.
+#[derive(Debug)]
+pub(crate) struct PlannedSet {
+    pub(crate) set: ToolSet,
+    /// Whether its addresses are those of a caller: they are connected to by the guarded client alone.
+    pub(crate) is_guarded: bool,
+}
+
+/// What is to be set up for a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) sets: Vec<PlannedSet>,
+    /// Templates that could not be used.
+    pub(crate) failures: Vec<layer::Failure>,
+}
+
+impl Plan {
+    /// Puts templates in the place of their names. What a template says is the operator's, whoever names it.
+    pub(super) fn new(layers: &Layers, reader: &Reader, loaded: &LoadedManifest) -> Self {
+        let mut plan = Self::default();
+        for set in &loaded.manifest.tool_sets {
+            let is_template = matches!(set, ToolSet::Predefined(_));
+            let resolved = layers.resolve(reader, vec![set.clone()]);
+            for warning in &resolved.warnings {
+                tracing::warn!("{warning}");
+            }
+            plan.failures.extend(resolved.failures);
+            let sets = resolved.tool_sets.into_iter();
+            plan.sets.extend(sets.map(|set| PlannedSet {
+                set,
+                is_guarded: loaded.grant.is_some() && !is_template,
+            }));
+        }
+        plan
+    }
+}
+
+/// For whom tools are set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Audience<'a> {
+    pub(crate) caller: &'a Caller,
+    /// The conversation, with whose it is; no other has this text.
+    pub(crate) conversation: &'a str,
+    /// Connects addresses of the caller's manifest.
+    pub(crate) guarded: Option<&'a Client>,
+}
+
 impl Kinds {
-    /// Sets up all tool sets, each kind at once; tools are in the order of the manifest, and of two with one name the
-    /// first is there.
-    pub(crate) async fn build(&self, sets: &[ToolSet], caller: &Caller) -> Built {
+    /// Sets up all tool sets, each kind concurrently; tools are in the order of the manifest, and of two with one name
+    /// the first is there.
+    pub(crate) async fn build(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Built {
         // Applications come first: they decide what they are spoken to by.
-        let apps = self.apps(sets, caller).await;
+        let apps = self.apps(sets, audience).await;
         let (mcp, others) = tokio::join!(
-            Box::pin(self.mcp(sets, caller)),
-            join_all(sets.iter().map(|set| Box::pin(self.other(set, caller))))
+            Box::pin(self.mcp(sets, audience)),
+            join_all(sets.iter().map(|set| Box::pin(self.other(set, audience))))
         );
         let (mut apps, mut mcp) = (Some(apps), mcp.into_iter());
         let mut all = Built::default();
-        for (set, other) in sets.iter().zip(others) {
-            let built = match set {
+        for (planned, other) in sets.iter().zip(others) {
+            let built = match &planned.set {
                 ToolSet::DialApp(_) => apps.take(),
                 ToolSet::Mcp(_) | ToolSet::DialMcp(_) => mcp.next(),
                 _ => Some(other),
@@ -53,10 +103,11 @@ impl Kinds {
         all
     }
 
-    async fn apps(&self, sets: &[ToolSet], caller: &Caller) -> Built {
+    async fn apps(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Built {
+        let caller = audience.caller;
         let entries: Vec<_> = sets
             .iter()
-            .filter_map(|set| match set {
+            .filter_map(|planned| match &planned.set {
                 ToolSet::DialApp(app) => Some(app.clone()),
                 _ => None,
             })
@@ -85,21 +136,65 @@ impl Kinds {
     }
 
     /// One outcome for each set that is an MCP server, in order.
-    async fn mcp(&self, sets: &[ToolSet], caller: &Caller) -> Vec<Built> {
+    async fn mcp(&self, sets: &[PlannedSet], audience: Audience<'_>) -> Vec<Built> {
         let sets: Vec<_> = sets
             .iter()
-            .filter_map(|set| match set {
-                ToolSet::Mcp(set) => Some(Set::Mcp(set)),
-                ToolSet::DialMcp(set) => Some(Set::Dial(set)),
+            .filter_map(|planned| match &planned.set {
+                ToolSet::Mcp(set) => Some((Set::Mcp(set), planned.is_guarded)),
+                // The address is DIAL's own.
+                ToolSet::DialMcp(set) => Some((Set::Dial(set), false)),
                 _ => None,
             })
             .collect();
-        dray_tool_mcp::connect_all(&sets, caller, &self.mcp).await
+        let of = |guarded: bool| -> Vec<Set<'_>> {
+            let sets = sets.iter().filter(|(_, is_guarded)| *is_guarded == guarded);
+            sets.map(|(set, _)| *set).collect()
+        };
+        let (open, guarded) = (of(false), of(true));
+        let options = |client: &Client| dray_tool_mcp::Options {
+            client: client.clone(),
+            conversation: Some(audience.conversation.to_owned()),
+            ..self.mcp.clone()
+        };
+        let open_options = options(&self.client);
+        let guarded_options = options(self.client_for(true, audience));
+        let (open, guarded) = tokio::join!(
+            Box::pin(dray_tool_mcp::connect_all(
+                &open,
+                audience.caller,
+                &open_options
+            )),
+            Box::pin(dray_tool_mcp::connect_all(
+                &guarded,
+                audience.caller,
+                &guarded_options
+            )),
+        );
+        let (mut open, mut guarded) = (open.into_iter(), guarded.into_iter());
+        let built = sets.iter().map(|(_, is_guarded)| {
+            let built = if *is_guarded {
+                guarded.next()
+            } else {
+                open.next()
+            };
+            built.unwrap_or_default()
+        });
+        built.collect()
     }
 
-    async fn other(&self, set: &ToolSet, caller: &Caller) -> Built {
-        match set {
-            ToolSet::RestApi(set) => dray_tool_rest::build(set, &self.client, &self.rest),
+    /// The client for addresses that a caller chose or that the operator did.
+    fn client_for<'a>(&'a self, is_guarded: bool, audience: Audience<'a>) -> &'a Client {
+        let guarded = audience.guarded.filter(|_| is_guarded);
+        guarded.unwrap_or(&self.client)
+    }
+
+    async fn other(&self, planned: &PlannedSet, audience: Audience<'_>) -> Built {
+        let caller = audience.caller;
+        match &planned.set {
+            ToolSet::RestApi(set) => {
+                let client = self.client_for(planned.is_guarded, audience);
+                dray_tool_rest::build(set, client, &self.rest)
+            }
             ToolSet::DialDeployment(set) => match &self.dial {
                 Some(dial) => dray_tool_dial::deployments(set, dial, caller).await,
                 None if set.common.enabled => missing(&set.name),

@@ -74,6 +74,26 @@ pub(super) fn metadata(error: &dray_dial::Error) -> Failure {
     source.failure()
 }
 
+/// DIAL Core did not say whose key a caller shows. Without its word nothing is done for the caller.
+pub(super) fn unverified(error: &dray_dial::Error) -> Failure {
+    tracing::warn!(
+        error = error as &dyn std::error::Error,
+        kind = ?error.kind,
+        status = error.status,
+        "a key could not be verified"
+    );
+    if let Some(401 | 403) = error.status {
+        let mut failure = Failure::new(401, "DIAL Core does not accept this API key");
+        failure.code = Some("invalid_api_key".to_owned());
+        return failure;
+    }
+    if error.kind == dray_dial::Kind::Request {
+        return Failure::new(401, "The API key is not one that a header can hold");
+    }
+    Failure::new(503, "DIAL Core cannot be asked whose API key this is")
+        .display("The service cannot check your access at the moment. Please try again later.")
+}
+
 /// The system prompt is a template that cannot be used.
 pub(super) fn prompt(failure: &layer::Failure) -> Failure {
     let message = format!("template '{}': {}", failure.template, failure.message());

@@ -14,6 +14,11 @@ pub(crate) struct OnDial {
 
 impl OnDial {
     pub(crate) async fn new(manifest: &Value) -> Self {
+        Self::reaching(manifest, Vec::new()).await
+    }
+
+    /// With an operator who lets applications reach these origins.
+    pub(crate) async fn reaching(manifest: &Value, origins: Vec<String>) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(KEY, "bucket");
         core.document(
@@ -26,6 +31,7 @@ impl OnDial {
             config.dial_url = Some(url);
             config.model_url = None;
             config.preview = true;
+            config.permissions.applications.origins = origins;
         })
         .await;
         Self { core, world }

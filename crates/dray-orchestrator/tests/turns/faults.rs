@@ -176,7 +176,8 @@ async fn services_that_are_not_there_are_told_of_and_the_chat_goes_on() {
 async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
     let endpoint = Endpoint::start().await;
     let set = rest(&endpoint.url(), &["a", "b"]);
-    let dial = crate::dial::OnDial::new(&manifest(json!([set]))).await;
+    let origins = vec![endpoint.url()];
+    let dial = crate::dial::OnDial::reaching(&manifest(json!([set])), origins).await;
     let piece = |index: u32, id: &str, name: &str| {
         json!({"index": index, "id": id, "type": "function",
             "function": {"name": name, "arguments": {"q": name}}})

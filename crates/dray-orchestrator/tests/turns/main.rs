@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod authority;
 mod dial;
 mod faults;
 mod hooks;

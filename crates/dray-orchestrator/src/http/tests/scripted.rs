@@ -20,8 +20,10 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::permissions::Permissions;
 use crate::http::{Agent, Asked, ManifestSource, Options, Surface, serve};
 use crate::manifests::Manifests;
+use crate::permissions::Identity;
 
 /// One thing the agent does.
 #[derive(Clone, Debug)]
@@ -89,9 +91,18 @@ impl Agent for Scripted {
         Ok(self.ending.lock().unwrap().clone())
     }
 
+    async fn verify(&self, caller: &Caller) -> Result<Identity, Failure> {
+        let key = caller.api_key.as_ref().unwrap().expose();
+        if key == "unknown" {
+            return Err(Failure::new(401, "unknown key"));
+        }
+        Ok(Identity::Dial(format!("bucket-of-{key}")))
+    }
+
     async fn manifest(
         &self,
         _: &Caller,
+        _: &Identity,
         source: &ManifestSource,
     ) -> Result<Arc<Manifest>, Failure> {
         let ManifestSource::Given(document) = source else {
@@ -126,7 +137,8 @@ pub(super) struct World {
 pub(super) fn options() -> Options {
     Options {
         deployments: vec!["quick_apps2".to_owned()],
-        clients: Vec::new(),
+        clients: BTreeMap::new(),
+        permissions: Permissions::default(),
         hosts: vec!["chat.internal".to_owned()],
         loopback: true,
         dial: false,
@@ -247,6 +259,8 @@ pub(super) fn say(text: &str) -> Do {
     Do::Send(Event::Content(text.to_owned()))
 }
 
-pub(super) fn keys(keys: &[&str]) -> Vec<Secret> {
-    keys.iter().map(|key| Secret::new(*key)).collect()
+pub(super) fn keys(keys: &[&str]) -> BTreeMap<String, Secret> {
+    keys.iter()
+        .map(|key| (format!("owner-of-{key}"), Secret::new(*key)))
+        .collect()
 }

@@ -1,0 +1,173 @@
+//! What callers may use: agents for each client, and what a manifest that did not come from the operator may name.
+//! Holds values only; `crate::permissions` enforces them.
+
+use std::collections::BTreeMap;
+
+use dray_service::config::Problem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Stands for everything in a list of names.
+pub const ANY: &str = "*";
+
+/// What callers may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Permissions {
+    /// Permissions of single clients, by their names in `clients`. A client without an entry may use every agent and
+    /// send no manifest.
+    pub clients: BTreeMap<String, CallerPermissions>,
+    /// Permissions of callers whose key DIAL Core knows.
+    pub dial: CallerPermissions,
+    /// Permissions of callers on this machine when no key is asked for.
+    pub local: CallerPermissions,
+    /// What manifests of applications in DIAL Core may name. Their authors are users of DIAL, not the operator.
+    pub applications: ManifestPermissions,
+}
+
+/// What a caller may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CallerPermissions {
+    /// Names of local manifests and ids of DIAL applications that may be used; all if absent.
+    pub agents: Option<Vec<String>>,
+    /// What manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may name.
+    pub manifest_header: ManifestPermissions,
+}
+
+/// What a manifest that did not come from the operator may name. `*` in a list of names stands for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ManifestPermissions {
+    /// Whether such manifests are accepted.
+    pub enabled: bool,
+    /// Models beside `default_orchestrator_deployment`, or `*`.
+    pub models: Vec<String>,
+    /// Kinds of tools.
+    pub tools: Vec<ToolKind>,
+    /// Templates of tools and tool sets, or `*`.
+    pub templates: Vec<String>,
+    /// Programs in `mcp_servers`, or `*`.
+    pub mcp_servers: Vec<String>,
+    /// Hosts of REST and MCP servers: names, `*.example.org`, or `*`. Only their public addresses are connected to.
+    pub hosts: Vec<String>,
+    /// Exact origins, such as `http://tools.internal:8080`, that may be at private and loopback addresses too.
+    pub origins: Vec<String>,
+}
+
+/// A kind of tools in a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToolKind {
+    /// HTTP endpoints.
+    RestApi,
+    /// MCP servers by address, and programs in `mcp_servers`.
+    Mcp,
+    /// Deployments of DIAL.
+    DialDeployment,
+    /// MCP servers that DIAL knows.
+    DialMcp,
+    /// Applications of DIAL.
+    DialApp,
+    /// The Python interpreter.
+    PythonInterpreter,
+    /// Files of the caller in DIAL.
+    DialFiles,
+    /// Pages of the web.
+    WebFetch,
+}
+
+impl ToolKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::RestApi,
+        Self::Mcp,
+        Self::DialDeployment,
+        Self::DialMcp,
+        Self::DialApp,
+        Self::PythonInterpreter,
+        Self::DialFiles,
+        Self::WebFetch,
+    ];
+
+    /// Its name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RestApi => "rest-api",
+            Self::Mcp => "mcp",
+            Self::DialDeployment => "dial-deployment",
+            Self::DialMcp => "dial-mcp",
+            Self::DialApp => "dial-app",
+            Self::PythonInterpreter => "python-interpreter",
+            Self::DialFiles => "dial-files",
+            Self::WebFetch => "web-fetch",
+        }
+    }
+}
+
+impl Default for Permissions {
+    fn default() -> Self {
+        let any = || vec![ANY.to_owned()];
+        Self {
+            clients: BTreeMap::new(),
+            dial: CallerPermissions::default(),
+            local: CallerPermissions::default(),
+            applications: ManifestPermissions {
+                enabled: true,
+                models: any(),
+                tools: ToolKind::ALL.to_vec(),
+                templates: any(),
+                mcp_servers: Vec::new(),
+                hosts: any(),
+                origins: Vec::new(),
+            },
+        }
+    }
+}
+
+impl CallerPermissions {
+    /// Whether the agent of this name or id may be used.
+    pub fn allows_agent(&self, name: &str) -> bool {
+        self.agents
+            .as_ref()
+            .is_none_or(|agents| agents.iter().any(|agent| agent == name))
+    }
+}
+
+impl Permissions {
+    /// What is wrong, given the names of the clients.
+    pub(super) fn problems<'a>(&self, clients: impl Fn(&str) -> bool + 'a) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (name, permissions) in &self.clients {
+            let field = format!("permissions.clients.{name}");
+            if !clients(name) {
+                problems.push(Problem::new(&field, "must name one of `clients`"));
+            }
+            check(
+                &format!("{field}.manifest_header"),
+                &permissions.manifest_header,
+                &mut problems,
+            );
+        }
+        for (field, manifests) in [
+            (
+                "permissions.dial.manifest_header",
+                &self.dial.manifest_header,
+            ),
+            (
+                "permissions.local.manifest_header",
+                &self.local.manifest_header,
+            ),
+            ("permissions.applications", &self.applications),
+        ] {
+            check(field, manifests, &mut problems);
+        }
+        problems
+    }
+}
+
+fn check(field: &str, manifests: &ManifestPermissions, problems: &mut Vec<Problem>) {
+    if let Err(message) = crate::permissions::Destinations::new(manifests) {
+        problems.push(Problem::new(field, message));
+    }
+}

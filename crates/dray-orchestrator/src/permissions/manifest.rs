@@ -1,0 +1,181 @@
+//! What a manifest of a caller names, against what the caller may use. Looks at the manifest alone; addresses are
+//! checked again where they are connected to.
+
+use dray_agent::manifest::Manifest;
+use dray_agent::manifest::tool::{DeploymentTool, InternalTool, RestTool};
+use dray_agent::manifest::toolset::{
+    McpAuthorization, Predefined, RestApi, RestAuthorization, ToolSet,
+};
+use serde_json::{Map, Value};
+
+use super::Destinations;
+use crate::config::permissions::{ANY, ManifestPermissions, ToolKind};
+
+/// Scheme of addresses of programs.
+const PROGRAM: &str = "stdio:";
+
+/// Members of templates that say where a request goes.
+const ADDRESSES: [&str; 3] = ["url", "method_url", "token_url"];
+
+/// Everything that a manifest names and may not, each as `path: reason`.
+pub(super) fn problems(
+    manifest: &Manifest,
+    permissions: &ManifestPermissions,
+    destinations: &Destinations,
+    default_model: Option<&str>,
+) -> Vec<String> {
+    let mut check = Check {
+        permissions,
+        destinations,
+        problems: Vec::new(),
+    };
+    let model = &manifest.orchestrator.deployment.deployment_id;
+    if default_model != Some(model) && !allows(&permissions.models, model) {
+        check.refuse(
+            "orchestrator.deployment.deployment_id",
+            "is not a model that this caller may use",
+        );
+    }
+    if manifest.features.dial_files.is_some() {
+        check.kind("features.dial_files", ToolKind::DialFiles);
+    }
+    if manifest.features.web_fetch.is_some() {
+        check.kind("features.web_fetch", ToolKind::WebFetch);
+    }
+    for (number, set) in manifest.tool_sets.iter().enumerate() {
+        check.tool_set(&format!("tool_sets.{number}"), set);
+    }
+    check.problems
+}
+
+fn allows(names: &[String], name: &str) -> bool {
+    names
+        .iter()
+        .any(|allowed| allowed == ANY || allowed == name)
+}
+
+struct Check<'a> {
+    permissions: &'a ManifestPermissions,
+    destinations: &'a Destinations,
+    problems: Vec<String>,
+}
+
+impl Check<'_> {
+    fn refuse(&mut self, path: &str, reason: &str) {
+        self.problems.push(format!("{path}: {reason}"));
+    }
+
+    fn kind(&mut self, path: &str, kind: ToolKind) {
+        if !self.permissions.tools.contains(&kind) {
+            let reason = format!(
+                "tools of the kind {} are not for this caller",
+                kind.as_str()
+            );
+            self.refuse(path, &reason);
+        }
+    }
+
+    fn address(&mut self, path: &str, address: &str) {
+        if let Err(reason) = self.destinations.check(address) {
+            self.refuse(path, &reason);
+        }
+    }
+
+    fn tool_set(&mut self, path: &str, set: &ToolSet) {
+        match set {
+            ToolSet::RestApi(set) if set.common.enabled => self.rest(path, set),
+            ToolSet::Mcp(set) if set.common.enabled => {
+                self.kind(path, ToolKind::Mcp);
+                let info = &set.mcp_server_info;
+                self.mcp_address(&format!("{path}.mcp_server_info.url"), &info.url);
+                if let Some(McpAuthorization::ClientIdSecret(client)) = &info.authorization {
+                    let path = format!("{path}.mcp_server_info.authorization.token_url");
+                    self.address(&path, &client.token_url);
+                }
+            }
+            ToolSet::DialDeployment(set) if set.common.enabled => {
+                for (number, tool) in set.tools.iter().enumerate() {
+                    let path = format!("{path}.tools.{number}");
+                    match tool {
+                        DeploymentTool::PredefinedTool(template) => self.template(&path, template),
+                        _ => self.kind(&path, ToolKind::DialDeployment),
+                    }
+                }
+            }
+            ToolSet::Internal(set) if set.common.enabled => {
+                for (number, tool) in set.tools.iter().enumerate() {
+                    let path = format!("{path}.tools.{number}");
+                    match tool {
+                        InternalTool::PredefinedTool(template) => self.template(&path, template),
+                        InternalTool::PythonInterpreter(_) => {
+                            self.kind(&path, ToolKind::PythonInterpreter);
+                        }
+                    }
+                }
+            }
+            ToolSet::DialMcp(set) if set.common.enabled => self.kind(path, ToolKind::DialMcp),
+            ToolSet::DialApp(set) if set.common.enabled => self.kind(path, ToolKind::DialApp),
+            ToolSet::Predefined(template) => self.template(path, template),
+            ToolSet::RestApi(_)
+            | ToolSet::Mcp(_)
+            | ToolSet::DialDeployment(_)
+            | ToolSet::Internal(_)
+            | ToolSet::DialMcp(_)
+            | ToolSet::DialApp(_) => {}
+        }
+    }
+
+    fn rest(&mut self, path: &str, set: &RestApi) {
+        self.kind(path, ToolKind::RestApi);
+        if let Some(RestAuthorization::ClientIdSecret(client)) = &set.authorization {
+            self.address(
+                &format!("{path}.authorization.token_url"),
+                &client.token_url,
+            );
+        }
+        for (number, tool) in set.tools.iter().enumerate() {
+            let path = format!("{path}.tools.{number}");
+            match tool {
+                RestTool::Predefined(template) => self.template(&path, template),
+                RestTool::Endpoint(endpoint) if endpoint.common.enabled => {
+                    let path = format!("{path}.rest_api_method_info.method_url");
+                    self.address(&path, &endpoint.rest_api_method_info.method_url);
+                }
+                RestTool::Endpoint(_) => {}
+            }
+        }
+    }
+
+    fn mcp_address(&mut self, path: &str, address: &str) {
+        match address.strip_prefix(PROGRAM) {
+            Some(program) if allows(&self.permissions.mcp_servers, program) => {}
+            Some(_) => self.refuse(path, "is not a program that this caller may use"),
+            None => self.address(path, address),
+        }
+    }
+
+    fn template(&mut self, path: &str, template: &Predefined) {
+        if !template.enabled {
+            return;
+        }
+        if !allows(&self.permissions.templates, &template.template_name) {
+            self.refuse(path, "is not a template that this caller may use");
+        }
+        // Templates may hold credentials of the operator, which a patch of the address would send elsewhere.
+        if template.patch.as_ref().is_some_and(has_address) {
+            self.refuse(
+                &format!("{path}.override"),
+                "may not change an address of the template",
+            );
+        }
+    }
+}
+
+fn has_address(patch: &Map<String, Value>) -> bool {
+    patch.iter().any(|(key, value)| match value {
+        Value::String(_) => ADDRESSES.contains(&key.as_str()),
+        Value::Object(inner) => has_address(inner),
+        Value::Array(items) => items.iter().filter_map(Value::as_object).any(has_address),
+        _ => false,
+    })
+}

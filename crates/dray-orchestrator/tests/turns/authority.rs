@@ -1,0 +1,242 @@
+//! Who may use what: nothing is dialled, started or spent for a caller who may not.
+
+use dray_orchestrator::Config;
+use dray_orchestrator::config::McpServer;
+use dray_orchestrator::config::permissions::{ManifestPermissions, ToolKind};
+use dray_testkit::dial::DialCore;
+use dray_testkit::http::{Responder, Script, Server};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use crate::world::{Seen, World, manifest, rest};
+
+const HELLO: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
+
+/// A server of tools that counts what it is asked.
+async fn tools() -> (Server, String) {
+    let server = Server::start(Responder::always(Script::ok("out of bounds")))
+        .await
+        .unwrap();
+    let url = format!("http://{}", server.address());
+    (server, url)
+}
+
+fn mcp(url: &str) -> Value {
+    json!({"type": "mcp", "name": "s", "mcp_server_info": {"url": url, "protocol": "streamable_http"}})
+}
+
+/// A chat in DIAL's manner with these headers.
+async fn chat(world: &World, headers: &[(&str, &str)]) -> Seen {
+    let url = format!("{}/openai/deployments/agent/chat/completions", world.url);
+    let mut request = world.client.post(&url);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let body = json!({"messages": [{"role": "user", "content": "x"}], "stream": true});
+    world.send(request.json(&body)).await
+}
+
+async fn with_manifest(world: &World, key: &str, manifest: &Value) -> Seen {
+    let properties = manifest.to_string();
+    let headers = [
+        ("api-key", key),
+        ("x-dial-application-properties", properties.as_str()),
+    ];
+    chat(world, &headers).await
+}
+
+fn everything() -> ManifestPermissions {
+    let any = || vec!["*".to_owned()];
+    ManifestPermissions {
+        enabled: true,
+        models: any(),
+        tools: ToolKind::ALL.to_vec(),
+        templates: any(),
+        mcp_servers: any(),
+        hosts: any(),
+        origins: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = folder.path().join("started");
+    let world = World::with(&manifest(json!([])), HELLO, |config| {
+        let program = McpServer {
+            command: "/usr/bin/touch".to_owned(),
+            args: vec![started.to_str().unwrap().to_owned()],
+            ..McpServer::default()
+        };
+        config.mcp_servers.insert("notes".to_owned(), program);
+    })
+    .await;
+    let program = json!({"type": "mcp", "name": "s",
+        "mcp_server_info": {"url": "stdio:notes", "protocol": "stdio"}});
+    let (server, url) = tools().await;
+    for sets in [
+        json!([program]),
+        json!([mcp(&url)]),
+        json!([rest(&url, &["metrics"])]),
+        json!([]),
+    ] {
+        let seen = with_manifest(&world, "k", &manifest(sets)).await;
+        assert_eq!(seen.status, 403, "{seen:?}");
+    }
+    assert!(!started.exists());
+    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    // The operator's own manifest works as before.
+    assert!(
+        chat(&world, &[("api-key", "k")])
+            .await
+            .text()
+            .ends_with("Hello.")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_is_accepted_reaches_no_address_of_the_inside() {
+    let (server, url) = tools().await;
+    let world = World::with(&manifest(json!([])), HELLO, |config| {
+        config.permissions.local.manifest_header = everything();
+    })
+    .await;
+    let seen = with_manifest(&world, "k", &manifest(json!([mcp(&url)]))).await;
+    assert_eq!(seen.status, 403, "{seen:?}");
+    let message = seen.error()["message"].as_str().unwrap().to_owned();
+    assert!(
+        message.contains("tool_sets.0.mcp_server_info.url: is not a public address"),
+        "{message}"
+    );
+    let name = format!("http://localhost:{}", server.address().port());
+    let seen = with_manifest(&world, "k", &manifest(json!([mcp(&name)]))).await;
+    assert_eq!(seen.status, 403, "{seen:?}");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
+    let (server, url) = tools().await;
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_orders"}, "reply": {"say": "It says {result}."}},
+        {"reply": {"call": [{"name": "shop_orders", "arguments": {}}]}}]}"#;
+    let origin = url.clone();
+    let world = World::with(&manifest(json!([])), script, |config| {
+        config.permissions.local.manifest_header = ManifestPermissions {
+            origins: vec![origin],
+            ..everything()
+        };
+    })
+    .await;
+    let seen = with_manifest(&world, "k", &manifest(json!([rest(&url, &["orders"])]))).await;
+    assert!(seen.text().ends_with("It says out of bounds."), "{seen:?}");
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// With a DIAL Core and a model of its own.
+async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> World {
+    World::with(&manifest(json!([])), HELLO, |config| {
+        config.dial_url = Some(dial_url);
+        config.permissions.dial.manifest_header = everything();
+        change(config);
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_dial_does_not_know_reaches_nothing() {
+    let core = DialCore::start().await.unwrap();
+    core.add_key("good", "bucket");
+    let (server, url) = tools().await;
+    let origin = url.clone();
+    let world = beside_dial(core.url(), |config| {
+        config.permissions.dial.manifest_header.origins = vec![origin];
+    })
+    .await;
+    let seen = with_manifest(&world, "BOGUS", &manifest(json!([mcp(&url)]))).await;
+    assert_eq!(seen.status, 401, "{seen:?}");
+    assert_eq!(chat(&world, &[("api-key", "BOGUS")]).await.status, 401);
+    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+    assert!(
+        chat(&world, &[("api-key", "good")])
+            .await
+            .text()
+            .ends_with("Hello.")
+    );
+    with_manifest(&world, "good", &manifest(json!([mcp(&url)]))).await;
+    assert!(!server.seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_comes_in_while_dial_core_cannot_be_reached() {
+    let core = DialCore::start().await.unwrap();
+    let url = core.url();
+    drop(core);
+    let (server, tools_url) = tools().await;
+    let origin = tools_url.clone();
+    let world = beside_dial(url, |config| {
+        config.permissions.dial.manifest_header.origins = vec![origin];
+    })
+    .await;
+    let seen = with_manifest(&world, "BOGUS", &manifest(json!([mcp(&tools_url)]))).await;
+    assert_eq!(seen.status, 503, "{seen:?}");
+    assert_eq!(chat(&world, &[("api-key", "BOGUS")]).await.status, 503);
+    let starters = format!("{}/openai/deployments/agent/configuration", world.url);
+    let starters = world.client.get(&starters).header("api-key", "BOGUS");
+    assert_eq!(starters.send(&|_| ()).await.unwrap().status(), 503);
+    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_of_dial_reaches_no_address_of_the_inside_and_no_program() {
+    let core = DialCore::start().await.unwrap();
+    core.add_key("good", "bucket");
+    let (server, url) = tools().await;
+    let program = json!({"type": "mcp", "name": "s",
+        "mcp_server_info": {"url": "stdio:notes", "protocol": "stdio"}});
+    for (id, sets) in [("web", json!([mcp(&url)])), ("program", json!([program]))] {
+        core.document(
+            &format!("/openai/applications/{id}"),
+            json!({"application_properties": manifest(sets)}),
+        );
+    }
+    let world = beside_dial(core.url(), |_| {}).await;
+    for id in ["web", "program"] {
+        let headers = [("api-key", "good"), ("x-dial-application-id", id)];
+        let seen = chat(&world, &headers).await;
+        assert_eq!(seen.status, 403, "{seen:?}");
+    }
+    assert_eq!((server.seen().len(), world.asked().len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_sees_and_uses_its_agents_alone() {
+    let world = World::with(&manifest(json!([])), HELLO, |config| {
+        for name in ["alice", "bob"] {
+            config.clients.insert(name.to_owned(), Secret::new(name));
+        }
+        let alice = config.permissions.clients.entry("alice".to_owned());
+        alice.or_default().agents = Some(vec!["other".to_owned()]);
+        config.default_manifest = Some("agent".to_owned());
+    })
+    .await;
+    let ask = async |client: &str| {
+        let url = format!("{}/v1/chat/completions", world.url);
+        let request = world.client.post(&url);
+        let request = request.header("authorization", &format!("Bearer {client}"));
+        let body = json!({"model": "agent", "stream": true, "messages": [{"role": "user", "content": "x"}]});
+        world.send(request.json(&body)).await.status
+    };
+    let models = async |client: &str| {
+        let request = world.client.get(&format!("{}/v1/models", world.url));
+        let request = request.header("authorization", &format!("Bearer {client}"));
+        let answer = request.send(&|_| ()).await.unwrap();
+        let list: Value = answer.json().await.unwrap();
+        list["data"].as_array().unwrap().len()
+    };
+    assert_eq!((ask("alice").await, models("alice").await), (404, 0));
+    assert_eq!(chat(&world, &[("api-key", "alice")]).await.status, 403);
+    assert_eq!(world.asked().len(), 0);
+    assert_eq!((ask("bob").await, models("bob").await), (200, 1));
+    assert_eq!(chat(&world, &[("api-key", "bob")]).await.status, 200);
+}
