@@ -17,6 +17,8 @@ use super::turn::TurnFiles;
 
 /// Longest context that is taken.
 const BUILT: ByteSize = ByteSize::mib(16);
+/// Beginning of the stable names of stored files.
+const STORED: &str = "artifact/";
 /// Messages that are seen: all of them.
 const ALL: u64 = 1 << 20;
 
@@ -61,6 +63,21 @@ impl Catalog {
         &self.entries
     }
 
+    /// A text with the stable names of stored files in the place of their links.
+    fn without_links(&self, mut text: String) -> String {
+        for entry in &self.entries {
+            let key = entry.key.as_deref();
+            let Some(key) = key.filter(|key| key.starts_with(STORED) && !entry.url.is_empty())
+            else {
+                continue;
+            };
+            for link in [entry.url.clone(), entry.url.replace('&', "&amp;")] {
+                text = text.replace(&link, key);
+            }
+        }
+        text
+    }
+
     fn read(value: &Value) -> Self {
         let items = value.get("entries").unwrap_or(value);
         Self {
@@ -98,12 +115,13 @@ impl TurnFiles {
         match self.build(&messages).await {
             Ok(built) => {
                 let catalog = Catalog::read(&built.catalog);
-                *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
-                if self.services.config.reminder {
-                    told(messages, &built)
+                let messages = if self.services.config.reminder {
+                    told(messages, &built, &catalog)
                 } else {
                     messages
-                }
+                };
+                *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
+                messages
             }
             Err(failure) => {
                 tracing::warn!(
@@ -191,11 +209,14 @@ impl TurnFiles {
             (None, UrlClass::External) => (None, url),
             (None, UrlClass::Data | UrlClass::Unsupported) => {
                 let (claim, _) = self.attached_claim(attachment).await.ok()?;
-                let link = self.services.link(&claim).await.ok()?;
-                (Some(key_of(&claim)), link.url.expose().to_owned())
+                let key = key_of(&claim);
+                (Some(key.clone()), key)
             }
         };
+        let url = Some(url).filter(|url| !url.starts_with(STORED));
         let last = url
+            .as_deref()
+            .unwrap_or_default()
             .split(['?', '#'])
             .next()
             .and_then(|path| path.rsplit('/').next());
@@ -207,7 +228,10 @@ impl TurnFiles {
             json!(if is_image { "image" } else { "file" }),
         );
         part.insert("name".to_owned(), json!(name.unwrap_or_default()));
-        part.insert("url".to_owned(), json!(url));
+        // A stored file goes by its key alone: who builds the context signs a link where one is needed.
+        if let Some(url) = url {
+            part.insert("url".to_owned(), json!(url));
+        }
         if let Some(key) = key {
             part.insert("key".to_owned(), json!(key));
         }
@@ -224,6 +248,10 @@ impl TurnFiles {
         &self,
         arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Failure> {
+        let mut arguments = arguments;
+        arguments
+            .values_mut()
+            .for_each(|value| self.name_by_id(value));
         if !self.has_files() || !arguments.values().any(|value| self.names_a_file(value)) {
             return Ok(arguments);
         }
@@ -246,6 +274,25 @@ impl TurnFiles {
             .read(Peer::Documents, reply.arguments, BUILT, time)
             .await?;
         serde_json::from_slice(&done).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
+    }
+
+    /// Puts the id of a file in the place of its stable name, by which the model knows stored files.
+    fn name_by_id(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.starts_with(STORED) => {
+                let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut entries = catalog.iter().flat_map(|catalog| &catalog.entries);
+                let named = entries.find(|entry| entry.key.as_deref() == Some(text.as_str()));
+                if let Some(entry) = named {
+                    text.clone_from(&entry.id);
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.name_by_id(item)),
+            Value::Object(members) => members
+                .values_mut()
+                .for_each(|member| self.name_by_id(member)),
+            _ => {}
+        }
     }
 
     fn names_a_file(&self, value: &Value) -> bool {
@@ -276,13 +323,14 @@ fn text_of(message: &Message) -> String {
     }
 }
 
-/// The messages with what the model is told of their files.
-fn told(mut messages: Vec<Message>, built: &Built) -> Vec<Message> {
+/// The messages with what the model is told of their files. Links to stored files are not in it: they end, open the
+/// file to everybody, and differ from one turn to the next.
+fn told(mut messages: Vec<Message>, built: &Built, catalog: &Catalog) -> Vec<Message> {
     let humans = built.rewritten_histories.iter();
     let humans = humans.filter(|item| item.get("obj") == Some(&json!("Human")));
     let texts: Vec<_> = humans
         .chain([&built.current_user_message])
-        .map(rewritten)
+        .map(|item| Some(catalog.without_links(rewritten(item)?)))
         .collect();
     let users = messages
         .iter_mut()

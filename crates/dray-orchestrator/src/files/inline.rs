@@ -4,14 +4,15 @@ use dray_agent::message::{Attachment, Message, Role};
 use dray_tool::{Storage as _, UrlClass};
 use serde_json::Value;
 
+use super::storage::KEY;
 use super::turn::TurnFiles;
 
 /// Where an image that was brought along still is, for models that take images in their messages.
 pub const INLINE: &str = "inline";
 
 impl TurnFiles {
-    /// Keeps what users' messages bring along as `data:` URLs, and puts where it is kept in its place: nothing that is
-    /// said of the file later repeats its bytes. What cannot be kept loses its address, and says why in its title.
+    /// Keeps what users' messages bring along as `data:` URLs, and puts the stable name of the kept file in its place:
+    /// nothing that is said of the file later repeats its bytes or holds a link to them. What cannot be kept loses its address, and says why in its title.
     pub async fn keep_inline(&self, messages: &mut [Message]) {
         for message in messages
             .iter_mut()
@@ -34,7 +35,8 @@ impl TurnFiles {
         };
         match self.durable("attachments", &url).await {
             Ok(kept) => {
-                attachment.url = kept.url;
+                let key = kept.rest.get(KEY).and_then(Value::as_str);
+                attachment.url = key.map(str::to_owned).or(kept.url);
                 if attachment.kind.is_none() {
                     attachment.kind = kept.kind;
                 }

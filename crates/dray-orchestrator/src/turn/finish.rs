@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::body::Template;
 use super::open::Opened;
+use super::prepare::with_stable_names;
 use super::rounds::{Cut, Done, Rounds};
 use super::session;
 use super::speech::Speech;
@@ -130,8 +131,9 @@ impl Opened {
 
     /// What the next turn needs.
     async fn state(&self) -> Value {
+        let named: Vec<_> = self.messages.iter().map(with_stable_names).collect();
         let packed = TurnState {
-            history: state::pack(&self.messages),
+            history: state::pack(&named),
             orchestrator: orchestrator_state(&self.messages),
             interpreter: self
                 .turn
@@ -139,7 +141,9 @@ impl Opened {
                 .map(|session_id| InterpreterState { session_id }),
         };
         let mut value = serde_json::to_value(packed).unwrap_or_else(|_| json!({}));
-        if self.files.is_bound().await {
+        // The next turn finds its sandbox, its chat and its programs by the session.
+        let programs = &self.parts.kinds.mcp.programs;
+        if self.files.is_bound().await || programs.is_running(&self.conversation) {
             session::note(&mut value, &self.turn.session);
         }
         value

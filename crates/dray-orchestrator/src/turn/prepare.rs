@@ -66,21 +66,31 @@ impl Outgoing {
     }
 }
 
-/// The message with files of the store under their keys: a link is nobody's business but the client's, and never the
-/// same twice.
-fn by_key(message: &Message) -> Message {
+/// The message with stored files under their stable names. A link opens the file to everybody who sees it, ends, and is
+/// never the same twice: only the client gets one, in the attachments of an answer.
+pub(super) fn with_stable_names(message: &Message) -> Message {
     let mut copy = message.clone();
-    let attachments = copy
-        .custom_content
-        .as_mut()
-        .and_then(|custom| custom.attachments.as_mut());
-    for attachment in attachments.into_iter().flatten() {
+    for attachment in attachments(&mut copy) {
         if let Some(key) = attachment.rest.get("key").and_then(Value::as_str) {
             attachment.url = Some(key.to_owned());
         }
+    }
+    copy
+}
+
+/// The message with stable names, and with nothing of attachments that models do not know.
+fn by_key(message: &Message) -> Message {
+    let mut copy = with_stable_names(message);
+    for attachment in attachments(&mut copy) {
         attachment.rest.retain(|name, _| name == INLINE);
     }
     copy
+}
+
+fn attachments(message: &mut Message) -> impl Iterator<Item = &mut Attachment> {
+    let custom = message.custom_content.as_mut();
+    let attachments = custom.and_then(|custom| custom.attachments.as_mut());
+    attachments.into_iter().flatten()
 }
 
 /// The message as any model of chat completions takes it: images that were kept are parts of it.

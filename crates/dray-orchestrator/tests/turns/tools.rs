@@ -9,6 +9,32 @@ use serde_json::{Value, json};
 
 use crate::world::{World, manifest, rest};
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_and_the_next_prompt_name_files_of_tools_and_hold_no_link_to_them() {
+    let endpoint = Endpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["a"]);
+    set["response_as_attachment"] = json!({"enabled": true, "content_types": ["application/json"]});
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Done."}},
+        {"when": {"last_user_contains": "again"}, "reply": {"say": "Again."}},
+        {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "x"}}]}}]}"#;
+    let world = World::plain(&manifest(json!([set])), script).await;
+    let first = world.say("x").await;
+    let state = first.state().to_string();
+    assert!(
+        state.contains("artifact/") && !state.contains("X-Amz"),
+        "{state}"
+    );
+    world
+        .ask(json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "again"}]))
+        .await;
+    let asked = world.asked();
+    let prompt = |number: usize| asked[number]["messages"].as_array().unwrap().clone();
+    let (before, after) = (prompt(1), prompt(2));
+    assert_eq!(before[..], after[..before.len()], "prompt caches hit");
+    assert!(!asked[2].to_string().contains("X-Amz"));
+}
+
 /// An HTTP service with a few endpoints.
 pub(crate) struct Endpoint(Server<Arc<AtomicUsize>>);
 

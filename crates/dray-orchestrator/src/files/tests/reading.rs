@@ -89,6 +89,70 @@ async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offer
     assert_eq!(catalog[0]["key"], "files/b/a.pdf");
 }
 
+/// A reader that signs a link of its own for each request, and shows it in the reminder.
+async fn signing_contexts(world: &mut World) -> super::world::Asked<v1::BuildContextRequest> {
+    let signed = std::sync::atomic::AtomicUsize::new(0);
+    world
+        .serve(move |request: &v1::BuildContextRequest| {
+            let Ok(Content::Inline(bytes)) = Content::try_from(request.request.clone().unwrap())
+            else {
+                panic!("not inline")
+            };
+            let conversation: Value = serde_json::from_slice(&bytes).unwrap();
+            let file = &conversation["userMessage"]["value"][1]["file"];
+            let number = signed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let link = format!("http://store.example/k?X-Amz-Signature={number}&b=1");
+            let catalog = json!([{"id": "a1-0", "name": "a", "url": link, "key": file["key"]}]);
+            let text = format!("<url>{}</url>\n{link}", link.replace('&', "&amp;"));
+            let told = json!({"obj": "Human", "value": [{"text": {"content": text}}]});
+            let built =
+                json!({"rewrittenHistories": [], "currentUserMessage": told, "catalog": catalog});
+            Ok(v1::BuildContextReply {
+                built: Some(inline(built.to_string())),
+            })
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
+    let mut world = World::new().await;
+    let asked = signing_contexts(&mut world).await;
+    let arguments = world
+        .serve(|request: &v1::SubstituteIdsRequest| {
+            Ok(v1::SubstituteIdsReply {
+                arguments: request.arguments.clone(),
+                ..v1::SubstituteIdsReply::default()
+            })
+        })
+        .await;
+    let key = format!(
+        "artifact/{}/3",
+        dray_types::Sha256Digest::of(b"abc").to_hex()
+    );
+    let mut prompts = Vec::new();
+    for _ in 0..2 {
+        let files = world.turn();
+        let mut messages = vec![message("q", vec![named("a", "data:text/plain,abc")])];
+        files.keep_inline(&mut messages).await;
+        let prepared = files.prepare(messages).await;
+        prompts.push(serde_json::to_string(&prepared).unwrap());
+        // A tool that takes a URL gets one: the stable name is asked for by its id.
+        let given = files.substitute(object(json!({"doc": key}))).await.unwrap();
+        assert_eq!(given["doc"], "a1-0");
+    }
+    assert_eq!(prompts[0], prompts[1]);
+    assert!(!prompts[0].contains("http"), "{}", prompts[0]);
+    assert!(
+        prompts[0].contains(&format!("<url>{key}</url>")),
+        "{}",
+        prompts[0]
+    );
+    assert_eq!((lock(&asked).len(), lock(&arguments).len()), (2, 2));
+    let sent = format!("{:?}", lock(&asked)[0].1);
+    assert!(!sent.contains("X-Amz"), "{sent}");
+}
+
 #[tokio::test]
 async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
     let world = World::with(Config {
