@@ -150,6 +150,15 @@ impl Store {
         commit::claim_stored(&self.inner, tenant, sha256, label).await
     }
 
+    /// A key for `purpose`, derived from the secret access key: the same in all replicas of a service, and after every
+    /// restart, for as long as they share their credentials. Another purpose gives an unrelated key.
+    pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        let secret = self.inner.options.secret_key.expose();
+        // The length first, so that purpose and secret do not run into each other.
+        let material = format!("dray derived key\0{}\0{purpose}\0{secret}", purpose.len());
+        *Sha256Digest::of(material.as_bytes()).as_bytes()
+    }
+
     /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
         object::head(&self.inner, self_test::PROBE, None).await?;

@@ -3,6 +3,9 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 
+use dray_types::Clock;
+
+use crate::Store;
 use crate::embedded::{EmbeddedS3, serving};
 
 #[tokio::test]
@@ -14,6 +17,23 @@ async fn port_and_credentials_survive_a_restart_so_that_links_stay_good() {
     assert_eq!(after.endpoint, before.endpoint);
     assert_eq!(after.access_key, before.access_key);
     assert_eq!(after.secret_key, before.secret_key);
+}
+
+#[tokio::test]
+async fn derived_keys_survive_a_restart_and_differ_by_purpose_and_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = async |folder: &std::path::Path| {
+        let (server, options) = EmbeddedS3::start(folder).await.unwrap();
+        let store = Store::open(&options, Clock::system()).await.unwrap();
+        let keys = (store.derive_key("names"), store.derive_key("other"));
+        server.stop().await;
+        keys
+    };
+    let before = open(folder.path()).await;
+    assert_eq!(open(folder.path()).await, before);
+    assert_ne!(before.0, before.1);
+    let elsewhere = tempfile::tempdir().unwrap();
+    assert_ne!(open(elsewhere.path()).await.0, before.0);
 }
 
 #[tokio::test]
