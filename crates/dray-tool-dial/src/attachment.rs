@@ -68,11 +68,7 @@ async fn one(storage: &dyn Storage, url: &str, direct: bool) -> Result<Attachmen
         }
         UrlClass::Unsupported => Err(Failure::parameter(
             PARAMETER,
-            format!(
-                "URL scheme not supported: {}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are \
-                 accepted.",
-                RedactedUrl::from_text(url).as_str()
-            ),
+            UrlClass::unsupported_sentence(url),
         )),
     }
 }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_agent::message::Attachment;
+use dray_types::RedactedUrl;
 
 use crate::Failure;
 
@@ -17,6 +18,26 @@ pub enum UrlClass {
     Data,
     /// Anything else.
     Unsupported,
+}
+
+/// Longest shown form of a URL without an authority, in characters.
+const SHOWN_CHARS: usize = 200;
+
+impl UrlClass {
+    /// What the model is told of a URL that is [`UrlClass::Unsupported`] (quickapps 25.2).
+    pub fn unsupported_sentence(url: &str) -> String {
+        // `mailto:a@b.example` has no authority, so what stands before its `@` is not user info: it is shown as it was
+        // written, and the model finds it again.
+        let shown = if url.contains("//") {
+            RedactedUrl::from_text(url).to_string()
+        } else {
+            let visible = url.chars().filter(|character| !character.is_control());
+            visible.take(SHOWN_CHARS).collect()
+        };
+        format!(
+            "URL scheme not supported: {shown}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted."
+        )
+    }
 }
 
 /// Files for the calls of one request, with the rights of its caller. Without DIAL, what is kept goes to the artifact
@@ -42,4 +63,27 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// Those of the storage.
     async fn keep(&self, name: &str, media_type: &str, bytes: Bytes)
     -> Result<Attachment, Failure>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unsupported_url_is_named_as_written_and_without_the_secrets_of_its_authority() {
+        for (url, shown) in [
+            (
+                "mailto:a@b.example?subject=c",
+                "mailto:a@b.example?subject=c",
+            ),
+            ("report.pdf", "report.pdf"),
+            ("ftp://u:p@h/x?token=1", "ftp://h/x"),
+        ] {
+            let sentence = UrlClass::unsupported_sentence(url);
+            assert!(
+                sentence.starts_with(&format!("URL scheme not supported: {shown}. Only DIAL")),
+                "{sentence}"
+            );
+        }
+    }
 }
