@@ -19,6 +19,27 @@ impl Shown {
         Self(RedactedUrl::from_text(named).to_string())
     }
 
+    /// A text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was written, so that the model finds
+    /// it again, without the user info of an authority. URLs of the web are shown like all of them.
+    pub fn unsupported(named: &str) -> Self {
+        let is_web = ["http://", "https://"].iter().any(|scheme| {
+            let head = named.trim_start_matches(' ').get(..scheme.len());
+            head.is_some_and(|head| head.eq_ignore_ascii_case(scheme))
+        });
+        if is_web {
+            return Self::url(named);
+        }
+        let Some((scheme, rest)) = named.split_once("//") else {
+            return Self(shown_name(named));
+        };
+        let end = rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let host = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, host)| host);
+        Self(shown_name(&format!("{scheme}//{host}{path}")))
+    }
+
     /// A DIAL file, percent-decoded, so that all its spellings are shown alike.
     pub fn dial(path: &DialPath) -> Self {
         let decoded = percent_decode_str(path.as_str()).decode_utf8_lossy();
@@ -64,6 +85,26 @@ mod tests {
     #[test]
     fn urls_lose_user_info_and_query() {
         check("https://u:p@h.example/a?secret", "https://h.example/a");
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_shown_as_it_was_written_without_user_info() {
+        for written in [
+            "mailto:a@b.example?subject=c#d",
+            "ftp://h.example/a?b=c@d",
+            "data:text/plain,a@b",
+            "report@home.pdf",
+            "//h.example/x@y",
+            "v1/files/b/a",
+        ] {
+            assert_eq!(Shown::unsupported(written).to_string(), written);
+        }
+        for (written, shown) in [
+            ("ftp://u:p@h.example/a@b?c", "ftp://h.example/a@b?c"),
+            ("HTTPS://u:p@h.example/a?secret", "HTTPS://h.example/a"),
+        ] {
+            assert_eq!(Shown::unsupported(written).to_string(), shown);
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn content(form: ContentForm, named: &str, origin: Option<&DialOrigin>) -> Filli
             target,
             is_shared: false,
         },
-        Err(reason) => unsupported(&Shown::url(named), reason),
+        Err(reason) => unsupported(&Shown::unsupported(named), reason),
     }
 }
 

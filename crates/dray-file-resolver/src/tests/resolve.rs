@@ -186,6 +186,14 @@ async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
         ),
         (
             "ftp://h/a?secret",
+            "Unsupported file URL ftp://h/a?secret. Pass `files/{bucket}/{path}` or an http(s) URL.",
+        ),
+        (
+            "mailto:ada@h.example?subject=a",
+            "Unsupported file URL mailto:ada@h.example?subject=a. Pass `files/{bucket}/{path}` or an http(s) URL.",
+        ),
+        (
+            "ftp://u:p@h/a",
             "Unsupported file URL ftp://h/a. Pass `files/{bucket}/{path}` or an http(s) URL.",
         ),
         (
