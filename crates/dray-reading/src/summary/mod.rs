@@ -149,6 +149,21 @@ fn calls(pieces: usize) -> usize {
     all
 }
 
+/// Whether an answer is the error message of the model or of a gateway before it, which is never shown as a summary
+/// (read-attachment 12.4).
+fn is_error(answer: &str) -> bool {
+    const BEGINNINGS: [&str; 4] = ["error:", "error code:", "[error]", "exception:"];
+    let begins = |beginning: &&str| {
+        let head = answer.get(..beginning.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(beginning))
+    };
+    if BEGINNINGS.iter().any(begins) {
+        return true;
+    }
+    let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(answer);
+    object.is_ok_and(|object| object.contains_key("error"))
+}
+
 /// One document's calls.
 struct Run<'a> {
     focus: &'a str,
@@ -211,6 +226,9 @@ impl Run<'_> {
                 () = self.cancel.cancelled() => return Err(SummaryFailure::Cancelled),
             };
             match answer {
+                Ok(text) if is_error(text.trim()) => {
+                    tracing::warn!("the summary model answered with an error message");
+                }
                 Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
                 Ok(_) => tracing::warn!("the summary model answered nothing"),
                 Err(error) => tracing::warn!(error = %error, "the summary model failed"),

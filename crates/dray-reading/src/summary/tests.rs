@@ -187,6 +187,33 @@ async fn a_failed_call_is_repeated_once() {
 }
 
 #[tokio::test]
+async fn an_error_message_of_the_model_is_repeated_once_and_never_shown_as_a_summary() {
+    for message in [
+        "Error: the model is overloaded",
+        "  error: quota exceeded\n",
+        "ERROR CODE: 429 - rate limited",
+        r#"{"error": {"message": "bad gateway"}}"#,
+    ] {
+        let model = Scripted::new(move |_| Ok(message.to_owned()));
+        assert_eq!(
+            run("text", &model).await,
+            Err(SummaryFailure::Model),
+            "{message}"
+        );
+        assert_eq!(model.asked().len(), 2);
+        let model = Scripted::new(move |count| {
+            Ok(if count == 1 { message } else { "A summary." }.to_owned())
+        });
+        assert_eq!(run("text", &model).await, Ok("A summary.".to_owned()));
+    }
+    let model = Scripted::new(|_| Ok("Errors: three were found.".to_owned()));
+    assert_eq!(
+        run("text", &model).await,
+        Ok("Errors: three were found.".to_owned())
+    );
+}
+
+#[tokio::test]
 async fn calls_are_bounded_by_larger_pieces_and_then_by_refusal() {
     let model = Scripted::new(|_| Ok("s".to_owned()));
     let text = lines(100_000);
