@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use dray_types::reference::{FileReference, MISSING_PREFIX, Parsed};
 use serde_json::{Value, json};
 
 use super::*;
@@ -197,7 +198,7 @@ fn endpoints_are_reached_without_a_key_and_require_what_they_have() {
 }
 
 #[test]
-fn the_skill_is_named_as_its_folder_and_teaches_every_prefix() {
+fn the_skill_is_named_as_its_folder_and_teaches_the_grammar_of_the_resolver() {
     let (skills, left_out) = skill::of_layers(&built_in());
     assert_eq!(left_out, [""; 0]);
     let [skill] = &skills[..] else {
@@ -209,7 +210,6 @@ fn the_skill_is_named_as_its_folder_and_teaches_every_prefix() {
         "file:url::",
         "file:text::",
         "file:base64::",
-        "file:data::",
         "attachment_urls",
         "**once**",
     ] {
@@ -219,5 +219,37 @@ fn the_skill_is_named_as_its_folder_and_teaches_every_prefix() {
         let (example, _) = example.split_once("```").unwrap();
         let arguments: Value = serde_json::from_str(example).unwrap();
         assert!(arguments.is_object(), "{example}");
+        let lists = arguments.as_object().unwrap().values();
+        let values = lists.flat_map(|value| match value {
+            Value::Array(items) => items.clone(),
+            other => vec![other.clone()],
+        });
+        for value in values {
+            let value = value.as_str().unwrap().to_owned();
+            let is_reference = matches!(FileReference::parse(&value), Parsed::Reference(_));
+            assert_eq!(is_reference, value.starts_with("file:"), "{value}");
+        }
     }
+    // Whatever follows `file:` and ends in `::` is a prefix that is taught.
+    let taught: BTreeSet<_> = body
+        .split("file:")
+        .skip(1)
+        .filter_map(|after| after.split_once("::"))
+        .map(|(prefix, _)| prefix)
+        .filter(|prefix| {
+            prefix
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        })
+        .collect();
+    for prefix in &taught {
+        let reference = format!("file:{prefix}::files/B/a");
+        assert!(
+            matches!(FileReference::parse(&reference), Parsed::Reference(_)),
+            "{reference}"
+        );
+        assert!(MISSING_PREFIX.contains(&format!("{prefix}::")), "{prefix}");
+        assert!(body.contains(&format!("\n| `{prefix}` |")), "{prefix}");
+    }
+    assert_eq!(taught.len(), MISSING_PREFIX.matches("::").count());
 }
