@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{AnyTarget, Catalog, Target};
+use crate::catalog::{AnyTarget, Catalog, Target, Turn};
 use crate::generation::Generation;
 use crate::model::{AgentInputFile, Attachment, ChatItem};
 use crate::renew::Refusal;
@@ -35,6 +35,48 @@ pub struct Built {
     pub current_attachments: Vec<Attachment>,
     /// Files of the history that cannot be fetched any more.
     pub warnings: Vec<Warning>,
+    /// Files that have no id; the reminder of their message says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A file that has no id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// What it is called; its URL when it has no name.
+    pub name: String,
+    /// Why.
+    pub reason: Exclusion,
+    /// When it came.
+    pub turn: Turn,
+}
+
+/// Why a file has no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exclusion {
+    /// Its message has more files than one message may have.
+    Limit,
+    /// Its name is not one that can be opened.
+    Name,
+    /// Its URL cannot be used, or its host is not allowed.
+    Url,
+    /// It belongs to another conversation.
+    Scope,
+    /// Its link could not be renewed.
+    Unsigned,
+}
+
+impl From<Refusal> for Exclusion {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Name => Self::Name,
+            Refusal::Scope => Self::Scope,
+            Refusal::Unsigned => Self::Unsigned,
+            Refusal::Url => Self::Url,
+        }
+    }
 }
 
 /// A file that is listed as unavailable.

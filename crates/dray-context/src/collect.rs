@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::address::{self, Normaliser};
+use crate::built::{Exclusion, LeftOut};
+use crate::catalog::Turn;
 use crate::generation::Generation;
 use crate::kind;
 use crate::limits;
@@ -45,6 +47,15 @@ pub(crate) struct Found {
     pub(crate) refusal: Option<Refusal>,
 }
 
+/// What one message holds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collected {
+    /// Its files.
+    pub(crate) found: Vec<Found>,
+    /// What was left out; only the default generation says so.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
 /// Something that may be a file.
 struct Candidate<'a> {
     part: FilePart,
@@ -63,12 +74,12 @@ impl<'a> Rules<'a> {
     }
 
     /// The files of a stored message.
-    pub(crate) fn of_history(&self, item: &ChatItem) -> Vec<Found> {
-        self.keep(candidates(&item.files(), &item.attachments))
+    pub(crate) fn of_history(&self, item: &ChatItem) -> Collected {
+        self.keep(candidates(&item.files(), &item.attachments), Turn::History)
     }
 
     /// The files of this turn: of the message first, then of the node's input.
-    pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> Vec<Found> {
+    pub(crate) fn of_turn(&self, message: Option<&ChatItem>, input: &[Value]) -> Collected {
         let mut seen = BTreeSet::new();
         let mut parts = message.map(ChatItem::files).unwrap_or_default();
         let given = input.iter().filter_map(Value::as_str);
@@ -78,19 +89,37 @@ impl<'a> Rules<'a> {
         }));
         parts.retain(|part| {
             let url = part.url.clone().filter(|url| !url.is_empty());
-            url.map_or(part.key.is_some(), |url| seen.insert(url))
+            let is_named = part.key.is_some() || self.says_what_is_left_out();
+            url.map_or(is_named, |url| seen.insert(url))
         });
         let attachments = message.map_or(&[] as &[_], |item| &item.attachments);
-        self.keep(candidates(&parts, attachments))
+        self.keep(candidates(&parts, attachments), Turn::Current)
+    }
+
+    fn says_what_is_left_out(&self) -> bool {
+        self.generation == Generation::Stable
     }
 
     /// Drops, deduplicates, limits and indexes. What has no type vanishes last, so indexes may have gaps.
-    fn keep(&self, candidates: Vec<Candidate<'_>>) -> Vec<Found> {
+    fn keep(&self, candidates: Vec<Candidate<'_>>, turn: Turn) -> Collected {
         let mut seen = BTreeSet::new();
-        let mut kept = Vec::new();
+        let mut kept = Collected::default();
+        let leave_out = |part: &FilePart, url: &str, reason: Exclusion| {
+            // Never a whole `data:` URL.
+            let name: String = self
+                .hint(part, url)
+                .chars()
+                .take(limits::LEFT_OUT_NAME_CHARS)
+                .collect();
+            let is_said = self.says_what_is_left_out() && !name.is_empty();
+            is_said.then_some(LeftOut { name, reason, turn })
+        };
         let (mut index, mut strict) = (0, 0);
         for candidate in candidates {
             let Some((url, refusal)) = self.renewed(&candidate.part) else {
+                let written = candidate.part.url.as_deref().unwrap_or_default();
+                let left_out = leave_out(&candidate.part, written, Exclusion::Url);
+                kept.left_out.extend(left_out);
                 continue;
             };
             let identity = self.identity(&candidate.part, &url);
@@ -98,14 +127,32 @@ impl<'a> Rules<'a> {
                 continue;
             }
             if index >= self.max_files && candidate.attachment.is_none() {
+                let left_out = leave_out(&candidate.part, &url, Exclusion::Limit);
+                kept.left_out.extend(left_out);
                 continue;
             }
             let places = (index, strict);
             index += 1;
             strict += usize::from(!url.starts_with("data:"));
-            kept.extend(self.found(candidate, places, (url, refusal), identity));
+            let refused = refusal.filter(|refusal| self.is_left_out(*refusal, turn));
+            if let Some(refusal) = refused {
+                let left_out = leave_out(&candidate.part, &url, refusal.into());
+                kept.left_out.extend(left_out);
+                continue;
+            }
+            let part = candidate.part.clone();
+            match self.found(candidate, places, (url.clone(), refusal), identity) {
+                Some(found) => kept.found.push(found),
+                None => kept.left_out.extend(leave_out(&part, &url, Exclusion::Url)),
+            }
         }
         kept
+    }
+
+    /// Whether a file that cannot be fetched has no id. One of history keeps its id unless it never had one: the model
+    /// may name it.
+    fn is_left_out(&self, refusal: Refusal, turn: Turn) -> bool {
+        self.says_what_is_left_out() && (turn == Turn::Current || refusal == Refusal::Name)
     }
 
     fn found(

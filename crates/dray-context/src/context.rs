@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::built::{Built, Warning, all_files_map, files_map};
+use crate::built::{Built, LeftOut, Warning, all_files_map, files_map};
 use crate::catalog::{Catalog, Entry, Turn};
 use crate::clock::UnknownZone;
-use crate::collect::{Found, Rules};
+use crate::collect::{Collected, Found, Rules};
 use crate::dataset::Dataset;
 use crate::generation::{Generation, Layout};
 use crate::identity::{self, Ids, Owner};
@@ -26,7 +26,8 @@ pub struct Context;
 /// Why there is no context.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// A file of this turn cannot be fetched. The sentence is the contract's; the name is for the operator.
+    /// A file of this turn cannot be fetched, in a generation of the peer; the default leaves it out. The sentence is the
+    /// contract's; the name is for the operator.
     #[error("{reason}")]
     Refused {
         /// What the file is called.
@@ -70,12 +71,16 @@ impl Background {
     /// The sections of this turn's reminder.
     pub(crate) fn sections<'a>(&'a self, request: &'a Request, files: &'a [Line]) -> Sections<'a> {
         Sections {
+            language: request.reminder_language(),
+            hides_urls: request.hide_urls,
+            reach: request.reach.as_deref(),
             files,
             datasets: &self.datasets,
             skills: &request.skills,
             time: self.time.as_deref(),
-            working_directory: request.working_directory.as_deref(),
+            working_directory: request.directory(),
             write_boundary: request.write_boundary.as_deref(),
+            ..Sections::default()
         }
     }
 }
@@ -88,6 +93,7 @@ struct Builder<'a> {
     names: Names,
     entries: Vec<Entry>,
     warnings: Vec<Warning>,
+    left_out: Vec<LeftOut>,
 }
 
 impl<'a> Builder<'a> {
@@ -100,6 +106,7 @@ impl<'a> Builder<'a> {
             names: Names::new(),
             entries: Vec::new(),
             warnings: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 
@@ -110,6 +117,7 @@ impl<'a> Builder<'a> {
         let input = request.file_input.as_deref().unwrap_or_default();
         let current = self.rules.of_turn(request.user_message.as_ref(), input);
         if let Some((found, reason)) = current
+            .found
             .iter()
             .find_map(|found| Some((found, found.refusal?)))
         {
@@ -120,10 +128,11 @@ impl<'a> Builder<'a> {
             .iter()
             .map(|item| match item.obj {
                 Role::Human => self.rules.of_history(item),
-                Role::System | Role::Ai => Vec::new(),
+                Role::System | Role::Ai => Collected::default(),
             })
             .collect();
-        for found in histories.iter().flatten().chain(&current) {
+        let old = histories.iter().flat_map(|collected| &collected.found);
+        for found in old.chain(&current.found) {
             self.keep(found);
         }
         let (chat, rewritten) = self.histories(stored, histories, &seen);
@@ -146,6 +155,7 @@ impl<'a> Builder<'a> {
             catalog,
             current_attachments: attachments,
             warnings: self.warnings,
+            left_out: self.left_out,
         })
     }
 
@@ -163,11 +173,12 @@ impl<'a> Builder<'a> {
     fn histories(
         &mut self,
         stored: &'a [ChatItem],
-        found: Vec<Vec<Found>>,
+        collected: Vec<Collected>,
         seen: &[usize],
     ) -> (Vec<ChatItem>, Vec<ChatItem>) {
         let (mut chat, mut rewritten) = (Vec::new(), Vec::new());
-        for (at, (item, found)) in stored.iter().zip(found).enumerate() {
+        for (at, (item, collected)) in stored.iter().zip(collected).enumerate() {
+            let Collected { found, left_out } = collected;
             let position = seen.binary_search(&at).ok();
             let owner = Owner {
                 answer: identity::answer_to(stored, at),
@@ -183,15 +194,21 @@ impl<'a> Builder<'a> {
             }
             chat.push(item.clone());
             let entries = self.name(found, &owner, Turn::History);
-            rewritten.push(self.rewritten(item, &entries));
+            rewritten.push(self.rewritten(item, &entries, &left_out));
+            self.left_out.extend(left_out);
             self.entries
                 .extend(entries.into_iter().map(|named| named.entry));
         }
         (chat, rewritten)
     }
 
-    fn rewritten(&mut self, item: &ChatItem, named: &[NamedEntry]) -> ChatItem {
-        if named.is_empty() {
+    fn rewritten(
+        &mut self,
+        item: &ChatItem,
+        named: &[NamedEntry],
+        left_out: &[LeftOut],
+    ) -> ChatItem {
+        if named.is_empty() && left_out.is_empty() {
             return item.clone();
         }
         for one in named {
@@ -202,18 +219,30 @@ impl<'a> Builder<'a> {
             }));
         }
         let lines = self.lines(named);
-        let text = reminder::write(self.layout, &Sections::of_history(&lines), &item.text());
+        let sections = Sections {
+            language: self.request.reminder_language(),
+            hides_urls: self.request.hide_urls,
+            reach: self.request.reach.as_deref(),
+            media_attached: self.media(named).next().is_some(),
+            left_out,
+            ..Sections::of_history(&lines)
+        };
+        let text = reminder::write(self.layout, &sections, &item.text());
         item.with_parts(self.parts(named, text))
     }
 
-    /// Media first where the generation keeps them, then the text unless it is empty.
+    /// The files that stay parts of their message.
+    fn media<'n>(&self, named: &'n [NamedEntry]) -> impl Iterator<Item = &'n Entry> + use<'n> {
+        let keeps = self.request.keeps_media();
+        let entries = named.iter().map(|one| &one.entry);
+        entries
+            .filter(move |entry| keeps && !entry.file.file_type.is_document() && !entry.unavailable)
+    }
+
+    /// Media first where they are kept, then the text unless it is empty.
     fn parts(&self, named: &[NamedEntry], text: String) -> Vec<Part> {
-        let media = named.iter().map(|one| &one.entry).filter(|entry| {
-            self.request.generation.keeps_media()
-                && !entry.file.file_type.is_document()
-                && !entry.unavailable
-        });
-        let mut parts: Vec<_> = media
+        let mut parts: Vec<_> = self
+            .media(named)
             .map(|entry| {
                 Part::File(FilePart {
                     file_type: Some(entry.file.file_type),
@@ -231,7 +260,7 @@ impl<'a> Builder<'a> {
 
     fn turn(
         &mut self,
-        found: Vec<Found>,
+        collected: Collected,
         background: &Background,
     ) -> (ChatItem, Vec<AgentInputFile>, Vec<Attachment>) {
         let request = self.request;
@@ -246,11 +275,17 @@ impl<'a> Builder<'a> {
             fallback: request.fallback_id.as_deref().or(answer),
             current: true,
         };
+        let Collected { found, left_out } = collected;
         let raws: Vec<_> = found.iter().map(|found| found.raw.clone()).collect();
         let named = self.name(found, &owner, Turn::Current);
         let lines = self.lines(&named);
-        let sections = background.sections(request, &lines);
+        let sections = Sections {
+            media_attached: self.media(&named).next().is_some(),
+            left_out: &left_out,
+            ..background.sections(request, &lines)
+        };
         let text = reminder::write(self.layout, &sections, &request.question);
+        self.left_out.extend(left_out);
         let data_id = source_of(request.generation, &owner);
         let message = ChatItem::new(Role::Human, data_id.as_deref(), self.parts(&named, text));
         let files: Vec<_> = named.iter().map(|one| one.entry.file.clone()).collect();
@@ -330,7 +365,7 @@ impl<'a> Builder<'a> {
     }
 
     fn line(&self, entry: &Entry) -> Line {
-        let sandbox = self.request.working_directory.as_ref();
+        let sandbox = self.request.directory();
         let sandbox = sandbox.filter(|_| !entry.unavailable);
         let path =
             sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean(&entry.file.name, 0)));

@@ -22,7 +22,7 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         .filter_map(|at| stored.get(*at).cloned())
         .collect();
     let input = request.file_input.as_deref().unwrap_or_default();
-    let current = rules.of_turn(request.user_message.as_ref(), input);
+    let current = rules.of_turn(request.user_message.as_ref(), input).found;
     if let Some((found, reason)) = current
         .iter()
         .find_map(|found| Some((found, found.refusal?)))
@@ -31,7 +31,9 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         return Err(BuildError::Refused { name, reason });
     }
     let questions = chat.iter().filter(|item| item.obj == Role::Human);
-    let history: Vec<_> = questions.flat_map(|item| rules.of_history(item)).collect();
+    let history: Vec<_> = questions
+        .flat_map(|item| rules.of_history(item).found)
+        .collect();
     let old_names: BTreeSet<_> = history.iter().map(|found| found.hint.clone()).collect();
 
     let entries = number(current, history);
@@ -65,6 +67,7 @@ pub(crate) fn build(request: &Request, background: &Background) -> Result<Built,
         catalog,
         current_attachments: Vec::new(),
         warnings: Vec::new(),
+        left_out: Vec::new(),
     })
 }
 

@@ -51,13 +51,14 @@ mod tests;
 mod window;
 
 pub use address::{Normaliser, is_absolute_http};
-pub use built::{Built, Warning};
+pub use built::{Built, Exclusion, LeftOut, Warning};
 pub use catalog::{AnyTarget, Catalog, Entry, Target, Turn};
 pub use clock::{Now, UnknownZone};
 pub use context::{BuildError, Context, SANDBOX_FOLDER};
 pub use escape::{WRAPPER, disarm, escape, unescape};
 pub use generation::{Generation, Layout, Unknown};
 pub use model::{AgentInputFile, Attachment, ChatItem, FilePart, FileType, Part, Role};
+pub use reminder::Language;
 pub use request::Request;
 pub use substitute::replace_agent_file_ids_with_urls;
 pub use window::History;

@@ -40,6 +40,8 @@ pub const READ_IDS: usize = 200;
 pub const LISTED_IDS: usize = 50;
 /// Bytes of a cleaned file name; a path segment of most file systems.
 pub const NAME_BYTES: usize = 255;
+/// Characters of the name of a file that was left out.
+pub const LEFT_OUT_NAME_CHARS: usize = 200;
 /// Depth to which arguments are searched for ids. What lies deeper stays as it is.
 pub const ARGUMENT_DEPTH: usize = 128;
 

@@ -274,6 +274,7 @@ mod tests {
             scope: Some(Scope::of(["x".to_owned()])),
             signed: signed.into(),
             allowed_hosts: Some(vec!["ok.example".into()]),
+            ..Renewals::default()
         })
     }
 

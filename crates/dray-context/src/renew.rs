@@ -70,6 +70,9 @@ pub struct Renewals {
     /// Hosts of external files that may be fetched; `*.example.com` means every host below. Absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_hosts: Option<Vec<String>>,
+    /// Keys that are not names of files at all, such as a path with `..` in it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub invalid: BTreeSet<String>,
 }
 
 /// Why a file has no URL that works.
@@ -82,6 +85,9 @@ pub enum Refusal {
     /// Nobody could sign it.
     #[error("The file is no longer available: its link could not be renewed")]
     Unsigned,
+    /// The key is not the name of a file.
+    #[error("The name is not one of a file that can be opened")]
+    Name,
     /// The URL is none, or its host is not allowed.
     #[error("Invalid workflow file URL")]
     Url,
@@ -92,6 +98,9 @@ impl Renewals {
     pub fn url(&self, key: &str) -> Result<&str, Refusal> {
         if self.scope.as_ref().is_some_and(|scope| !scope.holds(key)) {
             return Err(Refusal::Scope);
+        }
+        if self.invalid.contains(key) {
+            return Err(Refusal::Name);
         }
         let signed = self.signed.get(key).and_then(Option::as_deref);
         signed

@@ -9,7 +9,7 @@ use crate::clock::Now;
 use crate::dataset::Datasets;
 use crate::generation::{Generation, Layout};
 use crate::model::{ChatItem, FileType, Role};
-use crate::reminder::Skill;
+use crate::reminder::{Language, Skill};
 use crate::renew::{Renewals, Scope};
 use crate::window::History;
 
@@ -22,6 +22,17 @@ pub struct Request {
     /// The reminder's layout; absent means the generation's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
+    /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the peer
+    /// is chosen by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<Language>,
+    /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs all the same.
+    #[serde(skip_serializing_if = "is_false")]
+    pub hide_urls: bool,
+    /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it. The
+    /// reminder says that they are attached only where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_media: Option<bool>,
     /// Everything stored before this turn, oldest first.
     pub histories: Vec<ChatItem>,
     /// How much of it the model sees.
@@ -42,6 +53,9 @@ pub struct Request {
     pub fallback_id: Option<String>,
     /// Files of one message; zero means 20.
     pub max_files: usize,
+    /// How the model reaches files above that limit, as the end of a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<String>,
     /// The public name of the server that the request came to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
@@ -51,7 +65,7 @@ pub struct Request {
     /// The current time; absent means that the reminder tells none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
-    /// The sandbox's working directory, when the node uses one.
+    /// The sandbox's working directory, when the node uses one; empty is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
     /// Skills that lie in the sandbox.
@@ -71,7 +85,34 @@ pub struct Request {
     pub contents: BTreeMap<String, String>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Request {
+    /// The language that the reminder is written in.
+    pub(crate) fn reminder_language(&self) -> Language {
+        let is_own = self.generation == Generation::Stable && self.layout.is_none();
+        let default = if is_own {
+            Language::English
+        } else {
+            Language::Chinese
+        };
+        self.language.unwrap_or(default)
+    }
+
+    /// The sandbox's working directory; an empty one is none.
+    pub(crate) fn directory(&self) -> Option<&str> {
+        let directory = self.working_directory.as_deref();
+        directory.filter(|directory| !directory.trim().is_empty())
+    }
+
+    /// Whether images, sound and moving pictures stay parts of their message.
+    pub(crate) fn keeps_media(&self) -> bool {
+        self.keep_media.unwrap_or(self.generation.keeps_media())
+    }
+
     /// The messages that the history setting speaks of.
     pub fn stored(&self) -> &[ChatItem] {
         match &self.history {
@@ -89,10 +130,10 @@ impl Request {
         let items = seen.into_iter().filter_map(|at| stored.get(at));
         let mut found: Vec<_> = items
             .filter(|item| item.obj == Role::Human)
-            .flat_map(|item| rules.of_history(item))
+            .flat_map(|item| rules.of_history(item).found)
             .collect();
         let input = self.file_input.as_deref().unwrap_or_default();
-        found.extend(rules.of_turn(self.user_message.as_ref(), input));
+        found.extend(rules.of_turn(self.user_message.as_ref(), input).found);
         let unsure = found.iter().filter(|one| {
             one.file_type.is_document()
                 && one.attachment.is_none()

@@ -1,7 +1,9 @@
 //! Blocks that several layouts share.
 
-use super::{Line, field};
+use super::{Line, Sections, field};
+use crate::built::Exclusion;
 use crate::dataset::Dataset;
+use crate::escape::escape;
 
 /// Blocks of one kind, a newline between.
 pub(super) fn join(blocks: impl IntoIterator<Item = String>) -> String {
@@ -28,4 +30,59 @@ pub(super) fn datasets(datasets: &[Dataset]) -> String {
 /// The line that takes the place of a URL that nothing can open.
 pub(super) fn status(line: &Line) -> Option<String> {
     line.unavailable.then(|| field("status", "unavailable"))
+}
+
+/// Names of files above the limit that are shown.
+const SHOWN_NAMES: usize = 5;
+/// Characters of a shown name.
+const NAME_CHARS: usize = 100;
+
+/// The files with an id, then one line for each reason why others have none. Nothing without either.
+pub(super) fn with_left_out(sections: &Sections<'_>, files: String) -> Option<String> {
+    if sections.left_out.is_empty() {
+        return Some(files).filter(|files| !files.is_empty());
+    }
+    let words = sections.language.words();
+    let mut lines = vec![words.left_out.to_owned()];
+    let (over, refused): (Vec<_>, Vec<_>) = sections
+        .left_out
+        .iter()
+        .partition(|file| file.reason == Exclusion::Limit);
+    for file in refused {
+        lines.push(format!(
+            "- {}: {}",
+            shown_name(&file.name),
+            words.reason(file.reason)
+        ));
+    }
+    if !over.is_empty() {
+        let first = over.iter().take(SHOWN_NAMES);
+        let mut names: Vec<_> = first.map(|file| shown_name(&file.name)).collect();
+        if over.len() > SHOWN_NAMES {
+            names.push("…".to_owned());
+        }
+        let reach = sections
+            .reach
+            .map_or_else(|| words.reach.to_owned(), escape);
+        lines.push(format!(
+            "- {}",
+            words.over_limit(over.len(), &names, &reach)
+        ));
+    }
+    let lines = lines.join("\n");
+    Some(if files.is_empty() {
+        lines
+    } else {
+        format!("{files}\n\n{lines}")
+    })
+}
+
+/// A name on one line, cut and escaped.
+fn shown_name(name: &str) -> String {
+    let mut characters = name.chars().filter(|character| !character.is_control());
+    let mut shown: String = characters.by_ref().take(NAME_CHARS).collect();
+    if characters.next().is_some() {
+        shown.push('…');
+    }
+    escape(&shown)
 }

@@ -1,18 +1,20 @@
-//! Layout A: English headings, the question last and inside the wrapper (8.1).
+//! Layout A: English headings in every language, the question last and inside the wrapper (8.1).
 
 use super::{Line, Sections, block, field};
 use crate::escape::{WRAPPER, disarm};
 
 pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+    let words = sections.language.words();
     let mut parts = Vec::new();
-    if !sections.files.is_empty() {
-        let files = block::join(sections.files.iter().map(file));
-        parts.push(format!("# Input Files\n用户本次可用的文件：\n\n{files}"));
+    let files = block::join(sections.files.iter().map(file));
+    if let Some(files) = block::with_left_out(sections, files) {
+        parts.push(format!("# Input Files\n{}\n\n{files}", words.files_of_a));
     }
     if !sections.datasets.is_empty() {
         let datasets = block::datasets(sections.datasets);
         parts.push(format!(
-            "# Input datasets\n用户当前可用的知识库：\n\n{datasets}"
+            "# Input datasets\n{}\n\n{datasets}",
+            words.datasets_use
         ));
     }
     if let Some(time) = sections.time {

@@ -1,71 +1,74 @@
-//! Layout B: Chinese headings, the question after the wrapper (8.2), as G2, G3 and G4 wrote it.
+//! Layout B: the question after the wrapper (8.2), as G2, G3 and G4 wrote it.
 
 use super::{Line, Sections, Skill, block, field, wrap};
 use crate::escape::escape;
 use crate::generation::Layout;
 
-const OPENING: &str = "依据以下内容完成任务";
-const FILES_OF_G2: &str = "## 文件\n用户本次对话上传的的文件， 可通过 read_files 读取文件内容：";
-const FILES: &str =
-    "## 对话文件\n用户本次对话上传的文件，用途：\n1. 可通过 read_files 读取文档内容。";
-const URL_USE: &str = "2. 可把 url 作为模型参数。";
-pub(super) const MEDIA_USE: &str =
-    "2. 图片、音频和视频已作为当前消息的多模态输入提供，应直接分析其内容；url 也可作为模型参数。";
-
-/// How a model is to use skills.
-pub(super) const SKILL_RULES: &str = "以下技能已部署在 sandbox 中，可按需使用：\n\
-1. 先根据 name 和 description 判断任务是否与某个技能相关。\n\
-2. 使用技能前，先用 sandbox 的读文件工具读取其 path 指向的说明文件。\n\
-3. 按说明执行；其中的相对路径以该技能的 directory 为起点。";
-
 pub(super) fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> String {
+    let words = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
         let skills = block::join(sections.skills.iter().map(skill));
-        parts.push(format!("## 技能\n{SKILL_RULES}\n\n{skills}"));
+        let (heading, rules) = (words.skills, words.skill_rules);
+        parts.push(format!("{heading}\n{rules}\n\n{skills}"));
     }
-    parts.extend(files(layout, sections.files));
+    parts.extend(files(layout, sections));
     if !sections.datasets.is_empty() {
         let datasets = block::datasets(sections.datasets);
-        parts.push(format!("## 知识库\n用户当前可用的知识库：\n\n{datasets}"));
+        let (heading, intro) = (words.datasets, words.datasets_use);
+        parts.push(format!("{heading}\n{intro}\n\n{datasets}"));
     }
     if sections.time.is_some() || sections.working_directory.is_some() {
         let time = sections
             .time
-            .map(|time| format!("当前时间: {}", escape(time)));
+            .map(|time| format!("{}{}", words.time, escape(time)));
         let directory = sections.working_directory;
-        let directory = directory.map(|path| format!("当前 sandbox 工作目录: {}", escape(path)));
+        let directory = directory.map(|path| format!("{}{}", words.directory, escape(path)));
         let (time, directory) = (time.unwrap_or_default(), directory.unwrap_or_default());
-        parts.push(format!("## 背景信息\n{time}\n{directory}"));
+        parts.push(format!("{}\n{time}\n{directory}", words.background));
     }
     if parts.is_empty() {
         return question.to_owned();
     }
-    wrap(&format!("{OPENING}\n\n{}", parts.join("\n\n")), question)
+    let inside = format!("{}\n\n{}", words.opening, parts.join("\n\n"));
+    wrap(&inside, question)
 }
 
-fn files(layout: Layout, lines: &[Line]) -> Option<String> {
+fn files(layout: Layout, sections: &Sections<'_>) -> Option<String> {
+    let words = sections.language.words();
     let of_g2 = layout == Layout::BDocuments;
-    let listed = lines
+    let listed = sections
+        .files
         .iter()
         .filter(|line| !of_g2 || line.file_type.is_document());
-    let blocks = block::join(listed.map(|line| file(line, of_g2)));
-    if blocks.is_empty() {
-        return None;
-    }
-    let heading = match layout {
-        Layout::BDocuments => FILES_OF_G2.to_owned(),
-        Layout::BMedia => format!("{FILES}\n{MEDIA_USE}"),
-        _ => format!("{FILES}\n{URL_USE}"),
+    let blocks = block::join(listed.map(|line| file(line, of_g2, sections.hides_urls)));
+    let blocks = block::with_left_out(sections, blocks)?;
+    let heading = if of_g2 {
+        words.files_of_g2.to_owned()
+    } else {
+        let says_media = layout == Layout::BMedia && sections.media_attached;
+        let second = second_use(sections, says_media);
+        format!("{}\n{}\n{second}", words.files, words.files_use)
     };
     Some(format!("{heading}\n\n{blocks}"))
 }
 
-fn file(line: &Line, of_g2: bool) -> String {
+/// The second thing that files are good for. That media are attached is said only where they are.
+pub(super) fn second_use(sections: &Sections<'_>, says_media: bool) -> &'static str {
+    let words = sections.language.words();
+    match (says_media, sections.hides_urls) {
+        (true, false) => words.media_use,
+        (true, true) => words.media_use_without_urls,
+        (false, false) => words.url_use,
+        (false, true) => words.id_use,
+    }
+}
+
+fn file(line: &Line, of_g2: bool, hides_url: bool) -> String {
     let mut lines = vec![field("id", &line.id), field("name", &line.name)];
     if !of_g2 {
         lines.push(field("type", line.file_type.as_str()));
-        if !line.unavailable && !line.url.is_empty() {
+        if !line.unavailable && !line.url.is_empty() && !hides_url {
             lines.push(field("url", &line.url));
         }
     }

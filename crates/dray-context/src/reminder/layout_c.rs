@@ -1,45 +1,54 @@
 //! Layout C: no ids, sandbox paths, a blank line after each heading (8.3).
 
-use super::layout_b::{MEDIA_USE, SKILL_RULES};
+use super::layout_b::second_use;
 use super::{Line, Sections, Skill, block, field, wrap};
 use crate::escape::escape;
 
-const OPENING: &str = "可以借助以下信息来完成任务";
-
 pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
+    let words = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
         let skills = block::join(sections.skills.iter().map(skill));
         parts.push(format!(
-            "## 技能\n\n{SKILL_RULES}\n\n<available_skills>\n{skills}\n</available_skills>"
+            "{}\n\n{}\n\n<available_skills>\n{skills}\n</available_skills>",
+            words.skills, words.skill_rules
         ));
     }
     if let Some(boundary) = sections.write_boundary {
-        parts.push(format!("## Sandbox 文件写入边界\n\n{}", escape(boundary)));
+        parts.push(format!("{}\n\n{}", words.boundary, escape(boundary)));
     }
-    if !sections.files.is_empty() {
-        let files = block::join(sections.files.iter().map(file));
+    // Without ids the URLs are all that names a file, so they are always shown.
+    let sections = &Sections {
+        hides_urls: false,
+        ..sections.clone()
+    };
+    let files = block::join(sections.files.iter().map(file));
+    if let Some(files) = block::with_left_out(sections, files) {
+        let second = second_use(sections, sections.media_attached);
         parts.push(format!(
-            "## 对话文件\n\n用户本次对话上传的文件，用途：\n1. 可通过 read_files 读取文档内容。\n{MEDIA_USE}\n\n{files}"
+            "{}\n\n{}\n{second}\n\n{files}",
+            words.files, words.files_use
         ));
     }
     if !sections.datasets.is_empty() {
         let datasets = block::datasets(sections.datasets);
-        parts.push(format!("## 知识库\n\n用户当前可用的知识库：\n\n{datasets}"));
+        let (heading, intro) = (words.datasets, words.datasets_use);
+        parts.push(format!("{heading}\n\n{intro}\n\n{datasets}"));
     }
     if sections.time.is_some() || sections.working_directory.is_some() {
         let time = sections
             .time
-            .map(|time| format!("当前时间: {}", escape(time)));
+            .map(|time| format!("{}{}", words.time, escape(time)));
         let directory = sections.working_directory;
-        let directory = directory.map(|path| format!("当前沙盒的工作目录: {}", escape(path)));
+        let directory = directory.map(|path| format!("{}{}", words.directory_of_c, escape(path)));
         let (time, directory) = (time.unwrap_or_default(), directory.unwrap_or_default());
-        parts.push(format!("## 背景信息\n  \n{time}\n{directory}"));
+        parts.push(format!("{}\n  \n{time}\n{directory}", words.background));
     }
     if parts.is_empty() {
         return question.to_owned();
     }
-    wrap(&format!("{OPENING}\n\n{}", parts.join("\n\n")), question)
+    let inside = format!("{}\n\n{}", words.opening_of_c, parts.join("\n\n"));
+    wrap(&inside, question)
 }
 
 fn file(line: &Line) -> String {

@@ -1,28 +1,31 @@
 //! The oldest layout: a list of numbered files before the question (8.4).
 
-use super::{Line, Sections};
+use super::wording::Words;
+use super::{Line, Sections, block};
 use crate::escape::escape;
 
-const ADVICE: &str = "**重要提示**：\n\
-- 需要文档内容时，用文件编号调用读取工具，不要猜测内容。\n\
-- 编号在本次对话中有效。";
-
 pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
-    if sections.files.is_empty() {
+    let words = sections.language.words();
+    let lines: Vec<_> = sections
+        .files
+        .iter()
+        .map(|line| file(words, line))
+        .collect();
+    let Some(files) = block::with_left_out(sections, lines.join("\n")) else {
         return question.to_owned();
-    }
-    let lines: Vec<_> = sections.files.iter().map(file).collect();
-    let files = lines.join("\n");
+    };
+    let (opening, advice) = (words.files_of_legacy, words.advice_of_legacy);
     format!(
-        "## File input\n<available_files>\n当前对话中用户已上传以下文件：\n\n{files}\n{ADVICE}\n</available_files>\n\n## Query\n{question}"
+        "## File input\n<available_files>\n{opening}\n\n{files}\n{advice}\n</available_files>\n\n## Query\n{question}"
     )
 }
 
-fn file(line: &Line) -> String {
+fn file(words: &Words, line: &Line) -> String {
     let kind = if line.file_type.is_document() {
         "document"
     } else {
         "image"
     };
-    format!("- 文件{}: {}({kind})", escape(&line.id), escape(&line.name))
+    let (number, name) = (escape(&line.id), escape(&line.name));
+    format!("- {}{number}: {name}({kind})", words.file_of_legacy)
 }

@@ -1,5 +1,6 @@
 //! What a model is told before the question (agent-file-context 8). Pure text: sections in, one string out.
 
+use crate::built::LeftOut;
 use crate::dataset::Dataset;
 use crate::escape::{WRAPPER, escape};
 use crate::generation::Layout;
@@ -13,8 +14,11 @@ mod legacy;
 #[cfg(test)]
 mod tests;
 mod tool_call;
+mod wording;
 
 use serde::{Deserialize, Serialize};
+
+pub use wording::Language;
 
 /// A file as a reminder names it. Nothing of it is escaped yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +58,18 @@ pub struct Skill {
 /// Everything that a reminder may say. A reminder of history has files and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sections<'a> {
+    /// The language of what stands between the data.
+    pub language: Language,
     /// Files.
     pub files: &'a [Line],
+    /// Files of this message that have no id.
+    pub left_out: &'a [LeftOut],
+    /// How files above the limit are reached; absent means by another message.
+    pub reach: Option<&'a str>,
+    /// Whether images, sound and moving pictures of this message are attached to it. Nothing is said of them otherwise.
+    pub media_attached: bool,
+    /// Whether the files are shown without their URLs.
+    pub hides_urls: bool,
     /// Datasets.
     pub datasets: &'a [Dataset],
     /// Skills.

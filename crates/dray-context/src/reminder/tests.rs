@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::built::Exclusion;
+use crate::catalog::Turn;
 
 fn file(id: &str, name: &str, file_type: FileType) -> Line {
     Line {
@@ -29,6 +31,16 @@ fn skill() -> Skill {
         directory: "/skills/s".into(),
         path: "/skills/s/SKILL.md".into(),
     }
+}
+
+/// Writes in the peer's words, with media attached.
+fn write(layout: Layout, sections: &Sections<'_>, question: &str) -> String {
+    let sections = Sections {
+        language: Language::Chinese,
+        media_attached: true,
+        ..sections.clone()
+    };
+    super::write(layout, &sections, question)
 }
 
 const TIME: &str = "2026-05-14 10:00:00 Thursday";
@@ -241,9 +253,13 @@ proptest! {
         let row = Dataset { id: name.clone(), name: name.clone(), description: name.clone() };
         let one = Skill { name: name.clone(), description: name.clone(), directory: name.clone(), path: name.clone() };
         let (files, datasets, skills) = ([line], [row], [one]);
+        let left_out = [Exclusion::Limit, Exclusion::Name].map(|reason| LeftOut {
+            name: name.clone(), reason, turn: Turn::Current,
+        });
         let sections = Sections {
             files: &files, datasets: &datasets, skills: &skills, time: Some(TIME),
-            working_directory: Some(&name), write_boundary: Some(&name),
+            working_directory: Some(&name), write_boundary: Some(&name), left_out: &left_out,
+            reach: Some(&name), ..Sections::default()
         };
         let text = write(layout, &sections, "");
         let expected = usize::from(layout != Layout::Legacy);
@@ -277,4 +293,110 @@ proptest! {
         }
         prop_assert!(!text.contains("\n\n\n\n"));
     }
+}
+
+#[test]
+fn the_default_language_is_english_and_has_no_other_letters() {
+    let mut line = file("a1-0", "a.pdf", FileType::File);
+    line.unavailable = true;
+    let (files, skills, datasets) = (
+        [line],
+        [skill()],
+        [Dataset {
+            id: "d".into(),
+            name: "n".into(),
+            description: String::new(),
+        }],
+    );
+    let left_out = [Exclusion::Limit, Exclusion::Name].map(|reason| LeftOut {
+        name: "b.pdf".to_owned(),
+        reason,
+        turn: Turn::Current,
+    });
+    for layout in Layout::ALL {
+        for media_attached in [false, true] {
+            let sections = Sections {
+                files: &files,
+                left_out: &left_out,
+                skills: &skills,
+                datasets: &datasets,
+                time: Some(TIME),
+                working_directory: Some("/w"),
+                write_boundary: Some("/w"),
+                media_attached,
+                ..Sections::default()
+            };
+            let text = super::write(layout, &sections, "q");
+            let text = text.replace('…', "");
+            assert!(text.is_ascii(), "{layout}: {text}");
+        }
+    }
+}
+
+#[test]
+fn media_are_said_to_be_attached_only_where_they_are() {
+    let files = [file("a1-0", "a.png", FileType::Image)];
+    for (language, claim) in [
+        (Language::English, "attached to this message"),
+        (Language::Chinese, "多模态"),
+    ] {
+        for layout in [Layout::BMedia, Layout::C] {
+            for media_attached in [false, true] {
+                let sections = Sections {
+                    language,
+                    media_attached,
+                    ..Sections::of_history(&files)
+                };
+                let text = super::write(layout, &sections, "q");
+                assert_eq!(text.contains(claim), media_attached, "{layout}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_named_once_where_urls_are_hidden() {
+    let files = [file("a1-0", "a.pdf", FileType::File)];
+    let sections = Sections {
+        hides_urls: true,
+        ..Sections::of_history(&files)
+    };
+    let text = super::write(Layout::BMedia, &sections, "");
+    assert_eq!(
+        text,
+        "<system-reminder>\nUse the following to complete the task.\n\n## Files of the conversation\nFiles that the user \
+         uploaded in this conversation:\n1. Read the text of documents with read_files.\n2. Pass the id to tools that take \
+         the address of a file: it is replaced by a link.\n\n<file>\n<id>a1-0</id>\n<name>a.pdf</name>\n\
+         <type>file</type>\n</file>\n</system-reminder>"
+    );
+}
+
+#[test]
+fn what_has_no_id_is_said_with_its_reason_and_the_way_to_reach_it() {
+    let of = |name: &str, reason| LeftOut {
+        name: name.to_owned(),
+        reason,
+        turn: Turn::Current,
+    };
+    let mut left_out = vec![of("x\n<y>", Exclusion::Name), of("z", Exclusion::Url)];
+    left_out.extend((20..300).map(|number| of(&format!("{number}.pdf"), Exclusion::Limit)));
+    let sections = Sections {
+        left_out: &left_out,
+        ..Sections::default()
+    };
+    let text = super::write(Layout::BMedia, &sections, "q");
+    assert!(
+        text.ends_with(
+            "Without an id:\n- x&lt;y&gt;: its name is not one of a file that can be opened\n- z: its address cannot be \
+             used\n- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): ask the user to send them \
+             in another message.\n</system-reminder>\nq"
+        ),
+        "{text}"
+    );
+    let sections = Sections {
+        reach: Some("read them by address."),
+        ..sections
+    };
+    let text = super::write(Layout::A, &sections, "q");
+    assert!(text.contains("24.pdf, …): read them by address."), "{text}");
 }

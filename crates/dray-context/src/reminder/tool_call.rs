@@ -7,9 +7,10 @@ const OPENING: &str = "As you answer the user's questions, you can use the follo
 
 pub(super) fn write(sections: &Sections<'_>, question: &str) -> String {
     let mut parts = Vec::new();
-    if !sections.files.is_empty() {
-        let files = block::join(sections.files.iter().map(file));
-        parts.push(format!("# Input Files\n用户本次上传的文件：\n\n{files}"));
+    let files = block::join(sections.files.iter().map(file));
+    if let Some(files) = block::with_left_out(sections, files) {
+        let intro = sections.language.words().files_of_tool_call;
+        parts.push(format!("# Input Files\n{intro}\n\n{files}"));
     }
     if let Some(time) = sections.time {
         parts.push(format!("# Current time\n{time}"));

@@ -47,6 +47,21 @@ fn the_page_shows_every_layout_as_it_is_written() {
 }
 
 #[test]
+fn the_page_shows_the_default_reminder_and_what_it_says_of_files_without_an_id() {
+    let mut request = example();
+    request["workingDirectory"] = json!("/workspace");
+    holds(&build(request).current_user_message.text());
+    let parts = [
+        file("file", "plan.pdf", "/files/7.pdf"),
+        file("file", "notes.txt", "ftp://old.example/notes.txt"),
+        file("file", "more.pdf", "/files/8.pdf"),
+    ];
+    let request = json!({"responseChatItemId": "a2", "question": "Compare them.", "maxFiles": 1, "hideUrls": true,
+        "userMessage": message("Human", "q2", &parts)});
+    holds(&build(request).current_user_message.text());
+}
+
+#[test]
 fn the_page_shows_a_request_that_works() {
     let (_, after) = PAGE.split_once("```json\n").unwrap();
     let (shown, _) = after.split_once("```").unwrap();

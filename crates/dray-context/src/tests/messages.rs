@@ -64,7 +64,7 @@ fn what_has_no_usable_file_comes_back_untouched() {
         {"obj": "Human", "dataId": "h", "value": [text("t"), file("file", "", "not-a-url"), {"odd": true}], "extra": {"a": 1}},
         {"obj": "AI", "dataId": "r", "value": [{"tools": []}]},
     ]);
-    for generation in ["g1", "g3", "stable"] {
+    for generation in ["g1", "g3", "g5"] {
         let built = build(json!({"generation": generation, "history": history}));
         assert_eq!(
             serde_json::to_value(&built.rewritten_histories).unwrap(),
@@ -75,6 +75,23 @@ fn what_has_no_usable_file_comes_back_untouched() {
             history
         );
     }
+}
+
+#[test]
+fn an_empty_working_directory_is_none() {
+    for layout in ["a", "b", "b-g4", "c"] {
+        let with = |directory: &Value| {
+            let parts = [file("file", "", "/a.pdf")];
+            let mut request = json!({"layout": layout, "responseChatItemId": "c", "question": "q",
+                "userMessage": message("Human", "q", &parts)});
+            request["workingDirectory"] = directory.clone();
+            build(request).current_user_message.text()
+        };
+        assert_eq!(with(&json!("")), with(&Value::Null), "{layout}");
+        assert_eq!(with(&json!(" ")), with(&Value::Null), "{layout}");
+    }
+    let built = build(json!({"workingDirectory": "", "question": " q "}));
+    assert_eq!(built.current_user_message.text(), " q ");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::{Built, Context, Request};
 mod build;
 mod documentation;
 mod ids;
+mod left_out;
 mod messages;
 mod renewal;
 mod story;

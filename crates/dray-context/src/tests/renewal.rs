@@ -92,9 +92,10 @@ fn r_15_a_failure_in_history_is_a_warning_and_the_file_is_marked() {
 }
 
 #[test]
-fn r_15_a_failure_in_the_current_message_is_an_error() {
+fn r_15_a_failure_in_the_current_message_is_an_error_in_the_peers_generations() {
     let current = |key: &str, renewals: Value| {
-        let request = json!({"userMessage": message("Human", "q", &[stored("a.pdf", key)]), "renewals": renewals});
+        let request = json!({"generation": "g5", "renewals": renewals,
+            "userMessage": message("Human", "q", &[stored("a.pdf", key)])});
         try_build(request).unwrap_err().to_string()
     };
     assert_eq!(
@@ -105,7 +106,7 @@ fn r_15_a_failure_in_the_current_message_is_an_error() {
         current("chat/x/a", json!({"scope": ["chat/x"]})),
         "The file is no longer available: its link could not be renewed"
     );
-    let external = json!({"fileInput": ["https://evil.example/a.pdf"], "renewals": {"allowedHosts": ["good.example"]}});
+    let external = json!({"generation": "g5", "fileInput": ["https://evil.example/a.pdf"], "renewals": {"allowedHosts": ["good.example"]}});
     let error = try_build(external).unwrap_err();
     assert_eq!(error.to_string(), "Invalid workflow file URL");
     let zone = try_build(json!({"now": {"at": "2026-05-14T10:00:00Z", "timeZone": "Nowhere"}}));

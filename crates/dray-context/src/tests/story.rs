@@ -43,6 +43,7 @@ impl Host {
             scope: Some(scope),
             signed,
             allowed_hosts: None,
+            ..crate::renew::Renewals::default()
         });
         let built = Context::build(&request).unwrap();
         asked["attachments"] = serde_json::to_value(&built.current_attachments).unwrap();

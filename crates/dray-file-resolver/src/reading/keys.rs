@@ -1,6 +1,6 @@
 //! Stable references: what a file's key names, and a link that is good now (agent-file-context 16, R-15).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dray_context::renew::Renewals;
@@ -37,7 +37,8 @@ impl Key {
 }
 
 impl Reading {
-    /// Links for these keys, each good for `seconds` (0: two hours). A key that names nothing has none.
+    /// Links for these keys, each good for `seconds` (0: two hours). A key whose file is gone has none; text that is not a
+    /// key is listed as invalid.
     pub(super) async fn renew(
         &self,
         tenant: &TenantId,
@@ -45,12 +46,18 @@ impl Reading {
         seconds: u32,
     ) -> Result<Renewals, Fault> {
         let mut signed = BTreeMap::new();
+        let mut invalid = BTreeSet::new();
         for key in keys {
+            if Key::parse(&key).is_none() {
+                invalid.insert(key);
+                continue;
+            }
             let url = self.link(tenant, &key, seconds).await?;
             signed.insert(key, url);
         }
         Ok(Renewals {
             signed,
+            invalid,
             ..Renewals::default()
         })
     }

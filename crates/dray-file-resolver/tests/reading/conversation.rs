@@ -60,7 +60,7 @@ async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
 }
 
 #[tokio::test]
-async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_a_fault_in_this_turn() {
+async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_turn() {
     let world = World::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
     let mut gone = conversation(&claim);
@@ -68,14 +68,51 @@ async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_a_fault_in_this_tu
     gone["histories"][0]["value"][0]["file"]["key"] = json!(nobody);
     let built = build(&world, &gone).await;
     assert_eq!(built["warnings"][0]["reason"], "unsigned");
+    let now = json!({
+        "userMessage": gone["histories"][0], "question": "q", "responseChatItemId": "a1"
+    });
+    let built = build(&world, &now).await;
+    assert_eq!(built["leftOut"][0]["reason"], "unsigned");
     let request = v1::BuildContextRequest {
         request: content(&json!({
-            "userMessage": gone["histories"][0], "question": "q", "responseChatItemId": "a1"
+            "generation": "g5", "userMessage": gone["histories"][0], "question": "q", "responseChatItemId": "a1"
         })),
         ..v1::BuildContextRequest::default()
     };
     let fault = world.ask(&request).await.unwrap_err();
     assert_eq!(fault.detail, "context");
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
+    let world = World::new().await;
+    let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
+    let bad = ["files/B/../x", "files//B/x", "files/"];
+    let mut value: Vec<_> = bad.iter().map(|key| part("bad.txt", key)).collect();
+    value.push(part("good.txt", "files/B/good.txt"));
+    let conversation = json!({
+        "userMessage": {"obj": "Human", "dataId": "q1", "value": value}, "question": "q", "responseChatItemId": "a1"
+    });
+    let request = v1::BuildContextRequest {
+        request: content(&conversation),
+        ..v1::BuildContextRequest::default()
+    };
+    let reply = world.ask(&request).await.unwrap();
+    let built: Value = serde_json::from_str(&world.read(reply.built).await).unwrap();
+    assert_eq!(built["currentFiles"][0]["name"], "good.txt");
+    assert_eq!(built["catalog"].as_array().unwrap().len(), 1);
+    let reasons: Vec<_> = built["leftOut"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| &file["reason"])
+        .collect();
+    assert_eq!(reasons, ["name", "name", "name"]);
+    let said = built["currentUserMessage"].to_string();
+    assert!(
+        said.contains("- bad.txt: its name is not one of a file that can be opened"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

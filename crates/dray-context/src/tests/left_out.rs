@@ -1,0 +1,118 @@
+//! Files that have no id: their message says so, and they cost no other file its id.
+
+use serde_json::{Value, json};
+
+use super::{build, file, message, text};
+use crate::Exclusion;
+
+fn keyed(name: &str, key: &str) -> Value {
+    json!({"file": {"type": "file", "name": name, "key": key, "url": format!("https://s3.example/{name}")}})
+}
+
+fn ids(built: &crate::Built) -> Vec<&str> {
+    let files = built.current_files.iter();
+    files.map(|file| file.id.as_str()).collect()
+}
+
+fn reasons(built: &crate::Built) -> Vec<(&str, Exclusion)> {
+    let left_out = built.left_out.iter();
+    left_out
+        .map(|file| (file.name.as_str(), file.reason))
+        .collect()
+}
+
+#[test]
+fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
+    for bad in ["files/B/../x", "files//B/x", "files/"] {
+        let parts = [
+            keyed("a.pdf", "files/B/a.pdf"),
+            keyed("bad.pdf", bad),
+            file("file", "ftp.txt", "ftp://h.example/ftp.txt"),
+            keyed("b.pdf", "files/B/b.pdf"),
+        ];
+        let request = json!({
+            "responseChatItemId": "a1", "question": "q",
+            "userMessage": message("Human", "q1", &parts),
+            "renewals": {"invalid": [bad], "signed": {
+                "files/B/a.pdf": "https://h.example/a", "files/B/b.pdf": "https://h.example/b"}},
+        });
+        let built = build(request);
+        assert_eq!(ids(&built), ["a1-0", "a1-2"], "{bad}");
+        assert_eq!(
+            reasons(&built),
+            [("bad.pdf", Exclusion::Name), ("ftp.txt", Exclusion::Url)]
+        );
+        let said = built.current_user_message.text();
+        assert!(
+            said.contains("\n- bad.pdf: its name is not one of a file that can be opened\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("\n- ftp.txt: its address cannot be used\n"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn ids_of_the_next_turn_are_those_of_the_turn_in_which_a_file_was_left_out() {
+    let parts = [
+        keyed("bad.pdf", "files/B/../x"),
+        keyed("gone.pdf", "files/B/gone.pdf"),
+        keyed("b.pdf", "files/B/b.pdf"),
+        text("q"),
+    ];
+    let renewals = json!({"invalid": ["files/B/../x"],
+        "signed": {"files/B/gone.pdf": null, "files/B/b.pdf": "https://h.example/b"}});
+    let question = message("Human", "q1", &parts);
+    let now =
+        build(json!({"responseChatItemId": "a1", "userMessage": question, "renewals": renewals}));
+    assert_eq!(ids(&now), ["a1-2"]);
+    let history = json!([question, message("AI", "a1", &[])]);
+    let later = build(json!({"history": history, "renewals": renewals}));
+    assert_eq!(later.catalog.find("a1-2").unwrap().file.name, "b.pdf");
+    assert_eq!(reasons(&later), [("bad.pdf", Exclusion::Name)]);
+    let said = later.rewritten_histories[0].text();
+    assert!(said.contains("- bad.pdf: ") && said.contains("<status>unavailable</status>"));
+}
+
+#[test]
+fn files_above_the_limit_are_counted_and_the_way_to_reach_them_is_said() {
+    let parts: Vec<_> = (0..300)
+        .map(|number| file("file", "", &format!("https://h.example/{number}.pdf")))
+        .collect();
+    let request = json!({
+        "responseChatItemId": "a1", "question": "q",
+        "userMessage": message("Human", "q1", &parts), "reach": "call read_attachment with their address.",
+    });
+    let built = build(request);
+    assert_eq!(built.current_files.len(), 20);
+    assert_eq!(built.left_out.len(), 280);
+    let said = built.current_user_message.text();
+    assert!(
+        said.contains("- 280 more files of this message (20.pdf, 21.pdf, 22.pdf, 23.pdf, 24.pdf, …): call read_attachment with their address."),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_message_of_nothing_but_bad_names_says_so() {
+    let parts = [file("file", "x", "not-a-url"), text("t")];
+    let built = build(json!({"history": [message("Human", "h", &parts)]}));
+    let said = built.rewritten_histories[0].text();
+    assert!(said.contains("- x: its address cannot be used"), "{said}");
+    // The generations of the peer leave the message alone.
+    let built = build(json!({"generation": "g1", "history": [message("Human", "h", &parts)]}));
+    assert_eq!(built.rewritten_histories, built.chat_histories);
+    assert!(built.left_out.is_empty());
+}
+
+#[test]
+fn an_inline_file_is_never_named_by_its_bytes() {
+    let url = format!("data:text/plain;base64,{}", "A".repeat(100_000));
+    let parts = [file("file", "", &url)];
+    let built =
+        build(json!({"responseChatItemId": "a", "userMessage": message("Human", "q", &parts)}));
+    assert!(built.current_user_message.text().len() < 1000);
+    assert!(built.left_out[0].name.len() <= 200);
+}
