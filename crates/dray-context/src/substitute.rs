@@ -14,6 +14,10 @@ use crate::catalog::{Catalog, Entry};
 use crate::escape::unescape;
 use crate::limits;
 
+mod text;
+
+pub use text::{SubstitutedText, named_in_text, substitute_text};
+
 /// Replaces every string that is an id of the map by its URL. A falsy value, an empty map and an empty URL change nothing.
 ///
 /// This is the contract's own function: it trusts the map. [`substitute`] also takes older forms, renews links and never

@@ -199,19 +199,23 @@ impl Reading {
         let Request { meta, body } = request;
         let catalog = self.catalog(&meta, body.catalog).await?;
         let bytes = self.content(&meta, body.arguments, "arguments").await?;
-        let value: serde_json::Value = parse(&bytes, "arguments")?;
-        let keys = substitute::named(&value, &catalog)
+        let text =
+            std::str::from_utf8(&bytes).map_err(|_| Invalid::field("arguments", "is not UTF-8"))?;
+        let named = substitute::named_in_text(text, &catalog)
+            .map_err(|error| not_json("arguments", &error))?;
+        let keys = named
             .into_iter()
             .filter_map(|entry| entry.file.key.clone())
             .collect();
         let renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
-        let done = substitute::substitute(&value, &catalog, |entry| match &entry.file.key {
+        let done = substitute::substitute_text(text, &catalog, |entry| match &entry.file.key {
             Some(key) => renewals.url(key).ok().map(str::to_owned),
             None => entry.public_url.clone(),
-        });
-        let json = serde_json::to_vec(&done.value).map_err(|_| Fault::internal())?;
+        })
+        .map_err(|error| not_json("arguments", &error))?;
+        let arguments = done.text.into_bytes();
         Ok(v1::SubstituteIdsReply {
-            arguments: Some(self.reply(&meta, json, JSON).await?),
+            arguments: Some(self.reply(&meta, arguments, JSON).await?),
             replaced: done.replaced,
             unresolved: done.unresolved,
         })
@@ -223,6 +227,10 @@ impl Reading {
         request: Request<v1::FetchUserFileRequest>,
     ) -> Result<v1::FetchUserFileReply, Fault> {
         let Request { meta, body } = request;
+        // Below nothing every path would be one of the root.
+        if !body.directory.starts_with('/') {
+            return Err(Invalid::field("directory", "must be an absolute path").into());
+        }
         let catalog = self.catalog(&meta, body.catalog).await?;
         let limit = match body.max_bytes {
             0 => self.config.max_file_size,
@@ -415,9 +423,11 @@ fn refused(shown: &str, why: &Refused) -> Record {
 }
 
 fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], field: &'static str) -> Result<T, Fault> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        Invalid::field(field, format!("line {}: not what it must be", error.line())).into()
-    })
+    serde_json::from_slice(bytes).map_err(|error| not_json(field, &error))
+}
+
+fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
+    Invalid::field(field, format!("line {}: not what it must be", error.line())).into()
 }
 
 /// Why a file could not be had, in the words of `read_files`.

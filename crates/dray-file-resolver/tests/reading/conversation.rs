@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dray_context::{Catalog, FileType};
 use dray_proto::convert::Content;
 use dray_proto::v1;
-use dray_types::Claim;
+use dray_types::{Claim, FaultCode};
 use serde_json::{Value, json};
 
 use crate::world::{World, lock};
@@ -116,6 +116,31 @@ async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
 }
 
 #[tokio::test]
+async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
+    let world = World::new().await;
+    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&world, &conversation(&claim)).await;
+    let arguments = r#"{ "n":123456789012345678901234567890, "e" : 1.50E+400,"f":0.10000000000000000555,"url":"a1-0"}"#;
+    let request = v1::SubstituteIdsRequest {
+        catalog: content(&built["catalog"]),
+        arguments: Some(Content::Inline(Bytes::from_static(arguments.as_bytes())).into()),
+        link_seconds: 600,
+    };
+    let reply = world.ask(&request).await.unwrap();
+    let done = world.read(reply.arguments).await;
+    let (before, _) = arguments.split_once(r#""a1-0""#).unwrap();
+    assert!(done.starts_with(before) && !done.contains("a1-0"), "{done}");
+    let request = v1::SubstituteIdsRequest {
+        arguments: Some(Content::Inline(Bytes::from_static(b"{\"a\":")).into()),
+        ..request
+    };
+    assert_eq!(
+        world.ask(&request).await.unwrap_err().code,
+        FaultCode::InvalidArgument
+    );
+}
+
+#[tokio::test]
 async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
     let world = World::new().await;
     let claim = world.put("people.csv", "a,b\n1,2\n").await;
@@ -190,6 +215,14 @@ async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
             true,
             "File written to sandbox: /workspace/data/people.csv (name: people.csv, size: 8 bytes)"
         )
+    );
+    let nowhere = v1::FetchUserFileRequest {
+        directory: String::new(),
+        ..fetch("x")
+    };
+    assert_eq!(
+        world.ask(&nowhere).await.unwrap_err().code,
+        FaultCode::InvalidArgument
     );
     let reply = world.ask(&fetch("../etc/passwd")).await.unwrap();
     assert_eq!(
