@@ -11,6 +11,7 @@ use dray_types::{ByteSize, Period, Secret, TenantId};
 
 use crate::classify::DialOrigin;
 use crate::dial::{Credentials, Timeouts, is_header_value};
+use crate::downloads::DownloadLimits;
 use crate::reading::Config as Reading;
 use crate::resolver::Limits;
 
@@ -41,6 +42,11 @@ pub struct Config {
     pub work_deadline: Period,
     /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
+    /// How long a file that one tool call of a request loaded is there for the request's other tool calls, at most `1h`;
+    /// `0s` loads for each call. Default `10m`.
+    pub download_lifetime: Period,
+    /// Most files that are remembered in that way. Default 4096.
+    pub download_entries: usize,
     /// Reading documents.
     pub reading: Reading,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
@@ -73,6 +79,8 @@ impl Default for Config {
             tool_timeout: Period::secs(300),
             work_deadline: Period::secs(600),
             link_lifetime: Period::secs(600),
+            download_lifetime: Period::secs(600),
+            download_entries: 4096,
             reading: Reading::default(),
             tenants: BTreeMap::new(),
         }
@@ -103,6 +111,7 @@ impl Section for Config {
 
     fn validate(&self) -> Vec<Problem> {
         let mut problems = self.endpoint_problems();
+        problems.extend(self.download_problems());
         problems.extend(self.reading.problems());
         let mut unless = |right: bool, field: &str, message: &str| {
             if !right {
@@ -179,6 +188,17 @@ impl Config {
         problems
     }
 
+    fn download_problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.download_lifetime > HOUR {
+            problems.push(Problem::new("download_lifetime", "must be at most 1h"));
+        }
+        if self.download_entries == 0 {
+            problems.push(Problem::new("download_entries", "must be above 0"));
+        }
+        problems
+    }
+
     /// How long DIAL Core may take.
     pub fn timeouts(&self) -> Timeouts {
         Timeouts {
@@ -195,6 +215,14 @@ impl Config {
             max_arguments: self.max_arguments,
             max_references: self.max_references,
             tool_timeout: self.tool_timeout,
+        }
+    }
+
+    /// How much of what requests load is kept.
+    pub fn download_limits(&self) -> DownloadLimits {
+        DownloadLimits {
+            lifetime: self.download_lifetime,
+            max_entries: self.download_entries,
         }
     }
 
@@ -280,6 +308,11 @@ mod tests {
             |config| config.link_lifetime = Period::secs(1),
             "link_lifetime",
         );
+        check(
+            |config| config.download_lifetime = Period::secs(3601),
+            "download_lifetime",
+        );
+        check(|config| config.download_entries = 0, "download_entries");
         let tenant = |name: &str, key: &str| {
             let credentials = TenantCredentials {
                 api_key: Secret::new(key),

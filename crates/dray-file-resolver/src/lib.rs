@@ -6,18 +6,20 @@
 //!
 //! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
 //! - [`dial`], [`external`]: the two places files come from.
+//! - [`downloads`]: files that were loaded a moment ago.
 //! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
 //! - [`reading`]: documents for an agent to read, and the files of a conversation.
 //! - [`service`], [`config`], [`metrics`]: the service around it.
 //!
-//! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps
-//! nothing between two calls.
+//! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps no
+//! conversation.
 
 pub mod arguments;
 pub mod base64;
 pub mod classify;
 pub mod config;
 pub mod dial;
+pub mod downloads;
 pub mod error;
 pub mod external;
 pub mod loader;

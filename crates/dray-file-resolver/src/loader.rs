@@ -1,22 +1,21 @@
-//! Loads the files of one tool call, each at most once (quickapps 31; R3, R4, R7).
+//! Loads the files of tool calls, each at most once per request (quickapps 31; R3, R4, R7).
 //!
-//! The cache lives as long as the call and holds no contents: a file that is used more than once goes to the store,
-//! unless it is small, and is read back from there. What is used once streams straight through. Failures are not kept.
-
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+//! What is loaded is kept in an index of downloads, by default one of the call's own, otherwise one that all calls of a
+//! request or a conversation share. The index holds no large contents: a file that is used more than once goes to the
+//! store, unless it is small, and is read back from there. What a call of its own uses once streams straight through.
+//! Failures are not kept.
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::OnceCell;
 
 use dray_bus::Bus;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::Content;
-use dray_store::{Label, Store};
-use dray_types::{ByteSize, Deadline, Fault, OperationId, Sha256Digest, TenantId};
+use dray_store::{Label, ReadError, Store};
+use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, Period, Sha256Digest, TenantId};
 
 use crate::classify::{DialPath, Target};
 use crate::dial::{Credentials, DialClient};
+use crate::downloads::{DownloadKey, DownloadLimits, DownloadScope, Downloads};
 use crate::error::Error;
 use crate::external::{self, Fetch};
 use crate::shown::Shown;
@@ -76,23 +75,42 @@ pub struct Loader {
     store: Store,
     dial: Option<DialClient>,
     scope: Scope,
-    cells: Mutex<HashMap<Target, Arc<OnceCell<Loaded>>>>,
+    downloads: Downloads,
+    shared_by: DownloadScope,
 }
 
 impl Loader {
-    /// A loader with an empty cache.
+    /// A loader that shares nothing with other calls.
     pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: Scope) -> Self {
+        let limits = DownloadLimits {
+            lifetime: Period::secs(u64::from(u32::MAX)),
+            max_entries: usize::MAX,
+        };
         Self {
             bus,
             store,
             dial,
             scope,
-            cells: Mutex::default(),
+            downloads: Downloads::new(Clock::system(), limits),
+            shared_by: DownloadScope::Call,
         }
     }
 
-    /// Opens a file that is used once: nothing of it is kept.
+    /// The same with the downloads of others; with an index that keeps nothing, the loader as it is.
+    #[must_use]
+    pub fn sharing(mut self, downloads: &Downloads, shared_by: DownloadScope) -> Self {
+        if downloads.is_on() {
+            self.downloads = downloads.clone();
+            self.shared_by = shared_by;
+        }
+        self
+    }
+
+    /// Opens a file that this call uses once. Nothing of it is kept unless others share it.
     pub async fn open_once(&self, target: &Target) -> Result<Source, LoadError> {
+        if self.shared_by != DownloadScope::Call {
+            return self.open(target).await;
+        }
         match target {
             Target::Dial(path) => self.open_dial(path).await,
             Target::External(_) => self.reopen(self.fetch(target).await?).await,
@@ -101,7 +119,14 @@ impl Loader {
 
     /// Opens a file that is used again: it is loaded by the first who asks, and read back by everybody.
     pub async fn open(&self, target: &Target) -> Result<Source, LoadError> {
-        self.reopen(self.load(target).await?).await
+        match self.reopen(self.load(target).await?).await {
+            // The store let go of it earlier than the index: it is loaded again, once.
+            Err(LoadError::Failed(Error::Stored(ReadError::Missing))) => {
+                self.downloads.forget(&self.key(target));
+                self.reopen(self.load(target).await?).await
+            }
+            other => other,
+        }
     }
 
     async fn reopen(&self, loaded: Loaded) -> Result<Source, LoadError> {
@@ -127,12 +152,20 @@ impl Loader {
 
     /// Loads a file, or waits for whoever is loading it, or takes what was loaded before.
     pub async fn load(&self, target: &Target) -> Result<Loaded, LoadError> {
-        let cell = {
-            let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(cells.entry(target.clone()).or_default())
-        };
-        let loaded = cell.get_or_try_init(|| self.fetch(target)).await?;
-        Ok(loaded.clone())
+        self.downloads
+            .get_or_load(self.key(target), self.fetch(target))
+            .await
+    }
+
+    fn key(&self, target: &Target) -> DownloadKey {
+        let scope = &self.scope;
+        DownloadKey::new(
+            scope.tenant.clone(),
+            self.shared_by.clone(),
+            target.clone(),
+            scope.limit,
+            (&scope.credentials, scope.fetch.app_policy.as_ref()),
+        )
     }
 
     async fn fetch(&self, target: &Target) -> Result<Loaded, LoadError> {

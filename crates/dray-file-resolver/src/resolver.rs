@@ -18,6 +18,7 @@ use dray_types::{ByteSize, Clock, Deadline, Period};
 
 use crate::arguments::{self, Reach};
 use crate::dial::{Credentials, DialClient};
+use crate::downloads::{DownloadScope, Downloads};
 use crate::error::Error;
 use crate::external::Fetch;
 use crate::loader::{LoadError, Loader, Scope};
@@ -94,6 +95,8 @@ pub struct Resolver {
     pub dial: Option<DialClient>,
     /// What the operator allows.
     pub limits: Limits,
+    /// Files that calls of the same requests loaded.
+    pub downloads: Downloads,
     /// Counters.
     pub metrics: Metrics,
 }
@@ -197,12 +200,19 @@ impl Resolver {
                 tool_timeout_ms: tool_timeout.as_millis(),
             },
         };
-        Loader::new(
+        let loader = Loader::new(
             self.bus.clone(),
             self.store.clone(),
             self.dial.clone(),
             scope,
-        )
+        );
+        match job.options.request.as_str() {
+            "" => loader,
+            request => {
+                let shared_by = DownloadScope::Request(request.to_owned());
+                loader.sharing(&self.downloads, shared_by)
+            }
+        }
     }
 
     /// Copies the text and fills every slot; what was written is given up with the first failure.

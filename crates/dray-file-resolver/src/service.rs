@@ -17,6 +17,7 @@ use dray_types::{Fault, Secret};
 use crate::classify::DialOrigin;
 use crate::config::Config;
 use crate::dial::{Credentials, DialClient};
+use crate::downloads::Downloads;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::reading::Reading;
@@ -56,6 +57,7 @@ impl Service for FileResolver {
             clock: cx.clock.clone(),
             dial,
             limits: config.limits(),
+            downloads: Downloads::new(cx.clock.clone(), config.download_limits()),
             metrics: Metrics::new(&cx.meter),
         };
         Ok(Self {

@@ -47,6 +47,11 @@ pub struct Reading {
     pub max_memory: ByteSize,
     /// Most bytes of the JSON of a conversation; it is held in memory. Default `16MiB`.
     pub max_context: ByteSize,
+    /// How long an outside document that was read is there for the next read of the same conversation, so that its next
+    /// page is not a second download; at most `1h`, `0s` downloads for each read. Default `5m`.
+    pub download_lifetime: Period,
+    /// Most outside documents that are remembered in that way. Default 1024.
+    pub download_entries: usize,
     /// Conversions at once; 0 means one for each processor. Default 0.
     pub workers: usize,
     /// Executable that converts; without it this one starts itself again.
@@ -97,6 +102,8 @@ impl Default for Reading {
             max_depth: limits.max_depth,
             max_memory: ByteSize::bytes(limits.memory_bytes),
             max_context: ByteSize::mib(16),
+            download_lifetime: Period::secs(300),
+            download_entries: 1024,
             workers: 0,
             worker: None,
             summary: Summary::default(),
@@ -151,6 +158,16 @@ impl Reading {
             self.max_time > Period::default() && self.max_time <= Period::secs(600),
             "max_time",
             "must be above 0 and at most 10m",
+        );
+        unless(
+            self.download_lifetime <= Period::secs(3600),
+            "download_lifetime",
+            "must be at most 1h",
+        );
+        unless(
+            self.download_entries > 0,
+            "download_entries",
+            "must be above 0",
         );
         unless(
             self.allow_kinds

@@ -14,6 +14,7 @@ use super::Reading;
 use super::keys::Key;
 use crate::classify::{Target, classify};
 use crate::dial::Credentials;
+use crate::downloads::DownloadScope;
 use crate::error::Error;
 use crate::external::Fetch;
 use crate::loader::{LoadError, Loader, Scope};
@@ -208,7 +209,16 @@ impl Reading {
             self.dial.clone(),
             scope,
         );
-        spool(loader.open_once(target).await?, name).await
+        let source = match target {
+            // DIAL decides anew for each read, and tells a changed file from the one before.
+            Target::Dial(_) => loader.open_once(target).await?,
+            Target::External(_) => {
+                let conversation = DownloadScope::of_conversation(meta);
+                let loader = loader.sharing(&self.downloads, conversation);
+                loader.open_once(target).await?
+            }
+        };
+        spool(source, name).await
     }
 
     /// Bytes that a request carries, inline or by claim; for JSON of ours, so they are bounded like messages are.

@@ -27,6 +27,7 @@ use dray_store::Store;
 use dray_types::{Clock, TenantId};
 
 use crate::dial::DialClient;
+use crate::downloads::{DownloadLimits, Downloads};
 
 /// Everything that reading needs.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Reading {
     clock: Clock,
     dial: Option<DialClient>,
     reader: Reader,
+    /// Outside documents that were read a moment ago.
+    downloads: Downloads,
     config: Config,
 }
 
@@ -78,6 +81,13 @@ impl Reading {
             clock: cx.clock.clone(),
             dial,
             reader,
+            downloads: Downloads::new(
+                cx.clock.clone(),
+                DownloadLimits {
+                    lifetime: config.download_lifetime,
+                    max_entries: config.download_entries,
+                },
+            ),
             config: config.clone(),
         })
     }

@@ -53,7 +53,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
             size_limit_bytes: 1234,
             external_url_fetch: Some(policy.clone()),
             tool_timeout_ms: 5000,
-            nested: false,
+            ..v1::ResolveOptions::default()
         }),
         ..request(&format!(r#"{{"a":"file:text::  {URL}"}}"#))
     };

@@ -4,6 +4,7 @@ mod events;
 mod external;
 mod failures;
 mod log;
+mod request_cache;
 mod resolve;
 mod rules;
 mod world;

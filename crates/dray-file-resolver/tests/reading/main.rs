@@ -4,4 +4,5 @@
 
 mod conversation;
 mod document;
+mod downloads;
 mod world;

@@ -2,6 +2,7 @@
 //! DIAL Core, a fetcher and a sandbox that answer what a test tells them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(crate) struct World {
     pub(crate) directories: Shared<String>,
     /// What the fetcher answers.
     pub(crate) outside: Shared<Result<v1::FetchReply, Fault>>,
+    /// How often the fetcher was asked.
+    pub(crate) fetches: Arc<AtomicUsize>,
     clock: Clock,
     _running: Running,
     _tasks: JoinSet<()>,
@@ -86,7 +89,13 @@ impl World {
         let mut tasks = JoinSet::new();
         let (sandbox, places) = (Shared::default(), Shared::default());
         let (directories, outside) = (Shared::default(), Shared::default());
-        serve(&bus, "egress-fetcher", &mut tasks, &outside, fetched).await;
+        let fetches = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&fetches);
+        let counted = move |request: &v1::FetchRequest, table: &_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            fetched(request, table)
+        };
+        serve(&bus, "egress-fetcher", &mut tasks, &outside, counted).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &sandbox, got).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &places, placed).await;
         serve(&bus, "sandbox-transfer", &mut tasks, &directories, looked).await;
@@ -100,6 +109,7 @@ impl World {
             places,
             directories,
             outside,
+            fetches,
             clock,
             _running: running,
             _tasks: tasks,
@@ -169,16 +179,13 @@ fn counting(folder: &TempDir) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// How one kind of call is answered from a table.
-type Answer<C, T> = fn(&C, &HashMap<String, T>) -> Result<<C as Call>::Reply, Fault>;
-
 /// Answers one kind of call from a table.
 async fn serve<C: Call, T: Clone + Send + 'static>(
     bus: &Bus,
     queue: &str,
     tasks: &mut JoinSet<()>,
     table: &Shared<T>,
-    answer: Answer<C, T>,
+    answer: impl Fn(&C, &HashMap<String, T>) -> Result<C::Reply, Fault> + Send + 'static,
 ) {
     let mut responder = bus.respond_to(&call_subject::<C>(), queue).await.unwrap();
     let table = Arc::clone(table);

@@ -41,6 +41,7 @@ impl Resolve for TurnFiles {
                 external_url_fetch: self.policy.clone(),
                 nested,
                 tool_timeout_ms: services.config.transfer_timeout.as_millis(),
+                request: self.request.clone(),
             }),
             credentials: Some(self.credentials()),
             tool: tool.to_owned(),

@@ -45,6 +45,8 @@ pub struct TurnFiles {
     pub(super) services: Services,
     pub(super) session: Option<SessionId>,
     pub(super) turn: String,
+    /// Names this request and no other one, not even a repeat of it: its calls share what they load.
+    pub(super) request: String,
     pub(super) caller: Caller,
     pub(super) features: Features,
     pub(super) policy: Option<v1::AppPolicy>,
@@ -75,6 +77,7 @@ impl TurnFiles {
         Self {
             session: SessionId::new(session).ok(),
             turn,
+            request: uuid::Uuid::new_v4().simple().to_string(),
             caller,
             policy: policy(&features.external_url_fetch),
             limit: features.file_loading.size_limit.unwrap_or(default),

@@ -2238,6 +2238,10 @@ pub struct ResolveOptions {
     /// Milliseconds the tool call may take in all; 0 means no limit of its own beyond the deadline.
     #[prost(uint64, tag = "4")]
     pub tool_timeout_ms: u64,
+    /// Name of the agent's request that the call belongs to, the same for all tool calls of one turn and for no other: what one
+    /// of them loaded is not loaded again for the next. Empty: the call shares nothing.
+    #[prost(string, tag = "5")]
+    pub request: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ResolveOptions {
 const NAME: &'static str = "ResolveOptions";

@@ -58,6 +58,7 @@ async fn answer(
             external_url_fetch: app_policy,
             nested: resolve.nested,
             tool_timeout_ms: 0,
+            request: String::new(),
         }),
         credentials: credentials(resolve)?,
         tool: String::new(),
