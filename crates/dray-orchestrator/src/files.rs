@@ -11,6 +11,7 @@
 //! - [`uploads`], [`context`]: a person's files on their way in.
 //! - [`media`]: tags of the final answer on their way out.
 //! - [`offload`]: large results of tools.
+//! - `name_key`: names of stored files, bound to the conversation that brought them.
 
 mod ask;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod drive;
 mod fetched;
 pub mod inline;
 pub mod media;
+mod name_key;
 mod named;
 pub mod offload;
 mod once;

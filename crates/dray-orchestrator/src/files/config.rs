@@ -1,6 +1,6 @@
 //! What an operator can set about the files of agents.
 
-use dray_types::{ByteSize, Period};
+use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,24 @@ pub struct Config {
     pub offload_excluded: Vec<String>,
     /// Whether the model is told of the files of a conversation in its messages. Default `true`.
     pub reminder: bool,
+    /// Language of that: `en`, or `zh` for the wording of FastGPT. Default `en`.
+    pub reminder_language: ReminderLanguage,
+    /// Files of one message that get an id; the model is told of those beyond. Default 20.
+    pub message_files: u32,
+    /// Key that binds the names of stored files to their conversation, at least 32 characters, the same in all replicas.
+    /// Names signed with another key name nothing. Empty: derived from `store.secret_key`.
+    pub name_key: Secret,
+}
+
+/// Language of what the model is told of the files of a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReminderLanguage {
+    /// English.
+    #[default]
+    En,
+    /// Chinese.
+    Zh,
 }
 
 impl Default for Config {
@@ -66,6 +84,9 @@ impl Default for Config {
             offload_threshold: ByteSize::bytes(40_000),
             offload_excluded: Vec::new(),
             reminder: true,
+            reminder_language: ReminderLanguage::En,
+            message_files: 20,
+            name_key: Secret::default(),
         }
     }
 }
@@ -91,6 +112,7 @@ impl Config {
                 "upload_limit",
                 "must be above 0",
             ),
+            (self.message_files > 0, "message_files", "must be above 0"),
             (self.call_timeout != zero, "call_timeout", "must be above 0"),
             (
                 self.transfer_timeout != zero,
@@ -106,6 +128,11 @@ impl Config {
                 self.offload_threshold.as_u64() > 0,
                 "offload_threshold",
                 "must be above 0",
+            ),
+            (
+                self.name_key.is_empty() || self.name_key.expose().len() >= 32,
+                "name_key",
+                "must be empty or at least 32 characters",
             ),
         ];
         rules
@@ -126,9 +153,10 @@ mod tests {
         let config = Config {
             call_timeout: Period::millis(0),
             link_lifetime: Period::secs(1),
+            name_key: Secret::new("short"),
             ..Config::default()
         };
         let fields: Vec<_> = config.problems().into_iter().map(|found| found.0).collect();
-        assert_eq!(fields, ["call_timeout", "link_lifetime"]);
+        assert_eq!(fields, ["call_timeout", "link_lifetime", "name_key"]);
     }
 }

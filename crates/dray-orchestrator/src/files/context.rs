@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 
 use bytes::Bytes;
-use dray_agent::message::{Attachment, Content, Message, Role};
+use dray_agent::message::{Attachment, Message, Role};
 use dray_proto::v1;
 use dray_tool::{Failure, Storage as _, UrlClass};
 use dray_types::ByteSize;
@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::ask::{Peer, Unanswered};
-use super::storage::{KEY, key_of};
+use super::name_key::{key_of, key_of_artifact};
+use super::storage::KEY;
 use super::turn::TurnFiles;
 
 /// Longest context that is taken.
@@ -21,6 +22,9 @@ const BUILT: ByteSize = ByteSize::mib(16);
 const STORED: &str = "artifact/";
 /// Messages that are seen: all of them.
 const ALL: u64 = 1 << 20;
+/// How the model reaches files above the limit of one message.
+const REACH: &str =
+    "call read_attachment with the url that the list of attachments gives for them.";
 
 /// What tools look up.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +43,7 @@ pub struct Entry {
     pub name: String,
     /// Where its bytes are.
     pub url: String,
-    /// `artifact/<sha256>/<size>` or `files/…`.
+    /// `artifact/<sha256>/<size>` or `files/…`: for other services, never from a client or a model.
     pub key: Option<String>,
 }
 
@@ -61,21 +65,6 @@ impl Catalog {
     /// The files.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
-    }
-
-    /// A text with the stable names of stored files in the place of their links.
-    fn without_links(&self, mut text: String) -> String {
-        for entry in &self.entries {
-            let key = entry.key.as_deref();
-            let Some(key) = key.filter(|key| key.starts_with(STORED) && !entry.url.is_empty())
-            else {
-                continue;
-            };
-            for link in [entry.url.clone(), entry.url.replace('&', "&amp;")] {
-                text = text.replace(&link, key);
-            }
-        }
-        text
     }
 
     fn read(value: &Value) -> Self {
@@ -103,34 +92,38 @@ impl TurnFiles {
         entries.into_iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Gives ids to the files of a conversation, and tells the model of them in its messages where that is switched on.
-    /// Without files nobody is asked. When the context cannot be built, the messages stay as they are.
-    pub async fn prepare(&self, messages: Vec<Message>) -> Vec<Message> {
+    /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where that
+    /// is switched on. Without files nobody is asked. When the context cannot be built, there are no ids.
+    pub async fn prepare(&self, messages: &[Message]) {
         if !messages
             .iter()
             .any(|message| !attachments(message).is_empty())
         {
-            return messages;
+            return;
         }
-        match self.build(&messages).await {
+        match self.build(messages).await {
             Ok(built) => {
                 let catalog = Catalog::read(&built.catalog);
-                let messages = if self.services.config.reminder {
-                    told(messages, &built, &catalog)
-                } else {
-                    messages
-                };
                 *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalog);
-                messages
+                if self.services.config.reminder {
+                    let reminders = reminders(messages, &built);
+                    *self
+                        .reminders
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = reminders;
+                }
             }
-            Err(failure) => {
-                tracing::warn!(
-                    error = &failure as &dyn std::error::Error,
-                    "the files of a conversation got no ids"
-                );
-                messages
-            }
+            Err(failure) => tracing::warn!(
+                error = &failure as &dyn std::error::Error,
+                "the files of a conversation got no ids"
+            ),
         }
+    }
+
+    /// What the model is reminded of after each message of the user, in their order; empty without files.
+    pub fn reminders(&self) -> Vec<Option<String>> {
+        let reminders = self.reminders.lock();
+        reminders.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn build(&self, messages: &[Message]) -> Result<Built, Failure> {
@@ -145,11 +138,10 @@ impl TurnFiles {
                 Role::Assistant if message.calls().is_empty() => ("AI", format!("a{turn}")),
                 _ => continue,
             };
-            let mut value = vec![json!({"text": {"content": text_of(message)}})];
+            // Without their texts: what is written for them is the reminder alone.
+            let mut value = Vec::new();
             for attachment in attachments(message) {
-                if let Some(file) = self.part(attachment).await {
-                    value.push(json!({ "file": file }));
-                }
+                value.push(json!({ "file": self.part(attachment).await }));
             }
             items.push(json!({"obj": obj.0, "dataId": obj.1, "value": value}));
         }
@@ -159,16 +151,19 @@ impl TurnFiles {
         let current = current
             .map(|at| items.split_off(at))
             .and_then(|tail| tail.into_iter().next());
-        let question = messages
-            .iter()
-            .rev()
-            .find(|message| message.role == Role::User);
+        let config = &self.services.config;
         let conversation = json!({
             "histories": items,
             "history": ALL,
             "userMessage": current,
-            "question": question.map(text_of).unwrap_or_default(),
             "responseChatItemId": format!("a{turn}"),
+            "language": config.reminder_language,
+            // The message's own list of attachments names each file already, and a link would differ each time.
+            "hideUrls": true,
+            // The list of attachments is all that most models get of media.
+            "keepMedia": false,
+            "maxFiles": config.message_files,
+            "reach": REACH,
         });
         let services = &self.services;
         let request = v1::BuildContextRequest {
@@ -191,28 +186,10 @@ impl TurnFiles {
         serde_json::from_slice(&built).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
     }
 
-    /// A file as the context takes it; nothing for what has neither content nor address that can be opened.
-    async fn part(&self, attachment: &Attachment) -> Option<Value> {
+    /// A file as the context takes it. What cannot be opened keeps its name, so that the model is told of it.
+    async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
-        let named = attachment
-            .rest
-            .get(KEY)
-            .and_then(Value::as_str)
-            .map(str::to_owned);
-        let url = attachment.url.clone().unwrap_or_default();
-        let (key, url) = match (named, self.classify(&url)) {
-            (Some(key), _) => (Some(key), url),
-            (None, UrlClass::Dial) => {
-                let path = self.dial_path(&url)?;
-                (Some(path.clone()), format!("/v1/{path}"))
-            }
-            (None, UrlClass::External) => (None, url),
-            (None, UrlClass::Data | UrlClass::Unsupported) => {
-                let (claim, _) = self.attached_claim(attachment).await.ok()?;
-                let key = key_of(&claim);
-                (Some(key.clone()), key)
-            }
-        };
+        let (key, url) = self.place_of(attachment).await;
         let url = Some(url).filter(|url| !url.starts_with(STORED));
         let last = url
             .as_deref()
@@ -222,20 +199,55 @@ impl TurnFiles {
             .and_then(|path| path.rsplit('/').next());
         let name = attachment.title.clone().or_else(|| last.map(str::to_owned));
         let mut part = Map::new();
-        let is_image = kind.starts_with("image/");
-        part.insert(
-            "type".to_owned(),
-            json!(if is_image { "image" } else { "file" }),
-        );
+        let media = ["image", "audio", "video"];
+        let file_type = media
+            .into_iter()
+            .find(|media| kind.split('/').next() == Some(media));
+        part.insert("type".to_owned(), json!(file_type.unwrap_or("file")));
         part.insert("name".to_owned(), json!(name.unwrap_or_default()));
-        // A stored file goes by its key alone: who builds the context signs a link where one is needed.
+        // A stored file goes by its key alone: the reader signs a link where one is needed.
         if let Some(url) = url {
             part.insert("url".to_owned(), json!(url));
         }
         if let Some(key) = key {
             part.insert("key".to_owned(), json!(key));
         }
-        Some(Value::Object(part))
+        Value::Object(part)
+    }
+
+    /// The key and the URL of an attachment. A name of a stored file counts when it is one of this conversation.
+    async fn place_of(&self, attachment: &Attachment) -> (Option<String>, String) {
+        let url = attachment.url.clone().unwrap_or_default();
+        let named = attachment.rest.get(KEY).and_then(Value::as_str);
+        if let Some((sha256, size)) = named.and_then(|name| self.checked_name(name)) {
+            return (Some(key_of(&sha256, size)), url);
+        }
+        match self.classify(&url) {
+            UrlClass::Dial => match self.dial_path(&url) {
+                Some(path) => {
+                    let url = format!("/v1/{path}");
+                    (Some(path), url)
+                }
+                None => (None, url),
+            },
+            UrlClass::External => (None, url),
+            class @ (UrlClass::Data | UrlClass::Unsupported) => {
+                let link = match self.attached_claim(attachment).await {
+                    Ok((claim, _)) => {
+                        let link = self.services.link(&claim).await;
+                        link.ok()
+                            .map(|link| (key_of_artifact(&claim.artifact), link))
+                    }
+                    Err(_) => None,
+                };
+                match link {
+                    Some((key, link)) => (Some(key), link.url.expose().to_owned()),
+                    // Bytes are no name.
+                    None if class == UrlClass::Data => (None, String::new()),
+                    None => (None, url),
+                }
+            }
+        }
     }
 
     /// Puts fresh URLs in the place of ids in the arguments of a tool that takes URLs. Nobody is asked where no argument
@@ -246,12 +258,11 @@ impl TurnFiles {
     /// The reader cannot be asked.
     pub async fn substitute(
         &self,
-        arguments: Map<String, Value>,
+        mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, Failure> {
-        let mut arguments = arguments;
         arguments
             .values_mut()
-            .for_each(|value| self.name_by_id(value));
+            .for_each(|value| self.replace_names_by_ids(value));
         if !self.has_files() || !arguments.values().any(|value| self.names_a_file(value)) {
             return Ok(arguments);
         }
@@ -276,21 +287,27 @@ impl TurnFiles {
         serde_json::from_slice(&done).map_err(|_| Unanswered::Garbled(Peer::Documents).into())
     }
 
-    /// Puts the id of a file in the place of its stable name, by which the model knows stored files.
-    fn name_by_id(&self, value: &mut Value) {
+    /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not one
+    /// of this conversation stays as it is.
+    fn replace_names_by_ids(&self, value: &mut Value) {
         match value {
             Value::String(text) if text.starts_with(STORED) => {
+                let Some((sha256, size)) = self.checked_name(text) else {
+                    return;
+                };
+                let key = key_of(&sha256, size);
                 let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut entries = catalog.iter().flat_map(|catalog| &catalog.entries);
-                let named = entries.find(|entry| entry.key.as_deref() == Some(text.as_str()));
-                if let Some(entry) = named {
+                if let Some(entry) = entries.find(|entry| entry.key.as_ref() == Some(&key)) {
                     text.clone_from(&entry.id);
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.name_by_id(item)),
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.replace_names_by_ids(item)),
             Value::Object(members) => members
                 .values_mut()
-                .for_each(|member| self.name_by_id(member)),
+                .for_each(|member| self.replace_names_by_ids(member)),
             _ => {}
         }
     }
@@ -311,38 +328,16 @@ fn attachments(message: &Message) -> &[Attachment] {
     given.unwrap_or_default()
 }
 
-/// The text of a message.
-fn text_of(message: &Message) -> String {
-    match &message.content {
-        None => String::new(),
-        Some(Content::Text(text)) => text.clone(),
-        Some(Content::Parts(parts)) => {
-            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
-            texts.collect::<Vec<_>>().join("\n")
-        }
-    }
-}
-
-/// The messages with what the model is told of their files. Links to stored files are not in it: they end, open the
-/// file to everybody, and differ from one turn to the next.
-fn told(mut messages: Vec<Message>, built: &Built, catalog: &Catalog) -> Vec<Message> {
+/// What is written for each message of the user that has files.
+fn reminders(messages: &[Message], built: &Built) -> Vec<Option<String>> {
     let humans = built.rewritten_histories.iter();
     let humans = humans.filter(|item| item.get("obj") == Some(&json!("Human")));
-    let texts: Vec<_> = humans
-        .chain([&built.current_user_message])
-        .map(|item| Some(catalog.without_links(rewritten(item)?)))
-        .collect();
-    let users = messages
-        .iter_mut()
-        .filter(|message| message.role == Role::User);
-    for (message, text) in users.zip(texts) {
-        if !attachments(message).is_empty()
-            && let Some(text) = text
-        {
-            replace(message, text);
-        }
-    }
-    messages
+    let texts = humans.chain([&built.current_user_message]).map(rewritten);
+    let users = messages.iter().filter(|message| message.role == Role::User);
+    users
+        .zip(texts)
+        .map(|(message, text)| text.filter(|_| !attachments(message).is_empty()))
+        .collect()
 }
 
 fn rewritten(item: &Value) -> Option<String> {
@@ -352,18 +347,4 @@ fn rewritten(item: &Value) -> Option<String> {
         .filter_map(|part| part.get("text")?.get("content")?.as_str())
         .collect();
     (!texts.is_empty()).then(|| texts.join("\n"))
-}
-
-/// Puts another text into a message; parts that are no text stay.
-fn replace(message: &mut Message, text: String) {
-    match &mut message.content {
-        Some(Content::Parts(parts)) => {
-            parts.retain(|part| part.get("type").and_then(Value::as_str) != Some("text"));
-            let mut part = Map::new();
-            part.insert("type".to_owned(), json!("text"));
-            part.insert("text".to_owned(), json!(text));
-            parts.insert(0, part);
-        }
-        content => *content = Some(Content::Text(text)),
-    }
 }

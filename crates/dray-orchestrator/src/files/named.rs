@@ -8,7 +8,8 @@ use dray_types::{Claim, Sha256Digest};
 use super::ask::Unanswered;
 use super::data;
 use super::drive::DriveError;
-use super::storage::{data_name, drive_failure, unsupported};
+use super::name_key::digest_of_key;
+use super::storage::{data_name, drive_failure};
 use super::turn::TurnFiles;
 
 impl TurnFiles {
@@ -33,31 +34,65 @@ impl TurnFiles {
                 .await
                 .map(named);
         }
-        if let Some(claim) = self.stored(Some(reference), "file").await? {
+        if let Some(claim) = self.named_claim(reference, "file").await? {
             return Ok((claim, "file".to_owned()));
         }
         self.claim_behind(parameter, reference, limit, time).await
     }
 
-    /// The stored file of a key `artifact/<sha256>…`.
+    /// The stored file of a key of the catalog, `artifact/<sha256>/<size>`. Keys come from names that were checked when
+    /// the catalog was built; text of clients and models goes through [`Self::named_claim`].
     pub(super) async fn stored(
         &self,
         key: Option<&str>,
-        name: &str,
+        label: &str,
     ) -> Result<Option<Claim>, Failure> {
-        let Some(rest) = key.and_then(|key| key.strip_prefix("artifact/")) else {
-            return Ok(None);
-        };
-        let Ok(digest) = rest
-            .split('/')
-            .next()
-            .unwrap_or_default()
-            .parse::<Sha256Digest>()
-        else {
-            return Ok(None);
-        };
+        match key.and_then(digest_of_key) {
+            Some(digest) => self.stored_under(digest, label).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The stored file of a name that a client or a model shows. The name of another conversation, a digest without its
+    /// MAC and the name of a file that is gone are all the same: there is no such file.
+    pub(super) async fn named_claim(
+        &self,
+        name: &str,
+        label: &str,
+    ) -> Result<Option<Claim>, Failure> {
+        match self.checked_name(name) {
+            Some((digest, _)) => self.stored_under(digest, label).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Digest and size behind a name of this conversation.
+    pub(super) fn checked_name(&self, name: &str) -> Option<(Sha256Digest, u64)> {
         let services = &self.services;
-        let label = dray_store::Label::new("application/octet-stream", name);
+        services
+            .name_key
+            .check(&services.tenant, &self.conversation, name)
+    }
+
+    /// The name under which this conversation finds a stored file again.
+    pub(super) fn name_of(&self, claim: &Claim) -> String {
+        let services = &self.services;
+        let artifact = &claim.artifact;
+        services.name_key.name(
+            &services.tenant,
+            &self.conversation,
+            &artifact.sha256,
+            artifact.size,
+        )
+    }
+
+    async fn stored_under(
+        &self,
+        digest: Sha256Digest,
+        label: &str,
+    ) -> Result<Option<Claim>, Failure> {
+        let services = &self.services;
+        let label = dray_store::Label::new("application/octet-stream", label);
         let claim = services.store.claim(&services.tenant, digest, label).await;
         Ok(claim.map_err(Unanswered::store)?)
     }
@@ -84,7 +119,10 @@ impl TurnFiles {
                     .store_bytes(inline.bytes, &inline.media_type, &name);
                 Ok((stored.await?, name))
             }
-            UrlClass::Unsupported => Err(Failure::parameter(parameter, unsupported(url))),
+            UrlClass::Unsupported => Err(Failure::parameter(
+                parameter,
+                UrlClass::unsupported_sentence(url),
+            )),
         }
     }
 
@@ -98,7 +136,10 @@ impl TurnFiles {
         use futures_util::StreamExt as _;
 
         let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
-            return Err(Failure::parameter(parameter, unsupported(url)));
+            return Err(Failure::parameter(
+                parameter,
+                UrlClass::unsupported_sentence(url),
+            ));
         };
         let failed = |error| drive_failure(parameter, error);
         let item = drive.metadata(&self.caller, &path).await.map_err(failed)?;

@@ -14,6 +14,7 @@ use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, SessionId, Tenan
 use super::ask::{Peer, Unanswered};
 use super::config::Config;
 use super::drive::Drive;
+use super::name_key::NameKey;
 
 /// The way to everything that has to do with files. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct Services {
     pub config: Arc<Config>,
     /// Files of DIAL, when there is one.
     pub drive: Option<Arc<dyn Drive>>,
+    /// Names of stored files.
+    pub(super) name_key: NameKey,
     /// Unix milliseconds until which nobody is asked for sessions.
     absent_until: Arc<AtomicU64>,
 }
@@ -37,7 +40,13 @@ pub struct Services {
 impl Services {
     /// Services over this bus and store, without DIAL.
     pub fn new(bus: Bus, store: Store, clock: Clock, tenant: TenantId, config: Config) -> Self {
+        let name_key = if config.name_key.is_empty() {
+            NameKey::new(&store.derive_key("orchestrator file names"))
+        } else {
+            NameKey::new(config.name_key.expose().as_bytes())
+        };
         Self {
+            name_key,
             bus,
             store,
             clock,

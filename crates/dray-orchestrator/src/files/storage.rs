@@ -9,7 +9,7 @@ use dray_content::{kind, name};
 use dray_proto::v1;
 use dray_store::Reader;
 use dray_tool::{Failed, Failure, Storage, UrlClass};
-use dray_types::{Claim, RedactedUrl, Sha256Digest};
+use dray_types::{Claim, Sha256Digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::Url;
@@ -27,7 +27,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// Field of an attachment that names its stored file, so that later turns find it when its link has expired.
+/// Field of an attachment that names its stored file, so that later turns of its conversation find it when its link has
+/// expired.
 pub(super) const KEY: &str = "key";
 
 /// A file that is kept.
@@ -71,7 +72,10 @@ impl Storage for TurnFiles {
                 let work = self.keep(&name, &media_type, bytes);
                 self.promoted.get(format!("d:{digest}"), work).await
             }
-            UrlClass::Unsupported => Err(Failure::parameter(parameter, unsupported(url))),
+            UrlClass::Unsupported => Err(Failure::parameter(
+                parameter,
+                UrlClass::unsupported_sentence(url),
+            )),
         }
     }
 
@@ -107,7 +111,10 @@ impl TurnFiles {
 
     async fn described(&self, parameter: &str, url: &str) -> Result<Attachment, Failure> {
         let (Some(drive), Some(path)) = (&self.services.drive, self.dial_path(url)) else {
-            return Err(Failure::parameter(parameter, unsupported(url)));
+            return Err(Failure::parameter(
+                parameter,
+                UrlClass::unsupported_sentence(url),
+            ));
         };
         let item = drive.metadata(&self.caller, &path).await;
         let item = item.map_err(|error| drive_failure(parameter, error))?;
@@ -167,8 +174,8 @@ impl TurnFiles {
             url: Some(link.url.expose().to_owned()),
             ..Attachment::default()
         };
-        let key = key_of(&claim);
-        attachment.rest.insert(KEY.to_owned(), Value::from(key));
+        let name = self.name_of(&claim);
+        attachment.rest.insert(KEY.to_owned(), Value::from(name));
         Ok(Kept {
             attachment,
             ends_at_ms: Some(link.expires_at_ms),
@@ -248,15 +255,6 @@ pub(super) fn stream(reader: Reader) -> dray_http::ByteStream {
     ))
 }
 
-/// Key under which a later turn finds a stored file.
-pub(super) fn key_of(claim: &Claim) -> String {
-    format!(
-        "artifact/{}/{}",
-        claim.artifact.sha256.to_hex(),
-        claim.artifact.size
-    )
-}
-
 /// A problem with a file that the model named.
 pub(super) fn drive_failure(parameter: &str, error: DriveError) -> Failure {
     if error.is_correctable() {
@@ -307,13 +305,6 @@ fn own_path(drive: Option<&dyn Drive>, url: &str) -> Option<String> {
         return Some(format!("files/{rest}"));
     }
     drive.own(trimmed)
-}
-
-pub(super) fn unsupported(url: &str) -> String {
-    format!(
-        "URL scheme not supported: {}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted.",
-        RedactedUrl::from_text(url).as_str()
-    )
 }
 
 fn some(text: &str) -> Option<String> {

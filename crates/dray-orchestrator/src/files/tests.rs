@@ -2,6 +2,7 @@
 
 mod dial_files;
 mod keeping;
+mod names;
 mod outgoing;
 mod reading;
 mod sandbox;

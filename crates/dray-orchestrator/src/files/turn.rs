@@ -35,6 +35,8 @@ pub struct Opening {
     pub turn: String,
     /// Who asks.
     pub caller: Caller,
+    /// The conversation, to which names of stored files are bound; empty for the session.
+    pub conversation: String,
     /// What the manifest switches on.
     pub features: Features,
 }
@@ -45,6 +47,8 @@ pub struct TurnFiles {
     pub(super) services: Services,
     pub(super) session: Option<SessionId>,
     pub(super) turn: String,
+    /// To what names of stored files are bound.
+    pub(super) conversation: String,
     /// Names this request and no other one, not even a repeat of it: its calls share what they load.
     pub(super) request: String,
     pub(super) caller: Caller,
@@ -56,6 +60,8 @@ pub struct TurnFiles {
     /// What was bound in this turn, where nothing was before.
     given: OnceCell<v1::Session>,
     pub(super) catalog: Mutex<Option<Catalog>>,
+    /// What the model is reminded of after each message of the user.
+    pub(super) reminders: Mutex<Vec<Option<String>>>,
     pub(super) promoted: Once<Attachment>,
     pub(super) kept: Once<super::storage::Kept>,
     pub(super) home: OnceCell<String>,
@@ -71,12 +77,18 @@ impl TurnFiles {
             is_new,
             turn,
             caller,
+            conversation,
             features,
         } = opening;
+        let conversation = [conversation, session.clone(), turn.clone()]
+            .into_iter()
+            .find(|id| !id.is_empty())
+            .unwrap_or_default();
         let default = services.config.size_limit.as_u64();
         Self {
             session: SessionId::new(session).ok(),
             turn,
+            conversation,
             request: uuid::Uuid::new_v4().simple().to_string(),
             caller,
             policy: policy(&features.external_url_fetch),
@@ -86,6 +98,7 @@ impl TurnFiles {
             bound: OnceCell::new_with(is_new.then(v1::Session::default)),
             given: OnceCell::new(),
             catalog: Mutex::default(),
+            reminders: Mutex::default(),
             promoted: Once::default(),
             kept: Once::default(),
             home: OnceCell::new(),

@@ -120,7 +120,9 @@ impl TurnFiles {
             .rest
             .get(super::storage::KEY)
             .and_then(serde_json::Value::as_str);
-        if let Some(claim) = self.stored(key, &name).await? {
+        if let Some(key) = key
+            && let Some(claim) = self.named_claim(key, &name).await?
+        {
             return Ok((claim, name));
         }
         if let Some(url) = attachment.url.as_deref().filter(|url| !url.is_empty()) {

@@ -97,7 +97,8 @@ pub(super) async fn open(
     } = gathered;
     let has_tools = tools.iter().any(|tool| !tool.rules().hidden);
     choice::check(request.tool_choice.as_ref(), has_tools).map_err(|failure| *failure)?;
-    let outgoing = outgoing(parts, &manifest, model.accepts);
+    let mut outgoing = outgoing(parts, &manifest, model.accepts);
+    outgoing.reminders = files.reminders();
     let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
     let takes_files = parts.config.file_skill_always || has_tools;
     teach(takes_files, &skills, &outgoing, &mut messages);
@@ -147,6 +148,7 @@ fn outgoing(parts: &Parts, manifest: &Manifest, accepts: Vec<String>) -> Outgoin
         stamps: manifest.features.timestamp.is_some(),
         lazy: strategy.map(|_| accepts),
         plain: parts.config.model_url.is_some() || parts.core.is_none(),
+        reminders: Vec::new(),
         recovered: false,
     }
 }
@@ -190,13 +192,14 @@ async fn gather(
         tracing::warn!("{notice}");
     }
     files.keep_inline(&mut unpacked.messages).await;
+    let messages = unpacked.messages;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
-    let (built, model, (skills, mut issues), (), messages) = tokio::join!(
+    let (built, model, (skills, mut issues), (), ()) = tokio::join!(
         Box::pin(parts.kinds.build(&plan.sets, audience)),
         model(parts, caller, deployment),
         skills(parts, caller, manifest),
         bind(parts, files),
-        files.prepare(unpacked.messages),
+        files.prepare(&messages),
     );
     let Built {
         tools,
@@ -220,6 +223,7 @@ async fn opening(parts: &Parts, asked: &Asked, manifest: &Manifest) -> Result<Op
     let (session, is_new) = session::of(caller, owner.as_deref(), messages);
     Ok(Opening {
         turn: session::turn(&session, messages),
+        conversation: session::conversation(caller, &session, messages),
         is_new,
         session,
         caller: caller.clone(),

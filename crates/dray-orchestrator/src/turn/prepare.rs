@@ -18,6 +18,8 @@ pub(super) struct Outgoing {
     pub(super) lazy: Option<Vec<String>>,
     /// Whether the model knows nothing of DIAL: what DIAL adds to messages is left out, and images are parts of them.
     pub(super) plain: bool,
+    /// What is said of the files of each message of the user, in their order, after the list of attachments.
+    pub(super) reminders: Vec<Option<String>>,
     /// Whether refused files were taken out already.
     pub(super) recovered: bool,
 }
@@ -36,6 +38,7 @@ impl Outgoing {
         };
         let named: Vec<_> = messages.iter().map(by_key).collect();
         let mut copies = filter::for_model(&named, policies);
+        remind(&mut copies, &self.reminders);
         if self.stamps {
             clock::annotate(&mut copies);
         }
@@ -63,6 +66,24 @@ impl Outgoing {
         };
         self.recovered = lazy::recover(messages, types);
         self.recovered
+    }
+}
+
+/// Adds what is said of files after the lists of attachments, which stand as they are everywhere (quickapps 14).
+fn remind(messages: &mut [Message], reminders: &[Option<String>]) {
+    let users = messages
+        .iter_mut()
+        .filter(|message| message.role == Role::User);
+    for (message, reminder) in users.zip(reminders) {
+        let Some(reminder) = reminder else {
+            continue;
+        };
+        let text = format!("\n{reminder}");
+        match &mut message.content {
+            Some(Content::Text(before)) => before.push_str(&text),
+            Some(Content::Parts(parts)) => parts.push(part("text", Value::from(text))),
+            None => message.content = Some(Content::Text(text)),
+        }
     }
 }
 
@@ -149,4 +170,64 @@ pub(super) fn iso(clock: &Clock) -> String {
     let now = i64::try_from(clock.now_ms()).unwrap_or_default();
     let now = jiff::Timestamp::from_millisecond(now).unwrap_or_default();
     now.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outgoing(reminders: Vec<Option<String>>) -> Outgoing {
+        Outgoing {
+            clock: Clock::system(),
+            stamps: false,
+            lazy: None,
+            plain: true,
+            reminders,
+            recovered: false,
+        }
+    }
+
+    fn messages() -> Vec<Message> {
+        let files = json!({"attachments": [{"title": "a&b.pdf", "type": "application/pdf", "url": "files/B/a.pdf"}]});
+        let user =
+            |content: Value| json!({"role": "user", "content": content, "custom_content": files});
+        serde_json::from_value(json!([
+            {"role": "system", "content": "s"},
+            user(json!("question")),
+            {"role": "assistant", "content": "answer"},
+            {"role": "user", "content": "without files"},
+            user(Value::Null),
+            user(json!([{"type": "text", "text": "part"}])),
+        ]))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_said_of_files_comes_after_the_list_of_attachments_which_stays_byte_for_byte() {
+        let reminder = |number: u32| Some(format!("<system-reminder>{number}</system-reminder>"));
+        let reminders = vec![reminder(1), None, reminder(2), reminder(3)];
+        let with = outgoing(reminders).view(&messages());
+        let without = outgoing(Vec::new()).view(&messages());
+        let text = |message: &Message| match &message.content {
+            Some(Content::Text(text)) => text.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(text(&without[1]).starts_with("question\n<attachments>\n"));
+        assert!(text(&without[4]).starts_with("\n<attachments>\n"));
+        for (at, number) in [(1, 1), (4, 2)] {
+            let expected = format!("{}\n{}", text(&without[at]), reminder(number).unwrap());
+            assert_eq!(text(&with[at]), expected);
+        }
+        for at in [0, 2, 3] {
+            assert_eq!(with[at], without[at]);
+        }
+        let parts = |message: &Message| match &message.content {
+            Some(Content::Parts(parts)) => parts.clone(),
+            other => panic!("{other:?}"),
+        };
+        let (with, without) = (parts(&with[5]), parts(&without[5]));
+        assert_eq!(with[..2], without[..]);
+        assert_eq!(with[2]["text"], "\n<system-reminder>3</system-reminder>");
+        assert_eq!(with.len(), 3);
+    }
 }

@@ -70,6 +70,18 @@ pub(super) fn note(state: &mut Value, session: &str) {
     }
 }
 
+/// Id of a conversation, to which names of stored files are bound: the session when the client names it, else a digest of
+/// the first message of the user. It is the same in every turn, also for clients that give no state back, so that the same
+/// request gives the same bytes. It is not a secret: names are signed.
+pub(super) fn conversation(caller: &Caller, session: &str, messages: &[Message]) -> String {
+    if is_named(caller) {
+        return format!("session/{session}");
+    }
+    let first = messages.iter().find(|message| message.role == Role::User);
+    let text = serde_json::to_string(&first).unwrap_or_default();
+    format!("first/{}", Sha256Digest::of(text.as_bytes()).to_hex())
+}
+
 /// Id of a turn: the same when the same request comes again.
 pub(super) fn turn(session: &str, messages: &[Message]) -> String {
     let text = serde_json::to_string(messages).unwrap_or_default();
@@ -99,6 +111,25 @@ mod tests {
             ..CustomContent::default()
         });
         vec![message, Message::new(Role::User, "y")]
+    }
+
+    #[test]
+    fn a_conversation_is_known_by_its_name_or_its_first_message_with_state_and_without() {
+        let first = Message::new(Role::User, "q1");
+        let later = vec![
+            first.clone(),
+            Message::new(Role::Assistant, "a"),
+            Message::new(Role::User, "q2"),
+        ];
+        let of = |messages: &[Message]| conversation(&caller(None), "c-1", messages);
+        let id = of(std::slice::from_ref(&first));
+        assert_eq!(of(&later), id);
+        assert_eq!(conversation(&caller(None), "c-2", &later), id);
+        assert_ne!(of(&[Message::new(Role::User, "other")]), id);
+        let named = conversation(&caller(Some("s")), "s", &later);
+        assert_ne!(named, id);
+        assert_eq!(conversation(&caller(Some("s")), "s", &[]), named);
+        assert_ne!(conversation(&caller(Some("t")), "t", &later), named);
     }
 
     #[test]

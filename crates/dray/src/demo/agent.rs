@@ -7,7 +7,6 @@ use dray_agent::caller::Caller;
 use dray_agent::message::Attachment;
 use dray_dial::chat::{Chat, Delta};
 use dray_http::{Client, Limits};
-use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
 use crate::demo::Teller;
@@ -33,11 +32,6 @@ pub(crate) fn manifest() -> Value {
 
 /// What the rehearsed model does: it reads, writes, sends, and in a later turn looks again.
 pub(crate) fn script() -> Value {
-    let key = format!(
-        "artifact/{}/{}",
-        Sha256Digest::of(PRICES).to_hex(),
-        PRICES.len()
-    );
     json!({"rules": [
         {"when": {"tool_result_of": "sandbox_list"}, "reply": {"say": "Still there:\n{result}"}},
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Here is what I found on crane 4.", "piece": 5}},
@@ -46,7 +40,7 @@ pub(crate) fn script() -> Value {
         {"when": {"tool_result_of": "read_attachment"},
          "reply": {"call": [{"name": "sandbox_put", "arguments": {"path": "crane-4.md", "content": SUMMARY}}]}},
         {"when": {"nth": 2}, "reply": {"call": [{"name": "sandbox_list", "arguments": {}}]}},
-        {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": key}}]}},
+        {"reply": {"call": [{"name": "read_attachment", "arguments": {"file_path": "a1-0"}}]}},
     ]})
 }
 

@@ -31,7 +31,7 @@ async fn contexts(world: &mut World) -> super::world::Asked<v1::BuildContextRequ
                            "type": "file", "turn": "current"})
                 })
                 .collect();
-            let told = json!({"obj": "Human", "value": [{"text": {"content": "reminder\nquestion"}}]});
+            let told = json!({"obj": "Human", "value": [{"text": {"content": "reminder"}}]});
             let built = json!({"rewrittenHistories": [], "currentUserMessage": told, "catalog": catalog});
             Ok(v1::BuildContextReply {
                 built: Some(inline(built.to_string())),
@@ -45,8 +45,8 @@ async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
     let world = World::new().await;
     let files = world.turn();
     let messages = vec![message("hello", Vec::new())];
-    assert_eq!(files.prepare(messages.clone()).await, messages);
-    assert!(!files.has_files());
+    files.prepare(&messages).await;
+    assert!(files.reminders().is_empty() && !files.has_files());
     assert!(tools::offered(&files).await.is_empty());
 }
 
@@ -64,13 +64,8 @@ async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offer
         .await;
     let files = world.turn();
     let messages = vec![message("question", vec![named("a.pdf", "files/b/a.pdf")])];
-    let prepared = files.prepare(messages).await;
-    let told = serde_json::to_value(&prepared).unwrap();
-    assert_eq!(told[0]["content"], "reminder\nquestion");
-    assert_eq!(
-        told[0]["custom_content"]["attachments"][0]["url"],
-        "files/b/a.pdf"
-    );
+    files.prepare(&messages).await;
+    assert_eq!(files.reminders(), [Some("reminder".to_owned())]);
     let offered = tools::offered(&files).await;
     let names: Vec<_> = offered
         .iter()
@@ -89,7 +84,7 @@ async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offer
     assert_eq!(catalog[0]["key"], "files/b/a.pdf");
 }
 
-/// A reader that signs a link of its own for each request, and shows it in the reminder.
+/// A reader that signs a link of its own for each request, and keeps it out of the reminder when it is asked to.
 async fn signing_contexts(world: &mut World) -> super::world::Asked<v1::BuildContextRequest> {
     let signed = std::sync::atomic::AtomicUsize::new(0);
     world
@@ -99,11 +94,15 @@ async fn signing_contexts(world: &mut World) -> super::world::Asked<v1::BuildCon
                 panic!("not inline")
             };
             let conversation: Value = serde_json::from_slice(&bytes).unwrap();
-            let file = &conversation["userMessage"]["value"][1]["file"];
+            let file = &conversation["userMessage"]["value"][0]["file"];
+            assert_eq!(file.get("url"), None, "{file}");
             let number = signed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let link = format!("http://store.example/k?X-Amz-Signature={number}&b=1");
             let catalog = json!([{"id": "a1-0", "name": "a", "url": link, "key": file["key"]}]);
-            let text = format!("<url>{}</url>\n{link}", link.replace('&', "&amp;"));
+            let text = match conversation["hideUrls"] {
+                Value::Bool(true) => "<id>a1-0</id>".to_owned(),
+                _ => link,
+            };
             let told = json!({"obj": "Human", "value": [{"text": {"content": text}}]});
             let built =
                 json!({"rewrittenHistories": [], "currentUserMessage": told, "catalog": catalog});
@@ -126,28 +125,28 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
             })
         })
         .await;
-    let key = format!(
-        "artifact/{}/3",
-        dray_types::Sha256Digest::of(b"abc").to_hex()
-    );
+    let digest = dray_types::Sha256Digest::of(b"abc").to_hex();
     let mut prompts = Vec::new();
     for _ in 0..2 {
         let files = world.turn();
         let mut messages = vec![message("q", vec![named("a", "data:text/plain,abc")])];
         files.keep_inline(&mut messages).await;
-        let prepared = files.prepare(messages).await;
-        prompts.push(serde_json::to_string(&prepared).unwrap());
+        files.prepare(&messages).await;
+        prompts.push(format!("{messages:?} {:?}", files.reminders()));
+        let attachments = messages[0].custom_content.as_ref().unwrap();
+        let attachment = &attachments.attachments.as_ref().unwrap()[0];
+        let name = attachment.url.clone().unwrap();
+        assert!(name.starts_with(&format!("artifact/{digest}/3/")), "{name}");
         // A tool that takes a URL gets one: the stable name is asked for by its id.
-        let given = files.substitute(object(json!({"doc": key}))).await.unwrap();
+        let given = files.substitute(object(json!({"doc": name}))).await.unwrap();
         assert_eq!(given["doc"], "a1-0");
+        // What nobody signed for this conversation names nothing.
+        let forged = json!(format!("artifact/{digest}/3"));
+        let given = files.substitute(object(json!({"doc": forged}))).await.unwrap();
+        assert_eq!(given["doc"], forged);
     }
     assert_eq!(prompts[0], prompts[1]);
     assert!(!prompts[0].contains("http"), "{}", prompts[0]);
-    assert!(
-        prompts[0].contains(&format!("<url>{key}</url>")),
-        "{}",
-        prompts[0]
-    );
     assert_eq!((lock(&asked).len(), lock(&arguments).len()), (2, 2));
     let sent = format!("{:?}", lock(&asked)[0].1);
     assert!(!sent.contains("X-Amz"), "{sent}");
@@ -165,8 +164,8 @@ async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
         "question",
         vec![named("a.pdf", "https://e.example/a.pdf")],
     )];
-    assert_eq!(files.prepare(messages.clone()).await, messages);
-    assert!(!files.has_files());
+    files.prepare(&messages).await;
+    assert!(files.reminders().is_empty() && !files.has_files());
 }
 
 #[tokio::test]
@@ -183,7 +182,7 @@ async fn ids_in_arguments_become_urls_and_other_arguments_ask_nobody() {
         .await;
     let files = world.turn();
     files
-        .prepare(vec![message(
+        .prepare(&[message(
             "q",
             vec![named("a.pdf", "https://e.example/a.pdf")],
         )])

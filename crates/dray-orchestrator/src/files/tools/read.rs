@@ -109,7 +109,7 @@ async fn source(
             entry.name,
         ));
     }
-    let claim: Option<Claim> = files.stored(Some(path), "").await?;
+    let claim: Option<Claim> = files.named_claim(path, "").await?;
     if let Some(claim) = claim {
         return Ok((document_source::Source::Claim(claim.into()), String::new()));
     }

@@ -1,0 +1,165 @@
+//! Names of stored files for clients and models: `artifact/<sha256>/<size>/<mac>`.
+//!
+//! The MAC covers the tenant, the conversation, the digest and the size. Who knows the digest of a file of another
+//! conversation cannot make a name for it, and a name that was copied from another conversation names nothing. The key is
+//! the same in all replicas, so that each of them can check the names of every other.
+//!
+//! Keys of the file-resolver (`artifact/<sha256>/<size>`) have no MAC: they stay between the services and are made only
+//! from names that were checked here.
+
+use std::fmt;
+
+use dray_types::{Artifact, Sha256Digest, TenantId};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+/// How the name of a stored file begins.
+const PREFIX: &str = "artifact/";
+/// Hexadecimal digits of the MAC: 128 bits, more than enough where every guess is a request.
+const MAC_DIGITS: usize = 32;
+/// Separates this use of the key from every other.
+const DOMAIN: &[u8] = b"dray stored file name v1";
+
+/// Signs and checks the names of stored files.
+#[derive(Clone)]
+pub(super) struct NameKey(Hmac<Sha256>);
+
+impl fmt::Debug for NameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameKey(***)")
+    }
+}
+
+impl NameKey {
+    /// Takes key material of any length.
+    pub(super) fn new(key: &[u8]) -> Self {
+        // As HMAC does with keys longer than its block (RFC 2104 section 3).
+        let digest = Sha256Digest::of(key);
+        let mut block = [0_u8; 64];
+        for (slot, byte) in block.iter_mut().zip(digest.as_bytes()) {
+            *slot = *byte;
+        }
+        Self(<Hmac<Sha256> as Mac>::new(&block.into()))
+    }
+
+    /// The name of a stored file in a conversation. The same file has the same name for as long as the conversation
+    /// lasts.
+    pub(super) fn name(
+        &self,
+        tenant: &TenantId,
+        conversation: &str,
+        sha256: &Sha256Digest,
+        size: u64,
+    ) -> String {
+        let mut mac = self.0.clone();
+        for field in [DOMAIN, tenant.as_str().as_bytes(), conversation.as_bytes()] {
+            // The length first: no two lists of fields are the same bytes.
+            let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
+            mac.update(&length.to_be_bytes());
+            mac.update(field);
+        }
+        mac.update(sha256.as_bytes());
+        mac.update(&size.to_be_bytes());
+        let code = Sha256Digest::from_bytes(mac.finalize().into_bytes().into()).to_hex();
+        let code = code.get(..MAC_DIGITS).unwrap_or_default();
+        format!("{}/{code}", key_of(sha256, size))
+    }
+
+    /// The digest and size that a name stands for in a conversation; `None` for text that is not a name of this
+    /// conversation.
+    pub(super) fn check(
+        &self,
+        tenant: &TenantId,
+        conversation: &str,
+        name: &str,
+    ) -> Option<(Sha256Digest, u64)> {
+        let mut parts = name.strip_prefix(PREFIX)?.split('/');
+        let sha256 = parts.next()?.parse().ok()?;
+        let size = parts.next()?.parse().ok()?;
+        let expected = self.name(tenant, conversation, &sha256, size);
+        // Digests are compared, so that the time tells nothing about the MAC.
+        let is_ours = Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(name.as_bytes());
+        is_ours.then_some((sha256, size))
+    }
+}
+
+/// The key under which the file-resolver knows a stored file.
+pub(super) fn key_of(sha256: &Sha256Digest, size: u64) -> String {
+    format!("{PREFIX}{}/{size}", sha256.to_hex())
+}
+
+/// The key of a stored artifact.
+pub(super) fn key_of_artifact(artifact: &Artifact) -> String {
+    key_of(&artifact.sha256, artifact.size)
+}
+
+/// The digest in a key of the file-resolver.
+pub(super) fn digest_of_key(key: &str) -> Option<Sha256Digest> {
+    key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_name_opens_its_file_in_its_own_conversation_with_every_replica() {
+        let digest = Sha256Digest::of(b"abc");
+        let name = NameKey::new(b"key").name(&tenant("a"), "c-1", &digest, 3);
+        assert!(name.starts_with(&format!("artifact/{}/3/", digest.to_hex())));
+        let other_replica = NameKey::new(b"key");
+        assert_eq!(
+            other_replica.check(&tenant("a"), "c-1", &name),
+            Some((digest, 3))
+        );
+    }
+
+    #[test]
+    fn a_name_of_another_conversation_tenant_or_key_names_nothing() {
+        let digest = Sha256Digest::of(b"abc");
+        let key = NameKey::new(b"key");
+        let name = key.name(&tenant("a"), "c-1", &digest, 3);
+        assert_eq!(key.check(&tenant("a"), "c-2", &name), None);
+        assert_eq!(key.check(&tenant("b"), "c-1", &name), None);
+        assert_eq!(NameKey::new(b"yek").check(&tenant("a"), "c-1", &name), None);
+        // Tenant and conversation do not run into each other.
+        let name = key.name(&tenant("ab"), "c", &digest, 3);
+        assert_eq!(key.check(&tenant("a"), "bc", &name), None);
+    }
+
+    #[test]
+    fn digest_and_size_alone_or_changed_are_not_a_name() {
+        let digest = Sha256Digest::of(b"abc");
+        let key = NameKey::new(b"key");
+        let name = key.name(&tenant("a"), "c", &digest, 3);
+        let hex = digest.to_hex();
+        let mac = name.rsplit('/').next().unwrap();
+        let other = Sha256Digest::of(b"abd").to_hex();
+        for forged in [
+            format!("artifact/{hex}"),
+            format!("artifact/{hex}/3"),
+            format!("artifact/{hex}/3/"),
+            format!("artifact/{hex}/03/{mac}"),
+            format!("artifact/{hex}/+3/{mac}"),
+            format!("artifact/{hex}/4/{mac}"),
+            format!("artifact/{other}/3/{mac}"),
+            format!("artifact/{hex}/3/{}", mac.to_uppercase()),
+            format!("{name}/"),
+            format!("/{name}"),
+            String::new(),
+        ] {
+            if forged != name {
+                assert_eq!(key.check(&tenant("a"), "c", &forged), None, "{forged}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_do_not_print() {
+        assert_eq!(format!("{:?}", NameKey::new(b"hunter2")), "NameKey(***)");
+    }
+}
