@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use psl::Psl as _;
@@ -107,6 +108,20 @@ impl HostPattern {
         })
     }
 
+    /// An entry that is an address. No name of a URL looks like one, so it matches nothing.
+    fn of_address(text: &str) -> Self {
+        Self {
+            name: text.trim_matches(BLANKS).to_ascii_lowercase(),
+            wildcard: false,
+        }
+    }
+
+    /// Whether this entry is an address, which matches no host.
+    pub fn is_address(&self) -> bool {
+        let last = self.name.rsplit('.').next().unwrap_or_default();
+        self.name.contains(':') || last.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
     /// Whether a canonical name (lower case, no root dot) matches (H-3).
     pub fn matches(&self, name: &str) -> bool {
         if !self.wildcard {
@@ -195,6 +210,33 @@ impl HostPatterns {
             .map(Self)
     }
 
+    /// Reads an operator's allowlist: as [`parse`](Self::parse), but an address is an entry too. It matches no host
+    /// (P-2), so a list of addresses refuses every host, and the process starts.
+    ///
+    /// # Errors
+    /// The first item that is neither a pattern nor an address.
+    pub fn parse_allowlist<I>(items: I) -> Result<Self, PatternError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        items
+            .into_iter()
+            .map(|item| {
+                let text = item.as_ref();
+                let bare = text.trim_matches(BLANKS).trim_matches(['[', ']']);
+                if bare.parse::<IpAddr>().is_ok() {
+                    return Ok(HostPattern::of_address(bare));
+                }
+                match HostPattern::parse(text) {
+                    Err(PatternError::Address(text)) => Ok(HostPattern::of_address(&text)),
+                    other => other,
+                }
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
     /// Whether any pattern matches the canonical name.
     pub fn matches_name(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(name))
@@ -247,7 +289,7 @@ pub fn parse_admin_list(text: &str) -> Result<Option<HostPatterns>, PatternError
     {
         return Err(PatternError::NoPattern);
     }
-    HostPatterns::parse(items).map(Some)
+    HostPatterns::parse_allowlist(items).map(Some)
 }
 
 #[cfg(test)]

@@ -161,6 +161,11 @@ impl AdminPolicy {
         let mut warnings = list("blocked hosts", &self.blocked_hosts);
         if let Some(patterns) = &self.host_allowlist {
             warnings.extend(list("host allowlist", patterns));
+            let addresses = patterns.iter().filter(|pattern| pattern.is_address());
+            warnings.extend(
+                addresses
+                    .map(|one| format!("host allowlist: {one} is an address and matches no host")),
+            );
         }
         warnings.extend(self.private_ranges.warnings());
         if self.host_allowlist.is_none() && !self.private_ranges.is_empty() {

@@ -135,7 +135,9 @@ impl Config {
                 ));
                 None
             }
-            Some(items) => Some(checks.read("host_allowlist", HostPatterns::parse(items))),
+            Some(items) => {
+                Some(checks.read("host_allowlist", HostPatterns::parse_allowlist(items)))
+            }
             None => None,
         };
         AdminPolicy {

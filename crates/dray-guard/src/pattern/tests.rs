@@ -10,7 +10,11 @@ fn url(text: &str) -> CanonicalUrl {
 fn check_refused(pattern: &str, expected: impl Fn(&PatternError) -> bool) {
     let error = HostPattern::parse(pattern).unwrap_err();
     assert!(expected(&error), "{pattern:?}: {error:?}");
-    assert!(parse_admin_list(&format!("a.example, {pattern}")).is_err());
+    // An operator's list may have addresses: they match nothing.
+    let is_literal = pattern.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let is_address = is_literal || matches!(error, PatternError::Address(_));
+    let list = parse_admin_list(&format!("a.example, {pattern}"));
+    assert_eq!(list.is_ok(), is_address, "{pattern:?}");
 }
 
 #[track_caller]
@@ -192,6 +196,30 @@ fn h_5_wildcards_over_public_suffixes_are_legal_and_named() {
 fn p_4_blank_text_is_no_list() {
     for text in ["", " ", "\t\n "] {
         assert!(parse_admin_list(text).unwrap().is_none());
+    }
+}
+
+// P-2
+#[test]
+fn p_2_an_address_in_an_operator_s_list_is_an_entry_that_refuses() {
+    for address in ["10.0.0.7", "8.8.8.8", "2001:db8::1", "[2001:db8::1]"] {
+        let list = HostPatterns::parse_allowlist([address]).unwrap();
+        assert!(!list.is_empty());
+        assert!(list.iter().all(HostPattern::is_address), "{address}");
+        let host = address.trim_matches(['[', ']']);
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        };
+        for text in [format!("https://{host}/"), "https://a.example/".to_owned()] {
+            assert!(!list.matches(&url(&text)), "{address}: {text}");
+        }
+    }
+    let mixed = HostPatterns::parse_allowlist(["10.0.0.7", "a.example"]).unwrap();
+    assert!(mixed.matches(&url("https://a.example/")));
+    for wrong in ["10.0.0.7:80", "http://10.0.0.7", "10.0.0.0/8", ""] {
+        assert!(HostPatterns::parse_allowlist([wrong]).is_err(), "{wrong}");
     }
 }
 
