@@ -23,16 +23,17 @@ impl fmt::Display for Refusal {
 
 /// The template with the patch applied; the template itself stays as it is.
 ///
-/// Objects merge, arrays and scalars replace, `null` deletes. What a member `type` of the template says cannot be
-/// changed or deleted. A `type` where the template has none, and those inside a new array, may come: that adds a
-/// parameter or replaces a list of tools, and the check afterwards judges them.
+/// Objects merge, arrays and scalars replace, `null` deletes. A member `type` may stand nowhere in the patch, at no depth
+/// and in no array: it says what its object is, and an array would replace objects together with theirs.
 ///
 /// # Errors
 ///
-/// Every place where the patch changes a `type`, in its order.
+/// Every place where the patch has a `type`, in its order.
 pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<Refusal>> {
     let mut refusals = Vec::new();
-    find(template, patch, "", &mut refusals);
+    for (key, change) in patch {
+        find(key, change, "", &mut refusals);
+    }
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -41,19 +42,24 @@ pub fn apply(template: &Value, patch: &Map<String, Value>) -> Result<Value, Vec<
     Ok(patched)
 }
 
-fn find(template: &Value, patch: &Map<String, Value>, at: &str, refusals: &mut Vec<Refusal>) {
-    for (key, change) in patch {
-        let Some(present) = template.get(key) else {
-            continue;
-        };
-        let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
-        match change {
-            Value::Object(inner) if present.is_object() => {
-                find(present, inner, &pointer, refusals);
+fn find(key: &str, change: &Value, at: &str, refusals: &mut Vec<Refusal>) {
+    let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+    if key == "type" {
+        refusals.push(Refusal { pointer });
+        return;
+    }
+    match change {
+        Value::Object(members) => {
+            for (key, change) in members {
+                find(key, change, &pointer, refusals);
             }
-            _ if key == "type" && change != present => refusals.push(Refusal { pointer }),
-            _ => {}
         }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                find(&number.to_string(), item, &pointer, refusals);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -155,20 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_the_template_cannot_be_changed_at_any_depth() {
-        let template =
-            json!({"type": "t", "a": {"b/c": {"type": "u", "~": {"type": {"type": 1}}}}});
+    fn a_type_is_refused_at_any_depth_and_inside_arrays() {
+        let template = json!({"type": "t", "a": {"b/c": {"type": "u", "~": {"x": 1}}}, "tools": [{"type": "a"}]});
         refused(
             &template,
-            &json!({"type": "x", "a": {"b/c": {"type": null}}}),
-            &["/type", "/a/b~1c/type"],
+            &json!({"type": "x", "a": {"b/c": {"type": null, "~": {"type": "v"}}}}),
+            &["/type", "/a/b~1c/type", "/a/b~1c/~0/type"],
         );
         refused(
             &template,
-            &json!({"a": {"b/c": {"~": {"type": {"type": 2}}}}}),
-            &["/a/b~1c/~0/type/type"],
+            &json!({"tools": [{"x": [{"type": "b"}]}, {"type": "a"}]}),
+            &["/tools/0/x/0/type", "/tools/1/type"],
         );
-        refused(&template, &json!({"type": {"a": 1}}), &["/type"]);
+        refused(&template, &json!({"type": "t"}), &["/type"]);
+        refused(
+            &template,
+            &json!({"properties": {"p": {"type": "string"}}}),
+            &["/properties/p/type"],
+        );
         let refusal = Refusal {
             pointer: "/tools/0/type".to_owned(),
         };
@@ -179,11 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_type_may_come_where_there_is_none_and_in_a_new_array_and_stay_as_it_is() {
-        let template = json!({"type": "t", "tools": [{"type": "a"}], "properties": {}});
-        let patch =
-            json!({"type": "t", "tools": [{"type": "b"}], "properties": {"p": {"type": "string"}}});
-        assert_eq!(patched(&template, &patch), patch);
+    fn an_array_without_types_replaces() {
+        let template = json!({"type": "t", "allowed_tools": ["a"]});
+        let done = json!({"type": "t", "allowed_tools": ["b"]});
+        assert_eq!(patched(&template, &json!({"allowed_tools": ["b"]})), done);
     }
 
     /// JSON with few keys, so that they meet; no `type`.

@@ -83,8 +83,7 @@ fn r_11_a_failed_template_is_skipped_with_name_and_reasons_and_its_siblings_surv
                 patched(json!({"type": "other", "open_ai_tool": {"function": {"parameters": {"properties": {"q": {"type": "number"}}}}}})),
                 patched(json!({"rest_api_method_info": {"method_type": "brew", "method_url": null}})),
                 {"type": "predefined-tool", "template_name": "nowhere"},
-                patched(json!({"open_ai_tool": {"function": {"name": "renamed", "parameters": {"properties": {
-                    "extra": {"type": "integer", "parameter_info": {"type": "body", "key": "e"}}}}}}})),
+                patched(json!({"open_ai_tool": {"function": {"name": "renamed"}}})),
             ]},
             {"type": "predefined", "template_name": "search"},
         ]),
