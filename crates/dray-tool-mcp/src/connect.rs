@@ -410,7 +410,7 @@ fn tools(
                 .common
                 .timeout_seconds
                 .and_then(timeout::from_seconds),
-            by_reference: files.clone(),
+            by_reference: files,
             hidden: shared.hidden.iter().any(|name| *name == offered.name),
             ..Rules::default()
         };
@@ -423,7 +423,6 @@ fn tools(
             rules,
             server: Arc::clone(server),
             name: offered.name.into_owned(),
-            files,
             clock: options.clock.clone(),
         };
         let tool: Arc<dyn Tool> = Arc::new(tool);

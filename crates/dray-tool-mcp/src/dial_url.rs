@@ -8,6 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::server::Known;
 
+/// Beginning of a reference to a file by its address. The pipeline takes it off top-level arguments only.
+const BY_ADDRESS: &str = "file:url::";
+
+/// Most references and alternatives of a schema that are followed for one value.
+const MAX_SCHEMA_HOPS: usize = 64;
+
 /// The arguments of a tool that its schema marks with `"dial_url": true`: a text or a list of texts.
 pub(crate) fn parameters(schema: &Map<String, Value>) -> Vec<String> {
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -21,30 +27,36 @@ pub(crate) fn parameters(schema: &Map<String, Value>) -> Vec<String> {
 
 /// Checks the files, grants all of them with one call, and leaves their bare URLs in the arguments.
 pub(crate) async fn grant(
-    parameters: &[String],
+    schema: &Value,
     arguments: &mut Map<String, Value>,
     known: Option<&Known>,
     caller: &dray_agent::caller::Caller,
     storage: &Arc<dyn Storage>,
 ) -> Result<(), Failure> {
     let mut urls = Vec::new();
-    for name in parameters {
-        for url in texts(arguments, name) {
-            checked(name, url, storage.as_ref())?;
-            let Some(known) = known else {
-                return Err(Failure::parameter(
-                    "file_url",
-                    "Files cannot be shared because dial_toolset_id is not configured.",
-                ));
-            };
-            let Some(bare) = known.dial.file(url) else {
-                return Err(unsupported(name, url));
-            };
-            if !urls.contains(&bare) {
-                urls.push(bare.clone());
-            }
-            *url = bare;
+    let mut all = Value::Object(std::mem::take(arguments));
+    for (pointer, name) in places(schema, &all) {
+        let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
+            continue;
+        };
+        let url = text.strip_prefix(BY_ADDRESS).unwrap_or(text);
+        checked(&name, url, storage.as_ref())?;
+        let Some(known) = known else {
+            return Err(Failure::parameter(
+                "file_url",
+                "Files cannot be shared because dial_toolset_id is not configured.",
+            ));
+        };
+        let Some(bare) = known.dial.file(url) else {
+            return Err(unsupported(&name, url));
+        };
+        if !urls.contains(&bare) {
+            urls.push(bare.clone());
         }
+        *text = bare;
+    }
+    if let Value::Object(all) = all {
+        *arguments = all;
     }
     let Some(known) = known.filter(|_| !urls.is_empty()) else {
         return Ok(());
@@ -62,20 +74,82 @@ pub(crate) async fn grant(
     })
 }
 
-/// The texts of an argument: itself, or the members of a list.
-fn texts<'a>(
-    arguments: &'a mut Map<String, Value>,
-    name: &str,
-) -> impl Iterator<Item = &'a mut String> {
-    let values = match arguments.get_mut(name) {
-        Some(Value::Array(all)) => all.as_mut_slice(),
-        Some(one) => std::slice::from_mut(one),
-        None => &mut [],
+/// Where texts stand that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
+/// parameters as the model knows them, such as `document.file`.
+fn places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
+    let mut search = Search {
+        root: schema,
+        found: Vec::new(),
     };
-    values.iter_mut().filter_map(|value| match value {
-        Value::String(text) => Some(text),
-        _ => None,
-    })
+    search.visit(schema, arguments, "", "", MAX_SCHEMA_HOPS);
+    search.found
+}
+
+struct Search<'a> {
+    root: &'a Value,
+    found: Vec<(String, String)>,
+}
+
+impl Search<'_> {
+    /// Looks at one value with the part of the schema that describes it. Descends with the value, so a schema that
+    /// refers to itself ends where the value does; `hops` bounds what is followed without descending.
+    fn visit(&mut self, schema: &Value, value: &Value, pointer: &str, name: &str, hops: usize) {
+        let Some(left) = hops.checked_sub(1) else {
+            return;
+        };
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|target| self.root.pointer(target.strip_prefix('#')?));
+        if let Some(target) = target.cloned() {
+            self.visit(&target, value, pointer, name, left);
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let choices = schema.get(key).and_then(Value::as_array);
+            for choice in choices.into_iter().flatten() {
+                self.visit(choice, value, pointer, name, left);
+            }
+        }
+        let takes_file = schema.get("dial_url") == Some(&Value::Bool(true));
+        match value {
+            Value::String(_) if takes_file => self.add(pointer.to_owned(), name),
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    let pointer = format!("{pointer}/{at}");
+                    if takes_file && item.is_string() {
+                        self.add(pointer, name);
+                    } else if let Some(schema) = schema.get("items") {
+                        self.visit(schema, item, &pointer, name, MAX_SCHEMA_HOPS);
+                    }
+                }
+            }
+            Value::Object(members) => {
+                let properties = schema.get("properties").and_then(Value::as_object);
+                for (key, schema) in properties.into_iter().flatten() {
+                    let Some(member) = members.get(key) else {
+                        continue;
+                    };
+                    let segment = key.replace('~', "~0").replace('/', "~1");
+                    let name = match name {
+                        "" => key.clone(),
+                        _ => format!("{name}.{key}"),
+                    };
+                    self.visit(
+                        schema,
+                        member,
+                        &format!("{pointer}/{segment}"),
+                        &name,
+                        MAX_SCHEMA_HOPS,
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, pointer: String, name: &str) {
+        if !self.found.iter().any(|(known, _)| *known == pointer) {
+            self.found.push((pointer, name.to_owned()));
+        }
+    }
 }
 
 fn unsupported(name: &str, url: &str) -> Failure {

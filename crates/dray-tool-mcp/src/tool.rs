@@ -19,8 +19,6 @@ pub(crate) struct McpTool {
     pub(crate) server: Arc<Server>,
     /// What the server calls it.
     pub(crate) name: String,
-    /// Arguments that take files of DIAL.
-    pub(crate) files: Vec<String>,
     pub(crate) clock: Clock,
 }
 
@@ -37,7 +35,7 @@ impl Tool for McpTool {
     async fn call(&self, call: Call, turn: &Turn) -> Result<Output, Failure> {
         let mut arguments = call.arguments;
         dial_url::grant(
-            &self.files,
+            &self.declaration.parameters,
             &mut arguments,
             self.server.known.as_ref(),
             &turn.caller,
@@ -47,7 +45,7 @@ impl Tool for McpTool {
         let calling = Box::pin(self.server.call(&self.name, arguments, &turn.caller));
         let result = calling.await.map_err(|error| self.failure(error))?;
         let names = Names {
-            tool: self.declaration.name.clone(),
+            tool: self.name.clone(),
             now_ms: self.clock.now_ms(),
             used: 0,
         };

@@ -246,6 +246,47 @@ async fn files_of_all_parameters_are_granted_with_one_call() {
 }
 
 #[tokio::test]
+async fn files_in_nested_arguments_are_granted_too() {
+    let file = json!({"type": "string", "dial_url": true});
+    let schema = json!({
+        "type": "object",
+        "$defs": {"Part": {"type": "object", "properties": {
+            "file": file, "next": {"anyOf": [{"$ref": "#/$defs/Part"}, {"type": "null"}]}}}},
+        "properties": {
+            "parts": {"type": "array", "items": {"$ref": "#/$defs/Part"}},
+            "options": {"type": "object", "properties": {"covers": {"type": "array", "items": file}}},
+        },
+    });
+    let server = double(State {
+        schema: Some(schema),
+        ..State::default()
+    })
+    .await;
+    let core = core(&server, Vec::new());
+    let tool = named(&one(&core, &caller(None)).await, "t_echo0");
+    let arguments = json!({
+        "parts": [{"file": "files/b/1.pdf", "next": {"file": "https://dial.example/v1/files/b/2.pdf", "next": null}}],
+        "options": {"covers": ["file:url::files/b/3.pdf", "files/b/1.pdf"], "other": "files/b/4.pdf"},
+    });
+    let output = call_as(&tool, arguments, caller(None), &Arc::default()).await;
+    let passed: Value = serde_json::from_str(&output.unwrap().content).unwrap();
+    assert_eq!(passed["parts"][0]["next"]["file"], "files/b/2.pdf");
+    assert_eq!(
+        passed["options"]["covers"],
+        json!(["files/b/3.pdf", "files/b/1.pdf"])
+    );
+    let mut granted = core.granted.lock().unwrap()[0].0.clone();
+    granted.sort();
+    assert_eq!(granted, ["files/b/1.pdf", "files/b/2.pdf", "files/b/3.pdf"]);
+    let outside = json!({"parts": [{"file": "https://x.example/a"}]});
+    let error = call_as(&tool, outside, caller(None), &Arc::default())
+        .await
+        .unwrap_err();
+    let start = "Parameter parts.file is invalid: Parameter `parts.file` requires a DIAL file";
+    assert!(error.to_string().starts_with(start), "{error}");
+}
+
+#[tokio::test]
 async fn other_urls_than_those_of_dial_are_invalid_parameters() {
     let server = double(takes_files()).await;
     let core = core(&server, Vec::new());
