@@ -86,15 +86,14 @@ pub(super) async fn open(
         conversation: &conversation,
         guarded: loaded.grant.as_ref().map(|grant| &grant.client),
     };
-    let gathered = gather(parts, audience, &loaded, &files, request.messages).await?;
-    let manifest = loaded.manifest;
     let Gathered {
         mut tools,
         model,
         skills,
         mut issues,
         mut messages,
-    } = gathered;
+    } = gather(parts, audience, &loaded, &files, request.messages).await?;
+    let manifest = loaded.manifest;
     let has_tools = tools.iter().any(|tool| !tool.rules().hidden);
     choice::check(request.tool_choice.as_ref(), has_tools).map_err(|failure| *failure)?;
     let mut outgoing = outgoing(parts, &manifest, model.accepts);
@@ -116,8 +115,13 @@ pub(super) async fn open(
     issues.tools.extend(same.into_iter().map(shown));
     let hooks = hooks::split(&manifest, &mut tools, &mut issues);
     tell_news(&manifest, &outgoing, &mut messages);
-    let history = messages.clone();
-    let turn = Turn::new(caller, session, history, files.clone(), files.limit());
+    let turn = Turn::new(
+        caller,
+        session,
+        messages.clone(),
+        files.clone(),
+        files.limit(),
+    );
     Ok(Opened {
         parts: Arc::clone(parts),
         begun,

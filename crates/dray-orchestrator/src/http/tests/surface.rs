@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::scripted::{MANIFEST, World, ask, events, keys, read, say};
 use crate::http::ManifestSource;
+use crate::permissions::Identity;
 
 const CHAT: &str = "/openai/deployments/quick_apps2/chat/completions";
 const PLAIN: &str = "/v1/chat/completions";
@@ -41,6 +42,37 @@ async fn the_key_is_required() {
             400,
             json!({"error": {"message": "Api-Key header is required", "type": "invalid_request_error", "code": "400"}})
         )
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_dial_is_verified_before_the_body_is_read() {
+    let world = World::with(Vec::new(), |options| options.dial = true).await;
+    let headers = [("api-key", "unknown")];
+    let (status, _) = post(&world, CHAT, &headers, &json!("not even a chat")).await;
+    assert_eq!((status, world.agent.asked.lock().await.len()), (401, 0));
+    let (status, _) = post(&world, CHAT, &[("api-key", "k")], &ask(false)).await;
+    let identity = world.agent.asked.lock().await.remove(0).identity;
+    assert_eq!(status, 200);
+    assert_eq!(identity, Identity::Dial("bucket-of-k".to_owned()));
+}
+
+#[tokio::test]
+async fn a_request_is_from_the_client_whose_key_it_shows() {
+    let world = World::with(Vec::new(), |options| options.clients = keys(&["one"])).await;
+    for headers in [
+        [("api-key", "one"), ("x-a", "b")],
+        [("api-key", "k"), ("authorization", "Bearer one")],
+    ] {
+        post(&world, CHAT, &headers, &ask(false)).await;
+        let identity = world.agent.asked.lock().await.remove(0).identity;
+        assert_eq!(identity, Identity::Client("owner-of-one".to_owned()));
+    }
+    let open = World::start(Vec::new()).await;
+    post(&open, CHAT, &[("api-key", "k")], &ask(false)).await;
+    assert_eq!(
+        open.agent.asked.lock().await.remove(0).identity,
+        Identity::Local
     );
 }
 
