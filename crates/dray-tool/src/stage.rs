@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::Rules;
 
 pub mod body;
+mod markup;
 mod table;
 pub mod value;
 

@@ -6,7 +6,7 @@ use serde::Serialize as _;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value};
 
-use crate::stage::{table, value};
+use crate::stage::{markup, table, value};
 use crate::{Failed, Rules, Style};
 
 /// Longest body of a stage, in characters. The model gets all.
@@ -83,7 +83,7 @@ pub fn pretty(value: &Value) -> String {
     }
 }
 
-/// An answer in the form that its type suggests: JSON indented, CSV as a table, all else in a fence.
+/// An answer in the form that its type suggests: JSON, XML and HTML indented, CSV as a table, all else in a fence.
 pub fn by_type(content: &str, content_type: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -98,6 +98,11 @@ pub fn by_type(content: &str, content_type: &str) -> String {
         "json" => {
             if let Ok(value) = serde_json::from_str::<Value>(content) {
                 return fenced(&value::shortened(&pretty(&value), LONGEST), "json");
+            }
+        }
+        "xml" | "html" => {
+            if let Some(text) = markup::pretty(content, subtype == "html") {
+                return fenced(&value::shortened(&text, LONGEST), &subtype);
             }
         }
         _ => {}

@@ -1,0 +1,192 @@
+//! XML and HTML, indented for people. Shows the same elements and texts in the same order; decides nothing about them.
+
+/// One step.
+const INDENT: &str = "    ";
+
+/// Deepest indentation; what is nested deeper stands there too.
+const MAX_DEPTH: usize = 40;
+
+/// Elements of HTML without an end tag (HTML, section 13.1.2).
+const VOID_ELEMENTS: [&str; 13] = [
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track",
+    "wbr",
+];
+
+/// Elements of HTML whose text stays as it is.
+const VERBATIM_ELEMENTS: [&str; 4] = ["script", "style", "pre", "textarea"];
+
+/// A piece of markup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    Start(&'a str),
+    End(&'a str),
+    /// An element without content, a comment, an instruction, a declaration.
+    Single(&'a str),
+    Text(&'a str),
+}
+
+/// The text with an element or a text a line, indented by four; `None` when its tags do not fit each other.
+pub(super) fn pretty(text: &str, is_html: bool) -> Option<String> {
+    let tokens = tokens(text, is_html)?;
+    let mut lines = String::new();
+    let mut open: Vec<&str> = Vec::new();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        match *token {
+            Token::Text(text) | Token::Single(text) => line(&mut lines, open.len(), &[text]),
+            Token::End(tag) => {
+                let expected = open.pop();
+                if !is_html && expected != Some(name(tag)) {
+                    return None;
+                }
+                line(&mut lines, open.len(), &[tag]);
+            }
+            Token::Start(tag) => match tokens.get(at..).unwrap_or_default() {
+                // A text alone, or nothing, stands on the line of its element.
+                [Token::Text(text), Token::End(end), ..] if name(tag) == name(end) => {
+                    line(&mut lines, open.len(), &[tag, text, end]);
+                    at += 2;
+                }
+                [Token::End(end), ..] if name(tag) == name(end) => {
+                    line(&mut lines, open.len(), &[tag, end]);
+                    at += 1;
+                }
+                _ => {
+                    line(&mut lines, open.len(), &[tag]);
+                    open.push(name(tag));
+                }
+            },
+        }
+    }
+    (open.is_empty() || is_html).then_some(lines)
+}
+
+fn line(lines: &mut String, depth: usize, parts: &[&str]) {
+    for _ in 0..depth.min(MAX_DEPTH) {
+        lines.push_str(INDENT);
+    }
+    parts.iter().for_each(|part| lines.push_str(part));
+    lines.push('\n');
+}
+
+fn tokens(text: &str, is_html: bool) -> Option<Vec<Token<'_>>> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let Some(start) = rest.find('<') else {
+            push_text(&mut tokens, rest);
+            break;
+        };
+        let (before, tag_on) = rest.split_at(start);
+        push_text(&mut tokens, before);
+        let length = tag_length(tag_on)?;
+        let (tag, after) = tag_on.split_at(length);
+        rest = after;
+        let lower = name(tag).to_ascii_lowercase();
+        if tag.starts_with("</") {
+            tokens.push(Token::End(tag));
+        } else if tag.starts_with("<!") || tag.starts_with("<?") || tag.ends_with("/>") {
+            tokens.push(Token::Single(tag));
+        } else if is_html && VOID_ELEMENTS.contains(&lower.as_str()) {
+            tokens.push(Token::Single(tag));
+        } else {
+            tokens.push(Token::Start(tag));
+            if is_html && VERBATIM_ELEMENTS.contains(&lower.as_str()) {
+                let end = rest.to_ascii_lowercase().find(&format!("</{lower}"))?;
+                let (content, after) = rest.split_at(end);
+                if !content.is_empty() {
+                    tokens.push(Token::Text(content));
+                }
+                rest = after;
+            }
+        }
+    }
+    Some(tokens)
+}
+
+fn push_text<'a>(tokens: &mut Vec<Token<'a>>, text: &'a str) {
+    let text = text.trim();
+    if !text.is_empty() {
+        tokens.push(Token::Text(text));
+    }
+}
+
+/// Length of the markup that the text begins with, its end included; quotes may hold `>`.
+fn tag_length(text: &str) -> Option<usize> {
+    for (start, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {
+        if text.starts_with(start) {
+            return Some(text.find(end)? + end.len());
+        }
+    }
+    let mut quote = None;
+    for (at, letter) in text.char_indices() {
+        match (quote, letter) {
+            (None, '>') => return Some(at + 1),
+            (None, '"' | '\'') => quote = Some(letter),
+            (Some(open), _) if open == letter => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Name of the element of a tag.
+fn name(tag: &str) -> &str {
+    let inner = tag.trim_start_matches(['<', '/']);
+    let end = inner
+        .find(|letter: char| letter.is_whitespace() || matches!(letter, '>' | '/'))
+        .unwrap_or(inner.len());
+    inner.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xml_is_indented_and_keeps_its_texts() {
+        let text = "<?xml version=\"1.0\"?><a x='1>2'><b>text</b><c/><!-- <no> --><d><![CDATA[<x>]]></d><e></e></a>";
+        let expected = "<?xml version=\"1.0\"?>\n<a x='1>2'>\n    <b>text</b>\n    <c/>\n    <!-- <no> -->\n    <d>\n        \
+                        <![CDATA[<x>]]>\n    </d>\n    <e></e>\n</a>\n";
+        assert_eq!(pretty(text, false).as_deref(), Some(expected));
+        assert_eq!(pretty(expected, false).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn html_without_end_tags_is_indented_and_scripts_stay_as_they_are() {
+        let text = "<!DOCTYPE html><ul><li>one<li>two<br></ul><script>if (a < b) { c(); }</script>";
+        let indented = pretty(text, true).unwrap();
+        assert!(
+            indented.contains("<script>if (a < b) { c(); }</script>\n"),
+            "{indented}"
+        );
+        assert!(
+            indented.starts_with("<!DOCTYPE html>\n<ul>\n    <li>\n"),
+            "{indented}"
+        );
+    }
+
+    #[test]
+    fn a_response_of_xml_is_indented_in_its_fence() {
+        let shown =
+            crate::stage::body::by_type("<a><b>x</b></a>", "application/atom+xml; charset=utf-8");
+        assert_eq!(shown, "```xml\n<a>\n    <b>x</b>\n</a>\n```\n");
+        let broken = crate::stage::body::by_type("<a><b>x</a>", "text/xml");
+        assert_eq!(broken, "```xml\n<a><b>x</a>\n```\n");
+    }
+
+    #[test]
+    fn xml_whose_tags_do_not_fit_stays_as_it_is() {
+        for text in ["<a>", "<a></b>", "</a>", "<a", "<a x='>"] {
+            assert_eq!(pretty(text, false), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_does_not_grow_the_text_without_bound() {
+        let text = "<a>".repeat(10_000) + &"</a>".repeat(10_000);
+        let indented = pretty(&text, false).unwrap();
+        assert!(indented.len() < 20_000 * (MAX_DEPTH * INDENT.len() + 8));
+    }
+}
