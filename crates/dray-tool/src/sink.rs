@@ -1,7 +1,7 @@
 //! Where the events of an answer go.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_agent::event::{Event, StageStatus};
 use dray_agent::message::Attachment;
@@ -21,14 +21,20 @@ pub struct Gone;
 pub struct Sink {
     events: mpsc::Sender<Event>,
     stages: Arc<AtomicU32>,
+    /// Stages that stay open until the end of the answer, and how they end.
+    deferred: Arc<Mutex<Vec<(u32, StageStatus)>>>,
 }
 
 impl Sink {
     /// A way to the client and its end. When the end is dropped, every send fails with [`Gone`].
     pub fn new() -> (Self, mpsc::Receiver<Event>) {
         let (events, end) = mpsc::channel(WAITING);
-        let stages = Arc::default();
-        (Self { events, stages }, end)
+        let sink = Self {
+            events,
+            stages: Arc::default(),
+            deferred: Arc::default(),
+        };
+        (sink, end)
     }
 
     /// Sends one event; waits while the client is slow.
@@ -48,6 +54,22 @@ impl Sink {
     /// Whether nobody listens any more.
     pub fn is_gone(&self) -> bool {
         self.events.is_closed()
+    }
+
+    /// Closes the stages that were to stay open until now.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    pub async fn close_deferred(&self) -> Result<(), Gone> {
+        let deferred = {
+            let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *deferred)
+        };
+        for (stage, status) in deferred {
+            self.send(Event::StageClosed { stage, status }).await?;
+        }
+        Ok(())
     }
 
     /// Opens a stage with the next number.
@@ -122,6 +144,14 @@ impl Stage {
     pub async fn close(&self, status: StageStatus) -> Result<(), Gone> {
         self.send(|stage| Event::StageClosed { stage, status })
             .await
+    }
+
+    /// Ends the stage with the answer, in [`Sink::close_deferred`].
+    pub fn defer_close(&self, status: StageStatus) {
+        if let Some((sink, number)) = &self.shown {
+            let mut deferred = sink.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+            deferred.push((*number, status));
+        }
     }
 
     async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), Gone> {

@@ -127,7 +127,7 @@ pub struct ToolStage {
     /// Whether it is shown.
     #[serde(default = "yes")]
     pub show: bool,
-    /// Whether it stays open after the call.
+    /// Whether it stays open after the call, until the end of the answer.
     pub defer_close: Option<bool>,
 }
 

@@ -31,6 +31,7 @@ impl Opened {
             Err(Cut::Failed(failure)) => Err(failure),
         };
         let told = async {
+            sink.close_deferred().await?;
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
                 stage(sink, "Usage Statistics", tally.table()).await?;
             }

@@ -90,7 +90,18 @@ impl<'a> Show<'a> {
 
     /// Ends the stage of a call that succeeded.
     pub(super) async fn completed(self, elapsed: Duration) -> Result<(), Gone> {
-        close(&self.stage, StageStatus::Completed, elapsed).await
+        self.close(StageStatus::Completed, elapsed).await
+    }
+
+    /// Ends the stage, or leaves that to the end of the answer when the manifest says `defer_close`.
+    async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), Gone> {
+        self.stage.name(stage::suffix(elapsed)).await?;
+        let display = self.rules.display.stage.as_ref();
+        if display.is_some_and(|stage| stage.defer_close == Some(true)) {
+            self.stage.defer_close(status);
+            return Ok(());
+        }
+        self.stage.close(status).await
     }
 
     /// Writes what went wrong and ends the stage; opens it first when it is shown for failures only (R12).
@@ -117,7 +128,7 @@ impl<'a> Show<'a> {
             Failure::Parameter { .. } => body::error(style, text),
         };
         write(&self.stage, body).await?;
-        close(&self.stage, StageStatus::Failed, elapsed).await
+        self.close(StageStatus::Failed, elapsed).await
     }
 }
 
@@ -126,9 +137,4 @@ async fn write(stage: &Stage, text: String) -> Result<(), Gone> {
         return Ok(());
     }
     stage.content(text).await
-}
-
-async fn close(stage: &Stage, status: StageStatus, elapsed: Duration) -> Result<(), Gone> {
-    stage.name(stage::suffix(elapsed)).await?;
-    stage.close(status).await
 }

@@ -391,6 +391,42 @@ async fn r_17_a_client_that_goes_ends_the_call_at_once() {
 }
 
 #[tokio::test]
+async fn a_stage_stays_open_until_the_end_of_the_answer_when_the_manifest_says_so() {
+    let deferred = Rules {
+        display: ToolDisplay {
+            stage: Some(ToolStage {
+                name: None,
+                body: None,
+                show: true,
+                defer_close: Some(true),
+            }),
+        },
+        ..rules(json!({}))
+    };
+    let closes = |events: &[Event]| {
+        let closed = |event: &&Event| matches!(event, Event::StageClosed { .. });
+        events.iter().filter(closed).count()
+    };
+    let resolve = Content::default();
+    for (rules, expected) in [(rules(json!({})), 1), (deferred, 0)] {
+        let tool = Double::named("t").rules(rules).says("done");
+        let seen = call_with(&tool, r#"{"a": 1}"#, StageLevel::Info, &resolve).await;
+        assert_eq!(closes(&seen.events), expected);
+    }
+    let (sink, mut end) = Sink::new();
+    let stage = sink.open(None).await.unwrap();
+    stage.defer_close(StageStatus::Failed);
+    sink.close_deferred().await.unwrap();
+    sink.close_deferred().await.unwrap();
+    drop((stage, sink));
+    let mut events = Vec::new();
+    while let Some(event) = end.recv().await {
+        events.push(event);
+    }
+    assert_eq!(closes(&events), 1, "{events:?}");
+}
+
+#[tokio::test]
 async fn levels_decide_what_is_seen_and_never_what_is_told() {
     let hidden = Rules {
         display: ToolDisplay {
