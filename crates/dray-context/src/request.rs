@@ -102,7 +102,7 @@ impl Request {
         self.language.unwrap_or(default)
     }
 
-    /// The sandbox's working directory; an empty one is none.
+    /// The sandbox's working directory; an empty one counts as absent.
     pub(crate) fn directory(&self) -> Option<&str> {
         let directory = self.working_directory.as_deref();
         directory.filter(|directory| !directory.trim().is_empty())

@@ -1,5 +1,5 @@
-//! Files that were loaded a moment ago, and loads that are under way: whoever asks for the same file under the same
-//! conditions gets the same load (single flight; quickapps 31, agent-file-context R-8).
+//! Files that were loaded a moment ago, and loads that are under way: callers that ask for the same file under the same
+//! conditions share one load (single flight; quickapps 31, agent-file-context R-8).
 //!
 //! What is kept is where the bytes are: a claim, or the bytes themselves while they fit a message. Entries end after a
 //! fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry belongs to one

@@ -97,7 +97,7 @@ fn replace_strings(
         };
         let (token, after) = tail.split_at(length);
         let is_value = token.len() > 1 && place.is_value();
-        // Half of a surrogate pair is no text, so it is no id.
+        // Half of a surrogate pair is not text, so it cannot be an id.
         let decoded = is_value.then(|| serde_json::from_str::<String>(token).ok());
         match decoded.flatten().and_then(|text| change(&text)) {
             Some(other) => written.push_str(&serde_json::to_string(&other)?),

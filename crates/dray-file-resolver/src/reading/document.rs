@@ -210,7 +210,7 @@ impl Reading {
             scope,
         );
         let source = match target {
-            // DIAL decides anew for each read, and tells a changed file from the one before.
+            // DIAL decides for each caller, and the file may have changed.
             Target::Dial(_) => loader.open_once(target).await?,
             Target::External(_) => {
                 let conversation = DownloadScope::of_conversation(meta);
