@@ -330,8 +330,8 @@ pub(crate) enum Dlq {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DlqFilter {
     /// Of this tenant.
-    #[arg(long = "of-tenant", value_name = "TENANT")]
-    pub(crate) tenant: Option<TenantId>,
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) of_tenant: Option<TenantId>,
     /// Of this area of work, for example `toolcall`.
     #[arg(long, value_name = "AREA")]
     pub(crate) area: Option<String>,
@@ -342,7 +342,7 @@ pub(crate) struct DlqFilter {
     #[arg(long, value_name = "DETAIL")]
     pub(crate) detail: Option<String>,
     /// In this state: open, restarted, resolved or unknown. Can be given several times.
-    #[arg(long = "state", value_name = "STATE", value_parser = letter_state)]
+    #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
     pub(crate) states: Vec<LetterState>,
     /// Given up within this time, for example `2h`.
     #[arg(long, value_name = "TIME")]

@@ -83,7 +83,7 @@ async fn find(world: &World, filter: &DlqFilter, limit: usize) -> Result<Vec<Sum
         now_ms.saturating_sub(millis)
     };
     let filter = LetterFilter {
-        tenant: filter.tenant.clone(),
+        tenant: filter.of_tenant.clone(),
         area: filter.area.clone(),
         code: filter.code,
         detail: filter.detail.clone(),
@@ -131,7 +131,7 @@ async fn show(global: &Global, world: &World, sequence: u64) -> Result<(), Failu
 /// Refuses a restart of nothing in particular, and of named letters that a filter would have to admit as well.
 fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(), Failure> {
     let DlqFilter {
-        tenant,
+        of_tenant,
         area,
         code,
         detail,
@@ -139,7 +139,7 @@ fn check_selection(sequences: &[u64], filter: &DlqFilter, all: bool) -> Result<(
         newer_than,
         older_than,
     } = filter;
-    let is_filtered = tenant.is_some()
+    let is_filtered = of_tenant.is_some()
         || area.is_some()
         || code.is_some()
         || detail.is_some()
@@ -315,7 +315,24 @@ fn explain(error: LetterError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use dray_types::TenantId;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn options_of_a_filter_do_not_meet_the_global_ones() {
+        let typed =
+            "dray --tenant me --state dir dlq redrive --of-tenant acme --in-state open --dry-run";
+        let cli = Cli::try_parse_from(typed.split(' ')).unwrap();
+        assert_eq!(cli.global.tenant, "me");
+        let Command::Dlq(Dlq::Redrive { filter, .. }) = cli.command else {
+            panic!("another command");
+        };
+        assert_eq!(filter.of_tenant, TenantId::new("acme").ok());
+        assert_eq!(filter.states, [LetterState::Open]);
+    }
 
     #[test]
     fn a_restart_needs_names_or_a_filter_and_not_both() {
