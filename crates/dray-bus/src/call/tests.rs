@@ -154,8 +154,8 @@ async fn a_call_made_once_waits_for_a_responder_to_appear() {
     drop(responder);
     let request = v1::FetchRequest::default();
     let serving = async {
-        // paused clock: nobody is there for a while
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // paused clock: no responder is there for a while
+        tokio::time::sleep(Duration::from_millis(100)).await;
         let mut responder = bus.respond_to(SUBJECT, "egress-fetcher").await.unwrap();
         answer(responder.next().await.unwrap(), "late").await;
     };
