@@ -544,7 +544,11 @@ fn directories_and_several_documents_are_read_in_order_by_one_process() {
         .filter(|line| !line.is_empty() && !line.starts_with("==> "))
         .collect();
     assert_eq!(bodies, ["one", "two", "three", "one", "two", "three"]);
-    assert!(String::from_utf8_lossy(&read.stderr).contains("/missing.txt"));
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert!(
+        said.contains("/missing.txt") && said.contains("hidden content dropped: 6 characters"),
+        "{said}"
+    );
     let page = folder.join("b.html");
     let shown = home.run(&["read", "--hidden", "--markdown", page.to_str().unwrap()]);
     check(&shown, 0, "two\n\nsecret");

@@ -123,6 +123,7 @@ impl Reader {
             .await?;
         Ok(Bare {
             truncated: text.below.is_some(),
+            warnings: answer.record.warnings,
             text: match &request.find {
                 Some(sought) => text.found(sought),
                 None => text.whole(),

@@ -69,6 +69,8 @@ pub struct Bare {
     pub text: String,
     /// Whether a limit or damage ended it early; the last line says so.
     pub truncated: bool,
+    /// Remarks, such as how much hidden content was left out. Words of ours, never of the file.
+    pub warnings: Vec<String>,
 }
 
 /// Reads attachments. Cheap to clone.

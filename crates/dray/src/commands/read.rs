@@ -191,6 +191,9 @@ impl Call<'_> {
         };
         match converted {
             Ok(converted) => {
+                for warning in &converted.warnings {
+                    note(warning);
+                }
                 let text = converted.text.trim_end_matches('\n');
                 let text = if self.several {
                     format!("==> {} <==\n\n{text}\n", escape_path(&target.what))

@@ -68,6 +68,37 @@ impl Doc {
         self.tables.push((table, bounds));
     }
 
+    /// The pages that say how paragraphs and characters look.
+    fn add_looks(&mut self, main: &mut Vec<u8>) {
+        let paragraphs: Vec<(usize, Vec<u8>)> = self
+            .paragraphs
+            .iter()
+            .map(|(length, style, properties)| {
+                let mut data = [&style.to_le_bytes()[..], properties].concat();
+                let head = if data.len() % 2 == 1 {
+                    vec![u8::try_from(data.len().div_ceil(2)).unwrap()]
+                } else {
+                    vec![0, u8::try_from(data.len() / 2).unwrap()]
+                };
+                data.splice(..0, head);
+                (*length, data)
+            })
+            .collect();
+        let characters: Vec<(usize, Vec<u8>)> = self
+            .characters
+            .iter()
+            .map(|(length, properties)| {
+                let head = vec![u8::try_from(properties.len()).unwrap()];
+                (*length, [head, properties.clone()].concat())
+            })
+            .collect();
+        for (table, runs, entry) in [(13, paragraphs, 13), (12, characters, 1)] {
+            if !runs.is_empty() {
+                self.add_page(table, &page(&runs, entry), main);
+            }
+        }
+    }
+
     fn bytes(mut self) -> Vec<u8> {
         let mut main = vec![0; TEXT];
         let (mut bounds, mut places) = (word(0).to_vec(), Vec::new());
@@ -77,7 +108,7 @@ impl Doc {
             bounds.extend(word(count));
             places.extend([0, 0]);
             if *narrow {
-                places.extend(word(main.len() * 2 | 0x4000_0000));
+                places.extend(word((main.len() * 2) | 0x4000_0000));
                 main.extend(encoding_rs::WINDOWS_1252.encode(text).0.iter());
             } else {
                 places.extend(word(main.len()));
@@ -88,34 +119,7 @@ impl Doc {
         let table = [bounds, places].concat();
         let clx = [&[1, 2, 0, 9, 9, 2][..], &word(table.len()), &table].concat();
         self.tables.push((33, clx));
-        if !self.paragraphs.is_empty() {
-            let runs: Vec<(usize, Vec<u8>)> = self
-                .paragraphs
-                .iter()
-                .map(|(length, style, properties)| {
-                    let mut data = [&style.to_le_bytes()[..], properties].concat();
-                    let head = if data.len() % 2 == 1 {
-                        vec![u8::try_from(data.len().div_ceil(2)).unwrap()]
-                    } else {
-                        vec![0, u8::try_from(data.len() / 2).unwrap()]
-                    };
-                    data.splice(..0, head);
-                    (*length, data)
-                })
-                .collect();
-            self.add_page(13, &page(&runs, 13), &mut main);
-        }
-        if !self.characters.is_empty() {
-            let runs: Vec<(usize, Vec<u8>)> = self
-                .characters
-                .iter()
-                .map(|(length, properties)| {
-                    let head = vec![u8::try_from(properties.len()).unwrap()];
-                    (*length, [head, properties.clone()].concat())
-                })
-                .collect();
-            self.add_page(12, &page(&runs, 1), &mut main);
-        }
+        self.add_looks(&mut main);
         put(&mut main, 0, &0xA5EC_u16.to_le_bytes());
         put(&mut main, 2, &0x00C1_u16.to_le_bytes());
         put(&mut main, 0x0A, &(self.flags | 0x0200).to_le_bytes());

@@ -179,6 +179,17 @@ impl<'f> Walker<'f> {
             }
             _ => {}
         }
+        self.text(character, at, offset, out)
+    }
+
+    /// One character that is no mark of a paragraph, cell or field.
+    fn text(
+        &mut self,
+        character: char,
+        at: usize,
+        offset: usize,
+        out: &mut Markdown,
+    ) -> Result<(), Failure> {
         if let Some(field @ Field::Instruction(_)) = self.fields.last_mut() {
             field.instruct(character.encode_utf8(&mut [0; 4]));
             return Ok(());

@@ -1,4 +1,4 @@
-//! PPT: PowerPoint 97 to 2003 (MS-PPT).
+//! PPT: `PowerPoint` 97 to 2003 (MS-PPT).
 //!
 //! The stream of a presentation holds every state that was saved; the last edit says which records count.
 
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use self::records::{Objects, Records, kind};
-use self::shapes::{Shapes, Text, texts};
+use self::shapes::{ShapeReader, Text, texts};
 use super::deck::Slide;
 use crate::compound::{Compound, u16_at, u32_at};
 use crate::container::Input;
@@ -53,7 +53,7 @@ pub(super) fn convert(
     let document = objects
         .document(&stream)
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
-    let notes: HashMap<u32, u32> = list(document, NOTES)
+    let notes: HashMap<u32, u32> = list(document.clone(), NOTES)
         .into_iter()
         .map(|entry| (entry.identifier, entry.object))
         .collect();
@@ -117,10 +117,10 @@ fn read(
     budget: &Budget,
 ) -> Result<(Slide, bool), Failure> {
     let outline: Vec<Text> = texts(Records(entry.records));
-    let mut shapes = Shapes::new(&outline, budget);
+    let mut shapes = ShapeReader::new(&outline, budget);
     let record = objects.object(entry.object, kind::SLIDE, stream);
     let mut hidden = false;
-    if let Some(slide) = record {
+    if let Some(slide) = &record {
         shapes.add(slide)?;
         // `fHidden` of the slide show information (MS-PPT 2.6.6).
         hidden = slide
@@ -133,8 +133,8 @@ fn read(
             .and_then(|identifier| notes.get(&identifier))
             .and_then(|object| objects.object(*object, kind::NOTES, stream));
         if let Some(page) = of_notes {
-            let mut of_page = Shapes::new(&[], budget);
-            of_page.add(page)?;
+            let mut of_page = ShapeReader::new(&[], budget);
+            of_page.add(&page)?;
             shapes.notes.extend(of_page.notes);
         }
     }

@@ -46,7 +46,7 @@ pub(super) struct Record<'d> {
 }
 
 /// The records of a container, one after the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Records<'d>(pub(super) &'d [u8]);
 
 impl<'d> Iterator for Records<'d> {
@@ -61,8 +61,8 @@ impl<'d> Iterator for Records<'d> {
 
 impl<'d> Records<'d> {
     /// The first record of a kind.
-    pub(super) fn of(mut self, kind: u16) -> Option<Record<'d>> {
-        self.find(|record| record.kind == kind)
+    pub(super) fn of(&self, kind: u16) -> Option<Record<'d>> {
+        self.clone().find(|record| record.kind == kind)
     }
 }
 

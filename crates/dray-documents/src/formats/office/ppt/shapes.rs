@@ -96,7 +96,7 @@ pub(super) fn blocks(text: &Text) -> Vec<Block> {
 }
 
 /// Collects the shapes of a drawing.
-pub(super) struct Shapes<'a> {
+pub(super) struct ShapeReader<'a> {
     /// Texts of the slide that stand in the list of slides.
     pub(super) outline: &'a [Text],
     pub(super) budget: &'a Budget,
@@ -107,7 +107,7 @@ pub(super) struct Shapes<'a> {
     bytes: u64,
 }
 
-impl<'a> Shapes<'a> {
+impl<'a> ShapeReader<'a> {
     pub(super) fn new(outline: &'a [Text], budget: &'a Budget) -> Self {
         Self {
             outline,
@@ -120,7 +120,7 @@ impl<'a> Shapes<'a> {
     }
 
     /// Adds the shapes of a slide or of its notes.
-    pub(super) fn add(&mut self, slide: Records<'_>) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, slide: &Records<'_>) -> Result<(), Failure> {
         let drawing = slide.of(kind::DRAWING).map(|drawing| Records(drawing.data));
         if let Some(container) = drawing.and_then(|drawing| drawing.of(kind::DG_CONTAINER)) {
             self.group(Records(container.data), None, 0)?;
@@ -158,7 +158,7 @@ impl<'a> Shapes<'a> {
             match record.kind {
                 kind::GROUP => self.group(Records(record.data), place, depth + 1)?,
                 kind::SHAPE => {
-                    let own = self.shape(Records(record.data), place)?;
+                    let own = self.shape(&Records(record.data), place)?;
                     // The first shape of a group is the group itself.
                     if depth > 1 {
                         place = place.or(own);
@@ -173,7 +173,7 @@ impl<'a> Shapes<'a> {
     /// One shape; where it stands.
     fn shape(
         &mut self,
-        records: Records<'_>,
+        records: &Records<'_>,
         place: Option<(i64, i64)>,
     ) -> Result<Option<(i64, i64)>, Failure> {
         let own = records.of(kind::CLIENT_ANCHOR).and_then(anchor);
@@ -188,7 +188,7 @@ impl<'a> Shapes<'a> {
             return Ok(own);
         };
         let client = Records(client.data);
-        let mut found = texts(client);
+        let mut found = texts(client.clone());
         if let Some(index) = client
             .of(kind::OUTLINE_TEXT)
             .and_then(|reference| offset_at(reference.data, 0))

@@ -132,10 +132,9 @@ impl PaintedPage {
         }
         match shown.render_mode {
             3 if self.has_picture(core, bands) => Sight::Seen,
-            3 => Sight::Hidden,
             // The text is a clip: what is painted next shows in its shape.
             7 if self.paints.len() > shown.paints_before => Sight::Seen,
-            7 => Sight::Hidden,
+            3 | 7 => Sight::Hidden,
             _ => self.cover(core, shown, bands).unwrap_or_else(|| {
                 if self.has_contrast(core, shown, bands) {
                     Sight::Seen

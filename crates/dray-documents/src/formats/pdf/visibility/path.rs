@@ -139,17 +139,25 @@ impl Path {
 /// Whether the corners are those of an upright rectangle.
 fn is_rectangle(corners: &[Point]) -> bool {
     let near = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
-    let (ring, closing) = match corners {
-        [a, b, c, d] => ([a, b, c, d], None),
-        [a, b, c, d, e] => ([a, b, c, d], Some(e)),
-        _ => return false,
-    };
-    let [a, b, c, d] = ring;
-    if closing.is_some_and(|e| !near(e.x, a.x) || !near(e.y, a.y)) {
+    let [first, second, third, fourth, closing @ ..] = corners else {
         return false;
-    }
-    (near(a.x, b.x) && near(b.y, c.y) && near(c.x, d.x) && near(d.y, a.y))
-        || (near(a.y, b.y) && near(b.x, c.x) && near(c.y, d.y) && near(d.x, a.x))
+    };
+    let closes = match closing {
+        [] => true,
+        [end] => near(end.x, first.x) && near(end.y, first.y),
+        _ => false,
+    };
+    let upright = |from: &Point, to: &Point| near(from.x, to.x);
+    let level = |from: &Point, to: &Point| near(from.y, to.y);
+    closes
+        && ((upright(first, second)
+            && level(second, third)
+            && upright(third, fourth)
+            && level(fourth, first))
+            || (level(first, second)
+                && upright(second, third)
+                && level(third, fourth)
+                && upright(fourth, first)))
 }
 
 /// The shapes of a clip as one region.

@@ -84,11 +84,13 @@ impl State {
             Op::SetStrokeGray(gray) => self.set_stroke(device(&[*gray])),
             Op::SetStrokeRGB(red, green, blue) => self.set_stroke(device(&[*red, *green, *blue])),
             Op::SetStrokeCMYK(c, m, y, k) => self.set_stroke(device(&[*c, *m, *y, *k])),
-            Op::SetFillColor(parts) => self.fill = self.fill_space.ink(parts),
-            Op::SetFillColorN(parts, None) => self.fill = self.fill_space.ink(parts),
+            Op::SetFillColor(parts) | Op::SetFillColorN(parts, None) => {
+                self.fill = self.fill_space.ink(parts);
+            }
             Op::SetFillColorN(_, Some(_)) => self.fill = Ink::Unknown,
-            Op::SetStrokeColor(parts) => self.stroke = self.stroke_space.ink(parts),
-            Op::SetStrokeColorN(parts, None) => self.stroke = self.stroke_space.ink(parts),
+            Op::SetStrokeColor(parts) | Op::SetStrokeColorN(parts, None) => {
+                self.stroke = self.stroke_space.ink(parts);
+            }
             Op::SetStrokeColorN(_, Some(_)) => self.stroke = Ink::Unknown,
             _ => return false,
         }
@@ -131,9 +133,11 @@ impl State {
         match *op {
             Op::MoveTo(x, y) => path.move_to(at(x, y)),
             Op::LineTo(x, y) => path.line_to(at(x, y)),
-            Op::CurveTo(a, b, c, d, x, y) => path.curve_to(&[at(a, b), at(c, d), at(x, y)]),
-            Op::CurveToV(a, b, x, y) | Op::CurveToY(a, b, x, y) => {
-                path.curve_to(&[at(a, b), at(x, y)]);
+            Op::CurveTo(x1, y1, x2, y2, x, y) => {
+                path.curve_to(&[at(x1, y1), at(x2, y2), at(x, y)]);
+            }
+            Op::CurveToV(x1, y1, x, y) | Op::CurveToY(x1, y1, x, y) => {
+                path.curve_to(&[at(x1, y1), at(x, y)]);
             }
             Op::Rect(x, y, width, height) => {
                 path.rectangle(Rect::new(x, y, x + width, y + height), self.matrix);

@@ -1,5 +1,6 @@
 //! Text that a person cannot see on a page, in files made for the purpose.
 
+use std::fmt::Write as _;
 use std::io::Cursor;
 
 use proptest::prelude::*;
@@ -51,7 +52,7 @@ fn page(content: &str) -> Vec<u8> {
     ];
     let mut file = "%PDF-1.4\n".to_owned();
     for (at, object) in objects.iter().enumerate() {
-        file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", at + 1));
+        write!(file, "{} 0 obj\n{object}\nendobj\n", at + 1).unwrap();
     }
     file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
     file.into_bytes()
