@@ -77,11 +77,10 @@ impl Platform for Cli {
     /// One copy for each file. The words are the command line's to print.
     fn plan(&self, delivery: &Delivery, _limits: &Limits) -> Vec<Step> {
         (0..delivery.files.len())
-            .map(|file| Step {
-                route: "copy".to_owned(),
-                files: vec![file],
-                text: delivery.message.clone(),
-                lossy: false,
+            .map(|file| {
+                let mut step = Step::files_by("copy", vec![file]);
+                step.set_text(delivery.message.clone());
+                step
             })
             .collect()
     }
@@ -129,7 +128,7 @@ impl Platform for Cli {
 }
 
 fn the_file<'a>(send: &Send<'a>) -> Option<(usize, &'a OutgoingFile)> {
-    let index = *send.step.files.first()?;
+    let index = *send.step.files().first()?;
     Some((index, send.delivery.files.get(index)?))
 }
 

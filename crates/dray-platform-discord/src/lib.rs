@@ -132,16 +132,16 @@ impl Platform for Discord {
     }
 
     fn fallback(&self, _: &Delivery, step: &Step, error: &Error) -> Option<Step> {
-        let is_refused = step.route == send::VOICE
+        let is_refused = step.route() == send::VOICE
             && matches!(
                 error.kind(),
                 ErrorKind::BadFormat | ErrorKind::UnsupportedKind
             )
             && error.moment() == Moment::NotSent;
-        is_refused.then(|| Step {
-            route: send::ATTACHMENT.to_owned(),
-            ..step.clone()
-        })
+        if !is_refused {
+            return None;
+        }
+        step.with_route(send::ATTACHMENT)
     }
 }
 
@@ -171,32 +171,27 @@ impl Inbox for Discord {
 /// Takes the voices out of their messages: each is a message of its own, without words.
 fn voices(delivery: &Delivery, steps: &mut Vec<Step>) {
     let mut all = Vec::new();
-    for mut step in std::mem::take(steps) {
+    for step in std::mem::take(steps) {
+        let Step::Files(mut step) = step else {
+            all.push(step);
+            continue;
+        };
         let is_voice = |index: &usize| delivery.files.get(*index).is_some_and(send::is_voice);
         let (voices, rest): (Vec<usize>, Vec<usize>) =
             step.files.iter().partition(|index| is_voice(index));
         if voices.is_empty() {
-            all.push(step);
+            all.push(Step::Files(step));
             continue;
         }
         if rest.is_empty() && !step.text.is_empty() {
-            all.push(Step {
-                route: plan::TEXT.to_owned(),
-                files: Vec::new(),
-                text: std::mem::take(&mut step.text),
-                lossy: false,
-            });
+            all.push(Step::Text(std::mem::take(&mut step.text)));
         }
         if !rest.is_empty() {
             step.files = rest;
-            all.push(step);
+            all.push(Step::Files(step));
         }
-        all.extend(voices.into_iter().map(|voice| Step {
-            route: send::VOICE.to_owned(),
-            files: vec![voice],
-            text: String::new(),
-            lossy: false,
-        }));
+        let voices = voices.into_iter();
+        all.extend(voices.map(|voice| Step::files_by(send::VOICE, vec![voice])));
     }
     *steps = all;
 }

@@ -91,7 +91,7 @@ async fn once(
     let url = api.url(&format!("/channels/{}/messages", checked(channel(send))?));
     let message = message(send, with_reply).await?;
     let request = api.client.post(&url);
-    let request = if send.step.files.is_empty() {
+    let request = if send.step.files().is_empty() {
         request.json(&message)
     } else {
         request.multipart(form(send, &message).await?)
@@ -101,14 +101,14 @@ async fn once(
 }
 
 async fn message(send: Send<'_>, with_reply: bool) -> Result<Value, Error> {
-    let is_voice_message = send.step.route == VOICE;
+    let is_voice_message = send.step.route() == VOICE;
     let nonce: String = send.key.chars().take(NONCE).collect();
     let mut message = json!({
-        "content": send.step.text,
+        "content": send.step.text(),
         "allowed_mentions": { "parse": [] },
         "nonce": nonce,
         "enforce_nonce": true,
-        "flags": match send.step.route.as_str() {
+        "flags": match send.step.route() {
             VOICE => IS_VOICE,
             plan::LINK => NO_EMBEDS,
             _ => 0,
@@ -203,10 +203,10 @@ fn confirmed(send: Send<'_>, answer: &Value) -> Result<Vec<Confirmed>, Error> {
         message_id: id.to_owned(),
         file_id: String::new(),
         size,
-        route: send.step.route.clone(),
+        route: send.step.route().to_owned(),
         provisional: false,
     };
-    if send.step.files.is_empty() {
+    if send.step.files().is_empty() {
         return Ok(vec![confirmed(None, None)]);
     }
     let none = Vec::new();
@@ -214,7 +214,7 @@ fn confirmed(send: Send<'_>, answer: &Value) -> Result<Vec<Confirmed>, Error> {
         .get("attachments")
         .and_then(Value::as_array)
         .unwrap_or(&none);
-    if shown.len() != send.step.files.len() {
+    if shown.len() != send.step.files().len() {
         return Err(wrong("the message shows another number of files"));
     }
     files(send)

@@ -240,12 +240,7 @@ async fn nobody_is_called_and_links_have_no_preview() {
     let channel = double.channel(0);
     let discord = bot(options(&double));
     let delivery = delivery(&channel, Vec::new());
-    let step = dray_platform::Step {
-        route: "link".to_owned(),
-        files: Vec::new(),
-        text: "https://example.org/x?sig=1".to_owned(),
-        lossy: false,
-    };
+    let step = dray_platform::Step::Link("https://example.org/x?sig=1".to_owned());
     let send = Send {
         delivery: &delivery,
         step: &step,
@@ -336,12 +331,12 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
     let steps = discord.plan(&delivery, &limits);
     let routes: Vec<_> = steps
         .iter()
-        .map(|step| (step.route.as_str(), step.text.as_str()))
+        .map(|step| (step.route(), step.text()))
         .collect();
     assert_eq!(routes, [("attachment", "hear"), ("voice", "")]);
     let refused = dray_platform::Error::new(ErrorKind::BadFormat, "no voice here");
     let other = discord.fallback(&delivery, &steps[1], &refused).unwrap();
-    assert_eq!(other.route, "attachment");
+    assert_eq!(other.route(), "attachment");
     assert!(discord.fallback(&delivery, &steps[0], &refused).is_none());
 }
 

@@ -129,10 +129,10 @@ impl Platform for Email {
             message_id: mail.id.clone(),
             file_id: String::new(),
             size,
-            route: send.step.route.clone(),
+            route: send.step.route().to_owned(),
             provisional: false,
         };
-        if send.step.files.is_empty() {
+        if send.step.files().is_empty() {
             return Ok(vec![confirmed(None, None)]);
         }
         let files = plan::files_of(send.delivery, send.step);

@@ -67,18 +67,18 @@ impl<'a> Mail<'a> {
             ),
         );
         let mut pieces = Vec::new();
-        if send.step.files.is_empty() {
-            head.push_str(&words(&send.step.text));
+        if send.step.files().is_empty() {
+            head.push_str(&words(send.step.text()));
         } else {
             let boundary = format!("dray-{}", send.key);
             put(
                 &mut head,
                 format_args!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\r\n\r\n"),
             );
-            if !send.step.text.is_empty() {
+            if !send.step.text().is_empty() {
                 put(
                     &mut head,
-                    format_args!("--{boundary}\r\n{}\r\n", words(&send.step.text)),
+                    format_args!("--{boundary}\r\n{}\r\n", words(send.step.text())),
                 );
             }
             for (_, file) in plan::files_of(send.delivery, send.step) {

@@ -99,6 +99,7 @@ impl Platform for Matrix {
     fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
         let mut steps = plan::attachments(delivery, limits, send::FILE, Unit::Bytes);
         for step in &mut steps {
+            let Step::Files(step) = step else { continue };
             let file = step.files.first().and_then(|at| delivery.files.get(*at));
             if let Some(file) = file {
                 route(delivery, file).clone_into(&mut step.route);

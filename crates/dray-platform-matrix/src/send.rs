@@ -1,7 +1,9 @@
 //! The upload that nobody sees, and the event that shows it.
 
 use dray_content::name;
-use dray_platform::{Confirmed, Error, ErrorKind, Moment, OutgoingFile, Progress, Send, plan};
+use dray_platform::{
+    Confirmed, Error, ErrorKind, Moment, OutgoingFile, Progress, Send, Step, plan,
+};
 use serde_json::{Map, Value, json};
 
 use crate::api::{Api, media};
@@ -81,7 +83,7 @@ pub(crate) async fn send(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Er
         message_id: id.to_owned(),
         file_id: send.prepared.to_owned(),
         size: None,
-        route: send.step.route.clone(),
+        route: send.step.route().to_owned(),
         provisional: false,
     }])
 }
@@ -102,12 +104,12 @@ fn event(send: Send<'_>) -> Result<Value, Error> {
         Some((_, file)) => shown(send, file)?,
         None => Map::from_iter([
             ("msgtype".to_owned(), "m.text".into()),
-            ("body".to_owned(), send.step.text.clone().into()),
+            ("body".to_owned(), send.step.text().into()),
         ]),
     };
     // Nobody is called, whatever the text says.
     event.insert("m.mentions".to_owned(), json!({}));
-    if send.step.route == plan::LINK {
+    if matches!(send.step, Step::Link(_)) {
         // No previews: robots would use links up.
         event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
     }
@@ -123,17 +125,16 @@ fn shown(send: Send<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, Erro
         let error = Error::new(ErrorKind::Unknown, "the file was not uploaded");
         return Err(error);
     }
-    let kind = match send.step.route.as_str() {
+    let kind = match send.step.route() {
         IMAGE => "m.image",
         VIDEO => "m.video",
         AUDIO | VOICE => "m.audio",
         _ => "m.file",
     };
     let called = name::clean(&file.name);
-    let body = if send.step.text.is_empty() {
-        &called
-    } else {
-        &send.step.text
+    let body = match send.step.text() {
+        "" => &called,
+        text => text,
     };
     let mut info = json!({ "size": file.size, "mimetype": file.detected.media_type });
     if let (Some((width, height)), Some(info)) = (file.detected.dimensions, info.as_object_mut()) {
@@ -142,12 +143,12 @@ fn shown(send: Send<'_>, file: &OutgoingFile) -> Result<Map<String, Value>, Erro
     }
     let mut event = Map::from_iter([
         ("msgtype".to_owned(), kind.into()),
-        ("body".to_owned(), body.as_str().into()),
+        ("body".to_owned(), body.into()),
         ("filename".to_owned(), called.as_str().into()),
         ("info".to_owned(), info),
         ("url".to_owned(), send.prepared.into()),
     ]);
-    if send.step.route == VOICE {
+    if send.step.route() == VOICE {
         event.insert("org.matrix.msc3245.voice".to_owned(), json!({}));
     }
     Ok(event)

@@ -33,7 +33,7 @@ pub(crate) async fn prepare(
     send: Send<'_>,
     progress: &dyn Progress,
 ) -> Result<String, Error> {
-    if plan::is_text(send.step) {
+    if send.step.files().is_empty() {
         return Ok(String::new());
     }
     if files(send).any(|(_, file)| file.size == 0) {
@@ -109,7 +109,7 @@ pub(crate) async fn send(
     send: Send<'_>,
     wait: Duration,
 ) -> Result<Vec<Confirmed>, Error> {
-    if plan::is_text(send.step) {
+    if send.step.files().is_empty() {
         return text(api, send).await;
     }
     let prepared = read(send)?;
@@ -119,8 +119,8 @@ pub(crate) async fn send(
         .collect();
     let mut request = json!({ "files": listed, "channel_id": prepared.channel });
     put(&mut request, "thread_ts", thread(send));
-    if !send.step.text.is_empty() {
-        put(&mut request, "initial_comment", &escape(&send.step.text));
+    if !send.step.text().is_empty() {
+        put(&mut request, "initial_comment", &escape(send.step.text()));
     }
     let answer = api.json("files.completeUploadExternal", &request).await?;
     let told = answer
@@ -145,7 +145,7 @@ pub(crate) async fn reconcile(
     send: Send<'_>,
     wait: Duration,
 ) -> Result<Reconciled, Error> {
-    if plan::is_text(send.step) {
+    if send.step.files().is_empty() {
         return Ok(Reconciled::Unknown);
     }
     let prepared = read(send)?;
@@ -186,7 +186,7 @@ async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
     let channel = channel(api, send).await?;
     let mut request = json!({
         "channel": channel,
-        "text": escape(&send.step.text),
+        "text": escape(send.step.text()),
         "mrkdwn": false,
         "unfurl_links": false,
         "unfurl_media": false,
@@ -203,7 +203,7 @@ async fn text(api: &Api, send: Send<'_>) -> Result<Vec<Confirmed>, Error> {
         message_id: ts.to_owned(),
         file_id: String::new(),
         size: None,
-        route: send.step.route.clone(),
+        route: send.step.route().to_owned(),
         provisional: false,
     }])
 }
@@ -230,7 +230,7 @@ async fn shares(
                         message_id: ts,
                         file_id: String::new(),
                         size,
-                        route: send.step.route.clone(),
+                        route: send.step.route().to_owned(),
                         provisional: false,
                     });
                     break;

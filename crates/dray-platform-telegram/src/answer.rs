@@ -53,18 +53,14 @@ impl Told {
 /// The confirmation of a text.
 pub(crate) fn text(step: &Step, result: Value) -> Result<Vec<Confirmed>, Error> {
     let message: Told = serde_json::from_value(result).map_err(unreadable)?;
-    let of = |file| Confirmed {
-        file,
+    Ok(vec![Confirmed {
+        file: None,
         message_id: message.message_id.to_string(),
         file_id: String::new(),
         size: None,
-        route: step.route.clone(),
+        route: step.route().to_owned(),
         provisional: false,
-    };
-    if step.files.is_empty() {
-        return Ok(vec![of(None)]);
-    }
-    Ok(step.files.iter().map(|file| of(Some(*file))).collect())
+    }])
 }
 
 /// The confirmations of a file or an album: each file counted, and of the length that was sent.
@@ -79,12 +75,12 @@ pub(crate) fn files(
         serde_json::from_value(result).map(|message| vec![message])
     }
     .map_err(unreadable)?;
-    if messages.len() != step.files.len() {
-        let context = format!("{} of {} items came", messages.len(), step.files.len());
+    if messages.len() != step.files().len() {
+        let context = format!("{} of {} items came", messages.len(), step.files().len());
         return Err(partial(context));
     }
     let mut confirmed = Vec::new();
-    for (index, message) in step.files.iter().zip(&messages) {
+    for (index, message) in step.files().iter().zip(&messages) {
         let Some((kind, file)) = message.file() else {
             return Err(partial("the message came without its file".to_owned()));
         };

@@ -2,10 +2,11 @@
 
 use dray_content::caption::{self, Caption, Unit};
 use dray_content::kind::{Audio, Codec, Image, Kind, Video};
-use dray_platform::{Delivery, Error, ErrorKind, Flags, Limits, Moment, OutgoingFile, Step};
+use dray_platform::{
+    Delivery, Error, ErrorKind, FilesStep, Flags, Limits, Moment, OutgoingFile, Step,
+};
 
-/// Routes. Each but the first two is also the name of a field and, behind `send`, of a method.
-pub(crate) const TEXT: &str = "text";
+/// Routes. Each but the first is also the name of a field and, behind `send`, of a method.
 pub(crate) const ALBUM: &str = "album";
 pub(crate) const PHOTO: &str = "photo";
 pub(crate) const VIDEO: &str = "video";
@@ -44,12 +45,12 @@ pub(crate) fn steps(delivery: &Delivery, limits: &Limits) -> Vec<Step> {
 }
 
 fn step(route: &str, files: Vec<usize>) -> Step {
-    Step {
+    Step::Files(FilesStep {
         route: route.to_owned(),
         files,
         text: String::new(),
         lossy: matches!(route, PHOTO | ANIMATION | ALBUM),
-    }
+    })
 }
 
 /// Puts a file into the album that `last` is or becomes, where it may.
@@ -61,7 +62,7 @@ fn join(
     index: usize,
     route: &'static str,
 ) -> bool {
-    let album = match (last.route.as_str(), route) {
+    let album = match (last.route(), route) {
         (DOCUMENT, DOCUMENT) => DOCUMENT,
         (AUDIO, AUDIO) => AUDIO,
         (PHOTO, PHOTO) => PHOTO,
@@ -71,18 +72,18 @@ fn join(
     };
     let sizes = || {
         let earlier = last
-            .files
+            .files()
             .iter()
             .filter_map(|index| delivery.files.get(*index));
         earlier.chain([file]).map(|file| file.size)
     };
-    let fits = last.files.len() < limits.per_message
+    let fits = last.files().len() < limits.per_message
         && limits
             .request
             .is_none_or(|most| sizes().sum::<u64>() <= most)
         && sizes().all(|size| size > 0);
     if fits {
-        let mut files = std::mem::take(&mut last.files);
+        let mut files = last.files().to_vec();
         files.push(index);
         *last = step(album, files);
     }
@@ -101,18 +102,11 @@ fn say(message: &str, limits: &Limits, steps: &mut Vec<Step>) {
         steps.first_mut(),
     ) {
         (Caption::None, _) => {}
-        (Caption::Fits(text), Some(first)) => first.text = text,
-        (Caption::Fits(text), None) => steps.push(said(text)),
+        (Caption::Fits(text), Some(first)) => first.set_text(text),
+        (Caption::Fits(text), None) => steps.push(Step::Text(text)),
         (Caption::Separate(texts), _) => {
-            steps.splice(0..0, texts.into_iter().map(said));
+            steps.splice(0..0, texts.into_iter().map(Step::Text));
         }
-    }
-}
-
-fn said(text: String) -> Step {
-    Step {
-        text,
-        ..step(TEXT, Vec::new())
     }
 }
 
@@ -162,14 +156,10 @@ pub(crate) fn fallback(delivery: &Delivery, step: &Step, error: &Error) -> Optio
             .get(*index)
             .is_some_and(|file| matches!(file.detected.kind, Kind::Audio(Audio::Mp3 | Audio::M4a)))
     };
-    let other = match step.route.as_str() {
-        VOICE if step.files.iter().all(is_music) => AUDIO,
+    let other = match step.route() {
+        VOICE if step.files().iter().all(is_music) => AUDIO,
         PHOTO | VIDEO | ALBUM | ANIMATION | AUDIO | VOICE => DOCUMENT,
         _ => return None,
     };
-    Some(Step {
-        route: other.to_owned(),
-        lossy: false,
-        ..step.clone()
-    })
+    step.with_route(other)
 }

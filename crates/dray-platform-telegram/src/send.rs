@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use dray_http::Multipart;
-use dray_platform::{Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, Target, http};
+use dray_platform::{
+    Confirmed, Error, ErrorKind, OutgoingFile, Progress, Send, Step, Target, http,
+};
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 
 use crate::answer;
 use crate::api::Api;
-use crate::plan::{ALBUM, ANIMATION, AUDIO, DOCUMENT, PHOTO, TEXT, VIDEO, VOICE, native};
+use crate::plan::{ALBUM, ANIMATION, AUDIO, DOCUMENT, PHOTO, VIDEO, VOICE, native};
 use crate::refusal::Refused;
-
-/// Route of a text that holds links to files.
-const LINK: &str = "link";
 
 /// How long an action is shown by clients, less a second.
 const ACTION: Duration = Duration::from_secs(4);
@@ -72,7 +71,7 @@ pub(crate) async fn send(
     send: Send<'_>,
     progress: &dyn Progress,
 ) -> Result<Vec<Confirmed>, Error> {
-    if files(send).any(|file| file.size == 0) && !is_text(send) {
+    if files(send).any(|file| file.size == 0) {
         return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
     }
     let mut place = Place::of(&send.delivery.target)?;
@@ -91,12 +90,12 @@ pub(crate) async fn send(
 
 /// The files of the step.
 fn files(send: Send<'_>) -> impl Iterator<Item = &OutgoingFile> {
-    let indices = send.step.files.iter();
+    let indices = send.step.files().iter();
     indices.filter_map(move |index| send.delivery.files.get(*index))
 }
 
 fn is_text(send: Send<'_>) -> bool {
-    matches!(send.step.route.as_str(), TEXT | LINK)
+    matches!(send.step, Step::Text(_) | Step::Link(_))
 }
 
 async fn once(
@@ -109,7 +108,7 @@ async fn once(
         let preview = json!({ "is_disabled": true });
         let form = place
             .message()
-            .text("text", &send.step.text)
+            .text("text", send.step.text())
             .text("link_preview_options", preview.to_string());
         let result = api.call("sendMessage", form, 0, &|_| {}).await?;
         return Ok(answer::text(send.step, result)?);
@@ -135,7 +134,7 @@ async fn once(
 
 fn method(send: Send<'_>) -> Result<&'static str, Error> {
     let wrong = || Error::new(ErrorKind::UnsupportedKind, "no such route");
-    Ok(match (route(send), send.step.files.len()) {
+    Ok(match (route(send), send.step.files().len()) {
         (_, 0) => return Err(wrong()),
         (PHOTO | VIDEO | AUDIO | DOCUMENT | ALBUM, 2..) => "sendMediaGroup",
         (PHOTO, _) => "sendPhoto",
@@ -150,7 +149,7 @@ fn method(send: Send<'_>) -> Result<&'static str, Error> {
 
 /// The route of the step; what is left alone of an album has the one of its file.
 fn route(send: Send<'_>) -> &str {
-    match (send.step.route.as_str(), send.step.files.as_slice()) {
+    match (send.step.route(), send.step.files()) {
         (ALBUM, [_]) => {
             let alone = files(send).next();
             alone.map_or(ALBUM, |file| native(file, send.delivery.flags))
@@ -169,8 +168,8 @@ async fn part(form: Multipart, name: &str, file: &OutgoingFile) -> Result<Multip
 async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
     let route = route(send);
     let mut form = place.message();
-    if !send.step.text.is_empty() {
-        form = form.text("caption", &send.step.text);
+    if !send.step.text().is_empty() {
+        form = form.text("caption", send.step.text());
     }
     if route == DOCUMENT {
         // Music stays a file, and a moving picture its bytes.
@@ -194,7 +193,7 @@ async fn one(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
 async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
     let mut media = Vec::new();
     for (position, file) in files(send).enumerate() {
-        let kind = match send.step.route.as_str() {
+        let kind = match send.step.route() {
             ALBUM => native(file, send.delivery.flags),
             route => route,
         };
@@ -208,8 +207,8 @@ async fn album(place: &Place, send: Send<'_>) -> Result<Multipart, Error> {
                 item.insert(name.to_owned(), value);
             }
         };
-        if position == 0 && !send.step.text.is_empty() {
-            put("caption", send.step.text.clone().into());
+        if position == 0 && !send.step.text().is_empty() {
+            put("caption", send.step.text().into());
         }
         if kind == DOCUMENT {
             put("disable_content_type_detection", true.into());

@@ -101,10 +101,10 @@ impl Platform for Webhook {
         };
         match (caption::fit(&delivery.message, fitting), steps.first_mut()) {
             (Caption::None, _) => {}
-            (Caption::Fits(text), Some(first)) => first.text = text,
-            (Caption::Fits(text), None) => steps.push(words(text)),
+            (Caption::Fits(text), Some(first)) => first.set_text(text),
+            (Caption::Fits(text), None) => steps.push(Step::Text(text)),
             (Caption::Separate(texts), _) => {
-                steps.splice(0..0, texts.into_iter().map(words));
+                steps.splice(0..0, texts.into_iter().map(Step::Text));
             }
         }
         steps
@@ -113,15 +113,6 @@ impl Platform for Webhook {
     async fn send(&self, send: Send<'_>, progress: &dyn Progress) -> Result<Vec<Confirmed>, Error> {
         let hook = self.options.hook(&send.delivery.target.chat)?;
         send::send(&self.api, hook, send, self.now(), progress).await
-    }
-}
-
-fn words(text: String) -> Step {
-    Step {
-        route: plan::TEXT.to_owned(),
-        files: Vec::new(),
-        text,
-        lossy: false,
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn send(
         .header("idempotency-key", send.key)
         .header("x-timestamp", &stamp)
         .header("x-signature-256", &signature);
-    let request = if send.step.files.is_empty() {
+    let request = if send.step.files().is_empty() {
         request.bytes("application/json", event.to_string().into())
     } else {
         let mut form = Multipart::new().json("event", &event);
@@ -69,7 +69,7 @@ fn event(send: Send<'_>) -> Value {
     json!({
         "delivery_id": send.key,
         "target": { "name": target.chat, "thread": target.thread, "reply_to": target.reply_to },
-        "caption": send.step.text,
+        "caption": send.step.text(),
         "files": listed,
     })
 }
@@ -102,10 +102,10 @@ async fn confirmed(send: Send<'_>, answer: Answer) -> Result<Vec<Confirmed>, Err
         message_id: id.clone(),
         file_id: String::new(),
         size,
-        route: send.step.route.clone(),
+        route: send.step.route().to_owned(),
         provisional: false,
     };
-    if send.step.files.is_empty() {
+    if send.step.files().is_empty() {
         return Ok(vec![confirmed(None, None)]);
     }
     Ok(files(send)
@@ -116,7 +116,7 @@ async fn confirmed(send: Send<'_>, answer: Answer) -> Result<Vec<Confirmed>, Err
 /// Whether the files that the receiver names are those that were sent, in order.
 fn compare(send: Send<'_>, listed: &[Value]) -> Result<(), Error> {
     let wrong = |why: &str| Error::new(ErrorKind::Unknown, why).ambiguous();
-    if listed.len() != send.step.files.len() {
+    if listed.len() != send.step.files().len() {
         return Err(wrong("the receiver has another number of files"));
     }
     for ((_, file), told) in files(send).zip(listed) {

@@ -267,7 +267,8 @@ impl Platform for Bridge {
         let reply_to = &send.delivery.target.reply_to;
         let (file, id) = match plan::files_of(send.delivery, step).next() {
             None => {
-                let message = json!({ "chatId": chat, "message": step.text, "replyTo": reply_to });
+                let message =
+                    json!({ "chatId": chat, "message": step.text(), "replyTo": reply_to });
                 (None, self.post("/send", &message, send.key, 0).await?)
             }
             Some((_, file)) if file.size == 0 => {
@@ -278,8 +279,8 @@ impl Platform for Bridge {
                 let message = json!({
                     "chatId": chat,
                     "filePath": self.theirs(&placed.path),
-                    "mediaType": step.route,
-                    "caption": step.text,
+                    "mediaType": step.route(),
+                    "caption": step.text(),
                     "fileName": name::clean(&file.name),
                     "replyTo": reply_to,
                 });
@@ -294,7 +295,7 @@ impl Platform for Bridge {
             message_id: id,
             file_id: String::new(),
             size: None,
-            route: step.route.clone(),
+            route: step.route().to_owned(),
             provisional: false,
         }])
     }

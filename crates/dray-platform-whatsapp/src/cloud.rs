@@ -202,7 +202,7 @@ impl Platform for Cloud {
             message_id: id.to_owned(),
             file_id: send.prepared.to_owned(),
             size: None,
-            route: send.step.route.clone(),
+            route: send.step.route().to_owned(),
             // Acceptance: a status may still tell of a failure.
             provisional: true,
         }])
@@ -236,21 +236,21 @@ fn message(send: Send<'_>) -> Result<Value, Error> {
         "to": target.chat,
     });
     let (kind, content) = match file(send) {
-        None => ("text", json!({ "body": step.text, "preview_url": false })),
+        None => ("text", json!({ "body": step.text(), "preview_url": false })),
         Some((_, file)) => {
             if send.prepared.is_empty() {
                 return Err(Error::new(ErrorKind::StaleFileId, "nothing was uploaded"));
             }
             let mut content = json!({ "id": send.prepared });
             if let Some(content) = content.as_object_mut() {
-                if step.route == DOCUMENT {
+                if step.route() == DOCUMENT {
                     content.insert("filename".to_owned(), name::clean(&file.name).into());
                 }
-                if !step.text.is_empty() && step.route != AUDIO {
-                    content.insert("caption".to_owned(), step.text.clone().into());
+                if !step.text().is_empty() && step.route() != AUDIO {
+                    content.insert("caption".to_owned(), step.text().into());
                 }
             }
-            (step.route.as_str(), content)
+            (step.route(), content)
         }
     };
     if let Some(message) = message.as_object_mut() {

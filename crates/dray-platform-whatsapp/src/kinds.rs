@@ -2,7 +2,9 @@
 
 use dray_content::caption::{self, Caption, Unit};
 use dray_content::kind::{Audio, Codec, Image, Kind, Video};
-use dray_platform::{Delivery, Error, ErrorKind, Flags, Limits, Moment, OutgoingFile, Step, plan};
+use dray_platform::{
+    Delivery, Error, ErrorKind, FilesStep, Flags, Limits, Moment, OutgoingFile, Step,
+};
 
 pub(crate) const IMAGE: &str = "image";
 pub(crate) const VIDEO: &str = "video";
@@ -30,10 +32,10 @@ pub(crate) fn steps(delivery: &Delivery, limits: &Limits, more_kinds: bool) -> V
     let mut steps: Vec<Step> = pictures
         .into_iter()
         .chain(rest)
-        .map(|(index, route)| step(route, vec![index], String::new()))
+        .map(|(index, route)| step(route, index))
         .collect();
     // Sound carries no words.
-    let speaks = steps.first().is_some_and(|step| step.route != AUDIO);
+    let speaks = steps.first().is_some_and(|step| step.route() != AUDIO);
     let fitting = caption::Limits {
         caption: if speaks { limits.caption } else { 0 },
         message: limits.text,
@@ -42,25 +44,22 @@ pub(crate) fn steps(delivery: &Delivery, limits: &Limits, more_kinds: bool) -> V
     let said = caption::fit(&caption::neutralise(&delivery.message), fitting);
     match (said, steps.first_mut()) {
         (Caption::None, _) => {}
-        (Caption::Fits(text), Some(first)) => first.text = text,
-        (Caption::Fits(text), None) => steps.push(step(plan::TEXT, Vec::new(), text)),
+        (Caption::Fits(text), Some(first)) => first.set_text(text),
+        (Caption::Fits(text), None) => steps.push(Step::Text(text)),
         (Caption::Separate(texts), _) => {
-            let texts = texts
-                .into_iter()
-                .map(|text| step(plan::TEXT, Vec::new(), text));
-            steps.splice(0..0, texts);
+            steps.splice(0..0, texts.into_iter().map(Step::Text));
         }
     }
     steps
 }
 
-fn step(route: &str, files: Vec<usize>, text: String) -> Step {
-    Step {
+fn step(route: &str, file: usize) -> Step {
+    Step::Files(FilesStep {
         route: route.to_owned(),
-        files,
-        text,
+        files: vec![file],
+        text: String::new(),
         lossy: matches!(route, IMAGE | VIDEO),
-    }
+    })
 }
 
 /// The way of a file by what it is; a bridge takes more kinds than the Cloud API.
@@ -85,10 +84,9 @@ pub(crate) fn fallback(step: &Step, error: &Error) -> Option<Step> {
         error.kind(),
         ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLarge
     ) && error.moment() == Moment::NotSent;
-    let other = matches!(step.route.as_str(), IMAGE | VIDEO | AUDIO);
-    (is_refused && other).then(|| Step {
-        route: DOCUMENT.to_owned(),
-        lossy: false,
-        ..step.clone()
-    })
+    let has_fallback = matches!(step.route(), IMAGE | VIDEO | AUDIO);
+    if !is_refused || !has_fallback {
+        return None;
+    }
+    step.with_route(DOCUMENT)
 }

@@ -6,6 +6,7 @@
 
 mod bytes;
 mod faults;
+mod links;
 mod order;
 mod places;
 mod report;
@@ -178,6 +179,8 @@ pub const CASES: &[(&str, Case)] = cases![
     text::a_text_of_exactly_the_limit_arrives,
     text::text_is_shown_as_it_was_written,
     text::mass_mentions_call_nobody,
+    links::a_link_arrives_without_its_file,
+    links::a_link_to_a_file_above_every_limit_arrives,
     order::every_file_is_planned_once,
     order::files_of_a_kind_keep_their_order,
     order::more_pictures_than_one_message_takes_arrive,

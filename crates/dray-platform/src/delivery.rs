@@ -120,17 +120,98 @@ pub struct Flags {
 /// How a file travels on a platform: `photo`, `document`, `voice`, `attachment`, `image`, `text`, `link` …
 pub type Route = &'static str;
 
-/// One visible request: a text, one file, or an album.
+/// Route of a text.
+pub const TEXT: Route = "text";
+/// Route of a text that holds links to files.
+pub const LINK: Route = "link";
+
+/// One visible request: a text, a text with a link, one file, or an album.
+///
+/// A text and a link have no files by type, so that a platform cannot attach the file that a link stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// How.
+pub enum Step {
+    /// Text alone.
+    Text(String),
+    /// Text that holds the link to a file. It is sent without a preview: preview robots use one-time links up.
+    Link(String),
+    /// Files, with their caption.
+    Files(FilesStep),
+}
+
+/// A visible request that shows files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesStep {
+    /// How the files travel.
     pub route: String,
     /// Indices of the files of the delivery that it shows.
     pub files: Vec<usize>,
-    /// Caption or text.
+    /// Caption; empty for none.
     pub text: String,
     /// Whether what the user gets may differ from the bytes (a photo is recompressed).
     pub lossy: bool,
+}
+
+impl Step {
+    /// Files without a caption whose exact bytes arrive.
+    pub fn files_by(route: &str, files: Vec<usize>) -> Self {
+        Self::Files(FilesStep {
+            route: route.to_owned(),
+            files,
+            text: String::new(),
+            lossy: false,
+        })
+    }
+
+    /// How it travels.
+    pub fn route(&self) -> &str {
+        match self {
+            Self::Text(_) => TEXT,
+            Self::Link(_) => LINK,
+            Self::Files(step) => &step.route,
+        }
+    }
+
+    /// Caption or text; empty for none.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Text(text) | Self::Link(text) => text,
+            Self::Files(step) => &step.text,
+        }
+    }
+
+    /// Sets the caption or text.
+    pub fn set_text(&mut self, new: String) {
+        match self {
+            Self::Text(text) | Self::Link(text) => *text = new,
+            Self::Files(step) => step.text = new,
+        }
+    }
+
+    /// Indices of the files of the delivery that it shows; none of a text or a link.
+    pub fn files(&self) -> &[usize] {
+        match self {
+            Self::Text(_) | Self::Link(_) => &[],
+            Self::Files(step) => &step.files,
+        }
+    }
+
+    /// Whether what the user gets may differ from the bytes.
+    pub fn is_lossy(&self) -> bool {
+        matches!(self, Self::Files(step) if step.lossy)
+    }
+
+    /// The same files on another route that keeps their bytes; `None` for a text or a link.
+    #[must_use]
+    pub fn with_route(&self, route: &str) -> Option<Self> {
+        match self {
+            Self::Text(_) | Self::Link(_) => None,
+            Self::Files(step) => Some(Self::Files(FilesStep {
+                route: route.to_owned(),
+                lossy: false,
+                ..step.clone()
+            })),
+        }
+    }
 }
 
 /// A file of a delivery and what the platform confirmed of it.

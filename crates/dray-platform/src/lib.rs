@@ -17,7 +17,7 @@ pub mod limits;
 pub mod plan;
 pub mod platform;
 
-pub use delivery::{ByteStream, Confirmed, Flags, OutgoingFile, Source, Step, Target};
+pub use delivery::{ByteStream, Confirmed, FilesStep, Flags, OutgoingFile, Source, Step, Target};
 pub use error::{Error, ErrorKind, Moment};
 pub use limits::Limits;
 pub use platform::{

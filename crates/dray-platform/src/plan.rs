@@ -3,14 +3,11 @@
 use dray_content::caption::{self, Caption, Unit};
 use dray_content::kind::Kind;
 
-use crate::delivery::{OutgoingFile, Step};
+pub use crate::delivery::{LINK, TEXT};
+
+use crate::delivery::{FilesStep, OutgoingFile, Step};
 use crate::limits::Limits;
 use crate::platform::Delivery;
-
-/// Route of a text.
-pub const TEXT: &str = "text";
-/// Route of a text that holds links to files.
-pub const LINK: &str = "link";
 
 /// Text first, or as the text of the first files; then pictures, then the rest, as many in one message as limits allow.
 /// Files without bytes are alone, so that their refusal drops nobody else; files over the limit are left out.
@@ -31,20 +28,17 @@ fn files(delivery: &Delivery, limits: &Limits, route: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (index, file) in pictures.into_iter().chain(rest) {
         match steps.last_mut() {
-            Some(last) if joins(last, file, delivery, limits) => last.files.push(index),
-            _ => steps.push(Step {
-                route: route.to_owned(),
-                files: vec![index],
-                text: String::new(),
-                lossy: false,
-            }),
+            Some(Step::Files(last)) if joins(last, file, delivery, limits) => {
+                last.files.push(index);
+            }
+            _ => steps.push(Step::files_by(route, vec![index])),
         }
     }
     steps
 }
 
 /// Whether one more file may be shown with those of `last`.
-fn joins(last: &Step, file: &OutgoingFile, delivery: &Delivery, limits: &Limits) -> bool {
+fn joins(last: &FilesStep, file: &OutgoingFile, delivery: &Delivery, limits: &Limits) -> bool {
     let sizes = || {
         let earlier = last
             .files
@@ -69,20 +63,11 @@ fn say(message: &str, limits: &Limits, unit: Unit, steps: &mut Vec<Step>) {
     let said = caption::fit(&caption::neutralise(message), fitting);
     match (said, steps.first_mut()) {
         (Caption::None, _) => {}
-        (Caption::Fits(text), Some(first)) => first.text = text,
-        (Caption::Fits(text), None) => steps.push(text_step(text)),
+        (Caption::Fits(text), Some(first)) => first.set_text(text),
+        (Caption::Fits(text), None) => steps.push(Step::Text(text)),
         (Caption::Separate(texts), _) => {
-            steps.splice(0..0, texts.into_iter().map(text_step));
+            steps.splice(0..0, texts.into_iter().map(Step::Text));
         }
-    }
-}
-
-fn text_step(text: String) -> Step {
-    Step {
-        route: TEXT.to_owned(),
-        files: Vec::new(),
-        text,
-        lossy: false,
     }
 }
 
@@ -91,11 +76,6 @@ pub fn files_of<'a>(
     delivery: &'a Delivery,
     step: &'a Step,
 ) -> impl Iterator<Item = (usize, &'a OutgoingFile)> {
-    let indices = step.files.iter();
+    let indices = step.files().iter();
     indices.filter_map(|index| Some((*index, delivery.files.get(*index)?)))
-}
-
-/// Whether a step is words alone.
-pub fn is_text(step: &Step) -> bool {
-    matches!(step.route.as_str(), TEXT | LINK)
 }

@@ -211,20 +211,21 @@ impl Run<'_> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<v1::DeliveryStep> = Vec::new();
         let message = open.delivery.message.trim();
-        let is_said = planned.iter().any(|step| !step.text.trim().is_empty());
+        let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !is_said {
             let text = dray_content::caption::neutralise(message);
             steps.push(self.new_step(&steps, TEXT, Vec::new(), text, false));
         }
         let mut covered = BTreeSet::new();
         for step in planned {
-            covered.extend(step.files.iter().copied());
+            covered.extend(step.files().iter().copied());
             let files = step
-                .files
+                .files()
                 .iter()
                 .filter_map(|file| open.record_index(*file))
                 .collect();
-            steps.push(self.new_step(&steps, &step.route, files, step.text, step.lossy));
+            let text = step.text().to_owned();
+            steps.push(self.new_step(&steps, step.route(), files, text, step.is_lossy()));
         }
         for (place, file) in open.delivery.files.iter().enumerate() {
             let Some(index) = open

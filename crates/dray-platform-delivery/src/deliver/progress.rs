@@ -6,6 +6,7 @@ use std::time::Duration;
 use dray_platform::Progress;
 use dray_proto::v1;
 
+use super::plan::LINK;
 use super::run::{Open, Run};
 use crate::error::Error;
 
@@ -52,7 +53,10 @@ impl Stage {
                 [only] => only.name.clone(),
                 _ => String::new(),
             },
-            total: files.iter().map(|file| file.size).sum(),
+            total: match step.route.as_str() {
+                LINK => 0,
+                _ => files.iter().map(|file| file.size).sum(),
+            },
         }
     }
 }

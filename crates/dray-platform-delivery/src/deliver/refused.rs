@@ -186,6 +186,10 @@ impl Run<'_> {
         step: &v1::DeliveryStep,
         error: &PlatformError,
     ) {
+        // A refused text says nothing about files, also when it stands for one.
+        if matches!(step.route.as_str(), LINK | TEXT | NOTICE) {
+            return;
+        }
         let sizes = step.files.iter().filter_map(|index| {
             let index = usize::try_from(*index).ok()?;
             self.report().files.get(index).map(|file| file.size)
@@ -251,7 +255,7 @@ impl Run<'_> {
                 .fallback(&open.delivery, &shown, error)
             && other != shown
         {
-            let next = self.step_from(open, &step, other);
+            let next = self.step_from(open, &step, &other);
             return self.replace(at, vec![next]).await;
         }
         if step.files.len() > 1 {
@@ -296,15 +300,21 @@ impl Run<'_> {
         self.give_up(open, at, error).await
     }
 
-    fn step_from(&self, open: &Open, step: &v1::DeliveryStep, other: Step) -> v1::DeliveryStep {
+    fn step_from(&self, open: &Open, step: &v1::DeliveryStep, other: &Step) -> v1::DeliveryStep {
         let files = other
-            .files
+            .files()
             .iter()
             .filter_map(|place| open.record_index(*place))
             .collect();
         v1::DeliveryStep {
             attempts: step.attempts,
-            ..self.new_step(&[], &other.route, files, other.text, other.lossy)
+            ..self.new_step(
+                &[],
+                other.route(),
+                files,
+                other.text().to_owned(),
+                other.is_lossy(),
+            )
         }
     }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Meta;
-use dray_platform::{Delivery, Limits, Step};
+use dray_platform::{Delivery, FilesStep, Limits, Step};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
+use super::plan::{LINK, NOTICE, TEXT};
 use super::{Desk, Ended};
 use crate::accounts::Account;
 use crate::error::Error;
@@ -269,8 +270,14 @@ impl<'a> Run<'a> {
 }
 
 impl Open {
-    /// The step as the platform sees it; `None` when one of its files cannot be read.
+    /// The step as the platform sees it; `None` when one of its files cannot be read. The record names the file that a
+    /// link stands for; the platform does not get it.
     pub(super) fn platform_step(&self, step: &v1::DeliveryStep) -> Option<Step> {
+        match step.route.as_str() {
+            LINK => return Some(Step::Link(step.text.clone())),
+            TEXT | NOTICE => return Some(Step::Text(step.text.clone())),
+            _ => {}
+        }
         let files: Option<Vec<usize>> = step
             .files
             .iter()
@@ -279,12 +286,12 @@ impl Open {
                 self.live.iter().position(|live| *live == index)
             })
             .collect();
-        Some(Step {
+        Some(Step::Files(FilesStep {
             route: step.route.clone(),
             files: files?,
             text: step.text.clone(),
             lossy: step.lossy,
-        })
+        }))
     }
 
     /// The record's place of a file of the delivery.

@@ -3,7 +3,7 @@
 use dray_platform::{Error as PlatformError, ErrorKind, Moment, Reconciled, Send as Request, Step};
 use dray_proto::v1;
 
-use super::plan::{INLINE, LINK, NOTICE, TEXT, doubt_file};
+use super::plan::{INLINE, LINK, NOTICE, doubt_file};
 use super::progress::{Counter, Stage};
 use super::run::{Flow, Open, Run, key_of};
 use super::waiting;
@@ -295,11 +295,10 @@ impl Run<'_> {
                 let file = self.report().files.get(place)?;
                 let now_ms = self.desk.clock.now_ms();
                 let url = made.url.expose();
-                shown.step.text =
-                    link::text(&file.name, file.size, url, now_ms, made.expires_at_ms);
+                let text = link::text(&file.name, file.size, url, now_ms, made.expires_at_ms);
+                shown.step.set_text(text);
                 shown.expires_at_ms = made.expires_at_ms;
             }
-            (NOTICE, _) => TEXT.clone_into(&mut shown.step.route),
             _ => {}
         }
         Some(shown)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_content::kind::Kind;
 use dray_platform::{
-    Ambiguity, Confirmed, Delivery, Error, ErrorKind, InboundMessage, Limits, Moment, Platform,
-    Progress, Rates, Reconciled, Send as Request, Step, Target,
+    Ambiguity, Confirmed, Delivery, Error, ErrorKind, FilesStep, InboundMessage, Limits, Moment,
+    Platform, Progress, Rates, Reconciled, Send as Request, Step, Target,
 };
 use futures_util::StreamExt as _;
 
@@ -170,7 +170,7 @@ impl Fake {
         let files = &request.delivery.files;
         let names: Vec<String> = request
             .step
-            .files
+            .files()
             .iter()
             .take(most)
             .map(|file| files[*file].name.clone())
@@ -180,13 +180,13 @@ impl Fake {
             id: id.clone(),
             key: request.key.to_owned(),
             chat: request.delivery.target.chat.clone(),
-            route: request.step.route.clone(),
-            text: request.step.text.clone(),
+            route: request.step.route().to_owned(),
+            text: request.step.text().to_owned(),
             files: names.clone(),
             bytes,
             by_id: request
                 .step
-                .files
+                .files()
                 .iter()
                 .any(|file| files[*file].file_id.is_some()),
         });
@@ -204,23 +204,20 @@ impl Fake {
             message_id: id.to_owned(),
             file_id: file.map_or_else(String::new, |file| format!("{id}-{file}")),
             size: None,
-            route: request.step.route.clone(),
+            route: request.step.route().to_owned(),
             provisional,
         };
-        if request.step.files.is_empty() || request.step.route == "link" {
+        if request.step.files().is_empty() {
             return vec![one(None)];
         }
-        let files = request.step.files.iter().take(most);
+        let files = request.step.files().iter().take(most);
         files.map(|file| one(Some(*file))).collect()
     }
 }
 
 async fn read(request: &Request<'_>, progress: &dyn Progress) -> Result<Vec<u8>, Error> {
     let mut all = Vec::new();
-    if request.step.route == "link" {
-        return Ok(all);
-    }
-    for file in &request.step.files {
+    for file in request.step.files() {
         let file = &request.delivery.files[*file];
         if file.file_id.is_some() {
             continue;
@@ -270,25 +267,27 @@ impl Platform for Fake {
             .iter()
             .copied()
             .filter(|file| !is_photo(file) && fits(file, "document"));
-        let step = |route: &str, files: Vec<usize>, text: &str| Step {
-            route: route.to_owned(),
-            lossy: route == "photo",
-            files,
-            text: text.to_owned(),
+        let step = |route: &str, files: Vec<usize>| {
+            Step::Files(FilesStep {
+                route: route.to_owned(),
+                lossy: route == "photo",
+                files,
+                text: String::new(),
+            })
         };
         for batch in photos.chunks(limits.per_message) {
-            steps.push(step("photo", batch.to_vec(), ""));
+            steps.push(step("photo", batch.to_vec()));
         }
-        steps.extend(others.map(|file| step("document", vec![file], "")));
+        steps.extend(others.map(|file| step("document", vec![file])));
         let message = delivery.message.trim();
         if message.is_empty() {
             return steps;
         }
         match steps.first_mut() {
             Some(first) if message.chars().count() <= limits.caption => {
-                message.clone_into(&mut first.text);
+                first.set_text(message.to_owned());
             }
-            _ => steps.insert(0, step("text", Vec::new(), message)),
+            _ => steps.insert(0, Step::Text(message.to_owned())),
         }
         steps
     }
@@ -298,7 +297,7 @@ impl Platform for Fake {
         request: Request<'_>,
         progress: &dyn Progress,
     ) -> Result<String, Error> {
-        if !self.lock().prepares || request.step.files.is_empty() {
+        if !self.lock().prepares || request.step.files().is_empty() {
             return Ok(String::new());
         }
         read(&request, progress).await?;
@@ -315,7 +314,7 @@ impl Platform for Fake {
         let act = {
             let mut state = self.lock();
             state.requests += 1;
-            if state.prepares && !request.step.files.is_empty() && request.step.route != "link" {
+            if state.prepares && !request.step.files().is_empty() {
                 assert!(!request.prepared.is_empty(), "sent without its upload");
             }
             state.script.pop_front().unwrap_or(Act::Show)
@@ -372,11 +371,10 @@ impl Platform for Fake {
     }
 
     fn fallback(&self, _delivery: &Delivery, step: &Step, _error: &Error) -> Option<Step> {
-        let route = self.lock().fallback.filter(|route| *route != step.route)?;
-        (!step.files.is_empty() && step.route != "link").then(|| Step {
-            route: route.to_owned(),
-            lossy: false,
-            ..step.clone()
-        })
+        let route = self
+            .lock()
+            .fallback
+            .filter(|route| *route != step.route())?;
+        step.with_route(route)
     }
 }

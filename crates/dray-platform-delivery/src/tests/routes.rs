@@ -43,6 +43,10 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
         "adapters switch previews off for this route"
     );
     assert!(
+        seen[1].files.is_empty() && seen[1].bytes.is_empty(),
+        "the link carries its file"
+    );
+    assert!(
         seen[1]
             .text
             .contains("until 2026-11-21 00:00 UTC (for 24 hours)"),

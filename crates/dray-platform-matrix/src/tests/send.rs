@@ -1,7 +1,7 @@
 //! Events, and what homeservers do to them.
 
 use dray_platform::conformance::sample;
-use dray_platform::{ErrorKind, Flags, Moment, Platform as _, plan};
+use dray_platform::{ErrorKind, Flags, Moment, Platform as _};
 use serde_json::json;
 
 use super::{deliver, delivery, options, start, target, user};
@@ -100,10 +100,7 @@ async fn r_12_links_get_no_previews() {
     let matrix = user(options(&double));
     let room = double.room();
     let words = delivery(&room, "https://store.example/once", Vec::new());
-    let mut step = matrix
-        .plan(&words, &options(&double).limits(None))
-        .remove(0);
-    plan::LINK.clone_into(&mut step.route);
+    let step = dray_platform::Step::Link(words.message.clone());
     let send = dray_platform::Send {
         delivery: &words,
         step: &step,

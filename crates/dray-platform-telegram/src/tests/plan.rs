@@ -1,7 +1,9 @@
 //! Routes and steps.
 
 use dray_platform::conformance::sample;
-use dray_platform::{Delivery, Error, ErrorKind, Flags, Limits, Moment, OutgoingFile, Step};
+use dray_platform::{
+    Delivery, Error, ErrorKind, FilesStep, Flags, Limits, Moment, OutgoingFile, Step,
+};
 
 use super::{Options, target};
 use crate::plan::{fallback, steps};
@@ -22,7 +24,7 @@ fn limits() -> Limits {
 fn routes(steps: &[Step]) -> Vec<(&str, Vec<usize>)> {
     steps
         .iter()
-        .map(|step| (step.route.as_str(), step.files.clone()))
+        .map(|step| (step.route(), step.files().to_vec()))
         .collect()
 }
 
@@ -34,7 +36,7 @@ fn alone(file: OutgoingFile, flags: Flags) -> (String, bool) {
     };
     let steps = steps(&delivery, &limits());
     assert_eq!(steps.len(), 1);
-    (steps[0].route.clone(), steps[0].lossy)
+    (steps[0].route().to_owned(), steps[0].is_lossy())
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn albums_have_ten_items_and_fit_one_request() {
     let pictures = (0..23).map(|n| sample::png("p.png", 64, 64, n)).collect();
     let sizes: Vec<usize> = steps(&delivery(pictures), &limits())
         .iter()
-        .map(|step| step.files.len())
+        .map(|step| step.files().len())
         .collect();
     assert_eq!(sizes, [10, 10, 3]);
     let large = |size| OutgoingFile {
@@ -150,7 +152,7 @@ fn r_1_an_empty_file_drops_none_of_its_siblings() {
         sample::binary("b.bin", 10),
     ];
     let steps = steps(&delivery(files), &limits());
-    let all: Vec<usize> = steps.iter().map(|step| step.files.len()).collect();
+    let all: Vec<usize> = steps.iter().map(|step| step.files().len()).collect();
     assert_eq!(all, [1, 1, 1]);
 }
 
@@ -165,7 +167,7 @@ fn the_caption_stands_with_the_first_step_or_before_it() {
         let steps = steps(delivery, &limits());
         steps
             .iter()
-            .map(|step| step.text.encode_utf16().count())
+            .map(|step| step.text().encode_utf16().count())
             .collect()
     };
     assert_eq!(texts(&delivery), [1024, 0]);
@@ -180,15 +182,15 @@ fn what_the_server_does_not_take_goes_another_way_once() {
     let all = delivery(vec![sample::opus("a.ogg"), sample::mp3("b.mp3")]);
     let refused = Error::new(ErrorKind::UnsupportedKind, "");
     let next = |route: &str, files: Vec<usize>| {
-        let step = Step {
+        let step = Step::Files(FilesStep {
             route: route.to_owned(),
             files,
             text: "words".to_owned(),
             lossy: true,
-        };
+        });
         let other = fallback(&all, &step, &refused)?;
-        assert_eq!((other.text.as_str(), other.lossy), ("words", false));
-        Some(other.route)
+        assert_eq!((other.text(), other.is_lossy()), ("words", false));
+        Some(other.route().to_owned())
     };
     assert_eq!(next("photo", vec![0]).as_deref(), Some("document"));
     assert_eq!(next("album", vec![0, 1]).as_deref(), Some("document"));
@@ -196,7 +198,8 @@ fn what_the_server_does_not_take_goes_another_way_once() {
     assert_eq!(next("voice", vec![1]).as_deref(), Some("audio"));
     assert_eq!(next("audio", vec![1]).as_deref(), Some("document"));
     assert_eq!(next("document", vec![0]), None);
-    assert_eq!(next("text", vec![]), None);
+    let text = Step::Text("words".to_owned());
+    assert_eq!(fallback(&all, &text, &refused), None);
 }
 
 #[test]

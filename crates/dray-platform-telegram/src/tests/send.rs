@@ -61,12 +61,8 @@ async fn documents_and_music_have_albums_of_their_own() {
 async fn what_is_left_alone_of_an_album_has_its_own_kind() {
     let world = World::new().await;
     let delivery = world.delivery("", vec![sample::mp4("a.mp4")]);
-    let step = Step {
-        route: "album".to_owned(),
-        files: vec![0],
-        text: "words".to_owned(),
-        lossy: true,
-    };
+    let mut step = Step::files_by("album", vec![0]);
+    step.set_text("words".to_owned());
     world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(world.kinds(), ["video"]);
     assert_eq!(world.seen()[0].text, "words");
@@ -99,12 +95,7 @@ async fn a_document_is_not_made_into_something_else() {
 async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
     let world = World::new().await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
-    let step = Step {
-        route: "video".to_owned(),
-        files: vec![0],
-        text: String::new(),
-        lossy: false,
-    };
+    let step = Step::files_by("video", vec![0]);
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(confirmed[0].route, "document");
     assert_eq!(confirmed[0].size, Some(100));
@@ -133,23 +124,18 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
 }
 
 #[tokio::test]
-async fn r_12_links_have_no_preview_and_stand_for_their_file() {
+async fn r_12_links_have_no_preview() {
     let world = World::new().await;
     let delivery = world.delivery("", vec![sample::binary("a.bin", 100)]);
-    let step = Step {
-        route: "link".to_owned(),
-        files: vec![0],
-        text: "a.bin: https://files.example/x?sig=1".to_owned(),
-        lossy: false,
-    };
+    let step = Step::Link("a.bin: https://files.example/x?sig=1".to_owned());
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(
         (confirmed[0].file, confirmed[0].route.as_str()),
-        (Some(0), "link")
+        (None, "link")
     );
     let seen = world.seen();
     assert_eq!((seen.len(), seen[0].preview), (1, false));
-    assert_eq!(seen[0].text, step.text);
+    assert_eq!(seen[0].text, step.text());
 }
 
 #[tokio::test]

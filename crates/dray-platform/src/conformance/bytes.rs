@@ -59,7 +59,7 @@ pub(super) async fn every_kind_arrives_as_a_document(world: &World<'_>) -> Resul
         };
         for step in world.plan(&delivery).await? {
             holds(
-                !step.lossy,
+                !step.is_lossy(),
                 format_args!(
                     "{} as a document is promised to be exact: {step:?}",
                     file.name

@@ -36,16 +36,19 @@ pub(super) async fn every_file_is_planned_once(world: &World<'_>) -> Result<(), 
         let count = files.len();
         let delivery = world.delivery(message, files);
         let steps = world.platform.plan(&delivery, &limits);
-        let mut planned: Vec<usize> = steps.iter().flat_map(|step| step.files.clone()).collect();
+        let mut planned: Vec<usize> = steps
+            .iter()
+            .flat_map(|step| step.files().to_vec())
+            .collect();
         planned.sort_unstable();
         equal("files", planned, (0..count).collect::<Vec<_>>())?;
         for step in &steps {
             holds(
-                step.files.len() <= limits.per_message,
+                step.files().len() <= limits.per_message,
                 format_args!("too many files in {step:?}"),
             )?;
         }
-        let texts = steps.iter().filter(|step| !step.text.is_empty()).count();
+        let texts = steps.iter().filter(|step| !step.text().is_empty()).count();
         equal("texts", texts, usize::from(!message.is_empty()))?;
     }
     Ok(())
@@ -99,7 +102,10 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     ];
     let delivery = world.delivery("words", files.clone());
     let steps = world.platform.plan(&delivery, &limits);
-    let mut planned: Vec<usize> = steps.iter().flat_map(|step| step.files.clone()).collect();
+    let mut planned: Vec<usize> = steps
+        .iter()
+        .flat_map(|step| step.files().to_vec())
+        .collect();
     planned.sort_unstable();
     equal("files", planned, vec![0, 2])?;
     for step in &steps {

@@ -34,6 +34,7 @@ enum Wrong {
     ShowsToken,
     ForgetsThread,
     IgnoresSource,
+    AttachesLinkedFiles,
 }
 
 const TOKEN: &str = "token-of-a-test";
@@ -77,8 +78,14 @@ impl Fake {
         closes: bool,
     ) -> Result<Vec<SeenFile>, Error> {
         let mut files = Vec::new();
-        for index in &send.step.files {
-            let file = &send.delivery.files[*index];
+        let indices = match send.step {
+            Step::Link(_) if self.wrong == Wrong::AttachesLinkedFiles => {
+                (0..send.delivery.files.len()).collect()
+            }
+            step => step.files().to_vec(),
+        };
+        for index in indices {
+            let file = &send.delivery.files[index];
             if file.size == 0 && self.wrong != Wrong::SendsEmptyFiles {
                 return Err(self.error(ErrorKind::Empty));
             }
@@ -132,7 +139,7 @@ impl Fake {
         };
         let seen = Seen {
             message_id: number.clone(),
-            text: send.step.text.clone(),
+            text: send.step.text().to_owned(),
             files,
             thread,
             reply_to: target.reply_to.clone(),
@@ -210,16 +217,10 @@ impl Platform for Fake {
     }
 
     fn plan(&self, delivery: &Delivery, limits: &Limits) -> Vec<Step> {
-        let step = |files: Vec<usize>, text: String| Step {
-            route: if files.is_empty() { "text" } else { "file" }.to_owned(),
-            files,
-            text,
-            lossy: false,
-        };
         let fits = |index: &usize| delivery.files[*index].size <= limits.any;
         let mut steps: Vec<Step> = (0..delivery.files.len())
             .filter(fits)
-            .map(|index| step(vec![index], String::new()))
+            .map(|index| Step::files_by("file", vec![index]))
             .collect();
         if self.wrong == Wrong::ReversesOrder {
             steps.reverse();
@@ -238,9 +239,9 @@ impl Platform for Fake {
         };
         match caption::fit(&text, words) {
             Caption::None => {}
-            Caption::Fits(text) => steps[0].text = text,
+            Caption::Fits(text) => steps[0].set_text(text),
             Caption::Separate(texts) => {
-                let texts = texts.into_iter().map(|text| step(Vec::new(), text));
+                let texts = texts.into_iter().map(Step::Text);
                 let at = match self.wrong {
                     Wrong::TextLast => steps.len(),
                     _ => 0,
@@ -273,10 +274,10 @@ impl Platform for Fake {
             message_id: message_id.clone(),
             file_id: String::new(),
             size: None,
-            route: send.step.route.clone(),
+            route: send.step.route().to_owned(),
             provisional: false,
         };
-        let files = send.step.files.iter();
+        let files = send.step.files().iter();
         let mut all: Vec<Confirmed> = files.map(|file| confirmed(Some(*file))).collect();
         if all.is_empty() {
             all.push(confirmed(None));
@@ -409,6 +410,14 @@ async fn each_way_of_doing_wrong_is_found() {
         (
             Wrong::IgnoresSource,
             "bytes_that_cannot_be_read_show_nothing",
+        ),
+        (
+            Wrong::AttachesLinkedFiles,
+            "a_link_arrives_without_its_file",
+        ),
+        (
+            Wrong::AttachesLinkedFiles,
+            "a_link_to_a_file_above_every_limit_arrives",
         ),
     ] {
         let case: Vec<_> = CASES

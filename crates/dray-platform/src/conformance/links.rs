@@ -1,0 +1,49 @@
+//! A link stands for a file that is not sent (platform-delivery 13).
+
+use super::report::{equal, holds};
+use super::{Stop, World, sample};
+use crate::delivery::{OutgoingFile, Step};
+
+const URL: &str = "https://files.example/big.bin?sig=1";
+
+/// Bytes that a message without a file may take on the wire, connection set-up included.
+const MAX_TEXT_BYTES: u64 = 256 * 1024;
+
+/// Sends the link to a file and checks that the file stays behind.
+async fn link(world: &World<'_>, file: OutgoingFile) -> Result<(), Stop> {
+    let delivery = world.delivery("", vec![file]);
+    let step = Step::Link(format!("big.bin (62 MB), available for 24 hours:\n{URL}"));
+    let before = world.fixture.received();
+    let confirmed = world.attempt(&delivery, &step, &world.key()).await??;
+    let received = world.fixture.received().saturating_sub(before);
+    holds(
+        received < MAX_TEXT_BYTES,
+        format_args!("a link took {received} bytes"),
+    )?;
+    let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
+    equal("confirmed files", files, vec![None])?;
+    equal("files seen", world.seen_files().await.len(), 0)?;
+    let seen = world.seen().await;
+    equal("messages seen", seen.len(), 1)?;
+    holds(
+        seen.iter().all(|message| message.text.contains(URL)),
+        format_args!("the message has no link: {seen:?}"),
+    )
+}
+
+pub(super) async fn a_link_arrives_without_its_file(world: &World<'_>) -> Result<(), Stop> {
+    link(world, sample::binary("big.bin", 1 << 20)).await
+}
+
+pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    let limits = world.limits().await?;
+    let routes = limits.routes.iter().map(|(_, limit)| *limit);
+    let file = OutgoingFile {
+        size: routes.fold(limits.any, u64::max).saturating_add(1),
+        // Reading it fails, so that a platform that reads it does not get away with it.
+        ..sample::failing("big.bin", 100, 0)
+    };
+    link(world, file).await
+}
