@@ -79,6 +79,33 @@ pub(super) fn wrappers_at(text: &str) -> usize {
         .count()
 }
 
+/// Bytes of the longest control sentinel.
+const SENTINEL_MAX: usize = 40;
+
+/// The length of the control sentinels that `text` begins with: `<|eos|>`, `</s>`. Models leak them behind a path;
+/// they are not for people.
+pub(super) fn sentinels_at(text: &str) -> usize {
+    let mut length = 0;
+    while let Some(sentinel) = sentinel_at(text.get(length..).unwrap_or_default()) {
+        length += sentinel;
+    }
+    length
+}
+
+fn sentinel_at(text: &str) -> Option<usize> {
+    const END_OF_SENTENCE: &str = "</s>";
+    if text.starts_with(END_OF_SENTENCE) {
+        return Some(END_OF_SENTENCE.len());
+    }
+    let inner = text.strip_prefix("<|")?;
+    let window = inner.get(..inner.floor_char_boundary(SENTINEL_MAX))?;
+    let name = window.get(..window.find("|>")?)?;
+    let is_name =
+        |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '\u{2581}');
+    let is_sentinel = !name.is_empty() && name.chars().all(is_name);
+    is_sentinel.then_some("<|".len() + name.len() + "|>".len())
+}
+
 /// The length of what makes `text` an absolute path: `/`, `~/`, `C:\`.
 pub(super) fn path_start(text: &str) -> Option<usize> {
     match text.as_bytes() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::directive;
 use super::grammar::{
     WORD, glued, has_known_extension, is_boundary, occurrences, path_start, quoted_start,
-    wrappers_at, wrappers_before,
+    sentinels_at, wrappers_at, wrappers_before,
 };
 use super::mask::{LineMask, Masks};
 
@@ -305,9 +305,14 @@ impl Scanner<'_> {
         })
     }
 
-    /// Where the tag ends whose path ends at `end`: behind closing wrappers and one final dot. Wrappers that open
-    /// something themselves are left alone, unless the tag was `wrapped`.
+    /// Where the tag ends whose path ends at `end`: behind closing wrappers, one final dot and control sentinels.
     fn closing(&self, end: usize, wrapped: bool) -> usize {
+        let closed = self.closed(end, wrapped);
+        closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
+    }
+
+    /// The same without sentinels. Wrappers that open something themselves are left alone, unless the tag was `wrapped`.
+    fn closed(&self, end: usize, wrapped: bool) -> usize {
         let rest = self.text.get(end..).unwrap_or_default();
         let closes = |length: usize| {
             let next = rest.get(length..).and_then(|rest| rest.chars().next());
@@ -330,7 +335,10 @@ impl Scanner<'_> {
         } else {
             0
         };
-        let sentence_ends = |rest: &str| rest.chars().next().is_none_or(char::is_whitespace);
+        let sentence_ends = |rest: &str| {
+            let rest = rest.get(sentinels_at(rest)..).unwrap_or_default();
+            rest.chars().next().is_none_or(char::is_whitespace)
+        };
         if behind_dot.get(late..).is_some_and(sentence_ends) {
             return end + closers + 1 + late;
         }

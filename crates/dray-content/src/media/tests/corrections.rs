@@ -34,7 +34,15 @@ fn r_4_no_list_decides_what_may_go() {
 
 #[test]
 fn complaint_111046_a_leaked_sentinel_does_not_lose_the_file() {
-    one("MEDIA:/tmp/y.pdf<|eos|>", "/tmp/y.pdf", "<|eos|>");
+    one("MEDIA:/tmp/y.pdf<|eos|>", "/tmp/y.pdf", "");
+    one("see MEDIA:/tmp/y.pdf.<|eos|>", "/tmp/y.pdf", "see");
+    one("**MEDIA:/tmp/y.pdf**</s><|im_end|>", "/tmp/y.pdf", "");
+    one(
+        "MEDIA:/tmp/y.pdf<|not a sentinel|>",
+        "/tmp/y.pdf",
+        "<|not a sentinel|>",
+    );
+    one("MEDIA:/tmp/y.pdf<b>", "/tmp/y.pdf", "<b>");
 }
 
 #[test]
