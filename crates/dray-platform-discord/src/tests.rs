@@ -151,6 +151,7 @@ impl Progress for Quiet {
 
 fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target(chat),
         message: String::new(),
         files,

@@ -188,8 +188,9 @@ fn take(
     let Ok(event) = serde_json::from_str::<Value>(event) else {
         return Ok(refuse(400, "event"));
     };
-    if event.get("delivery_id").and_then(Value::as_str) != Some(key.as_str()) {
-        return Ok(refuse(400, "key"));
+    let delivery = event.get("delivery_id").and_then(Value::as_str);
+    if delivery.is_none_or(str::is_empty) {
+        return Ok(refuse(400, "delivery_id"));
     }
     let listed: Vec<Value> = form
         .files

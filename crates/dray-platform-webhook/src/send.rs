@@ -67,7 +67,7 @@ fn event(send: Send<'_>) -> Value {
         })
         .collect();
     json!({
-        "delivery_id": send.key,
+        "delivery_id": send.delivery.id,
         "target": { "name": target.chat, "thread": target.thread, "reply_to": target.reply_to },
         "caption": send.step.text(),
         "files": listed,

@@ -27,6 +27,7 @@ fn target(chat: &str) -> Target {
 
 fn delivery(chat: &str, files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target(chat),
         message: String::new(),
         files,

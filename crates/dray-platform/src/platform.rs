@@ -40,6 +40,8 @@ pub struct Rates {
 /// A delivery as a platform sees it.
 #[derive(Clone, Debug)]
 pub struct Delivery {
+    /// Its id, as in its receipt.
+    pub id: String,
     /// Where to.
     pub target: Target,
     /// What the agent says with it; empty for nothing. Mentions are not yet neutralised.

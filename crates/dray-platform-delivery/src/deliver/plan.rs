@@ -49,6 +49,7 @@ impl Run<'_> {
             account,
             chat,
             delivery: Delivery {
+                id: self.report().delivery_id.clone(),
                 target,
                 message: self.report().message.clone(),
                 files: Vec::new(),

@@ -34,6 +34,7 @@ impl Progress for Quiet {
 
 fn delivery(message: &str, files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target("ada@example.org"),
         message: message.to_owned(),
         files,

@@ -46,6 +46,7 @@ impl Progress for Quiet {
 
 fn delivery(room: &str, message: &str, files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target(room),
         message: message.to_owned(),
         files,

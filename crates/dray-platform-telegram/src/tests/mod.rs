@@ -74,6 +74,7 @@ impl World {
 
     fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> Delivery {
         Delivery {
+            id: "d".to_owned(),
             target: target(self.chat),
             message: message.to_owned(),
             files,

@@ -10,6 +10,7 @@ use crate::plan::{fallback, steps};
 
 fn delivery(files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target(1),
         message: String::new(),
         files,

@@ -170,6 +170,7 @@ impl Progress for Quiet {
 
 fn delivery(message: &str, files: Vec<OutgoingFile>) -> Delivery {
     Delivery {
+        id: "d".to_owned(),
         target: target("7"),
         message: message.to_owned(),
         files,
@@ -209,7 +210,7 @@ async fn the_event_says_what_the_files_are() {
     assert_eq!(
         taken[0].event,
         json!({
-            "delivery_id": "key",
+            "delivery_id": "d",
             "target": { "name": "7", "thread": "", "reply_to": "" },
             "caption": "for @everyone",
             "files": [{ "name": "a \"b\".csv", "size": 4, "sha256": digest, "mime": "text/csv" }],

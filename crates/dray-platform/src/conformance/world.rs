@@ -61,6 +61,7 @@ impl<'f> World<'f> {
     /// A delivery to the chat.
     pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> Delivery {
         Delivery {
+            id: "d".to_owned(),
             target: self.target.clone(),
             message: message.to_owned(),
             files,
