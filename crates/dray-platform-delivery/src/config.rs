@@ -47,6 +47,9 @@ pub struct Config {
     pub patience: Period,
     /// How long a file waits for a user to write again where a platform wants that: up to `7d`. Default `72h`.
     pub window_patience: Period,
+    /// How long a delivery holds up later ones of its chat while its files are copied out of the sandbox: `1s` to `1h`.
+    /// Afterwards they are shown first. Default `5m`.
+    pub order_timeout: Period,
     /// How long a limit that a refusal taught is believed. Default `24h`.
     pub learned_lifetime: Period,
     /// Address for webhooks of platforms and uploads of browsers; none is opened without it.
@@ -109,6 +112,7 @@ impl Default for Config {
             link_lifetime: Period::secs(24 * HOUR),
             patience: Period::secs(24 * HOUR),
             window_patience: Period::secs(72 * HOUR),
+            order_timeout: Period::secs(300),
             learned_lifetime: Period::secs(24 * HOUR),
             listen: None,
             hosts: Vec::new(),
@@ -159,6 +163,11 @@ impl Section for Config {
             (Period::secs(300)..=Period::secs(7 * 86_400)).contains(&self.link_lifetime),
             "link_lifetime",
             "must be 5m to 7d",
+        );
+        unless(
+            (Period::secs(1)..=Period::secs(3600)).contains(&self.order_timeout),
+            "order_timeout",
+            "must be 1s to 1h",
         );
         for (index, target) in self.allowed_targets.iter().enumerate() {
             unless(

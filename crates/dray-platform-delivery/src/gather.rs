@@ -1,6 +1,7 @@
 //! From paths in a sandbox to stored files: one failed file never drops its siblings.
 
 mod fetch;
+mod place;
 mod policy;
 
 use std::time::Duration;
@@ -92,12 +93,15 @@ impl Desk {
             held
         } else {
             let gathered = tokio::select! {
+            if held.report.finished {
+                self.release_place_of(&key, &held.report).await;
+            }
                 gathered = self.gather(&order, attempt) => gathered,
                 () = cancel.cancelled() => Err(Error::Interrupted),
             };
             let held = match gathered {
-                Ok(deliver) => self
-                    .record(meta, &key, &deliver)
+                Ok((deliver, place)) => self
+                    .record(meta, &key, &deliver, place)
                     .await
                     .map_err(|error| Fault::from(error).into()),
                 Err(error) => Err(self.refuse(&order, &key, error).await),
@@ -119,18 +123,24 @@ impl Desk {
         Ok(Completed::event(&Self::news(&order, "stored", "")))
     }
 
-    /// Everything up to the moment when all files are stored.
-    async fn gather(&self, order: &Order<'_>, attempt: u32) -> Result<v1::DeliverFiles, Error> {
+    /// Everything up to the moment when all files are stored, with the place of the delivery in its chat.
+    async fn gather(
+        &self,
+        order: &Order<'_>,
+        attempt: u32,
+    ) -> Result<(v1::DeliverFiles, u64), Error> {
         let work = order.work;
         check(work, self.config.max_files)?;
         self.tell(order, "checking", "").await;
-        let session = self.session(order).await?;
+        let session = self.session(order, "", SHORT).await?;
         let target = self.target(order, session.as_ref())?;
         self.accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
         let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
+        let key = records::key(&order.meta.tenant, &order.meta.operation);
+        let place = self.place_of(&order.meta.tenant, &key, &target).await?;
         if attempt < ATTEMPTS && files.iter().any(may_pass) {
             return Err(Error::Asked {
                 what: "a file cannot be had now",
@@ -144,7 +154,7 @@ impl Desk {
                 ),
             });
         }
-        Ok(v1::DeliverFiles {
+        let deliver = v1::DeliverFiles {
             delivery_id: order.meta.operation.to_string(),
             session: work.session.clone(),
             target: Some(target),
@@ -152,7 +162,8 @@ impl Desk {
             flags: work.flags,
             files,
             turn: work.turn.clone(),
-        })
+        };
+        Ok((deliver, place))
     }
 
     /// Sees to it that the first copy is still there when the last one comes.
@@ -171,9 +182,15 @@ impl Desk {
     }
 
     /// Writes the record that everything else follows from; whoever was faster wins.
-    async fn record(&self, meta: &Meta, key: &str, work: &v1::DeliverFiles) -> Result<Held, Error> {
+    async fn record(
+        &self,
+        meta: &Meta,
+        key: &str,
+        work: &v1::DeliverFiles,
+        place: u64,
+    ) -> Result<Held, Error> {
         let patience = self.config.patience.as_millis();
-        let report = new_record(meta, work, self.clock.now_ms(), patience);
+        let report = new_record(meta, work, place, patience);
         match self.records.write(key, report, 0).await {
             Err(RecordError::Moved) => {}
             other => return Ok(other?),
@@ -262,9 +279,6 @@ fn refused(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
     v1::DeliveredFile {
         path: path.to_vec(),
         name: dray_content::name::shown_name(path),
-        state: state::REJECTED.to_owned(),
-        error_kind: fetch::kind_of(fault).as_str().to_owned(),
-        error_message: fault.message.clone(),
         ..v1::DeliveredFile::default()
     }
 }

@@ -150,6 +150,13 @@ impl Index {
         lines.any(|line| line.due_at_ms == 0 && line.is_before(chat, order))
     }
 
+    /// Whether a delivery of the chat waits in its record.
+    pub fn is_waited_in(&self, chat: &str) -> bool {
+        let state = self.lock();
+        let mut lines = state.lines.values();
+        lines.any(|line| !line.finished && line.due_at_ms != 0 && line.is_in(chat))
+    }
+
     /// Deliveries that are not over, in the order in which they were asked for.
     pub fn unfinished(&self) -> Vec<Line> {
         let state = self.lock();
@@ -193,9 +200,12 @@ impl Line {
 
     /// Whether it goes to this chat, is not over, and was asked for before `order`.
     fn is_before(&self, chat: &str, order: &Order) -> bool {
-        !self.finished
-            && self.order() < *order
-            && chat.starts_with(&format!("{}/", self.target.platform))
+        !self.finished && self.order() < *order && self.is_in(chat)
+    }
+
+    /// Whether it goes to this chat.
+    fn is_in(&self, chat: &str) -> bool {
+        chat.starts_with(&format!("{}/", self.target.platform))
             && chat.ends_with(&chat_of("", &self.target))
     }
 }

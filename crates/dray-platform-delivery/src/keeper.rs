@@ -69,6 +69,7 @@ impl Desk {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(EVERY) => {}
+                () = self.wake_keeper.notified() => {}
             }
             if let Err(error) = self.index.refresh().await {
                 tracing::warn!(
@@ -85,6 +86,7 @@ impl Desk {
     pub(crate) async fn sweep(&self, published: &mut Published) {
         let now_ms = self.clock.now_ms();
         let mut started: HashMap<String, usize> = HashMap::new();
+        let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
         for line in self.index.unfinished() {
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
@@ -113,12 +115,32 @@ impl Desk {
             if *begun >= self.queue.room(&chat) {
                 continue;
             }
+            let first = match first_places.get(&chat) {
+                Some(first) => *first,
+                None => self.first_place(&chat).await,
+            };
+            first_places.insert(chat.clone(), first);
+            // Work for it would find the same, and wait in a worker.
+            if first < line.begun_at_ms {
+                continue;
+            }
             *begun += 1;
             match self.go_on(&line).await {
                 Ok(()) => {
                     published.rounds.insert(key, (line.revision, now_ms));
                 }
                 Err(error) => log(Err(error)),
+            }
+        }
+    }
+
+    /// The first open place of a chat; before all others while the bus is away.
+    async fn first_place(&self, chat: &str) -> u64 {
+        match self.chat_order.first(chat).await {
+            Ok(first) => first.unwrap_or(u64::MAX),
+            Err(error) => {
+                log(Err(RecordError::Unreachable(error).into()));
+                0
             }
         }
     }
@@ -177,6 +199,7 @@ impl Desk {
             .await?;
         self.index.note(&line.key, &written);
         let report = written.report;
+        self.release_place_of(&line.key, &report).await;
         let Some(meta) = round_meta(&report) else {
             return Ok(());
         };

@@ -7,7 +7,7 @@
 //! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and what is told of a delivery.
 //! - [`records`], [`index`], [`memory`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
 //! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
-//! - [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
+//! - [`chat_order`], [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
@@ -18,6 +18,7 @@ pub mod accounts;
 pub mod answer;
 mod cache;
 pub mod cli;
+pub mod chat_order;
 pub mod config;
 pub mod deliver;
 pub mod error;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use dray_bus::{Completed, Delivery, Failure};
 use dray_proto::v1;
@@ -13,6 +14,7 @@ use dray_types::{Deadline, Fault};
 
 use crate::accounts::Accounts;
 use crate::cache::Gatherings;
+use crate::chat_order::ChatOrder;
 use crate::config::Config;
 use crate::deliver::{Desk, Ended};
 use crate::error::Error;
@@ -39,6 +41,8 @@ impl Desk {
         let records = Records::new(&cx.bus);
         let memory = Memory::new(&cx.bus, cx.clock.clone());
         let keys = memory.keys().clone();
+        let order_timeout = config.order_timeout.as_duration();
+        let chat_order = ChatOrder::new(keys.clone(), cx.clock.clone(), order_timeout);
         Self {
             leases: Leases::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
             gatherings: Gatherings::new(keys, cx.clock.clone()),
@@ -50,6 +54,8 @@ impl Desk {
             clock: cx.clock.clone(),
             pace: Pace::new(cx.clock.clone()),
             queue: Queue::default(),
+            chat_order,
+            wake_keeper: Notify::new(),
             records,
             config,
             accounts,
@@ -322,7 +328,19 @@ impl Desk {
         let deadline = Deadline::after(self.clock.now_ms(), patience).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.with_kept_claims(meta, work).await?;
-        let published = self.bus.publish_work(&envelope, &work).await?;
+        // Before the publication: the next request of the same caller gets a later place.
+        let place = self.take_place(meta, &work).await?;
+        let published = self.bus.publish_work(&envelope, &work).await;
+        let is_repeated = published
+            .as_ref()
+            .is_ok_and(|published| published.duplicate);
+        if let Some(place) = place
+            && place.is_new
+            && (is_repeated || published.is_err())
+        {
+            self.release_place(&place.chat, &place.delivery).await;
+        }
+        let published = published?;
         Ok(v1::DeliveryAccepted {
             delivery_id: meta.operation.to_string(),
             duplicate: published.duplicate,

@@ -11,6 +11,7 @@ mod refused;
 mod run;
 mod step;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
@@ -19,10 +20,12 @@ use dray_proto::convert::Invalid;
 use dray_proto::v1;
 use dray_store::Store;
 use dray_types::{Clock, Deadline, OperationId, TenantId};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Account, Accounts};
 use crate::cache::Gatherings;
+use crate::chat_order::ChatOrder;
 use crate::config::Config;
 use crate::error::Error;
 use crate::index::{Index, Waiting};
@@ -60,6 +63,10 @@ pub struct Desk {
     pub pace: Pace,
     /// Whose turn it is in a chat.
     pub queue: Queue,
+    /// In which order deliveries were asked for in a chat.
+    pub chat_order: ChatOrder,
+    /// Makes the keeper look for what can go on.
+    pub(crate) wake_keeper: Notify,
     /// What is counted.
     pub metrics: Metrics,
     /// What one replica does at a time.
@@ -77,6 +84,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 const LATER: Duration = Duration::from_secs(5);
 /// How long a delivery lets others go first that were asked for earlier.
 const COURTESY: Duration = Duration::from_secs(1);
+/// Between two looks for deliveries whose files are still being copied.
+const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Between two looks at a chat that another replica has.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -144,7 +153,7 @@ pub fn wire_target(target: Target) -> v1::ChatTarget {
 pub fn new_record(
     meta: &Meta,
     work: &v1::DeliverFiles,
-    now_ms: u64,
+    begun_at_ms: u64,
     patience_ms: u64,
 ) -> v1::DeliveryReport {
     v1::DeliveryReport {
@@ -152,12 +161,12 @@ pub fn new_record(
         session: work.session.clone(),
         target: work.target.clone(),
         files: work.files.clone(),
-        begun_at_ms: now_ms,
+        begun_at_ms,
         turn: work.turn.clone(),
         message: work.message.clone(),
         flags: work.flags,
         tenant: meta.tenant.to_string(),
-        deadline_ms: now_ms.saturating_add(patience_ms),
+        deadline_ms: begun_at_ms.saturating_add(patience_ms),
         traceparent: meta.trace.traceparent.clone(),
         ..v1::DeliveryReport::default()
     }
@@ -200,8 +209,39 @@ impl Desk {
             }
         };
         let chat = chat_of(&account.id(), &target);
-        let order = (run.report().begun_at_ms, work.delivery_id.clone());
-        if let Some(Waiting { due_ms, why }) = self.index.waiting_before(&chat, &order) {
+        let delivery = run.key.clone();
+        let ended = Box::pin(self.deliver_in_order(&mut run, account, chat.clone())).await;
+        match &ended {
+            // It keeps its place. What it waited for may have ended before its record was written.
+            Ok(Ended::Waiting(report)) if report.waiting == waiting::QUEUE => {
+                self.wake_keeper.notify_one();
+            }
+            Ok(_) => self.release_place(&chat, &delivery).await,
+            // It is tried again, in its place.
+            Err(_) => {}
+        }
+        ended
+    }
+
+    /// Waits for what was asked for earlier in the chat, then for the right to send, and does the work.
+    async fn deliver_in_order(
+        &self,
+        run: &mut Run<'_>,
+        account: Arc<Account>,
+        chat: String,
+    ) -> Result<Ended, Error> {
+        let cancel = run.cancel.clone();
+        let order = (run.report().begun_at_ms, run.report().delivery_id.clone());
+        if let Some(Waiting { due_ms, why }) = self.waiting_before(&chat, &order).await? {
+            return run.park(due_ms, why).await;
+        }
+        let held = self.chat_order.hold(&chat, &run.key, order.0).await;
+        held.map_err(RecordError::Unreachable)?;
+        if !self.is_next(&chat, order.0, &cancel).await? {
+            return run.park(self.clock.now_ms(), waiting::QUEUE).await;
+        }
+        // A delivery that was in hand a moment ago may have given its place back because it waits now.
+        if let Some(Waiting { due_ms, why }) = self.waiting_before(&chat, &order).await? {
             return run.park(due_ms, why).await;
         }
         let turn = tokio::select! {
@@ -211,7 +251,7 @@ impl Desk {
         let Some(turn) = turn else {
             return run.park(self.clock.now_ms(), waiting::QUEUE).await;
         };
-        let Some(lease) = self.only_replica(&chat, &order, cancel).await? else {
+        let Some(lease) = self.only_replica(&chat, &order, &cancel).await? else {
             let due_ms = Deadline::after(self.clock.now_ms(), LATER).unix_ms();
             return run.park(due_ms, waiting::QUEUE).await;
         };
@@ -219,6 +259,44 @@ impl Desk {
         let ended = lease.during(LEASE, work).await;
         drop(turn);
         ended
+    }
+
+    /// The first delivery of the chat that was asked for earlier and waits in its record, on any replica.
+    async fn waiting_before(&self, chat: &str, order: &Order) -> Result<Option<Waiting>, Error> {
+        self.index
+            .refresh()
+            .await
+            .map_err(RecordError::Unreachable)?;
+        Ok(self.index.waiting_before(chat, order))
+    }
+
+    /// Whether no earlier place of the chat is open, now or after a second: a delivery that waits longer holds no worker.
+    async fn is_next(
+        &self,
+        chat: &str,
+        place: u64,
+        cancel: &CancellationToken,
+    ) -> Result<bool, Error> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            if !self.is_blocked(chat, place).await? {
+                return Ok(true);
+            }
+            if begun.elapsed() >= self.second {
+                return Ok(false);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(EARLIER_POLL_INTERVAL) => {}
+                () = cancel.cancelled() => return Err(Error::Interrupted),
+            }
+        }
+    }
+
+    /// Whether an earlier place of the chat is open.
+    pub(crate) async fn is_blocked(&self, chat: &str, place: u64) -> Result<bool, Error> {
+        let first = self.chat_order.first(chat).await;
+        let first = first.map_err(RecordError::Unreachable)?;
+        Ok(first.is_some_and(|first| first < place))
     }
 
     /// The right to send to a chat, among all replicas; `None` when another one has it for too long. Deliveries that were
@@ -253,8 +331,47 @@ impl Desk {
             return Ok(held);
         }
         let patience = self.config.patience.as_millis();
-        let report = new_record(meta, work, self.clock.now_ms(), patience);
+        let target = work.target.clone().unwrap_or_default();
+        let place = self.place_of(&meta.tenant, key, &target).await?;
+        let report = new_record(meta, work, place, patience);
         Ok(self.records.write(key, report, 0).await?)
+    }
+
+    /// The account and the chat of a target, for turns and limits; `None` when no account serves it.
+    pub(crate) async fn chat_of(
+        &self,
+        tenant: &TenantId,
+        target: &v1::ChatTarget,
+    ) -> Option<(Arc<Account>, String)> {
+        let account = self
+            .accounts
+            .find(tenant, &target.platform, &target.account)
+            .ok()?;
+        let chat = chat_of(&account.id(), target);
+        Some((account, chat))
+    }
+
+    /// The place of a delivery in its chat, taken now when it has none. Where no account serves the chat there is no order
+    /// to keep.
+    pub(crate) async fn place_of(
+        &self,
+        tenant: &TenantId,
+        key: &str,
+        target: &v1::ChatTarget,
+    ) -> Result<u64, Error> {
+        let Some((_, chat)) = self.chat_of(tenant, target).await else {
+            return Ok(self.clock.now_ms());
+        };
+        let place = self.chat_order.take(&chat, key).await;
+        Ok(place.map_err(RecordError::Unreachable)?.number)
+    }
+
+    /// Gives the place of a delivery back that ended without a worker of its platform.
+    pub(crate) async fn release_place_of(&self, key: &str, report: &v1::DeliveryReport) {
+        let target = report.target.clone().unwrap_or_default();
+        if let Some((_, chat)) = self.chat_of(&Self::tenant_of(report), &target).await {
+            self.release_place(&chat, key).await;
+        }
     }
 
     /// Full jitter below a bound that doubles with every try (platform-delivery 10.2).

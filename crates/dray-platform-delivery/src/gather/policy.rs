@@ -1,5 +1,7 @@
 //! Which session, which chat: only the session's own, unless policy lists others (platform-delivery 14.4).
 
+use std::time::Duration;
+
 use dray_bus::CallError;
 use dray_proto::convert::Invalid;
 use dray_proto::v1;
@@ -10,8 +12,13 @@ use crate::deliver::{Desk, target_of};
 use crate::error::Error;
 
 impl Desk {
-    /// What belongs to the session of the request.
-    pub(super) async fn session(&self, order: &Order<'_>) -> Result<Option<v1::Session>, Error> {
+    /// What belongs to the session of the request; asked under the operation with this suffix.
+    pub(super) async fn session(
+        &self,
+        order: &Order<'_>,
+        suffix: &str,
+        timeout: Duration,
+    ) -> Result<Option<v1::Session>, Error> {
         let work = order.work;
         if !work.sandbox.is_empty() && !self.config.allow_targets {
             return Err(Error::NotAllowed("sandbox"));
@@ -27,7 +34,7 @@ impl Desk {
         };
         let asked = self
             .bus
-            .call(&self.question(order, "", super::SHORT), &request)
+            .call(&self.question(order, suffix, timeout), &request)
             .await;
         asked
             .map(Some)

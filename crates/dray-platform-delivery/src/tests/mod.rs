@@ -10,6 +10,7 @@ mod host;
 mod inbound;
 mod machine;
 mod model;
+mod order;
 mod path;
 mod replicas;
 mod routes;

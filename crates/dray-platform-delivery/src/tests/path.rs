@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::{World, chat, states, tenant};
 use crate::PlatformDelivery;
+use crate::deliver::Desk;
 use crate::report::state;
 use std::sync::Arc;
 
@@ -40,11 +41,16 @@ impl dray_bus::WorkHandler<v1::DeliverFiles> for Second {
 
 impl Workers {
     pub(super) fn start(world: &World) -> Self {
+        Self::of(&world.desk)
+    }
+
+    /// The workers of one replica.
+    pub(super) fn of(desk: &Arc<Desk>) -> Self {
         let service = Arc::new(PlatformDelivery {
-            desk: Arc::clone(&world.desk),
+            desk: Arc::clone(desk),
         });
         let mut tasks = JoinSet::new();
-        let bus = world.bus.clone();
+        let bus = desk.bus.clone();
         let handler = First(Arc::clone(&service));
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -53,7 +59,7 @@ impl Workers {
                 .await
                 .unwrap();
         });
-        let bus = world.bus.clone();
+        let bus = desk.bus.clone();
         let handler = Second(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -76,7 +82,7 @@ pub(super) async fn over(world: &World, id: &str) -> v1::DeliveryReport {
     .await
 }
 
-fn request(paths: &[&str]) -> v1::SendFileRequested {
+pub(super) fn request(paths: &[&str]) -> v1::SendFileRequested {
     v1::SendFileRequested {
         session: "s".to_owned(),
         paths: paths.iter().map(|path| path.as_bytes().to_vec()).collect(),

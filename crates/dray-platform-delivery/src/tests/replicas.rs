@@ -12,7 +12,7 @@ use crate::deliver::{Desk, Ended, chat_of, new_record};
 use crate::report::state;
 
 /// Another replica on the same bus, store and platform.
-fn other(world: &World) -> Arc<Desk> {
+pub(super) fn other(world: &World) -> Arc<Desk> {
     let cx = Context::new(world.bus.clone(), world.store.clone(), world.clock.clone());
     let config = world.desk.config.clone();
     Arc::new(Desk::new(config, accounts(&world.fake), &cx))
@@ -64,13 +64,17 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
         assert!(taken.await.unwrap().is_none(), "it sends");
     }
     world.clock.advance(Duration::from_secs(15));
-    let work = world.files("d2", &[("b.txt", b"b")]).await;
+    let next = world.files("d2", &[("b.txt", b"b")]).await;
     let cancel = CancellationToken::new();
-    let ended = other.deliver(&world.meta("d2"), &work, &cancel).await;
-    let Ended::Finished(report) = ended.unwrap() else {
-        panic!("it waits");
-    };
-    assert_eq!(states(&report), [state::DELIVERED]);
+    // The work of the replica that died comes to the other one, and goes first.
+    for (work, expected) in [(dying, state::UNKNOWN), (next, state::DELIVERED)] {
+        let meta = world.meta(&work.delivery_id);
+        let ended = other.deliver(&meta, &work, &cancel).await;
+        let Ended::Finished(report) = ended.unwrap() else {
+            panic!("it waits");
+        };
+        assert_eq!(states(&report), [expected]);
+    }
 }
 
 #[tokio::test]

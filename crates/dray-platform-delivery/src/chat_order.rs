@@ -1,0 +1,305 @@
+//! The order of the deliveries of a chat among all replicas, in the bucket `dray_platform` (platform-delivery 10.2).
+//!
+//! A delivery takes its place when it is asked for, before its files are copied out of the sandbox. It is shown when no
+//! earlier place is open, however long the copies take and whichever replica does the work. A place is open until the
+//! delivery ends or waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its
+//! chat. Places are written by compare-and-set; a later one is always a larger number, also when clocks differ.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::{KeyError, KeyValue};
+use dray_types::{Clock, Sha256Digest};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+/// Open places of one chat: a record of the bucket holds 64 KiB. Deliveries beyond them are ordered among each other
+/// only when they are stored.
+const MAX_PLACES: usize = 200;
+
+/// Attempts of one change that other replicas make as well.
+const MAX_ATTEMPTS: u32 = 32;
+
+/// Upper bound of the delay between two attempts.
+const MAX_DELAY: Duration = Duration::from_millis(20);
+
+/// Changes of one process go one after the other, by chat.
+const SHARDS: usize = 64;
+
+/// The places of all chats, as one process sees them.
+#[derive(Clone, Debug)]
+pub struct ChatOrder {
+    keys: KeyValue,
+    clock: Clock,
+    timeout: Duration,
+    shards: Arc<Vec<Mutex<()>>>,
+}
+
+/// A place that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number: Unix milliseconds at which the delivery was asked for, or a little more so that no two are equal.
+    pub number: u64,
+    /// Whether the delivery had no open place before.
+    pub is_new: bool,
+}
+
+/// The record of one chat.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Places {
+    /// The largest number so far.
+    last: u64,
+    open: Vec<OpenPlace>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct OpenPlace {
+    /// Key of the delivery's record.
+    delivery: String,
+    number: u64,
+    until_ms: u64,
+}
+
+impl Places {
+    fn find(&mut self, delivery: &str) -> Option<&mut OpenPlace> {
+        self.open.iter_mut().find(|open| open.delivery == delivery)
+    }
+
+    fn add(&mut self, delivery: &str, number: u64, until_ms: u64) {
+        if self.open.len() < MAX_PLACES {
+            self.open.push(OpenPlace {
+                delivery: delivery.to_owned(),
+                number,
+                until_ms,
+            });
+        }
+    }
+}
+
+impl ChatOrder {
+    /// Places that block later ones for at most `timeout`.
+    pub fn new(keys: KeyValue, clock: Clock, timeout: Duration) -> Self {
+        let shards = std::iter::repeat_with(Mutex::default)
+            .take(SHARDS)
+            .collect();
+        Self {
+            keys,
+            clock,
+            timeout,
+            shards: Arc::new(shards),
+        }
+    }
+
+    /// The place of a delivery behind all that were taken before; its open one when it has one.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn take(&self, chat: &str, delivery: &str) -> Result<Place, KeyError> {
+        let (now_ms, until_ms) = self.times();
+        self.change(chat, |places| {
+            if let Some(open) = places.find(delivery) {
+                let number = open.number;
+                return (
+                    Place {
+                        number,
+                        is_new: false,
+                    },
+                    false,
+                );
+            }
+            let number = now_ms.max(places.last + 1);
+            places.last = number;
+            places.add(delivery, number, until_ms);
+            (
+                Place {
+                    number,
+                    is_new: true,
+                },
+                true,
+            )
+        })
+        .await
+    }
+
+    /// Opens the place of a delivery that goes on, for the whole timeout.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn hold(&self, chat: &str, delivery: &str, number: u64) -> Result<(), KeyError> {
+        let (_, until_ms) = self.times();
+        self.change(chat, |places| {
+            places.last = places.last.max(number);
+            match places.find(delivery) {
+                Some(open) => open.until_ms = until_ms,
+                None => places.add(delivery, number, until_ms),
+            }
+            ((), true)
+        })
+        .await
+    }
+
+    /// Gives a place back: the delivery is over, or its record says what it waits for.
+    ///
+    /// # Errors
+    /// The bus. The place ends with its time.
+    pub async fn release(&self, chat: &str, delivery: &str) -> Result<(), KeyError> {
+        self.change(chat, |places| {
+            let before = places.open.len();
+            places.open.retain(|open| open.delivery != delivery);
+            ((), places.open.len() < before)
+        })
+        .await
+    }
+
+    /// The first open place of a chat.
+    ///
+    /// # Errors
+    /// The bus.
+    pub async fn first(&self, chat: &str) -> Result<Option<u64>, KeyError> {
+        let now_ms = self.clock.now_ms();
+        let entry = self.keys.get(&key(chat)).await?;
+        let places = entry.map(|entry| decode(&entry.value)).unwrap_or_default();
+        let open = places.open.iter().filter(|open| open.until_ms > now_ms);
+        Ok(open.map(|open| open.number).min())
+    }
+
+    fn times(&self) -> (u64, u64) {
+        let now_ms = self.clock.now_ms();
+        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        (now_ms, now_ms.saturating_add(timeout))
+    }
+
+    /// Changes the record of a chat by compare-and-set. `change` tells whether there is anything to write.
+    async fn change<T>(
+        &self,
+        chat: &str,
+        change: impl Fn(&mut Places) -> (T, bool),
+    ) -> Result<T, KeyError> {
+        let key = key(chat);
+        let shard = usize::from(key.bytes().fold(0_u8, u8::wrapping_add)) % SHARDS;
+        let _guard = match self.shards.get(shard) {
+            Some(shard) => Some(shard.lock().await),
+            None => None,
+        };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let entry = self.keys.get(&key).await?;
+            let revision = entry.as_ref().map_or(0, |entry| entry.revision);
+            let mut places = entry.map(|entry| decode(&entry.value)).unwrap_or_default();
+            let now_ms = self.clock.now_ms();
+            places.open.retain(|open| open.until_ms > now_ms);
+            let (result, is_changed) = change(&mut places);
+            if !is_changed {
+                return Ok(result);
+            }
+            let value = Bytes::from(serde_json::to_vec(&places).unwrap_or_default());
+            let written = match revision {
+                0 => self.keys.create(&key, value).await,
+                revision => self.keys.update(&key, value, revision).await,
+            };
+            match written {
+                Ok(_) => return Ok(result),
+                Err(KeyError::Exists | KeyError::Stale) if attempts < MAX_ATTEMPTS => {
+                    // Replicas that collided must not collide again.
+                    tokio::time::sleep(rand::random_range(Duration::ZERO..=MAX_DELAY)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A record that cannot be read blocks no chat.
+fn decode(value: &[u8]) -> Places {
+    serde_json::from_slice(value).unwrap_or_default()
+}
+
+fn key(chat: &str) -> String {
+    let hex = Sha256Digest::of(chat.as_bytes()).to_hex();
+    let token: String = hex.chars().take(32).collect();
+    format!("order.{token}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::BUCKET;
+    use crate::tests::world::in_process;
+
+    const TIMEOUT: Duration = Duration::from_mins(5);
+
+    async fn two_replicas() -> (ChatOrder, ChatOrder, Clock) {
+        let (bus, clock) = in_process().await;
+        let replica = || ChatOrder::new(bus.key_value(BUCKET), clock.clone(), TIMEOUT);
+        (replica(), replica(), clock)
+    }
+
+    #[tokio::test]
+    async fn places_grow_in_the_order_in_which_they_are_taken_by_any_replica() {
+        let (one, two, _) = two_replicas().await;
+        let mut numbers = Vec::new();
+        for (replica, delivery) in [(&one, "a"), (&two, "b"), (&one, "c"), (&two, "d")] {
+            let place = replica.take("chat", delivery).await.unwrap();
+            assert!(place.is_new);
+            numbers.push(place.number);
+        }
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        let again = two.take("chat", "a").await.unwrap();
+        assert_eq!((again.number, again.is_new), (numbers[0], false));
+        let other_chat = two.take("other", "e").await.unwrap();
+        assert_eq!(other_chat.number, numbers[0], "chats are independent");
+    }
+
+    #[tokio::test]
+    async fn places_taken_concurrently_by_two_replicas_are_never_equal() {
+        let (one, two, _) = two_replicas().await;
+        let takes = (0..20).map(|at| {
+            let replica = if at % 2 == 0 { &one } else { &two };
+            async move { replica.take("chat", &at.to_string()).await.unwrap().number }
+        });
+        let mut numbers = futures_util::future::join_all(takes).await;
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 20);
+    }
+
+    #[tokio::test]
+    async fn the_first_open_place_is_the_earliest_that_was_not_released() {
+        let (one, two, _) = two_replicas().await;
+        let first = one.take("chat", "a").await.unwrap().number;
+        let second = two.take("chat", "b").await.unwrap().number;
+        assert_eq!(two.first("chat").await.unwrap(), Some(first));
+        one.release("chat", "a").await.unwrap();
+        assert_eq!(two.first("chat").await.unwrap(), Some(second));
+        one.hold("chat", "a", first).await.unwrap();
+        assert_eq!(two.first("chat").await.unwrap(), Some(first), "it goes on");
+        one.release("chat", "a").await.unwrap();
+        one.release("chat", "b").await.unwrap();
+        assert_eq!(one.first("chat").await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_place_blocks_later_ones_no_longer_than_the_timeout() {
+        let (one, _, clock) = two_replicas().await;
+        let first = one.take("chat", "a").await.unwrap().number;
+        clock.advance(TIMEOUT / 2);
+        one.hold("chat", "a", first).await.unwrap();
+        clock.advance(TIMEOUT / 2);
+        assert_eq!(one.first("chat").await.unwrap(), Some(first), "it was held");
+        clock.advance(TIMEOUT / 2);
+        assert_eq!(one.first("chat").await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_chat_with_too_many_open_places_still_gives_growing_numbers() {
+        let (one, _, _) = two_replicas().await;
+        let mut last = 0;
+        for at in 0..MAX_PLACES + 5 {
+            let number = one.take("chat", &at.to_string()).await.unwrap().number;
+            assert!(number > last);
+            last = number;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The order of deliveries in a chat, however long their copies take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_proto::v1;
+use tokio_util::sync::CancellationToken;
+
+use super::path::{Workers, over, request};
+use super::replicas::other;
+use super::world::{World, chat};
+use crate::deliver::{Desk, Ended};
+
+const IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
+
+/// A world with a file for each of these deliveries, in a session of the chat `42`.
+async fn world_with_files(ids: &[&str]) -> World {
+    let world = World::new().await;
+    world.sandbox.bind(chat("42"));
+    for id in ids {
+        let claim = world.claim(&format!("{id}.txt"), id.as_bytes()).await;
+        world
+            .sandbox
+            .put(&format!("/w/{id}.txt"), "file", Some(claim));
+    }
+    world
+}
+
+fn work(id: &str) -> v1::SendFileRequested {
+    request(&[&format!("/w/{id}.txt")])
+}
+
+async fn accept(world: &World, id: &str) {
+    let accepted = world.desk.accept(&world.meta(id), &work(id)).await;
+    assert!(!accepted.unwrap().duplicate);
+}
+
+/// Copies the file of a delivery out of the sandbox.
+async fn gather(world: &World, id: &str) {
+    let cancel = CancellationToken::new();
+    let (meta, work) = (world.meta(id), work(id));
+    let sent = world.desk.send(&meta, &work, 1, 1, &cancel).await;
+    sent.unwrap();
+}
+
+fn shown(ids: &[&str]) -> Vec<String> {
+    ids.iter().map(|id| format!("document:{id}.txt|")).collect()
+}
+
+#[tokio::test]
+async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
+    let world = world_with_files(&["d1", "d2", "d3"]).await;
+    for id in ["d1", "d2", "d3"] {
+        accept(&world, id).await;
+    }
+    for id in ["d3", "d2"] {
+        gather(&world, id).await;
+        let ended = world.go_on(id).await.unwrap();
+        assert!(matches!(ended, Ended::Waiting(_)), "{id}");
+    }
+    world.sweep().await;
+    let published = world.published("delivery-telegram").await;
+    assert_eq!(published, ["d3", "d2"], "nothing can go on yet");
+    assert_eq!(world.fake.requests(), 0);
+    gather(&world, "d1").await;
+    assert!(matches!(
+        world.go_on("d1").await.unwrap(),
+        Ended::Finished(_)
+    ));
+    world.sweep().await;
+    let published = world.published("delivery-telegram").await;
+    assert_eq!(published[2..], ["d1", "r1-d2"], "one after the other");
+    for id in ["d2", "d3"] {
+        let ended = world.go_on(id).await.unwrap();
+        assert!(matches!(ended, Ended::Finished(_)), "{id}");
+        world.sweep().await;
+    }
+    let published = world.published("delivery-telegram").await;
+    assert_eq!(published[4..], ["r1-d3"]);
+    assert_eq!(world.fake.shown(), shown(&["d1", "d2", "d3"]));
+}
+
+/// Asks for eight deliveries in sequence, does their work on these replicas, and checks what the chat shows.
+async fn eight_arrive_in_order(world: &World, replicas: &[Arc<Desk>]) {
+    let stop = CancellationToken::new();
+    let workers: Vec<_> = replicas.iter().map(Workers::of).collect();
+    let keepers: Vec<_> = replicas
+        .iter()
+        .map(|desk| tokio::spawn(Arc::clone(desk).keep(stop.clone())))
+        .collect();
+    for (id, desk) in IDS.iter().zip(replicas.iter().cycle()) {
+        desk.accept(&world.meta(id), &work(id)).await.unwrap();
+    }
+    for id in IDS {
+        assert!(over(world, id).await.success, "{id}");
+    }
+    assert_eq!(world.fake.shown(), shown(&IDS));
+    stop.cancel();
+    for keeper in keepers {
+        keeper.await.unwrap();
+    }
+    drop(workers);
+}
+
+#[tokio::test]
+async fn eight_deliveries_asked_for_in_sequence_are_shown_in_that_order() {
+    let world = world_with_files(&IDS).await;
+    eight_arrive_in_order(&world, &[Arc::clone(&world.desk)]).await;
+}
+
+#[tokio::test]
+async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for() {
+    let world = world_with_files(&IDS).await;
+    let replicas = [Arc::clone(&world.desk), other(&world)];
+    eight_arrive_in_order(&world, &replicas).await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
+    let world = world_with_files(&["d1", "d2"]).await;
+    accept(&world, "d1").await;
+    accept(&world, "d2").await;
+    gather(&world, "d2").await;
+    assert!(matches!(
+        world.go_on("d2").await.unwrap(),
+        Ended::Waiting(_)
+    ));
+    world.clock.advance(Duration::from_mins(5));
+    world.sweep().await;
+    assert_eq!(world.published("delivery-telegram").await, ["d2", "r1-d2"]);
+    assert!(matches!(
+        world.go_on("d2").await.unwrap(),
+        Ended::Finished(_)
+    ));
+    gather(&world, "d1").await;
+    assert!(matches!(
+        world.go_on("d1").await.unwrap(),
+        Ended::Finished(_)
+    ));
+    assert_eq!(world.fake.shown(), shown(&["d2", "d1"]));
+}
+
+#[tokio::test]
+async fn another_chat_does_not_wait() {
+    let world = world_with_files(&["d1", "d2"]).await;
+    accept(&world, "d1").await;
+    let mut elsewhere = world.files("e", &[("e.txt", b"e")]).await;
+    elsewhere.target = Some(chat("43"));
+    assert!(world.delivered(&elsewhere).await.success);
+}
+
+#[tokio::test]
+async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
+    let world = world_with_files(&["d1"]).await;
+    accept(&world, "d1").await;
+    gather(&world, "d1").await;
+    assert!(matches!(
+        world.go_on("d1").await.unwrap(),
+        Ended::Finished(_)
+    ));
+    let again = world.desk.accept(&world.meta("d1"), &work("d1")).await;
+    assert!(again.unwrap().duplicate);
+    let elsewhere = v1::SendFileRequested {
+        target: Some(chat("666")),
+        ..work("d1")
+    };
+    let refused = world.desk.accept(&world.meta("d2"), &elsewhere).await;
+    refused.unwrap();
+    for chat_id in ["42", "666"] {
+        let target = chat(chat_id);
+        let (_, chat) = world
+            .desk
+            .chat_of(&super::world::tenant(), &target)
+            .await
+            .unwrap();
+        assert_eq!(world.desk.chat_order.first(&chat).await.unwrap(), None);
+    }
+}
