@@ -111,6 +111,17 @@ impl Memory {
         self.remove(&key).await;
     }
 
+    /// The id that a chat has now that had this one.
+    pub async fn moved_chat(&self, account: &str, chat: &str) -> Option<String> {
+        self.get(&message_key("moved", account, chat)).await
+    }
+
+    /// The platform gave a chat another id.
+    pub async fn learn_moved_chat(&self, account: &str, chat: &str, now: &str) {
+        let key = message_key("moved", account, chat);
+        self.set(&key, &now, FILE_IDS).await;
+    }
+
     /// Which delivery a message belongs to whose success may still be corrected.
     pub async fn origin(&self, account: &str, message: &str) -> Option<Origin> {
         self.get(&message_key("message", account, message)).await

@@ -74,18 +74,12 @@ pub(crate) async fn send(
     if files(send).any(|file| file.size == 0) {
         return Err(Error::new(ErrorKind::Empty, "the file has no bytes"));
     }
-    let mut place = Place::of(&send.delivery.target)?;
-    let refused = match once(api, send, &place, progress).await {
-        Ok(confirmed) => return Ok(confirmed),
-        Err(refused) => refused,
-    };
-    let Some(chat) = refused.moved else {
-        return Err(refused.error);
-    };
-    tracing::warn!(chat = place.chat, now = chat, "the chat has another id now");
-    place.chat = chat.to_string();
-    let again = once(api, send, &place, progress).await;
-    again.map_err(|refused| refused.error)
+    let place = Place::of(&send.delivery.target)?;
+    let sent = once(api, send, &place, progress).await;
+    sent.map_err(|refused| match refused.moved {
+        Some(chat) => refused.error.with_moved_to(chat.to_string()),
+        None => refused.error,
+    })
 }
 
 /// The files of the step.

@@ -128,6 +128,7 @@ pub struct Error {
     context: String,
     numbers: Option<(u64, u64)>,
     retry_after: Option<Duration>,
+    moved_to: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -141,6 +142,7 @@ impl Error {
             context: context.into(),
             numbers: None,
             retry_after: None,
+            moved_to: None,
             source: None,
         }
     }
@@ -180,6 +182,13 @@ impl Error {
         self
     }
 
+    /// Adds the id that the chat has now. Nothing was sent to the old one.
+    #[must_use]
+    pub fn with_moved_to(mut self, chat: impl Into<String>) -> Self {
+        self.moved_to = Some(chat.into());
+        self
+    }
+
     /// Keeps the cause. It must not hold a URL with a token: strip it first (`reqwest::Error::without_url`).
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -215,6 +224,11 @@ impl Error {
     /// Delay that the platform asked for.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Id that the chat has now, when the platform said that it has another one.
+    pub fn moved_to(&self) -> Option<&str> {
+        self.moved_to.as_deref()
     }
 }
 

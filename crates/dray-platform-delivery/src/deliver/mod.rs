@@ -5,6 +5,7 @@
 
 mod confirm;
 mod finish;
+mod moved;
 mod plan;
 mod progress;
 mod refused;
@@ -208,7 +209,17 @@ impl Desk {
                     .await;
             }
         };
-        let chat = chat_of(&account.id(), &target);
+        let chat_id = self.current_chat(&account, &target.chat).await;
+        let chat = chat_of(
+            &account.id(),
+            &v1::ChatTarget {
+                chat: chat_id.clone(),
+                ..target
+            },
+        );
+        if let Some(target) = &mut run.report_mut().target {
+            target.chat = chat_id;
+        }
         let delivery = run.key.clone();
         let ended = Box::pin(self.deliver_in_order(&mut run, account, chat.clone())).await;
         match &ended {
@@ -347,7 +358,11 @@ impl Desk {
             .accounts
             .find(tenant, &target.platform, &target.account)
             .ok()?;
-        let chat = chat_of(&account.id(), target);
+        let target = v1::ChatTarget {
+            chat: self.current_chat(&account, &target.chat).await,
+            ..target.clone()
+        };
+        let chat = chat_of(&account.id(), &target);
         Some((account, chat))
     }
 

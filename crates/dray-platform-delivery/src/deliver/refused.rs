@@ -26,6 +26,12 @@ impl Run<'_> {
             error.platform_code().clone_into(&mut step.platform_code);
         });
         let step = self.step_at(at);
+        if let Some(chat) = error.moved_to()
+            && step.attempts < TRIES
+        {
+            self.follow_chat(open, chat).await?;
+            return Ok(Flow::Again);
+        }
         match error.kind() {
             ErrorKind::RateLimited => self.rate_limited(open, at, error).await,
             ErrorKind::Transient | ErrorKind::Source => {

@@ -25,6 +25,8 @@ pub(crate) enum Act {
     Refuse(ErrorKind),
     /// It is refused until so much later.
     Wait(Duration),
+    /// The chat has this id now.
+    MoveTo(&'static str),
     /// Too large: the chat takes so many bytes.
     Limit(u64),
     /// It is shown, and the answer is lost.
@@ -343,6 +345,7 @@ impl Platform for Fake {
                 Ok(Self::confirmed(&request, &id, names.len(), false))
             }
             Act::Refuse(kind) => Err(refused(kind).code("7")),
+            Act::MoveTo(chat) => Err(refused(ErrorKind::NotFound).with_moved_to(chat)),
             Act::Wait(delay) => Err(refused(ErrorKind::RateLimited).with_retry_after(delay)),
             Act::Limit(most) => Err(refused(ErrorKind::TooLarge).with_numbers(most + 1, most)),
             Act::LoseAnswer => {

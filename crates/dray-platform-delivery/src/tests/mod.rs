@@ -10,6 +10,7 @@ mod host;
 mod inbound;
 mod machine;
 mod model;
+mod moved;
 mod order;
 mod path;
 mod replicas;

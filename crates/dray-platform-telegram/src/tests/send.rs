@@ -156,18 +156,15 @@ async fn a_large_upload_is_shown_while_it_lasts() {
 }
 
 #[tokio::test]
-async fn a_chat_that_moved_is_followed_once() {
+async fn the_new_id_of_a_chat_that_moved_is_told_and_nothing_is_sent() {
     let world = World::new().await;
     let moved = world.double.upgrade(world.chat);
     let delivery = world.delivery("words", vec![sample::binary("a.bin", 100)]);
-    world.only(&delivery).await.unwrap();
-    assert_eq!(world.double.seen(moved).len(), 1);
-    assert_eq!(world.seen(), []);
-    let asked = world.double.requests();
-    assert_eq!(asked, ["sendDocument", "sendDocument"]);
-    world.double.upgrade(moved);
-    world.only(&delivery).await.unwrap_err();
-    assert_eq!(world.double.requests().len(), 4);
+    let error = world.only(&delivery).await.unwrap_err();
+    assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
+    assert_eq!(error.moment(), dray_platform::Moment::NotSent);
+    assert_eq!((world.seen(), world.double.seen(moved)), (vec![], vec![]));
+    assert_eq!(world.double.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,38 @@
+//! Chats that get another id.
+
+use super::fake::Act;
+use super::world::{World, states};
+use crate::report::state;
+
+#[tokio::test]
+async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
+    let mut world = World::new().await;
+    world.fake.script([Act::MoveTo("-100")]);
+    let work = world.files("d1", &[("a.txt", b"a")]).await;
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [state::DELIVERED]);
+    assert_eq!(report.target.unwrap().chat, "-100");
+    assert_eq!(world.fake.requests(), 2);
+    world.restart();
+    let work = world.files("d2", &[("b.txt", b"b")]).await;
+    let report = world.delivered(&work).await;
+    assert_eq!(report.target.unwrap().chat, "-100");
+    let chats: Vec<_> = world
+        .fake
+        .seen()
+        .into_iter()
+        .map(|seen| seen.chat)
+        .collect();
+    assert_eq!(chats, ["-100", "-100"]);
+    assert_eq!(world.fake.requests(), 3, "the old id is not asked again");
+}
+
+#[tokio::test]
+async fn a_chat_that_moves_for_ever_is_given_up() {
+    let world = World::new().await;
+    world.fake.script(vec![Act::MoveTo("1"); 99]);
+    let work = world.files("d", &[("a.txt", b"a")]).await;
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [state::REJECTED]);
+    assert_eq!(world.fake.requests(), 5);
+}
