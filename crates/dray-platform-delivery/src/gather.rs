@@ -24,6 +24,9 @@ use crate::report::{self, state};
 /// Most bytes of all paths of a request together, and of its message: both travel in events.
 const TEXT_MOST: usize = 16 * 1024;
 
+/// Files that a refusal names.
+const MAX_REFUSED_FILES: usize = 100;
+
 /// Attempts of the work after which a file that cannot be had now is given up: the last one, so that a restart of
 /// sandbox-transfer is waited for as long as work can wait.
 const ATTEMPTS: u32 = 5;
@@ -90,12 +93,12 @@ impl Desk {
         let key = records::key(&meta.tenant, &meta.operation);
         let found = self.records.read(&key).await.map_err(Fault::from)?;
         let held = if let Some(held) = found {
-            held
-        } else {
-            let gathered = tokio::select! {
             if held.report.finished {
                 self.release_place_of(&key, &held.report).await;
             }
+            held
+        } else {
+            let gathered = tokio::select! {
                 gathered = self.gather(&order, attempt) => gathered,
                 () = cancel.cancelled() => Err(Error::Interrupted),
             };
@@ -136,11 +139,11 @@ impl Desk {
         let target = self.target(order, session.as_ref())?;
         self.accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
+        let key = records::key(&order.meta.tenant, &order.meta.operation);
+        let place = self.place_of(&order.meta.tenant, &key, &target).await?;
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
         let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
-        let key = records::key(&order.meta.tenant, &order.meta.operation);
-        let place = self.place_of(&order.meta.tenant, &key, &target).await?;
         if attempt < ATTEMPTS && files.iter().any(may_pass) {
             return Err(Error::Asked {
                 what: "a file cannot be had now",
@@ -212,12 +215,7 @@ impl Desk {
             session: work.session.chars().take(128).collect(),
             target: work.target.clone(),
             turn: work.turn.chars().take(128).collect(),
-            files: work
-                .paths
-                .iter()
-                .take(100)
-                .map(|path| refused(path, &fault))
-                .collect(),
+            files: refused_files(work, &fault),
             ..v1::DeliverFiles::default()
         };
         let mut report = new_record(order.meta, &deliver, self.clock.now_ms(), 0);
@@ -274,11 +272,29 @@ impl Desk {
     }
 }
 
-/// A file that was not even looked at.
-fn refused(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
-    v1::DeliveredFile {
-        path: path.to_vec(),
+/// The files of a request that is refused as a whole, those of the sandbox first.
+fn refused_files(work: &v1::SendFileRequested, fault: &Fault) -> Vec<v1::DeliveredFile> {
+    let paths = work.paths.iter().map(|path| v1::DeliveredFile {
+        path: path.clone(),
         name: dray_content::name::shown_name(path),
         ..v1::DeliveredFile::default()
-    }
+    });
+    let claims = work.claims.iter().map(|claim| v1::DeliveredFile {
+        claim: None,
+        ..fetch::stored(claim.clone())
+    });
+    let kind = match fault.detail.as_str() {
+        "no_account" => "no_account",
+        _ => fetch::kind_of(fault).as_str(),
+    };
+    let refused = paths
+        .chain(claims)
+        .take(MAX_REFUSED_FILES)
+        .map(|file| v1::DeliveredFile {
+            state: state::REJECTED.to_owned(),
+            error_kind: kind.to_owned(),
+            error_message: fault.message.clone(),
+            ..file
+        });
+    refused.collect()
 }

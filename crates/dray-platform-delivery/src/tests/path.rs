@@ -189,6 +189,37 @@ async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
 }
 
 #[tokio::test]
+async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
+    let world = World::with(dray_platform::Ambiguity::Unknown, |config| {
+        config.allow_targets = true;
+    })
+    .await;
+    let _workers = Workers::start(&world);
+    let claim = world.claim("report.pdf", b"%PDF-1.7").await;
+    let work = v1::SendFileRequested {
+        session: String::new(),
+        paths: Vec::new(),
+        claims: vec![claim.into()],
+        target: Some(v1::ChatTarget {
+            platform: "slack".to_owned(),
+            ..chat("C1")
+        }),
+        ..request(&[])
+    };
+    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    let report = over(&world, "d1").await;
+    assert_eq!(states(&report), [state::REJECTED]);
+    let file = &report.files[0];
+    assert_eq!((file.name.as_str(), file.size), ("report.pdf", 8));
+    assert_eq!(file.error_kind, "no_account");
+    assert!(
+        report.notice.contains("no account is set up"),
+        "{}",
+        report.notice
+    );
+}
+
+#[tokio::test]
 async fn a_model_cannot_choose_another_chat_or_sandbox() {
     let world = World::new().await;
     world.sandbox.bind(chat("42"));

@@ -205,6 +205,12 @@ fn missed(report: &v1::DeliveryReport) -> Vec<String> {
     lines
 }
 
+    if count == 0 && report.notice.is_empty() {
+        lines.push(format!(
+            "Nothing was delivered; `dray receipts {}` has the receipt.",
+            report.delivery_id
+        ));
+    }
 /// Following never ends by itself.
 fn unreachable_end() -> Result<v1::DeliveryReport, Failure> {
     Err(Fault::internal().into())
@@ -323,6 +329,13 @@ mod tests {
         assert_eq!(lines, ["⚠️ No words."]);
         let lines = missed(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
         assert_eq!(lines.len(), 2);
+    #[test]
+    fn a_delivery_that_failed_without_files_is_never_silent() {
+        let lines = missed(&report(&[], ""));
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("Nothing was delivered"), "{lines:?}");
+    }
+
         assert_eq!(lines[1], "⚠️ No words.");
     }
 
