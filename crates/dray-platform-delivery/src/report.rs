@@ -87,7 +87,7 @@ struct FileOutcome<'a> {
 #[derive(Serialize)]
 struct FileError<'a> {
     kind: &'a str,
-    message: &'a str,
+    message: String,
 }
 
 /// The result of the tool, as the agent sees it (platform-delivery 2.3).
@@ -116,8 +116,17 @@ fn file_outcome(file: &v1::DeliveredFile) -> FileOutcome<'_> {
         },
         error: (!file.error_kind.is_empty()).then_some(FileError {
             kind: &file.error_kind,
-            message: &file.error_message,
+            message: named_message(file),
         }),
+    }
+}
+
+/// Why a file did not arrive, with its name and without its directories.
+fn named_message(file: &v1::DeliveredFile) -> String {
+    let message = file.error_message.as_str();
+    match name::shown_name(&file.name) {
+        name if name.is_empty() => message.to_owned(),
+        name => format!("{name}: {message}"),
     }
 }
 
@@ -265,7 +274,7 @@ mod tests {
                     r#""state":"delivered_as_link","route":"document","platform_message_id":"7","#,
                     r#""url_expires":"2026-11-18T11:06:40Z"}},"#,
                     r#"{{"path":"/w/b.txt","name":"b.txt","size":3,"mime":"text/plain","sha256":"{digest}","#,
-                    r#""state":"rejected","route":"document","error":{{"kind":"forbidden","message":"No."}}}}]}}"#,
+                    r#""state":"rejected","route":"document","error":{{"kind":"forbidden","message":"b.txt: No."}}}}]}}"#,
                 ),
                 digest = digest
             )
