@@ -6,6 +6,7 @@ pub(crate) mod world;
 mod abandoned;
 mod answer;
 mod cli;
+mod documents;
 mod host;
 mod inbound;
 mod machine;

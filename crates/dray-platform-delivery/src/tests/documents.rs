@@ -1,0 +1,96 @@
+//! The configuration on the pages of the platforms can be copied: the loader takes it, and the accounts open.
+
+use std::path::Path;
+
+use dray_service::config::{Environment, Loader, Sources};
+use dray_types::Clock;
+
+use crate::config::Config;
+
+/// The directory of secrets on the pages.
+const SECRETS: &str = "/etc/dray/";
+
+const PAGES: [(&str, &str); 8] = [
+    ("cli", include_str!("../../../../docs/platforms/cli.md")),
+    (
+        "discord",
+        include_str!("../../../../docs/platforms/discord.md"),
+    ),
+    ("email", include_str!("../../../../docs/platforms/email.md")),
+    (
+        "matrix",
+        include_str!("../../../../docs/platforms/matrix.md"),
+    ),
+    ("slack", include_str!("../../../../docs/platforms/slack.md")),
+    (
+        "telegram",
+        include_str!("../../../../docs/platforms/telegram.md"),
+    ),
+    (
+        "webhook",
+        include_str!("../../../../docs/platforms/webhook.md"),
+    ),
+    (
+        "whatsapp",
+        include_str!("../../../../docs/platforms/whatsapp.md"),
+    ),
+];
+
+/// The blocks of configuration of a page.
+fn blocks(page: &str) -> Vec<&str> {
+    let blocks = page.split("```toml\n").skip(1);
+    blocks
+        .map(|rest| rest.split_once("```").unwrap().0)
+        .collect()
+}
+
+/// Loads a block with secrets in files of this directory.
+fn load(block: &str, directory: &Path) -> Config {
+    for rest in block.split(SECRETS).skip(1) {
+        let (name, _) = rest.split_once('"').unwrap();
+        let secret = match name {
+            "telegram.token" => "123456789:AAExampleExampleExampleExampleExample",
+            "slack.token" => "xoxb-1-example",
+            _ => "a-secret-of-a-test",
+        };
+        std::fs::write(directory.join(name), secret).unwrap();
+    }
+    let own = format!("{}/", directory.display());
+    let file = directory.join("dray.toml");
+    std::fs::write(&file, block.replace(SECRETS, &own)).unwrap();
+    let sources = Sources::new(Environment::default()).file(file);
+    let loader = Loader::new().section::<Config>("platform-delivery");
+    let loaded = loader
+        .load(&sources)
+        .unwrap_or_else(|error| panic!("{error}\n{block}"));
+    loaded.section("platform-delivery").unwrap()
+}
+
+#[test]
+fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
+    for (platform, page) in PAGES {
+        let blocks = blocks(page);
+        assert!(!blocks.is_empty(), "{platform}.md shows no configuration");
+        for block in blocks {
+            let directory = tempfile::tempdir().unwrap();
+            let config = load(block, directory.path());
+            let accounts = config
+                .accounts(&Clock::manual(1))
+                .unwrap_or_else(|error| panic!("{platform}.md: {error}"));
+            let names: Vec<_> = accounts.iter().map(|one| one.platform.name()).collect();
+            assert_eq!(names, [platform], "{block}");
+        }
+    }
+}
+
+#[test]
+fn every_platform_of_the_configuration_has_a_page_with_it() {
+    let account = serde_json::to_value(crate::config::AccountConfig::default()).unwrap();
+    let shown: String = PAGES.iter().flat_map(|(_, page)| blocks(page)).collect();
+    for platform in account.as_object().unwrap().keys() {
+        if platform != "tenant" {
+            let heading = format!(".{platform}]");
+            assert!(shown.contains(&heading), "no page configures {platform}");
+        }
+    }
+}
