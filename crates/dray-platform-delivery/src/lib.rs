@@ -10,6 +10,7 @@
 //! - [`chat_order`], [`pace`], [`queue`], [`keeper`]: who may send when, and what goes on after a wait.
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
+//! - [`dry_run`]: what a delivery would do, with nothing sent.
 //! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
@@ -17,10 +18,11 @@
 pub mod accounts;
 pub mod answer;
 mod cache;
-pub mod cli;
 pub mod chat_order;
+pub mod cli;
 pub mod config;
 pub mod deliver;
+pub mod dry_run;
 pub mod error;
 pub mod gather;
 pub mod inbound;

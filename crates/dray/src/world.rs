@@ -237,7 +237,7 @@ impl World {
     }
 
     /// Whoever runs a command may name any chat and any sandbox, and gets files in a folder of this machine.
-    fn as_operator(sources: Sources) -> Sources {
+    pub(crate) fn as_operator(sources: Sources) -> Sources {
         sources
             .set("platform-delivery.allow_targets", "true")
             .set("platform-delivery.cli", "true")

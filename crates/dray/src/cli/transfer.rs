@@ -67,6 +67,9 @@ pub(crate) struct Way {
     /// Hides pictures until they are clicked, where the platform can.
     #[arg(long)]
     pub(crate) spoiler: bool,
+    /// Shows account, policy, limits and routes, and sends nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Id of the delivery; the same id again is the same delivery.
     #[arg(long, value_name = "ID")]
     pub(crate) delivery_id: Option<String>,

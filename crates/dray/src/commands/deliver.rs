@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use prost::Message as _;
 
 use crate::cli::{Deliver, Global, Resend, Send, Way};
-use crate::commands::{reach, receipts, sandbox, upload};
+use crate::commands::{dry_run, reach, receipts, sandbox, upload};
 use crate::outcome::{Failure, note, print_line};
 use crate::progress;
 use crate::world::World;
@@ -36,6 +36,9 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
     request.paths = send.paths.iter().map(|path| sandbox::raw(path)).collect();
     let from = send.from.as_deref().unwrap_or_default();
     request.sandbox = reach::absolute(from);
+    if send.way.dry_run {
+        return dry_run::send(&reach::allowed(global, from), &request).await;
+    }
     let world = World::open_to_ask(&reach::allowed(global, from), &SERVICES).await?;
     let outcome = submit(global, &world, &send.way, request).await;
     world.close().await;
@@ -45,6 +48,9 @@ pub(crate) async fn send(global: &Global, send: &Send) -> Result<(), Failure> {
 /// Sends files of this machine.
 pub(crate) async fn deliver(global: &Global, deliver: &Deliver) -> Result<(), Failure> {
     let request = request(&deliver.way)?;
+    if deliver.way.dry_run {
+        return dry_run::deliver(global, &request, &deliver.files).await;
+    }
     let world = World::open(global, &SERVICES).await?;
     let outcome = store_and_submit(global, &world, deliver, request).await;
     world.close().await;
@@ -199,18 +205,18 @@ fn missed(report: &v1::DeliveryReport) -> Vec<String> {
             count - shown
         ));
     }
-    // The notice has a line on the files, which is said better above, and then one on the words.
-    let words = report.notice.lines().skip(usize::from(shown < count));
-    lines.extend(words.map(|line| name::shown(line, 500)));
-    lines
-}
-
     if count == 0 && report.notice.is_empty() {
         lines.push(format!(
             "Nothing was delivered; `dray receipts {}` has the receipt.",
             report.delivery_id
         ));
     }
+    // The notice has a line on the files, which is said better above, and then one on the words.
+    let words = report.notice.lines().skip(usize::from(shown < count));
+    lines.extend(words.map(|line| name::shown(line, 500)));
+    lines
+}
+
 /// Following never ends by itself.
 fn unreachable_end() -> Result<v1::DeliveryReport, Failure> {
     Err(Fault::internal().into())
@@ -324,18 +330,18 @@ mod tests {
     }
 
     #[test]
-    fn r_21_words_that_were_not_shown_are_told_of() {
-        let lines = missed(&report(&["delivered"], "⚠️ No words."));
-        assert_eq!(lines, ["⚠️ No words."]);
-        let lines = missed(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
-        assert_eq!(lines.len(), 2);
-    #[test]
     fn a_delivery_that_failed_without_files_is_never_silent() {
         let lines = missed(&report(&[], ""));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].starts_with("Nothing was delivered"), "{lines:?}");
     }
 
+    #[test]
+    fn r_21_words_that_were_not_shown_are_told_of() {
+        let lines = missed(&report(&["delivered"], "⚠️ No words."));
+        assert_eq!(lines, ["⚠️ No words."]);
+        let lines = missed(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
+        assert_eq!(lines.len(), 2);
         assert_eq!(lines[1], "⚠️ No words.");
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod deliver;
 pub(crate) mod dlq;
+mod dry_run;
 pub(crate) mod events;
 pub(crate) mod fetch;
 pub(crate) mod healthcheck;

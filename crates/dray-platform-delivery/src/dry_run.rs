@@ -1,0 +1,326 @@
+//! What a delivery would do: its account, the policy, the limits of the chat and the requests that would be made. The
+//! platform may be asked for its limits; nothing is sent and nothing is stored.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_content::kind;
+use dray_platform::{
+    ByteStream, Delivery, Error as PlatformError, ErrorKind, Flags, Limits, OutgoingFile, Source,
+};
+use dray_proto::v1;
+use dray_types::{Clock, Fault, FaultCode, Sha256Digest, TenantId};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::deliver::target_of;
+use crate::link::Links;
+
+/// A file that would be delivered.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its visible name.
+    pub name: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Its first bytes, at most [`kind::HEAD`]; its kind is found by them.
+    pub head: Vec<u8>,
+}
+
+/// What would be delivered where.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The chat.
+    pub target: v1::ChatTarget,
+    /// What would be said with the files.
+    pub message: String,
+    /// Switches.
+    pub flags: Flags,
+    /// The files, in order.
+    pub files: Vec<Candidate>,
+}
+
+/// The plan of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The chat, as targets are written.
+    pub target: String,
+    /// The account that would send.
+    pub account: String,
+    /// Who may send to the chat.
+    pub policy: Policy,
+    /// The limits of the chat.
+    pub limits: Limits,
+    /// When links are sent for what is too large.
+    pub links: Links,
+    /// The visible requests, in order.
+    pub steps: Vec<PlannedStep>,
+    /// Files that would not be delivered.
+    pub refused: Vec<Refused>,
+}
+
+/// Who may send to a chat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// Every request may name any chat.
+    AnyChat,
+    /// The chat is listed for every session.
+    Listed,
+    /// A session whose own chat it is.
+    OwnChatOnly,
+}
+
+/// One visible request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedStep {
+    /// How it travels.
+    pub route: String,
+    /// Names of the files that it shows or links to.
+    pub files: Vec<String>,
+    /// Caption or text.
+    pub text: String,
+    /// Whether what the user gets may differ from the bytes.
+    pub lossy: bool,
+}
+
+/// A file that would not be delivered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Plans a delivery with this configuration.
+///
+/// # Errors
+/// No account serves the chat, an account cannot be used, or the platform refuses to serve the chat.
+pub async fn plan(
+    config: &Config,
+    clock: &Clock,
+    tenant: &TenantId,
+    request: Request,
+) -> Result<Plan, Fault> {
+    let accounts = config.accounts(clock).map_err(|error| {
+        Fault::new(FaultCode::InvalidArgument, error.to_string()).detail("config_invalid")
+    })?;
+    let Request {
+        target,
+        message,
+        flags,
+        files,
+    } = request;
+    let account = accounts.find(tenant, &target.platform, &target.account)?;
+    let delivery = Delivery {
+        id: String::new(),
+        target: target_of(&target),
+        message,
+        files: files.into_iter().map(outgoing).collect(),
+        flags,
+    };
+    let limits = account.platform.limits(&delivery.target).await;
+    let limits = limits.map_err(|error| refusal(&error))?;
+    let policy = if config.allow_targets {
+        Policy::AnyChat
+    } else if config.lists(&delivery.target) {
+        Policy::Listed
+    } else {
+        Policy::OwnChatOnly
+    };
+    let planned = account.platform.plan(&delivery, &limits);
+    let covered: BTreeSet<usize> = planned
+        .iter()
+        .flat_map(|step| step.files().iter().copied())
+        .collect();
+    let mut plan = Plan {
+        target: delivery.target.to_string(),
+        account: account.name.clone(),
+        policy,
+        links: config.links,
+        steps: steps(planned, &delivery),
+        refused: Vec::new(),
+        limits,
+    };
+    let left_out = delivery.files.iter().enumerate();
+    for (_, file) in left_out.filter(|(index, _)| !covered.contains(index)) {
+        plan.add_left_out(file);
+    }
+    Ok(plan)
+}
+
+fn steps(planned: Vec<dray_platform::Step>, delivery: &Delivery) -> Vec<PlannedStep> {
+    let names = |step: &dray_platform::Step| {
+        let files = dray_platform::plan::files_of(delivery, step);
+        files.map(|(_, file)| file.name.clone()).collect()
+    };
+    let planned = planned.into_iter().map(|step| PlannedStep {
+        route: step.route().to_owned(),
+        files: names(&step),
+        text: step.text().to_owned(),
+        lossy: step.is_lossy(),
+    });
+    planned.collect()
+}
+
+impl Plan {
+    /// Adds what becomes of a file that fits no route.
+    fn add_left_out(&mut self, file: &OutgoingFile) {
+        if file.size > 0 && self.links != Links::Never {
+            self.steps.push(PlannedStep {
+                route: dray_platform::plan::LINK.to_owned(),
+                files: vec![file.name.clone()],
+                text: String::new(),
+                lossy: false,
+            });
+            return;
+        }
+        let largest = self.limits.routes.iter().map(|(_, limit)| *limit);
+        let largest = largest.fold(self.limits.any, u64::max);
+        let reason = match file.size {
+            0 => ErrorKind::Empty.sentence().to_owned(),
+            size => format!(
+                "The file is too large for this chat ({}).",
+                dray_content::size::over_limit(size, largest)
+            ),
+        };
+        self.refused.push(Refused {
+            name: file.name.clone(),
+            reason,
+        });
+    }
+}
+
+/// A file whose bytes are not read.
+#[derive(Debug)]
+struct Unread;
+
+#[async_trait]
+impl Source for Unread {
+    async fn open(&self) -> Result<ByteStream, PlatformError> {
+        Err(PlatformError::new(
+            ErrorKind::Source,
+            "a plan reads no files",
+        ))
+    }
+}
+
+fn outgoing(file: Candidate) -> OutgoingFile {
+    OutgoingFile {
+        detected: kind::detect(&file.head, &file.name, file.size),
+        name: dray_content::name::clean(&file.name),
+        size: file.size,
+        sha256: Sha256Digest::of(&[]),
+        source: Arc::new(Unread),
+        file_id: None,
+    }
+}
+
+/// A platform's refusal, for the operator who asked.
+fn refusal(error: &PlatformError) -> Fault {
+    let code = match error.kind() {
+        ErrorKind::Transient | ErrorKind::RateLimited => FaultCode::Unavailable,
+        ErrorKind::Auth | ErrorKind::Forbidden => FaultCode::Denied,
+        ErrorKind::NotFound => FaultCode::NotFound,
+        _ => FaultCode::InvalidArgument,
+    };
+    Fault::new(code, error.kind().sentence())
+        .detail(error.kind().as_str())
+        .advice(error.context().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::AccountConfig;
+
+    fn config() -> Config {
+        let telegram = dray_platform_telegram::Options {
+            token: dray_types::Secret::new("123456789:AAExampleExampleExampleExampleExample"),
+            ..dray_platform_telegram::Options::default()
+        };
+        let account = AccountConfig {
+            telegram: Some(telegram),
+            ..AccountConfig::default()
+        };
+        Config {
+            accounts: BTreeMap::from([("bot".to_owned(), account)]),
+            ..Config::default()
+        }
+    }
+
+    fn file(name: &str, size: u64, head: &[u8]) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            size,
+            head: head.to_vec(),
+        }
+    }
+
+    async fn planned(config: &Config, files: Vec<Candidate>) -> Result<Plan, Fault> {
+        let request = Request {
+            target: crate::tests::world::chat("42"),
+            message: "look".to_owned(),
+            flags: Flags::default(),
+            files,
+        };
+        let tenant = crate::tests::world::tenant();
+        plan(config, &Clock::manual(1), &tenant, request).await
+    }
+
+    fn routes(plan: &Plan) -> Vec<(&str, String)> {
+        let steps = plan.steps.iter();
+        steps
+            .map(|step| (step.route.as_str(), step.files.join(",")))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn routes_limits_and_policy_are_those_of_a_delivery() {
+        let files = vec![
+            file("a.pdf", 1_000, b"%PDF-1.7\n"),
+            file("big.zip", 60_000_000, b"PK\x03\x04"),
+            file("empty.txt", 0, b""),
+        ];
+        let plan = planned(&config(), files.clone()).await.unwrap();
+        assert_eq!(plan.target, "telegram:42");
+        assert_eq!(
+            (plan.account.as_str(), plan.policy),
+            ("bot", Policy::OwnChatOnly)
+        );
+        assert_eq!(plan.limits.any, 50_000_000);
+        let document = |name: &str| ("document", name.to_owned());
+        assert_eq!(
+            routes(&plan),
+            [
+                document("a.pdf"),
+                document("empty.txt"),
+                ("link", "big.zip".to_owned())
+            ]
+        );
+        assert_eq!(plan.steps[0].text, "look");
+        let config = Config {
+            links: Links::Never,
+            allowed_targets: vec!["telegram:*".to_owned()],
+            ..config()
+        };
+        let plan = planned(&config, files).await.unwrap();
+        assert_eq!(plan.policy, Policy::Listed);
+        assert_eq!(plan.refused[0].name, "big.zip");
+        assert!(
+            plan.refused[0].reason.contains("57 MB of 48 MB"),
+            "{:?}",
+            plan.refused
+        );
+    }
+
+    #[tokio::test]
+    async fn a_chat_that_no_account_serves_is_refused() {
+        let fault = planned(&Config::default(), Vec::new()).await.unwrap_err();
+        assert_eq!(fault.detail, "no_account");
+    }
+}

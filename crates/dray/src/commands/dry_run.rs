@@ -1,0 +1,282 @@
+//! `dray send --dry-run`, `dray deliver --dry-run`: what would be sent, with nothing sent.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dray_content::kind::HEAD;
+use dray_content::name;
+use dray_content::size::human;
+use dray_platform::{Flags, Limits};
+use dray_platform_delivery::dry_run::{Candidate, Plan, Policy, Request, plan};
+use dray_platform_delivery::{Config, PlatformDelivery};
+use dray_proto::v1::{self, sandbox_ref};
+use dray_service::Service as _;
+use dray_service::settings::{BusMode, BusSection};
+use dray_types::{Clock, Fault};
+use tokio::io::AsyncReadExt as _;
+
+use crate::cli::Global;
+use crate::commands::{sandbox, upload};
+use crate::outcome::{Failure, note, print_line};
+use crate::world::{self, World};
+
+/// Time for one question to the sandbox.
+const STAT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Plans the delivery of files of this machine.
+pub(crate) async fn deliver(
+    global: &Global,
+    request: &v1::SendFileRequested,
+    files: &[PathBuf],
+) -> Result<(), Failure> {
+    let mut candidates = Vec::new();
+    for file in files {
+        candidates.push(local(file).await?);
+    }
+    let target = match &request.target {
+        Some(target) => target.clone(),
+        None => {
+            let world = World::open_to_ask(global, &[sandbox::SERVICE]).await?;
+            let found = session_chat(&world, request).await;
+            world.close().await;
+            found?
+        }
+    };
+    show(global, request, target, candidates).await
+}
+
+/// Plans the delivery of files of a sandbox: their kinds are guessed by their names.
+pub(crate) async fn send(global: &Global, request: &v1::SendFileRequested) -> Result<(), Failure> {
+    let world = World::open_to_ask(global, &[sandbox::SERVICE]).await?;
+    let found = ask_sandbox(&world, request).await;
+    world.close().await;
+    let (target, candidates) = found?;
+    note("The files are not read: their kinds are guessed by their names.");
+    show(global, request, target, candidates).await
+}
+
+async fn ask_sandbox(
+    world: &World,
+    request: &v1::SendFileRequested,
+) -> Result<(v1::ChatTarget, Vec<Candidate>), Failure> {
+    let target = match &request.target {
+        Some(target) => target.clone(),
+        None => session_chat(world, request).await?,
+    };
+    let sandbox = match request.sandbox.as_str() {
+        "" => sandbox_ref::Sandbox::Session(request.session.clone()),
+        address => sandbox_ref::Sandbox::Address(address.to_owned()),
+    };
+    let mut candidates = Vec::new();
+    for path in &request.paths {
+        let stat = v1::StatSandboxRequest {
+            sandbox: Some(v1::SandboxRef {
+                sandbox: Some(sandbox.clone()),
+            }),
+            path: path.clone(),
+            follow: true,
+        };
+        let meta = world.meta(STAT_TIMEOUT);
+        let entry = world.bus.call(&meta, &stat).await.map_err(Fault::from)?;
+        let mut name = name::shown_name(path);
+        if entry.kind == "dir" {
+            note(&format!(
+                "{name} is a directory: its size is known only when it is packed."
+            ));
+            name.push_str(".zip");
+        }
+        candidates.push(Candidate {
+            name,
+            size: entry.size,
+            head: Vec::new(),
+        });
+    }
+    Ok((target, candidates))
+}
+
+/// The chat that belongs to the session of a request.
+async fn session_chat(
+    world: &World,
+    request: &v1::SendFileRequested,
+) -> Result<v1::ChatTarget, Failure> {
+    let show = v1::ShowSessionRequest {
+        session: request.session.clone(),
+    };
+    let meta = world.meta(STAT_TIMEOUT);
+    let session = world.bus.call(&meta, &show).await.map_err(Fault::from)?;
+    let chat = session.chat;
+    chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::Error::NoChat).into())
+}
+
+async fn local(file: &Path) -> Result<Candidate, Failure> {
+    let (opened, size) = upload::open(file).await?;
+    let mut head = Vec::new();
+    let limit = u64::try_from(HEAD).unwrap_or(u64::MAX);
+    opened
+        .take(limit)
+        .read_to_end(&mut head)
+        .await
+        .map_err(Failure::local(format!("cannot read {}", file.display())))?;
+    let name = file.file_name().unwrap_or_default();
+    Ok(Candidate {
+        name: name.to_string_lossy().into_owned(),
+        size,
+        head,
+    })
+}
+
+async fn show(
+    global: &Global,
+    request: &v1::SendFileRequested,
+    target: v1::ChatTarget,
+    files: Vec<Candidate>,
+) -> Result<(), Failure> {
+    let sources = world::sources(global)?;
+    let bus: BusSection = world::section(&world::load(&sources)?, "bus")?;
+    let sources = match bus.mode {
+        BusMode::Embedded => World::as_operator(sources),
+        BusMode::Nats => {
+            note("Accounts and policy are those of this command's configuration.");
+            sources
+        }
+    };
+    let config: Config = world::section(&world::load(&sources)?, PlatformDelivery::NAME)?;
+    let flags = request.flags.unwrap_or_default();
+    let request = Request {
+        target,
+        message: request.message.clone(),
+        flags: Flags {
+            as_voice: flags.as_voice,
+            as_document: flags.as_document,
+            spoiler: flags.spoiler,
+        },
+        files,
+    };
+    let tenant = world::tenant(global)?;
+    let plan = plan(&config, &Clock::system(), &tenant, request).await?;
+    if global.json {
+        let document = serde_json::to_string(&plan).unwrap_or_default();
+        print_line(&document);
+    } else {
+        lines(&plan).iter().for_each(|line| print_line(line));
+    }
+    if plan.refused.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Reported)
+    }
+}
+
+/// The plan for people.
+fn lines(plan: &Plan) -> Vec<String> {
+    let policy = match plan.policy {
+        Policy::AnyChat => "any chat may be named (allow_targets)",
+        Policy::Listed => "this chat is listed in allowed_targets",
+        Policy::OwnChatOnly => "only a session whose own chat this is",
+    };
+    let mut lines = vec![
+        format!(
+            "to       {} by the account {}",
+            name::shown(&plan.target, 200),
+            plan.account
+        ),
+        format!("policy   {policy}"),
+        format!("limits   {}", limits_line(&plan.limits)),
+    ];
+    for (number, step) in (1..).zip(&plan.steps) {
+        let shown: Vec<String> = step
+            .files
+            .iter()
+            .map(|file| name::shown(file, 80))
+            .collect();
+        let mut line = format!("{number:<8} {:<11} {}", step.route, shown.join(", "));
+        if !step.text.is_empty() {
+            let _ = write!(line, " \u{201c}{}\u{201d}", name::shown(&step.text, 60));
+        }
+        if step.lossy {
+            line.push_str("  recompressed by the platform");
+        }
+        if step.route == dray_platform::plan::LINK {
+            line.push_str("  where the store's address is reachable (links)");
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    for refused in &plan.refused {
+        let shown = name::shown(&refused.name, 80);
+        lines.push(format!("refused  {shown}: {}", refused.reason));
+    }
+    lines.push("Nothing was sent.".to_owned());
+    lines
+}
+
+fn limits_line(limits: &Limits) -> String {
+    let size = |bytes: u64| match bytes {
+        u64::MAX => "any size".to_owned(),
+        bytes => human(bytes),
+    };
+    let count = |count: usize| match count {
+        usize::MAX => "any number of".to_owned(),
+        count => count.to_string(),
+    };
+    let mut line = format!("file {}", size(limits.any));
+    for (route, limit) in &limits.routes {
+        let _ = write!(line, ", {route} {}", size(*limit));
+    }
+    let _ = write!(
+        line,
+        "; {} files in one message; caption {}, text {} characters",
+        count(limits.per_message),
+        count(limits.caption),
+        count(limits.text)
+    );
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_platform_delivery::dry_run::{PlannedStep, Refused};
+    use dray_platform_delivery::link::Links;
+
+    use super::*;
+
+    #[test]
+    fn the_plan_names_account_policy_limits_routes_and_refusals() {
+        let plan = Plan {
+            target: "telegram:42".to_owned(),
+            account: "bot".to_owned(),
+            policy: Policy::Listed,
+            limits: Limits {
+                routes: vec![("photo".to_owned(), 10 << 20)],
+                any: 50 << 20,
+                caption: 1024,
+                text: 4096,
+                per_message: 10,
+                request: None,
+                download: None,
+            },
+            links: Links::Never,
+            steps: vec![PlannedStep {
+                route: "photo".to_owned(),
+                files: vec!["a.png".to_owned()],
+                text: "look".to_owned(),
+                lossy: true,
+            }],
+            refused: vec![Refused {
+                name: "big.zip".to_owned(),
+                reason: "Too large.".to_owned(),
+            }],
+        };
+        assert_eq!(
+            lines(&plan),
+            [
+                "to       telegram:42 by the account bot",
+                "policy   this chat is listed in allowed_targets",
+                "limits   file 50 MB, photo 10 MB; 10 files in one message; caption 1024, text 4096 characters",
+                "1        photo       a.png \u{201c}look\u{201d}  recompressed by the platform",
+                "refused  big.zip: Too large.",
+                "Nothing was sent.",
+            ]
+        );
+    }
+}
