@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::error::Failure;
 use super::layout::Layout;
 use super::part::{Placing, Turn};
+use super::private;
 use super::record::{self, Meta, Record};
 use super::room::Room;
 
@@ -60,8 +61,8 @@ impl Folder {
     /// Takes the folder for this process, and removes what an earlier one left half done.
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
         let layout = Layout::new(root);
-        fs::create_dir_all(root)?;
-        let lock = File::create(layout.lock())?;
+        private::claim_directory(root)?;
+        let lock = private::create(&layout.lock())?;
         lock.try_lock().map_err(|error| match error {
             fs::TryLockError::WouldBlock => io::Error::new(
                 ErrorKind::ResourceBusy,
@@ -73,7 +74,7 @@ impl Folder {
             fs::remove_dir_all(layout.temporary())?;
         }
         for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
-            fs::create_dir_all(folder)?;
+            private::create_directories(&folder)?;
         }
         let used = if Room::is_limited(capacity) {
             size_of(&layout.objects())? + size_of(&layout.uploads())?
@@ -96,7 +97,7 @@ impl Folder {
 
     /// Creates the bucket, if it is missing. Whether it was.
     pub(super) fn create_bucket(&self, bucket: &str) -> io::Result<bool> {
-        match fs::create_dir(self.layout.bucket(bucket)) {
+        match private::create_directory(&self.layout.bucket(bucket)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(error),
@@ -126,7 +127,7 @@ impl Folder {
     /// A new file without a name.
     pub(super) fn draft(&self) -> io::Result<Draft> {
         let path = self.layout.temporary().join(Uuid::new_v4().to_string());
-        let file = File::options()
+        let file = private::options()
             .read(true)
             .write(true)
             .create_new(true)
@@ -282,7 +283,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn make_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
+    path.parent().map_or(Ok(()), private::create_directories)
 }
 
 /// Bytes that come free when the file's name goes: none while it has another.

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use dray_types::Secret;
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::layout::Layout;
+use super::private;
 use crate::options::Options;
 
 /// Port and credentials of a folder's endpoint.
@@ -57,10 +57,9 @@ impl Identity {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = fs::OpenOptions::new()
+        let mut file = private::options()
             .write(true)
             .create_new(true)
-            .mode(0o600)
             .open(&temporary)?;
         file.write_all(&serde_json::to_vec(self)?)?;
         fs::rename(temporary, target)

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! lock                          held by the process that serves the folder
-//! endpoint.json                 its port and credentials, for the owner only
+//! endpoint.json                 its port and credentials
 //! tmp/<uuid>                    files being written; emptied at start
 //! objects/<bucket>/<key>@       one file per object; each component of the key is encoded
 //! uploads/<bucket>/<uuid>/      one multipart upload: `upload` and one file per part
 //! ```
+//!
+//! All of it is readable by its owner only: directories have mode 0700, files 0600.
 
 use std::path::{Path, PathBuf};
 

@@ -17,6 +17,7 @@ mod listing;
 mod multipart;
 mod outgoing;
 mod part;
+mod private;
 mod record;
 mod room;
 mod server;
@@ -43,6 +44,17 @@ pub fn serving(folder: &Path) -> io::Result<Options> {
     Ok(Identity::read(folder)?.options())
 }
 
+/// Prepares the directory in which the directory of an endpoint lies. A missing one is created for this user alone. An
+/// existing one that holds nothing but `known` names is narrowed to that; another one is left as it is.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::PermissionDenied`] with advice, when every user may write to it and so could put another directory
+/// in the place of the endpoint's.
+pub fn prepare_parent(directory: &Path, known: &[&str]) -> io::Result<()> {
+    private::claim_parent(directory, known)
+}
+
 /// A running endpoint. Dropping it stops it without waiting; [`EmbeddedS3::stop`] lets requests finish.
 #[derive(Debug)]
 pub struct EmbeddedS3 {
@@ -54,6 +66,9 @@ pub struct EmbeddedS3 {
 impl EmbeddedS3 {
     /// Serves `folder` on loopback. Port and credentials are those of the last start where the port is still free, so
     /// that links stay good; otherwise new ones. The options are what a client needs; the bucket is there already.
+    ///
+    /// The folder is for this user alone: an existing one that others can read is narrowed with all that is in it, and
+    /// one that belongs to another user is refused.
     ///
     /// Fails when the folder cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves it:
     /// [`serving`] tells how to reach that one.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::error::Failure;
 use super::folder::{Folder, Place};
 use super::part::{self, Part};
+use super::private;
 use super::record::{self, Meta};
 use crate::checksum::{self, Crc64};
 
@@ -51,9 +52,9 @@ impl Folder {
         self.path(bucket, &purpose.key)?;
         let id = Uuid::new_v4();
         let folder = self.layout.upload(bucket, id);
-        fs::create_dir_all(&folder)?;
+        private::create_directories(&folder)?;
         let text = serde_json::to_vec(purpose).map_err(io::Error::from)?;
-        fs::write(folder.join("upload"), text)?;
+        private::write(&folder.join("upload"), &text)?;
         Ok(id)
     }
 

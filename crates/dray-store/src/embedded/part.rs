@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Failure;
 use super::folder::{Draft, Folder, Place};
+use super::private;
 use super::record::{Meta, Record};
 
 /// What is being written in place, so that nobody else writes there, and no object is made of a file that somebody
@@ -131,7 +132,7 @@ impl Folder {
             {
                 let before = u64::try_from(number - 1).unwrap_or_default();
                 let offset = before.saturating_mul(stride);
-                let mut file = File::options()
+                let mut file = private::options()
                     .write(true)
                     .create(true)
                     .truncate(false)
@@ -173,7 +174,7 @@ impl Folder {
         };
         let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
         // A record that was not written to its end is no record: it does not parse.
-        fs::write(&record, text)?;
+        private::write(&record, &text)?;
         draft.keep();
         Ok(())
     }
@@ -238,7 +239,7 @@ pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
 /// The size of the upload's parts: that of the part which came first.
 fn stride(upload: &Path, length: u64) -> Result<u64, Failure> {
     let path = upload.join("stride");
-    match File::create_new(&path) {
+    match private::options().write(true).create_new(true).open(&path) {
         Ok(mut file) => {
             io::Write::write_all(&mut file, &length.to_le_bytes())?;
             Ok(length)

@@ -8,6 +8,7 @@ mod lifetime;
 mod listing;
 mod multipart;
 mod options;
+mod permissions;
 mod presigned;
 mod race;
 mod restart;

@@ -1,0 +1,139 @@
+//! Files and directories for the owner alone. What an object store holds is other people's documents, so nothing in its
+//! directory may be read by other users of the machine. Does not protect against the superuser or the owner's own
+//! processes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::Path;
+
+/// Mode of every directory.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Mode of every file.
+const FILE_MODE: u32 = 0o600;
+/// Permission bits of the group and of others.
+const OTHER_USERS: u32 = 0o077;
+
+/// Options that create files for the owner alone.
+pub(super) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(FILE_MODE);
+    options
+}
+
+/// Creates a file, or truncates one.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    options().write(true).create(true).truncate(true).open(path)
+}
+
+/// Writes a whole file.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create(path)?.write_all(bytes)
+}
+
+/// Creates a directory; fails when it exists.
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+}
+
+/// Creates a directory with its missing parents.
+pub(super) fn create_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(path)
+}
+
+/// Creates a directory for the owner alone, with its missing parents. An existing one is narrowed, and so is all that
+/// lies in it: earlier versions wrote files that every user could read.
+///
+/// # Errors
+///
+/// [`ErrorKind::PermissionDenied`] with advice when the directory belongs to another user, or when its permissions
+/// cannot be changed.
+pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
+    create_directories(path)?;
+    let attributes = fs::metadata(path)?;
+    check_owner(&attributes)?;
+    if attributes.mode() & OTHER_USERS == 0 {
+        return Ok(());
+    }
+    narrow(path, DIRECTORY_MODE).map_err(|error| {
+        let text = format!(
+            "other users can read it and its permissions cannot be changed ({error}). Run `chmod 700` on it, or name \
+             another directory"
+        );
+        io::Error::new(ErrorKind::PermissionDenied, text)
+    })?;
+    tracing::warn!(directory = %path.display(), "other users could read this directory; it is now for its owner alone");
+    narrow_content(path)
+}
+
+/// Makes sure that no other user may put a directory of their own into this one, which may hold other things as well.
+/// Creates it for the owner alone when it is missing; narrows an existing one of this user in which nothing lies but
+/// `known`.
+pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {
+    create_directories(path)?;
+    let attributes = fs::metadata(path)?;
+    let mode = attributes.mode() & 0o7777;
+    if mode & OTHER_USERS == 0 {
+        return Ok(());
+    }
+    let ours = check_owner(&attributes).is_ok();
+    if ours && holds_only(path, known)? && narrow(path, DIRECTORY_MODE).is_ok() {
+        return Ok(());
+    }
+    // In a directory with the sticky bit nobody renames what belongs to somebody else.
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        let text = "every user can write to it. Run `chmod go-w` on it, or name another directory";
+        return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+    }
+    Ok(())
+}
+
+fn check_owner(attributes: &fs::Metadata) -> io::Result<()> {
+    let (owner, user) = (attributes.uid(), rustix::process::geteuid().as_raw());
+    if owner == user {
+        return Ok(());
+    }
+    let text = format!(
+        "it belongs to the user {owner}, and this process runs as {user}. Run `chown` on it, or name another directory"
+    );
+    Err(io::Error::new(ErrorKind::PermissionDenied, text))
+}
+
+fn holds_only(path: &Path, known: &[&str]) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if !known.iter().any(|known| name == *known) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn narrow_content(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let narrowed = if kind.is_dir() {
+            narrow(&entry.path(), DIRECTORY_MODE).and_then(|()| narrow_content(&entry.path()))
+        } else if kind.is_file() {
+            narrow(&entry.path(), FILE_MODE)
+        } else {
+            Ok(())
+        };
+        match narrowed {
+            // The process that serves the directory removes files meanwhile.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn narrow(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
