@@ -120,15 +120,21 @@ impl Policy {
         })
     }
 
-    /// Whether a file that is called like a key may leave, seen its first bytes (at least
-    /// [`Self::HEAD`], or all there are).
+    /// Whether a file that is called like a key may leave. `head` is its first [`Self::HEAD`] bytes, or all there are;
+    /// `has_private_key` is what [`Scanner::has_private_key`] says of the whole, where the whole was scanned: a key
+    /// stands behind the certificate of a bundle, or behind the attributes that `openssl pkcs12` writes.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] for `*.pem` and `*.key` that begin with a private key, unless the operator lifted it.
-    pub fn check_head(&self, path: &SandboxPath, head: &[u8]) -> Result<(), Refusal> {
+    /// [`Refusal`] for `*.pem` and `*.key` that hold a private key, unless the operator lifted it.
+    pub fn check_key_file(
+        &self,
+        path: &SandboxPath,
+        head: &[u8],
+        has_private_key: bool,
+    ) -> Result<(), Refusal> {
         let lifted = self.allow.iter().any(|pattern| pattern.matches(path));
-        if lifted || !deny::may_be_key(path.name()) || !is_private_key(head) {
+        if lifted || !deny::may_be_key(path.name()) || !(has_private_key || is_private_key(head)) {
             return Ok(());
         }
         Err(Refusal {
@@ -138,7 +144,7 @@ impl Policy {
         })
     }
 
-    /// Bytes that [`Self::check_head`] looks at.
+    /// Bytes of the beginning that [`Self::check_key_file`] looks at.
     pub const HEAD: usize = 256;
 
     /// What to do with a file in which this was found.

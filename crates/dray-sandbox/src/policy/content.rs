@@ -10,6 +10,8 @@ const OVERLAP: usize = 128;
 /// Bytes of a label between `-----BEGIN ` and `-----`.
 const LABEL: usize = 48;
 const BEGIN: &[u8] = b"-----BEGIN ";
+/// How the first line of a key of `PuTTY` begins.
+const PUTTY: &[u8] = b"PuTTY-User-Key-File-";
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +39,7 @@ pub fn is_private_key(head: &[u8]) -> bool {
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(head)
         .trim_ascii_start();
-    if head.starts_with(b"PuTTY-User-Key-File-") {
+    if head.starts_with(PUTTY) {
         return true;
     }
     let Some(rest) = head.strip_prefix(BEGIN) else {
@@ -54,13 +56,15 @@ fn is_key_label(label: &[u8]) -> bool {
     label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")
 }
 
-/// Looks at a text as it passes by, in pieces of any size, with less than 1 KiB of memory.
+/// Looks at a text as it passes by, in pieces of any size, with less than 1 KiB of memory. A private key counts for
+/// more than a token that stands before it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,
     begin: Begin,
     binary: bool,
-    found: Option<Finding>,
+    private_key: bool,
+    token: Option<&'static str>,
 }
 
 impl Scanner {
@@ -71,7 +75,7 @@ impl Scanner {
 
     /// Looks at the next bytes.
     pub fn push(&mut self, piece: &[u8]) {
-        if self.found.is_some() {
+        if self.private_key {
             return;
         }
         for byte in piece {
@@ -84,16 +88,26 @@ impl Scanner {
         }
     }
 
+    /// Whether a private key begins anywhere in what was looked at so far, text or not: programs that read keys skip
+    /// what stands before them.
+    pub const fn has_private_key(&self) -> bool {
+        self.private_key
+    }
+
     /// What was found; nothing in what is not text.
     pub fn finish(mut self) -> Option<Finding> {
         self.end_word();
-        self.found.filter(|_| !self.binary)
+        if self.binary {
+            return None;
+        }
+        if self.private_key {
+            return Some(Finding::PrivateKey);
+        }
+        self.token.map(Finding::Token)
     }
 
     fn see(&mut self, byte: u8) {
-        if self.begin.is_key(byte) {
-            self.found = Some(Finding::PrivateKey);
-        }
+        self.private_key |= self.begin.is_key(byte);
         if !is_word(byte) {
             self.end_word();
             return;
@@ -111,8 +125,9 @@ impl Scanner {
     }
 
     fn look(&mut self) {
-        if self.found.is_none() {
-            self.found = token(&self.word).map(Finding::Token);
+        self.private_key |= self.word.windows(PUTTY.len()).any(|part| part == PUTTY);
+        if self.token.is_none() {
+            self.token = token(&self.word);
         }
     }
 }

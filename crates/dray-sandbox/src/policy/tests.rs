@@ -321,7 +321,7 @@ proptest! {
     #[test]
     fn a_scan_does_not_depend_on_where_the_pieces_end(
         before in "[ -~\n]{0,1200}",
-        which in 0_usize..11,
+        which in 0_usize..12,
         after in "[ -~\n]{0,40}",
         cuts in proptest::collection::vec(1_usize..200, 1..40),
     ) {

@@ -99,6 +99,11 @@ impl Seen {
         u32::try_from(cksum.finalize()).unwrap_or_default()
     }
 
+    /// Whether a private key begins anywhere in it, where it is small enough to be scanned.
+    pub(super) fn has_private_key(&self) -> bool {
+        self.scanner.as_ref().is_some_and(Scanner::has_private_key)
+    }
+
     /// What the content looks like.
     pub(super) fn finding(&mut self) -> Option<Finding> {
         self.scanner.take().and_then(Scanner::finish)

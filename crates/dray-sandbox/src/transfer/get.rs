@@ -366,7 +366,7 @@ impl Getting<'_> {
         let Partial { file, seen, .. } = &mut partial;
         let policy = self.options.policy;
         for path in [self.path, &file.real_path] {
-            policy.check_head(path, &seen.head)?;
+            policy.check_key_file(path, &seen.head, seen.has_private_key())?;
         }
         let warning = match policy.judge(&file.real_path, seen.finding()) {
             Verdict::Pass => None,

@@ -6,7 +6,8 @@ use super::*;
 fn key_files_are_told_by_their_first_bytes() {
     let policy = bind(&PolicyOptions::default());
     let key = b"-----BEGIN RSA PRIVATE KEY-----\nMII";
-    let refused = |name: &str, head: &[u8]| policy.check_head(&path(name), head).is_err();
+    let refused =
+        |name: &str, head: &[u8]| policy.check_key_file(&path(name), head, false).is_err();
     assert!(refused("/tmp/server.pem", key));
     assert!(refused(
         "/tmp/SERVER.KEY",
@@ -26,8 +27,52 @@ fn key_files_are_told_by_their_first_bytes() {
     };
     assert!(
         bind(&lifted)
-            .check_head(&path("/tmp/server.pem"), key)
+            .check_key_file(&path("/tmp/server.pem"), key, true)
             .is_ok()
+    );
+}
+
+#[test]
+fn refuses_a_key_file_whose_private_key_stands_behind_other_text() {
+    let policy = bind(&PolicyOptions::default());
+    let certificate =
+        "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ\n-----END CERTIFICATE-----\n";
+    let attributes =
+        "Bag Attributes\n    localKeyID: 01 00 00 00\nKey Attributes: <No Attributes>\n";
+    let token = format!("# ghp_{}\n", "a1B2".repeat(10));
+    for before in [
+        certificate,
+        attributes,
+        token.as_str(),
+        "\u{1}\n\n\n\n\n\n\n\n",
+    ] {
+        for key in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN PRIVATE KEY-----\n",
+            "PuTTY-User-Key-File-3: ssh-ed25519\n",
+        ] {
+            let text = [before.repeat(40).as_bytes(), key.as_bytes()].concat();
+            // Every length of piece, so that the line of the key is cut everywhere.
+            for length in 1..key.len() {
+                let mut scanner = Scanner::new();
+                text.chunks(length).for_each(|piece| scanner.push(piece));
+                let refused = |name: &str| {
+                    policy
+                        .check_key_file(
+                            &path(name),
+                            &text[..Policy::HEAD.min(text.len())],
+                            scanner.has_private_key(),
+                        )
+                        .is_err()
+                };
+                assert!(refused("/tmp/bundle.pem") && refused("/tmp/a.key"));
+                assert!(!refused("/tmp/notes.txt"));
+            }
+        }
+    }
+    assert_eq!(
+        scan(&[token.as_bytes(), b"-----BEGIN PRIVATE KEY-----"].concat()),
+        Some(Finding::PrivateKey)
     );
 }
 
@@ -61,6 +106,10 @@ pub(super) fn secrets() -> Vec<(Vec<u8>, Finding)> {
         ),
         (
             b"-----BEGIN PGP PRIVATE KEY BLOCK-----".to_vec(),
+            Finding::PrivateKey,
+        ),
+        (
+            b"PuTTY-User-Key-File-3: ssh-ed25519".to_vec(),
             Finding::PrivateKey,
         ),
     ]

@@ -179,6 +179,27 @@ async fn r_11_a_sandbox_that_will_end_first_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
+async fn refuses_a_bundle_whose_private_key_stands_behind_a_certificate() {
+    let world = world();
+    let certificate = format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        "MIIBszCCAVmgAwIBAgIU".repeat(8000)
+    );
+    for (name, after, refused) in [
+        ("/work/bundle.pem", "-----BEGIN PRIVATE KEY-----\nMII", true),
+        ("/work/ca.pem", "", false),
+    ] {
+        world.fake.file(name, format!("{certificate}{after}"));
+        if refused {
+            let (kind, receipt) = world.refused(name).await;
+            assert_eq!((kind, receipt.attempts), (ErrorKind::DeniedPath, 1));
+        } else {
+            assert_eq!(world.got(name).await.0.warning, None);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
 async fn content_that_looks_like_a_secret_is_told_or_refused() {
     let mut world = world();
     world

@@ -94,9 +94,13 @@ async fn what_policy_refuses_is_left_out_and_reported() {
         let mut world = world();
         world.fake.tars(tars);
         world.fake.file("/work/out/.env", "KEY=1");
-        world
-            .fake
-            .file("/work/out/server.pem", "-----BEGIN PRIVATE KEY-----\n");
+        world.fake.file(
+            "/work/out/server.pem",
+            format!(
+                "{}\n-----BEGIN PRIVATE KEY-----\n",
+                "Bag Attributes\n".repeat(40)
+            ),
+        );
         world
             .fake
             .file("/work/out/notes.txt", "AKIAABCDEFGHIJ234567");

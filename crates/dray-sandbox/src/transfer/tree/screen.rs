@@ -75,7 +75,8 @@ impl Screened {
             }
             self.held.push_back(piece);
         }
-        if let Err(refusal) = self.screen.policy.check_head(&path, &head) {
+        let policy = &self.screen.policy;
+        if let Err(refusal) = policy.check_key_file(&path, &head, scanner.has_private_key()) {
             tracing::info!(%refusal, "left out of a directory");
             return Ok(Err(()));
         }
