@@ -1,10 +1,11 @@
 //! What a host opens before any service starts: sections, listeners, bus and store.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use dray_bus::{Bus, NatsOptions, Topology};
 use dray_store::Store;
-use dray_store::embedded::EmbeddedS3;
+use dray_store::embedded::{self, EmbeddedS3};
 use dray_types::Clock;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
@@ -21,6 +22,9 @@ use crate::settings::{
     StateSection, StoreMode, StoreSection, TelemetrySection,
 };
 use crate::telemetry::Telemetry;
+
+/// Directory of the embedded store within the state folder.
+const STORE_DIRECTORY: &str = "store";
 
 /// The common sections.
 #[derive(Clone, Debug)]
@@ -239,11 +243,13 @@ async fn open_store(
 async fn embedded_store(
     sections: &Sections,
 ) -> Result<(EmbeddedS3, dray_store::Options), HostError> {
-    let folder = sections.state.folder.join("store");
-    let unusable = |source| HostError::State {
+    let unusable = |folder: &Path, source| HostError::State {
         folder: folder.display().to_string(),
         source,
     };
-    tokio::fs::create_dir_all(&folder).await.map_err(unusable)?;
-    EmbeddedS3::start(&folder).await.map_err(unusable)
+    let state = sections.state.folder.as_path();
+    embedded::prepare_parent(state, &[STORE_DIRECTORY]).map_err(|error| unusable(state, error))?;
+    let folder = state.join(STORE_DIRECTORY);
+    let started = EmbeddedS3::start(&folder).await;
+    started.map_err(|error| unusable(&folder, error))
 }
