@@ -12,8 +12,8 @@ use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 
-/// Longest trailer. So many bytes are held back until it is known that they are content.
-const TRAILER: usize = 1024;
+/// Longest trailer, with what a shell says after it. So many bytes are held back until it is known that they are content.
+const TRAILER: usize = 4096;
 /// Text that is decoded at once when it may expand.
 const STEP: usize = 4096;
 
@@ -56,6 +56,8 @@ pub(super) struct Stream {
     held: BytesMut,
     trailing: bool,
     ended: bool,
+    /// Whether the script said that the content broke off.
+    broken: bool,
     trailer: Option<String>,
     ready: VecDeque<Bytes>,
 }
@@ -83,6 +85,7 @@ impl Stream {
             held: BytesMut::new(),
             trailing: false,
             ended: false,
+            broken: false,
             trailer: None,
             ready: VecDeque::new(),
         };
@@ -256,7 +259,10 @@ impl Stream {
                 self.ready.extend(expander.finish()?.map(Bytes::from));
             }
         }
-        Ok(Some(String::from_utf8_lossy(&self.held).into_owned()))
+        let at = find_last(&self.held, &mark).unwrap_or_default();
+        let (before, trailer) = self.held.split_at_checked(at).unwrap_or_default();
+        self.broken = find(before, &self.nonce.mark("broken")).is_some();
+        Ok(Some(String::from_utf8_lossy(trailer).into_owned()))
     }
 
     async fn finish(&mut self) -> Result<Event, Error> {
@@ -268,16 +274,14 @@ impl Stream {
     }
 
     fn trailer(&self, text: &str, exit: &Exit) -> Trailer {
-        let line = text
-            .rsplit("@@")
-            .next()
-            .and_then(|line| line.lines().next())
-            .unwrap_or_default();
+        // What a shell says when it ends may look like marks, but never stands on this line.
+        let line = text.lines().next().unwrap_or_default();
         let mut words = line.split_whitespace().skip(2);
         let status = words.next().unwrap_or_default();
         let digest = words.next().filter(|word| *word != "-").map(str::to_owned);
         let broken = String::from_utf8_lossy(&self.nonce.mark("broken")).into_owned();
-        let failed = status != "0" || text.contains(&broken) || exit.stderr.contains(&broken);
+        let failed =
+            status != "0" || self.broken || text.contains(&broken) || exit.stderr.contains(&broken);
         let failure = failed.then(|| {
             let said = exit.stderr.replace(&broken, "");
             let kind = kind_of_text(&said).unwrap_or(ErrorKind::Unavailable);

@@ -263,8 +263,7 @@ async fn banners_before_and_after_are_ignored() {
     let world = World::new(Tools::Dash, Way::Pipe);
     let bytes = random(50_000);
     let path = world.file("f", &bytes);
-    let banner =
-        r#"echo "Last login: today"; echo "@@ begin"; echo warning >&2; "$@"; echo logout"#;
+    let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
     let files = entered(&world, banner);
     for transport in [RAW, TEXT] {
         assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
