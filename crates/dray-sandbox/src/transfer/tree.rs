@@ -29,7 +29,7 @@ use crate::metadata::{FileKind, Integrity, Metadata};
 use crate::path::SandboxPath;
 use crate::policy::{Finding, Policy, Way};
 use crate::receipt::Receipt;
-use crate::tree::{self, Filter, Members, Owner, Reader, Walk};
+use crate::tree::{self, Filter, Members, Owner, Reader, Walk, Why};
 use screen::{Screened, Tally};
 
 /// Which directories may be read, how much of them, and what becomes of them.
@@ -96,6 +96,7 @@ impl Engine {
             progress,
             receipt: Receipt::default(),
             walk: false,
+            skipped: None,
         };
         let outcome = {
             let run = Box::pin(getting.run());
@@ -130,6 +131,8 @@ struct Getting<'a> {
     receipt: Receipt,
     /// Whether the sandbox makes no tar of it that can be read.
     walk: bool,
+    /// What the last attempt left out.
+    skipped: Option<tree::Report>,
 }
 
 impl Getting<'_> {
@@ -143,7 +146,10 @@ impl Getting<'_> {
                 Err(trouble) => trouble,
             };
             if trouble.stage != Stage::Host {
-                if !self.walk && makes_no_tar(trouble.error.kind()) {
+                // A tar has the bytes of a file that is too large, zeros of a sparse one included; a walk passes over it.
+                let oversized =
+                    trouble.error.kind() == ErrorKind::TooLarge && self.skips_oversized();
+                if !self.walk && (oversized || makes_no_tar(trouble.error.kind())) {
                     self.walk = true;
                     continue;
                 }
@@ -169,6 +175,7 @@ impl Getting<'_> {
         let members = self.members(&directory.real_path).await?;
         let members = Screened::new(members, self.screen(&directory.real_path), tally.clone());
         let skipped = members.report();
+        self.skipped = Some(skipped.clone());
         let body = match self.options.format {
             TreeFormat::Zip => tree::zip(members),
             TreeFormat::Tar => tree::tar(members, Owner::default()),
@@ -202,6 +209,14 @@ impl Getting<'_> {
             warning,
             receipt: Receipt::default(),
         })
+    }
+
+    /// Whether the last attempt met a file that is larger than one may be.
+    fn skips_oversized(&self) -> bool {
+        let skipped = self.skipped.iter().flat_map(tree::Report::skipped);
+        skipped
+            .into_iter()
+            .any(|skipped| skipped.why == Why::TooLarge)
     }
 
     /// What is in the directory, one after the other.

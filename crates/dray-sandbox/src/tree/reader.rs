@@ -187,9 +187,13 @@ impl Reader {
             let why = "content where none can be";
             return Err(Error::new(ErrorKind::Protocol, why));
         }
+        let name = pax.path.or(extra.name).unwrap_or(header.name);
+        if size > self.limits.file && self.total.saturating_add(size) > self.limits.total {
+            // Whoever can read files one by one passes over this one without its bytes.
+            self.report.skip(&name, Why::TooLarge);
+        }
         self.count_bytes(size)?;
         (self.left, self.padding) = (size, padding(size));
-        let name = pax.path.or(extra.name).unwrap_or(header.name);
         let kind = match (header.flag, pax.sparse) {
             (b'0' | 0, false) if !name.ends_with(b"/") => Kind::File,
             // How the seventh edition writes a directory.

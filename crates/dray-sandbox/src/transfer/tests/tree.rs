@@ -279,3 +279,33 @@ async fn a_tar_goes_only_where_policy_lets_it() {
         assert_eq!(failed.error.kind(), expected, "{directory}");
     }
 }
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
+    let world = world();
+    // The zeros of a sparse file take no room on a disk, and all the room in a tar.
+    world.fake.file("/work/out/sparse.img", vec![0; 4 << 20]);
+    let options = GetTreeOptions {
+        policy: &world.policy,
+        limits: tree::Limits {
+            total: 2 << 20,
+            file: 1 << 20,
+            ..tree::Limits::default()
+        },
+        format: TreeFormat::Tar,
+    };
+    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
+    let got = world
+        .engine
+        .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
+        .await
+        .unwrap();
+    assert_eq!(got.files, 3);
+    let whys: Vec<_> = got
+        .skipped
+        .skipped()
+        .into_iter()
+        .map(|left| (left.name, left.why))
+        .collect();
+    assert_eq!(whys, [("sparse.img".to_owned(), Why::TooLarge)]);
+}
