@@ -119,7 +119,9 @@ impl Sink for StoreSink<'_> {
 }
 
 fn put_failed(error: PutError) -> Error {
-    let kind = match dray_types::Fault::from(error).code {
+    let fault = dray_types::Fault::from(error);
+    let kind = match fault.code {
+        _ if fault.detail == "store_full" => ErrorKind::NoSpace,
         dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
         dray_types::FaultCode::Timeout => ErrorKind::Timeout,
         _ => ErrorKind::Unavailable,
@@ -159,8 +161,8 @@ impl Source for StoreSource {
         self.claim.artifact.size
     }
 
-    fn sha256(&self) -> Sha256Digest {
-        self.claim.artifact.sha256
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.claim.artifact.sha256)
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {

@@ -94,6 +94,11 @@ pub trait Sandbox: Debug + Send + Sync {
     /// like a tmpfs for an archive API, are the reason to ask by path.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport>;
 
+    /// Transports that can write to this (resolved) path, best first.
+    fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        self.transports(path)
+    }
+
     /// Whether this transport can begin in the middle.
     fn resumes(&self, _transport: Transport) -> bool {
         false
@@ -115,6 +120,16 @@ pub trait Sandbox: Debug + Send + Sync {
 
     /// Writes a new file. On failure the caller removes what may be left.
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;
+
+    /// The same, with the SHA-256 of the bytes as they go into the file, where the sandbox computes one beside the
+    /// writing; nothing where it does not. The size of the written file was checked.
+    async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        self.write(write, body).await.map(|()| None)
+    }
 
     /// Digest of a regular file, computed inside the sandbox.
     ///

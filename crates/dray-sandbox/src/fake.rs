@@ -135,6 +135,8 @@ struct State {
     resuming: BTreeSet<Transport>,
     draining: BTreeSet<Transport>,
     digests: Digests,
+    /// Whether a digest is computed beside a write.
+    digests_writes: bool,
     /// Time before which files were left alone; nothing tells states without it.
     settled: Option<i128>,
     renames: bool,
@@ -157,6 +159,7 @@ impl Fake {
             resuming: BTreeSet::new(),
             draining: BTreeSet::new(),
             digests: Digests::default(),
+            digests_writes: false,
             settled: None,
             renames: true,
             tars: true,
@@ -220,6 +223,17 @@ impl Fake {
     /// What can compute digests.
     pub fn digests(&self, digests: Digests) {
         self.state().digests = digests;
+    }
+
+    /// Lets the sandbox compute a digest beside every write.
+    pub fn digest_writes(&self) {
+        self.state().digests_writes = true;
+    }
+
+    /// Lets time pass in the sandbox.
+    pub fn advance(&self, time: Duration) {
+        let passed = i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+        self.state().clock += passed;
     }
 
     /// From now on the states of files are told, and what is there now has been left alone for long.

@@ -178,6 +178,10 @@ pub enum Integrity {
     SizeMtime,
     /// A checksum weaker than SHA-256 (POSIX `cksum`) and the size.
     Weak,
+    /// SHA-256 computed once in the sandbox, beside the copy, equal to ours. A file that was read had the same size,
+    /// times and inode before and after; of a file that was written, the digest is of the bytes as they went into it,
+    /// and its size is right.
+    Sha256Beside,
     /// SHA-256 in the sandbox after the transfer only (large files, or written files).
     Sha256After,
     /// SHA-256 in the sandbox before and after, equal to ours.
@@ -190,6 +194,7 @@ impl Integrity {
         match self {
             Self::SizeMtime => "size_mtime",
             Self::Weak => "weak",
+            Self::Sha256Beside => "sha256_beside",
             Self::Sha256After => "sha256_after",
             Self::Sha256 => "sha256",
         }

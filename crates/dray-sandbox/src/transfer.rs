@@ -12,6 +12,7 @@
 
 mod copy;
 mod engine;
+mod file;
 mod get;
 mod options;
 mod peer;
@@ -27,6 +28,7 @@ mod tree;
 mod witness;
 
 pub use engine::Engine;
+pub use file::{FileSink, FileSource};
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};
 pub use peer::{BytesSource, Progress, Sink, Source, VecSink};
 pub use tree::{GetTreeOptions, GotTree, PutTree, PutTreeOptions, TreeFormat};

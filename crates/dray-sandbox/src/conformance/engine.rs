@@ -109,7 +109,11 @@ pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result
             "no transport in the receipt",
         )?;
         if world.traits.fingerprint {
-            let sure = [Some(Integrity::Sha256), Some(Integrity::Weak)];
+            let sure = [
+                Some(Integrity::Sha256),
+                Some(Integrity::Sha256Beside),
+                Some(Integrity::Weak),
+            ];
             holds(
                 sure.contains(&got.receipt.integrity),
                 "no digest was compared",
@@ -178,8 +182,8 @@ impl Source for Broken {
         self.0.size()
     }
 
-    fn sha256(&self) -> Sha256Digest {
-        self.0.sha256()
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.0.sha256())
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {

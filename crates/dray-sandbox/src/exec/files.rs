@@ -211,7 +211,7 @@ const fn talks(channel: Channel) -> bool {
     channel.input && channel.binary_input && channel.binary_output
 }
 
-fn yes_or_no(yes: bool) -> &'static [u8] {
+pub(super) fn yes_or_no(yes: bool) -> &'static [u8] {
     if yes { b"yes" } else { b"no" }
 }
 

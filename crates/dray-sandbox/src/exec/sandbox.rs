@@ -11,7 +11,7 @@ use crate::backend::{Follow, Read, Sandbox, Write};
 use crate::body::Body;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
+use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use crate::path::SandboxPath;
 
 /// Whether the incarnation that was opened is still the one that commands reach.
@@ -72,6 +72,13 @@ impl<E: Exec + 'static> ExecSandbox<E> {
         }
     }
 
+    /// The same, keeping one shell for its questions: see [`ExecFiles::with_standing_shell`].
+    #[must_use]
+    pub fn with_standing_shell(mut self) -> Self {
+        self.files = self.files.with_standing_shell();
+        self
+    }
+
     /// Its files.
     pub fn files(&self) -> &ExecFiles<E> {
         &self.files
@@ -110,6 +117,18 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         self.files.write(write, body).await
+    }
+
+    async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        self.files.write_with_digest(write, body).await
+    }
+
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        self.files.state(path).await
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {

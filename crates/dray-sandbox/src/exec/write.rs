@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::channel::Exec;
-use super::files::ExecFiles;
+use super::files::{ExecFiles, yes_or_no};
 use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
 use super::probe::free;
 use super::read::is_text;
@@ -14,6 +14,7 @@ use super::reply::{Nonce, Reply, command, weight};
 use crate::backend::Write;
 use crate::body::Body;
 use crate::error::{Again, Error, ErrorKind};
+use crate::metadata::Fingerprint;
 
 const SCRIPT: &str = include_str!("script/write.sh");
 const CHUNK: &str = include_str!("script/chunk.sh");
@@ -48,6 +49,25 @@ impl Coding {
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::write`]. Takes [`crate::Transport::ExecRaw`] and [`crate::Transport::ExecBase64`].
     pub async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        self.write_input(write, body, false).await.map(|_| ())
+    }
+
+    /// See [`crate::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it has `tee`
+    /// and `sha256sum`; a write that continues another one has none.
+    pub async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        self.write_input(write, body, true).await
+    }
+
+    async fn write_input(
+        &self,
+        write: Write<'_>,
+        body: Body,
+        digest: bool,
+    ) -> Result<Option<Fingerprint>, Error> {
         let text = is_text(write.transport)?;
         let channel = self.exec.channel();
         let raw_input = channel.input && channel.binary_input;
@@ -67,11 +87,11 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if left == 0 {
             // Nothing to send, but the body may still be longer than it should.
             body.read_all(0).await?;
-            let reply = self.put(write, Coding::None, 0, None).await?;
-            return arrived(&reply, write.size);
+            let reply = self.put(write, Coding::None, (0, false), None).await?;
+            return arrived(&reply, write.size).map(|()| None);
         }
         if !channel.input {
-            return self.write_arguments(write, body).await;
+            return self.write_arguments(write, body).await.map(|()| None);
         }
         let (input, body) = Input::watch(body);
         let (coding, length, body) = if text {
@@ -89,26 +109,30 @@ impl<E: Exec + 'static> ExecFiles<E> {
             (Coding::Raw, left, body)
         };
         let length = if channel.input_end { 0 } else { length };
-        let asked = self.put(write, coding, length, Some(body));
+        let digest = digest && write.offset == 0;
+        let asked = self.put(write, coding, (length, digest), Some(body));
         let reply = input.guard(asked).await?;
-        arrived(&reply, write.size)
+        arrived(&reply, write.size)?;
+        let sha256 = reply.text("sha256").parse().ok();
+        Ok(sha256.map(|sha256| Fingerprint::Sha256(sha256, write.size)))
     }
 
-    /// Runs the script that takes stdin; `length` bytes of it, 0 to its end.
+    /// Runs the script that takes stdin; `length` bytes of it, 0 to its end, with or without a digest.
     async fn put(
         &self,
         write: Write<'_>,
         coding: Coding,
-        length: u64,
+        (length, digest): (u64, bool),
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
-        let arguments: [&[u8]; 6] = [
+        let arguments: [&[u8]; 7] = [
             write.path.as_bytes(),
             &write.size.to_string().into_bytes(),
             &write.offset.to_string().into_bytes(),
             &mode(write.mode),
             coding.as_bytes(),
             &length.to_string().into_bytes(),
+            yes_or_no(digest),
         ];
         match self.ask(SCRIPT, &arguments, stdin).await {
             Err(error) => Err(self.reason(&write, error).await),
@@ -141,7 +165,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let squeeze = self.has("gzip").await?;
         if write.offset == 0 {
             let nothing = Write { size: 0, ..write };
-            let reply = self.put(nothing, Coding::None, 0, None).await?;
+            let reply = self.put(nothing, Coding::None, (0, false), None).await?;
             reply.check("text")?;
         }
         let mut offset = write.offset;

@@ -142,6 +142,21 @@ impl Sandbox for Fake {
         after(&fault)
     }
 
+    async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        let (path, size) = (write.path, write.size);
+        self.write(write, body).await?;
+        let state = self.state();
+        if !state.digests_writes {
+            return Ok(None);
+        }
+        let content = &state.node(path)?.content;
+        Ok(Some(Fingerprint::Sha256(sha256(content), size)))
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let fault = self.call(Call::Fingerprint, Some(path)).await?;
         let state = self.state();

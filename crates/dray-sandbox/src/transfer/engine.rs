@@ -1,11 +1,12 @@
 //! One opened incarnation and what is remembered of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::options::{EngineOptions, ListOptions};
 use crate::backend::{Follow, Sandbox};
@@ -23,6 +24,8 @@ pub struct Engine {
     pub(super) sandbox: Arc<dyn Sandbox>,
     pub(super) options: EngineOptions,
     gate: Semaphore,
+    /// Removes what dropped transfers leave behind.
+    pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
     memory: Mutex<Memory>,
 }
@@ -34,6 +37,8 @@ pub(super) struct Memory {
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed when that was last tried.
     pub(super) renames: Option<bool>,
+    /// Directories in which temp files of killed processes were looked for.
+    pub(super) swept: BTreeSet<SandboxPath>,
 }
 
 impl Engine {
@@ -44,6 +49,7 @@ impl Engine {
             sandbox,
             options,
             gate,
+            tasks: TaskTracker::new(),
             probe: OnceCell::new(),
             memory: Mutex::default(),
         }
@@ -218,7 +224,10 @@ impl Engine {
         path: &SandboxPath,
         skipped: &mut Vec<Skipped>,
     ) -> Option<Transport> {
-        let mut usable = self.sandbox.transports(path);
+        let mut usable = match way {
+            Way::Out => self.sandbox.transports(path),
+            Way::In => self.sandbox.write_transports(path),
+        };
         usable.retain(|transport| {
             skipped
                 .iter()

@@ -12,7 +12,7 @@ use super::engine::Engine;
 use super::options::GetOptions;
 use super::peer::{Progress, Sink};
 use super::queue::Spool;
-use super::schedule::{Schedule, Trouble};
+use super::schedule::{Schedule, Stage, Trouble};
 use super::witness::Before;
 use super::{Failed, Got, prove};
 use crate::backend::{Follow, Read};
@@ -280,14 +280,17 @@ impl Getting<'_> {
             };
             copy(body, seen, self.sink, limits, self.progress).await
         };
-        let copied = if matches!(before, Before::Due) {
+        let copied = if before.wants_digest() {
             let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
-            // One that cannot be had says nothing; the one afterwards decides, and the receipt tells.
-            *before = Before::Known(print.unwrap_or_default());
+            before.set_digest(print.unwrap_or_default());
             copied
         } else {
             copied.await
         };
+        // A sink that failed has nothing more to say.
+        if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
+            self.sink.flush().await.map_err(Trouble::host)?;
+        }
         seen.ask(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {
@@ -306,14 +309,20 @@ impl Getting<'_> {
     async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
         let Partial { file, before, seen } = &partial;
         let (engine, path) = (self.engine, self.path);
-        if let Before::Settled(before) = before {
+        if let Before::Settled(state) | Before::Watched(state, _) = before {
             let unchanged = self
-                .patiently(|| engine.unchanged(&file.real_path, before))
+                .patiently(|| engine.unchanged(&file.real_path, state))
                 .await?;
-            return if unchanged {
-                Ok((partial, Integrity::SizeMtime))
-            } else {
-                Err(changed("the file was touched while it was read").into())
+            if !unchanged {
+                return Err(changed("the file was touched while it was read").into());
+            }
+            let digest = match before {
+                Before::Watched(_, digest) => digest.as_ref(),
+                _ => None,
+            };
+            return match prove::judge_watched(digest, seen) {
+                Ok(integrity) => Ok((partial, integrity)),
+                Err(kind) => Err(damaged(kind)),
             };
         }
         let before = before.known();
@@ -330,10 +339,7 @@ impl Getting<'_> {
         };
         match prove::judge(before, after.as_ref(), seen, stable) {
             Ok(integrity) => Ok((partial, integrity)),
-            Err(kind) => Err(Trouble::transport(Error::new(
-                kind,
-                "the digests of the sandbox and of what came differ",
-            ))),
+            Err(kind) => Err(damaged(kind)),
         }
     }
 
@@ -384,6 +390,11 @@ impl Getting<'_> {
             warning,
         })
     }
+}
+
+fn damaged(kind: ErrorKind) -> Trouble {
+    let error = "the digests of the sandbox and of what came differ";
+    Trouble::transport(Error::new(kind, error))
 }
 
 fn changed(why: &str) -> Error {

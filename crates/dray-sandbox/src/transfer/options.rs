@@ -22,6 +22,10 @@ pub struct EngineOptions {
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
+    /// Files of more bytes than this, which the sandbox says to have been left alone ([`crate::Sandbox::state`]), are
+    /// digested once, beside the copy, and looked at before and after; the receipt then says `sha256_beside`. Smaller
+    /// ones are digested twice, which costs less than the looks. Default 1 MiB.
+    pub digest_twice_up_to: u64,
     /// Whether the digest before is computed while the copy runs. It then takes no time of its own; that what came is
     /// what was there afterwards is proved all the same. Default true.
     pub digest_while_reading: bool,
@@ -39,6 +43,7 @@ impl Default for EngineOptions {
             backoff: Duration::from_secs(1),
             digest_always_up_to: u64::MAX,
             digest_before_up_to: 1 << 30,
+            digest_twice_up_to: 1 << 20,
             digest_while_reading: true,
             spool_dir: PathBuf::from("/tmp"),
             spool_limit: 16 << 30,

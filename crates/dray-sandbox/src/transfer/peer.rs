@@ -20,7 +20,13 @@ pub trait Sink: Send + Sync {
     /// The next bytes.
     async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
 
-    /// Digest of all that was written since `begin`, from a sink that computes it anyway, from `begin` to `finish`. It
+    /// Waits until [`Self::sha256`] counts all that was written. A sink that works on another thread reports its failures
+    /// here at the latest.
+    async fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Digest of all that was written since `begin`, as of the last [`Self::flush`], from a sink that computes it anyway, from `begin` to `finish`. It
     /// is not computed a second time then.
     fn sha256(&self) -> Option<Sha256Digest> {
         None
@@ -39,8 +45,9 @@ pub trait Source: Send + Sync {
     /// Bytes in all.
     fn size(&self) -> u64;
 
-    /// Digest of all of it.
-    fn sha256(&self) -> Sha256Digest;
+    /// Digest of all of it. Cheap after `open(0)` was read to its end; a source that does not know its digest yet may have
+    /// to read all of it.
+    async fn sha256(&self) -> Result<Sha256Digest, Error>;
 
     /// The bytes from `offset` to the end. May be called again.
     async fn open(&self, offset: u64) -> Result<Body, Error>;
@@ -75,6 +82,11 @@ impl BytesSource {
         let sha256 = Sha256Digest::of(&bytes);
         Self { bytes, sha256 }
     }
+
+    /// Digest of all of it.
+    pub const fn sha256(&self) -> Sha256Digest {
+        self.sha256
+    }
 }
 
 #[async_trait]
@@ -83,8 +95,8 @@ impl Source for BytesSource {
         self.bytes.len() as u64
     }
 
-    fn sha256(&self) -> Sha256Digest {
-        self.sha256
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.sha256)
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {

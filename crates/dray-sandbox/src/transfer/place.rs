@@ -9,6 +9,8 @@ use crate::metadata::FileKind;
 use crate::path::{LONGEST_NAME, SandboxPath};
 use crate::policy::{Policy, Way};
 
+/// Epochs from here on are times in milliseconds, not counts of workers: nobody worked on the one before.
+pub(super) const TIME_EPOCHS: u64 = 1 << 32;
 /// Letters and digits of an operation in a temp name.
 const LONGEST_OPERATION: usize = 40;
 
@@ -102,9 +104,48 @@ pub(super) fn temp(
     directory.join(name::part(raw, &nonce))
 }
 
+/// Whether a name is one that [`temp`] makes for an epoch in milliseconds: `….<operation>.<epoch>[.<attempt>].part`.
+pub(super) fn is_temp(name: &[u8]) -> bool {
+    let Some(stem) = name
+        .strip_prefix(b".")
+        .and_then(|name| name.strip_suffix(b".part"))
+    else {
+        return false;
+    };
+    let mut words = stem.rsplit(|byte| *byte == b'.');
+    let number = |word: &[u8]| str::from_utf8(word).ok()?.parse::<u64>().ok();
+    let is_epoch = |word: &[u8]| number(word).is_some_and(|epoch| epoch >= TIME_EPOCHS);
+    let last = words.next().unwrap_or_default();
+    let epoch = match number(last) {
+        Some(attempt) if attempt < TIME_EPOCHS => words.next().unwrap_or_default(),
+        _ => last,
+    };
+    let operation = words.next().unwrap_or_default();
+    is_epoch(epoch) && !operation.is_empty() && operation.iter().all(u8::is_ascii_alphanumeric)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn temp_names_of_calls_are_recognized_and_other_names_are_not() {
+        let directory = SandboxPath::new("/w").unwrap();
+        for (name, attempt) in [(&b"a.csv"[..], 1), (b"a.csv", 2), (&[b'x'; 255], 16)] {
+            let temp = temp(&directory, name, "01JD4NQ2", 1_763_000_000_000, attempt).unwrap();
+            assert!(is_temp(temp.name()), "{temp}");
+        }
+        for name in [
+            ".a.csv.op1.1.part",
+            "a.csv.op.1763000000000.part",
+            ".a.csv.1763000000000.part.txt",
+            ".1763000000000.part",
+            ".video.part",
+            ".part",
+        ] {
+            assert!(!is_temp(name.as_bytes()), "{name}");
+        }
+    }
 
     #[test]
     fn names_are_numbered_before_their_extension_within_255_bytes() {

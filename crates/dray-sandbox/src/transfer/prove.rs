@@ -64,6 +64,23 @@ pub(super) fn judge(
     }
 }
 
+/// How sure it is of a file that did not change while it was read. `digest` was computed in the sandbox beside the copy,
+/// where something there computes one.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupted`] when something else came.
+pub(super) fn judge_watched(
+    digest: Option<&Fingerprint>,
+    seen: &Seen,
+) -> Result<Integrity, ErrorKind> {
+    match digest {
+        None => Ok(Integrity::SizeMtime),
+        Some(digest) if seen.agrees(digest) => Ok(strength(digest, Integrity::Sha256Beside)),
+        Some(_) => Err(ErrorKind::Corrupted),
+    }
+}
+
 const fn strength(print: &Fingerprint, best: Integrity) -> Integrity {
     match print {
         Fingerprint::Sha256(..) => best,
@@ -98,6 +115,20 @@ mod tests {
         }
         assert!(!seen(b"abc").agrees(&Fingerprint::Cksum(1_219_131_554, 4)));
         assert!(!seen(b"abd").agrees(&Fingerprint::Cksum(1_219_131_554, 3)));
+    }
+
+    #[test]
+    fn r_8_a_digest_beside_the_copy_of_an_unchanged_file_must_agree() {
+        let seen = seen(b"abc");
+        let weak = Fingerprint::Cksum(1_219_131_554, 3);
+        for (digest, judged) in [
+            (None, Ok(Integrity::SizeMtime)),
+            (Some(&sha(b"abc")), Ok(Integrity::Sha256Beside)),
+            (Some(&weak), Ok(Integrity::Weak)),
+            (Some(&sha(b"abd")), Err(ErrorKind::Corrupted)),
+        ] {
+            assert_eq!(judge_watched(digest, &seen), judged);
+        }
     }
 
     #[test]

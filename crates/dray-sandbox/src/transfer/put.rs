@@ -1,32 +1,33 @@
 //! Writing a file into a sandbox (sandbox-transfer 1.5, messaging-reliability 7.3).
 
 mod claim;
+mod leftovers;
 mod publish;
 mod verify;
 
 use std::future::Future;
 
+use dray_types::Sha256Digest;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::leftovers::Leftovers;
 use super::engine::Engine;
 use super::get::{cancelled, interrupted, milliseconds};
 use super::options::PutOptions;
 use super::peer::{Progress, Source};
-use super::place::temp;
+use super::place::{TIME_EPOCHS, temp};
 use super::schedule::{Schedule, Trouble};
 use super::{Failed, Put};
 use crate::backend::{Follow, Write};
 use crate::error::{Error, ErrorKind};
-use crate::metadata::{FileKind, Integrity};
+use crate::metadata::{FileKind, Fingerprint, Integrity};
 use crate::path::SandboxPath;
 use crate::policy::Way;
 use crate::receipt::Receipt;
 
 /// Earlier workers on the same operation whose temp files are looked for.
 const PREDECESSORS: u64 = 4;
-/// Epochs from here on are times, not counts of workers: nobody worked on the one before.
-const TIMES: u64 = 1 << 32;
 /// Files of fewer bytes are written without asking for room first.
 const SMALL: u64 = 32 << 20;
 
@@ -38,7 +39,8 @@ impl Engine {
     /// # Errors
     ///
     /// [`Failed`] with the kind of the last failure. What was written is removed, also after cancelling; what could not
-    /// be is named in [`Failed::left`]. Dropping the future removes nothing.
+    /// be is named in [`Failed::left`]. When the future is dropped, a task removes it. What a killed process left is
+    /// removed by a later put into the same directory.
     pub async fn put(
         &self,
         directory: &SandboxPath,
@@ -57,7 +59,8 @@ impl Engine {
             progress,
             receipt: Receipt::default(),
             schedule: Schedule::new(self, Way::In),
-            ours: Vec::new(),
+            ours: Leftovers::new(self),
+            digest: None,
             resume: None,
             number: 1,
         };
@@ -69,7 +72,9 @@ impl Engine {
         let mut receipt = putting.receipt;
         receipt.milliseconds = milliseconds(started);
         let (error, cancelled) = match outcome {
-            Some(Ok(placed)) => return Ok(placed.into_put(source, left, receipt)),
+            Some(Ok((placed, sha256))) => {
+                return Ok(placed.into_put(source.size(), sha256, left, receipt));
+            }
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
@@ -92,8 +97,13 @@ struct Placed {
 }
 
 impl Placed {
-    fn into_put(self, source: &dyn Source, left: Vec<SandboxPath>, mut receipt: Receipt) -> Put {
-        let (size, sha256) = (source.size(), source.sha256());
+    fn into_put(
+        self,
+        size: u64,
+        sha256: Sha256Digest,
+        left: Vec<SandboxPath>,
+        mut receipt: Receipt,
+    ) -> Put {
         receipt.bytes = size;
         receipt.sha256 = Some(sha256);
         receipt.integrity = Some(self.integrity);
@@ -120,7 +130,9 @@ struct Putting<'a> {
     receipt: Receipt,
     schedule: Schedule<'a>,
     /// Files that may exist and are to be removed.
-    ours: Vec<SandboxPath>,
+    ours: Leftovers<'a>,
+    /// What the sandbox computed beside the last write.
+    digest: Option<Fingerprint>,
     /// A temp file that an interrupted write left behind and the next one may continue.
     resume: Option<SandboxPath>,
     /// The candidate name that is tried: 1 is the name itself.
@@ -128,7 +140,7 @@ struct Putting<'a> {
 }
 
 impl Putting<'_> {
-    async fn run(&mut self, directory: &SandboxPath) -> Result<Placed, Error> {
+    async fn run(&mut self, directory: &SandboxPath) -> Result<(Placed, Sha256Digest), Error> {
         let policy = self.options.policy;
         policy.check(&directory.join(self.name)?, Way::In)?;
         let _turn = self.engine.turn().await?;
@@ -137,7 +149,10 @@ impl Putting<'_> {
         self.forget_predecessors(&directory).await?;
         loop {
             match self.attempt(&directory).await {
-                Ok(placed) => return Ok(placed),
+                Ok(placed) => {
+                    self.sweep(&directory, &placed).await;
+                    return Ok((placed, self.source.sha256().await?));
+                }
                 Err(trouble) => self.schedule.after(trouble, &mut self.receipt).await?,
             }
         }
@@ -246,9 +261,8 @@ impl Putting<'_> {
         self.receipt.attempts += 1;
         self.progress
             .began(self.receipt.attempts, transport, offset);
-        if !self.ours.contains(path) {
-            self.ours.push(path.clone());
-        }
+        self.ours.add(path);
+        self.digest = None;
         let size = self.source.size();
         if offset > 0 && offset == size {
             return Ok(());
@@ -260,13 +274,20 @@ impl Putting<'_> {
             offset,
             mode: self.options.mode & 0o777,
         };
-        let sent = Box::pin(self.engine.send(write, self.source, self.progress)).await;
-        let Err(trouble) = sent else {
-            return Ok(());
+        let wants_digest = offset == 0 && !self.engine.times_suffice(size, transport);
+        let sending = self
+            .engine
+            .send(write, wants_digest, self.source, self.progress);
+        let trouble = match Box::pin(sending).await {
+            Ok(digest) => {
+                self.digest = digest;
+                return Ok(());
+            }
+            Err(trouble) => trouble,
         };
         if trouble.error.kind() == ErrorKind::Exists {
             // Nothing of ours came to be.
-            self.ours.retain(|ours| ours != path);
+            self.ours.forget(path);
         } else if interrupted(trouble.error.kind()) && self.engine.sandbox.resumes(transport) {
             self.resume = Some(path.clone());
         } else {
@@ -280,46 +301,15 @@ impl Putting<'_> {
         let PutOptions {
             operation, epoch, ..
         } = *self.options;
-        if epoch >= TIMES {
+        if epoch >= TIME_EPOCHS {
             return Ok(());
         }
         for earlier in epoch.saturating_sub(PREDECESSORS).max(1)..epoch {
             let path = temp(directory, self.name, operation, earlier, 1)?;
-            self.ours.push(path.clone());
+            self.ours.add(&path);
             self.try_discard(&path).await;
         }
         Ok(())
-    }
-
-    /// Removes a file of our own; it need not exist.
-    async fn discard(&self, path: &SandboxPath) -> Result<(), Error> {
-        let engine = self.engine;
-        match engine.answer(engine.sandbox.remove(path, false)).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// The same, with another chance at the end.
-    async fn try_discard(&mut self, path: &SandboxPath) {
-        if self.discard(path).await.is_ok() {
-            self.ours.retain(|ours| ours != path);
-        }
-    }
-
-    /// Removes all that is ours and not in its place, and names what stays. With the sandbox its files are gone.
-    async fn clean(&mut self) -> Vec<SandboxPath> {
-        let mut left = Vec::new();
-        for path in std::mem::take(&mut self.ours) {
-            match self.discard(&path).await {
-                Err(error) if error.kind() != ErrorKind::SandboxGone => {
-                    tracing::warn!(%path, %error, "a temp file is left behind");
-                    left.push(path);
-                }
-                _ => {}
-            }
-        }
-        left
     }
 
     /// Asks the sandbox until it answers or the schedule says stop.

@@ -13,40 +13,48 @@ use super::schedule::Trouble;
 use crate::backend::Write;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
+use crate::metadata::Fingerprint;
 
 /// What went wrong with the source itself.
 type Blame = Arc<Mutex<Option<Error>>>;
 
 impl Engine {
-    /// Writes what `write` asks for. A failure of the source is told from one of the sandbox.
+    /// Writes what `write` asks for, with a digest computed beside it when that is wanted and can be done. A failure of the source is told from one of the sandbox.
     pub(super) async fn send(
         &self,
         write: Write<'_>,
+        wants_digest: bool,
         source: &dyn Source,
         progress: &dyn Progress,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Option<Fingerprint>, Trouble> {
         let body = source.open(write.offset).await.map_err(Trouble::host)?;
         let blame = Blame::default();
         let (taken, watched) = watch::channel(write.offset);
         let body = watch(body, write.size, taken, Arc::clone(&blame));
-        let writing = self.sandbox.write(write, body);
+        let writing = async {
+            if wants_digest {
+                self.sandbox.write_with_digest(write, body).await
+            } else {
+                self.sandbox.write(write, body).await.map(|()| None)
+            }
+        };
         let result = self.watched(writing, watched, write.size, progress).await;
         let blamed = blame.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (result, blamed) {
             (_, Some(error)) => Err(Trouble::host(error)),
             (Err(error), None) => Err(Trouble::transport(error)),
-            (Ok(()), None) => Ok(()),
+            (Ok(digest), None) => Ok(digest),
         }
     }
 
     /// Waits for a write as long as bytes flow; after the last byte, as long as the size allows.
-    async fn watched(
+    async fn watched<T>(
         &self,
-        writing: impl Future<Output = Result<(), Error>>,
+        writing: impl Future<Output = Result<T, Error>>,
         mut taken: watch::Receiver<u64>,
         size: u64,
         progress: &dyn Progress,
-    ) -> Result<(), Error> {
+    ) -> Result<T, Error> {
         let mut writing = std::pin::pin!(writing);
         let deadline = Instant::now() + Self::total(size);
         let mut idle = Instant::now() + self.options.idle;

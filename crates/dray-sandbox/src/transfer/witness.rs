@@ -20,13 +20,29 @@ pub(super) enum Before {
     Known(Option<Fingerprint>),
     /// That the file has been left alone, and how it is told when it is not any more.
     Settled(State),
+    /// The same, with a digest to be computed while the copy runs.
+    Watched(State, Option<Fingerprint>),
 }
 
 impl Before {
+    /// Whether a digest is to be computed beside the copy.
+    pub(super) const fn wants_digest(&self) -> bool {
+        matches!(self, Self::Due | Self::Watched(_, None))
+    }
+
+    /// Takes the digest that was computed beside the copy. None says nothing; what is asked afterwards decides.
+    pub(super) fn set_digest(&mut self, computed: Option<Fingerprint>) {
+        match self {
+            Self::Due => *self = Self::Known(computed),
+            Self::Watched(_, digest) => *digest = computed,
+            Self::Known(_) | Self::Settled(_) => {}
+        }
+    }
+
     pub(super) const fn known(&self) -> Option<&Fingerprint> {
         match self {
             Self::Known(print) => print.as_ref(),
-            Self::Due | Self::Settled(_) => None,
+            Self::Due | Self::Settled(_) | Self::Watched(..) => None,
         }
     }
 }
@@ -42,8 +58,13 @@ impl Engine {
         file: &Metadata,
         transport: Transport,
     ) -> Result<Before, Error> {
-        if let Some(state) = self.settled(file, transport).await? {
-            return Ok(Before::Settled(state));
+        let times_suffice = self.times_suffice(file.size, transport);
+        if times_suffice || self.watches(file.size) {
+            match self.settled(file).await? {
+                Some(state) if times_suffice => return Ok(Before::Settled(state)),
+                Some(state) => return Ok(Before::Watched(state, None)),
+                None => {}
+            }
         }
         if file.size > self.options.digest_before_up_to {
             return Ok(Before::Known(None));
@@ -60,11 +81,13 @@ impl Engine {
         size > self.options.digest_always_up_to && transport.is_sound()
     }
 
+    /// Whether one digest beside the copy and two looks at the state cost less than two digests.
+    const fn watches(&self, size: u64) -> bool {
+        self.options.digest_while_reading && size > self.options.digest_twice_up_to
+    }
+
     /// The state of a file that is the one that was looked at, and has been left alone.
-    async fn settled(&self, file: &Metadata, transport: Transport) -> Result<Option<State>, Error> {
-        if !self.times_suffice(file.size, transport) {
-            return Ok(None);
-        }
+    async fn settled(&self, file: &Metadata) -> Result<Option<State>, Error> {
         let state = match self.answer(self.sandbox.state(&file.real_path)).await {
             Ok(state) => state,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),

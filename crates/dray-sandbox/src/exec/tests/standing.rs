@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use dray_types::Sha256Digest;
 use futures_util::stream;
+use tokio_util::sync::CancellationToken;
 
 use super::processes::{dead, line};
 use super::world::{Tools, Way, World, random, read};
 use crate::backend::Follow;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::exec::{Channel, Exec, ExecFiles, LocalExec, Running};
-use crate::metadata::{FileKind, Fingerprint, Transport};
+use crate::exec::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, Running};
+use crate::handle::Handle;
+use crate::metadata::{FileKind, Fingerprint, Integrity, Transport};
+use crate::policy::Policy;
+use crate::transfer::{Engine, EngineOptions, GetOptions, VecSink};
 
 /// Counts commands, and ends the output of a shell when it was asked so often.
 #[derive(Debug)]
@@ -282,5 +286,59 @@ async fn a_channel_that_holds_back_has_no_shell_that_stays() {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
         }
         assert_eq!(runs.load(Ordering::SeqCst), 2, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_get_takes_one_shell_and_one_command_and_reads_the_file_twice() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let bytes = random(3 << 20);
+    let path = world.file("f", &bytes);
+    world.sh("touch -d '2001-01-01' f");
+    let exec = Counted::new(&world);
+    let runs = Arc::clone(&exec.runs);
+    let handle = Handle {
+        address: "exec:here".parse().unwrap(),
+        incarnation: "1".to_owned(),
+    };
+    let sandbox = ExecSandbox::new(handle, exec).with_standing_shell();
+    // Its time of change cannot be set, and must lie two seconds back. Elsewhere than on a local disk no state is told.
+    let told = loop {
+        match sandbox.files().state(&path).await {
+            Ok(state) if !state.is_settled() => {}
+            state => break state.is_ok(),
+        }
+    };
+    runs.store(0, Ordering::SeqCst);
+    let engine = Engine::new(Arc::new(sandbox), EngineOptions::default());
+    let policy = Policy::beneath([path.parent()]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 1 << 30,
+    };
+    let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
+    let got = engine.get(&path, &options, &mut sink, &(), &cancel).await;
+    let receipt = got.unwrap().receipt;
+    assert!(sink.into_bytes().unwrap() == bytes);
+    if told {
+        assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
+    }
+    // The shell runs already; the bytes come by a command of their own.
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_state_is_told_without_date() {
+    for applets in [&["stat", "date"][..], &["stat"]] {
+        let world = World::new(Tools::Bare, Way::Pipe).with(applets);
+        let path = world.file("f", b"abc");
+        let state = match world.files().state(&path).await {
+            // Not a local disk.
+            Err(error) if error.kind() == ErrorKind::ToolMissing => return,
+            state => state.unwrap(),
+        };
+        let now = std::fs::metadata(world.work().join("f")).unwrap();
+        let written = i64::try_from(std::os::unix::fs::MetadataExt::ctime(&now)).unwrap();
+        assert!((written..written + 600).contains(&state.now_s), "{state:?}");
     }
 }

@@ -5,6 +5,7 @@ use crate::backend::Follow;
 use crate::error::ErrorKind;
 use crate::metadata::{FileKind, Fingerprint, Transport};
 use crate::path::SandboxPath;
+use dray_types::Sha256Digest;
 
 const ALL: [Tools; 3] = [Tools::Dash, Tools::Bash, Tools::BusyBox];
 
@@ -281,4 +282,28 @@ async fn the_root_is_never_removed() {
     let files = World::new(Tools::Dash, Way::Pipe).files();
     let refused = files.remove(&SandboxPath::root(), true).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidName);
+}
+
+#[tokio::test]
+async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
+    let bytes = random(700_000);
+    for tools in ALL {
+        let world = World::new(tools, Way::Pipe);
+        for transport in [Transport::ExecRaw, Transport::ExecBase64] {
+            let to = world.path(format!("to-{}", transport.as_str()));
+            let order = write(&to, transport, bytes.len());
+            let digest = world.files().write_with_digest(order, body(&bytes)).await;
+            let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), 700_000);
+            assert_eq!(digest.unwrap(), Some(expected), "{tools:?}");
+            assert_eq!(world.files().fingerprint(&to).await.unwrap(), expected);
+            // A name that is taken stays as it is.
+            let again = world.files().write_with_digest(order, body(&bytes)).await;
+            assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+        }
+    }
+    let bare = World::new(Tools::Bare, Way::Pipe).with(&["cat", "chmod", "stat", "sha256sum"]);
+    let to = bare.path("to");
+    let order = write(&to, Transport::ExecRaw, bytes.len());
+    let digest = bare.files().write_with_digest(order, body(&bytes)).await;
+    assert_eq!(digest.unwrap(), None);
 }

@@ -96,7 +96,7 @@ impl Putting<'_> {
         atomic: bool,
     ) -> Placed {
         self.engine.memory().renames = Some(true);
-        self.ours.retain(|ours| ours != written);
+        self.ours.forget(written);
         Placed {
             path,
             renamed: self.number > 1,
@@ -134,7 +134,7 @@ impl Putting<'_> {
             return Err(trouble);
         }
         let integrity = self.verify(target).await?;
-        self.ours.retain(|ours| ours != target);
+        self.ours.forget(target);
         Ok(Placed {
             path: target.clone(),
             renamed: self.number > 1,

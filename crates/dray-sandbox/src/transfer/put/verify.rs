@@ -22,13 +22,16 @@ impl Putting<'_> {
         if let Some(true) = self.arrived(path).await {
             return Ok(Integrity::SizeMtime);
         }
+        if self.is_proved().await? {
+            return Ok(Integrity::Sha256Beside);
+        }
         if let Some(integrity) = self.matches(path, None).await? {
             return Ok(integrity);
         }
         let size = self.source.size();
         self.try_discard(path).await;
         let seen = self.reread_source().await?;
-        if seen.bytes != size || seen.sha256() != self.source.sha256() {
+        if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
             let error = "the source is not what it says it is";
             return Err(Trouble::host(Error::new(ErrorKind::Corrupted, error)));
         }
@@ -37,6 +40,19 @@ impl Putting<'_> {
             "what was written is not what was sent",
         );
         Err(Trouble::transport(error))
+    }
+
+    /// Whether the digest that the sandbox computed beside the write is that of the source. Any other one is left to a
+    /// digest of the file itself.
+    async fn is_proved(&mut self) -> Result<bool, Trouble> {
+        let Some(Fingerprint::Sha256(sha256, size)) = self.digest.take() else {
+            return Ok(false);
+        };
+        Ok(size == self.source.size() && sha256 == self.source_sha256().await?)
+    }
+
+    async fn source_sha256(&self) -> Result<Sha256Digest, Trouble> {
+        self.source.sha256().await.map_err(Trouble::host)
     }
 
     /// Whether a file that was written in one go over a sound transport is there with all its bytes, where that is
@@ -57,7 +73,7 @@ impl Putting<'_> {
         there: Option<&Metadata>,
     ) -> Result<Option<Integrity>, Trouble> {
         let (engine, size) = (self.engine, self.source.size());
-        let ours = self.source.sha256();
+        let ours = self.source_sha256().await?;
         match self.patiently(|| engine.print(path, size)).await? {
             Some(Fingerprint::Sha256(sha256, of)) => {
                 Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))

@@ -176,6 +176,44 @@ async fn cancelling_stops_the_write_and_removes_it() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
+async fn a_put_that_is_dropped_removes_its_temp_file() {
+    let world = world();
+    world.fake.script(Call::Write, [Fault::Stall(1024)]);
+    let source = BytesSource::new(pattern(5000));
+    {
+        let mut put = Box::pin(world.put_from("/work", b"a", &source));
+        let written = until(|| !world.work().is_empty());
+        tokio::select! {
+            biased;
+            () = written => {}
+            _ = &mut put => panic!("the write stalls"),
+        }
+    }
+    until(|| world.work().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn what_a_killed_process_left_is_removed_by_a_later_put() {
+    let mut world = world();
+    world.epoch = 1_763_000_600_000;
+    world.fake.file("/work/.a.op9.1763000000000.part", "half");
+    world.fake.file("/work/.a.op9.1763000000000.2.part", "half");
+    world.fake.file("/work/.video.part", "not ours");
+    world.fake.advance(std::time::Duration::from_mins(11));
+    world
+        .fake
+        .file("/work/.b.op8.1763000590000.part", "of a live one");
+    world.put("c", "abc").await.unwrap();
+    assert_eq!(
+        world.work(),
+        [".b.op8.1763000590000.part", ".video.part", "c"]
+    );
+    // Once for each engine and directory.
+    world.put("d", "abc").await.unwrap();
+    assert_eq!(world.fake.count(Call::List), 1);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
 async fn a_missing_directory_is_made_where_policy_lets_it() {
     let world = world();
     world.fake.link("/work/out", "/home/agent");
@@ -220,8 +258,8 @@ impl Source for Liar {
         self.size
     }
 
-    fn sha256(&self) -> Sha256Digest {
-        self.sha256
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.sha256)
     }
 
     async fn open(&self, _offset: u64) -> Result<crate::Body, Error> {

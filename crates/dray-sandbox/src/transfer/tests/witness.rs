@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::get::other;
 use super::*;
-use crate::fake::{Call, Change, Fault};
+use crate::fake::{Call, Change, Digests, Fault};
 use crate::metadata::{Integrity, Transport};
 
 /// A world with `/work/a` of 5000 bytes that was left alone, where small files are digested and others need not be.
@@ -30,6 +30,87 @@ async fn a_file_left_alone_is_not_read_twice() {
         assert_eq!(world.fake.count(Call::Fingerprint), 0);
         assert_eq!(world.fake.count(Call::State), 2);
     }
+}
+
+/// A world with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes once.
+fn watched() -> World {
+    let fake = Fake::new();
+    fake.file("/work/a", pattern(5000));
+    fake.settle();
+    let options = EngineOptions {
+        digest_twice_up_to: 4000,
+        ..EngineOptions::default()
+    };
+    World::with(fake, options)
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_large_file_left_alone_is_digested_once_beside_the_copy() {
+    let world = watched();
+    let (got, _) = world.got("/work/a").await;
+    assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
+    assert_eq!(world.fake.count(Call::Fingerprint), 1);
+    assert_eq!(world.fake.count(Call::State), 2);
+    assert_eq!(world.fake.count(Call::Stat), 1);
+    // A smaller one, and one that was written just now, are digested before and after.
+    world.fake.file("/work/small", pattern(4000));
+    for file in ["/work/small", "/work/new"] {
+        world.fake.file("/work/new", other(5000));
+        let before = world.fake.count(Call::Fingerprint);
+        let (got, _) = world.got(file).await;
+        assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+        assert_eq!(world.fake.count(Call::Fingerprint), before + 2);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_damage_on_the_way_shows_in_the_digest_beside_the_copy() {
+    let world = watched();
+    world.fake.script(Call::Read, [Fault::Flip(4500)]);
+    let (got, sink) = world.got("/work/a").await;
+    assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
+    assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
+    let wrong = [Fault::WrongDigest, Fault::WrongDigest];
+    world.fake.script(Call::Fingerprint, wrong);
+    assert_eq!(world.refused("/work/a").await.0, ErrorKind::Corrupted);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
+    let world = watched();
+    let meanwhile = Fault::Meanwhile(2048, Change::Rewrite(other(5000)));
+    world.fake.script(Call::Read, [meanwhile]);
+    let (got, sink) = world.got("/work/a").await;
+    // Now it is too young for its times to say anything.
+    assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+    assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn where_nothing_computes_a_digest_the_receipt_says_what_the_times_prove() {
+    for (digests, integrity) in [
+        (Digests::Missing, Integrity::SizeMtime),
+        (Digests::Cksum, Integrity::Weak),
+    ] {
+        let world = watched();
+        world.fake.digests(digests);
+        let (got, _) = world.got("/work/a").await;
+        assert_eq!(got.receipt.integrity, Some(integrity));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_digest_beside_the_write_saves_the_one_afterwards() {
+    let world = watched();
+    world.fake.digest_writes();
+    let put = world.put("b", pattern(5000)).await.unwrap();
+    assert_eq!(put.receipt.integrity, Some(Integrity::Sha256Beside));
+    assert_eq!(world.fake.count(Call::Fingerprint), 0);
+    // What was damaged on the way is found by both.
+    world.fake.script(Call::Write, [Fault::Flip(3)]);
+    let put = world.put("c", pattern(5000)).await.unwrap();
+    assert_eq!(put.receipt.attempts, 2);
+    assert_eq!(world.fake.content("/work/c"), Some(pattern(5000).into()));
 }
 
 #[tokio::test(start_paused = true)] // paused clock

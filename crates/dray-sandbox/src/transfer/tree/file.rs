@@ -50,8 +50,8 @@ impl Source for Kept {
         self.size
     }
 
-    fn sha256(&self) -> Sha256Digest {
-        self.sha256
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.sha256)
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {

@@ -190,7 +190,8 @@ impl Putting<'_> {
         written.unwrap_or_else(late)?;
         self.check_sizes(&directory, &notes.files).await?;
         self.receipt.integrity = Some(Integrity::SizeMtime);
-        Ok(self.done(directory, notes.files.len() as u64, skipped))
+        self.done(directory, notes.files.len() as u64, skipped)
+            .await
     }
 
     fn longest(tar: &dyn Source) -> std::time::Duration {
@@ -239,7 +240,7 @@ impl Putting<'_> {
         }
         self.receipt.integrity = Some(integrity.min(Integrity::Sha256After));
         let skipped = members.report();
-        Ok(self.done(directory, files, skipped))
+        self.done(directory, files, skipped).await
     }
 
     async fn put_file(
@@ -278,16 +279,21 @@ impl Putting<'_> {
         }
     }
 
-    fn done(&mut self, path: SandboxPath, files: u64, skipped: Report) -> PutTree {
+    async fn done(
+        &mut self,
+        path: SandboxPath,
+        files: u64,
+        skipped: Report,
+    ) -> Result<PutTree, Trouble> {
         self.receipt.bytes = self.tar.size();
-        self.receipt.sha256 = Some(self.tar.sha256());
+        self.receipt.sha256 = Some(self.tar.sha256().await.map_err(Trouble::host)?);
         self.receipt.atomic = Some(false);
-        PutTree {
+        Ok(PutTree {
             path,
             files,
             skipped,
             receipt: Receipt::default(),
-        }
+        })
     }
 }
 
