@@ -118,7 +118,8 @@ async fn r_14_receipts_say_how_it_went() {
             .await
             .unwrap();
         assert_eq!(got.receipt.transport, Some(transport));
-        assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+        // Once it has been left alone for two seconds, one digest is enough.
+        assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
         assert_eq!(got.receipt.attempts, 1);
         assert!(sink.into_bytes().unwrap() == bytes);
     }
