@@ -236,6 +236,55 @@ fn files_of_a_folder_are_sent_into_the_current_directory() {
 }
 
 #[test]
+fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
+    let home = Home::new();
+    let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
+    std::fs::create_dir(&sandbox).unwrap();
+    std::fs::create_dir(&here).unwrap();
+    let run = |arguments: &[&str], input: Stdio| {
+        let mut command = home.dray(arguments);
+        command.current_dir(&here).stdin(input).output().unwrap()
+    };
+    std::fs::write(here.join("in"), "words").unwrap();
+    let input = std::fs::File::open(here.join("in")).unwrap();
+    let put = [
+        "sandbox",
+        "put",
+        "-",
+        "local:../box",
+        "--json",
+        "--name",
+        "a.txt",
+    ];
+    let put = line(&run(&put, input.into()));
+    assert_eq!(put["size"], 5);
+    assert_eq!(put["existed"], false);
+    assert_eq!(put["receipt"]["integrity"], "sha256_after");
+    let got = ["sandbox", "get", "local:../box", "a.txt", "--json"];
+    let got = line(&run(&got, Stdio::null()));
+    assert_eq!(got["written_to"], "a.txt");
+    assert_eq!(got["receipt"]["integrity"], "sha256");
+    assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"words");
+    let printed = run(
+        &["sandbox", "get", "local:../box", "a.txt", "-o", "-"],
+        Stdio::null(),
+    );
+    check(&printed, 0, "words");
+    // A device is written to; it stays what it is.
+    let gone = ["sandbox", "get", "local:../box", "a.txt", "-o", "/dev/null"];
+    assert!(run(&gone, Stdio::null()).status.success());
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    let nameless = run(&["sandbox", "put", "-", "local:../box"], Stdio::null());
+    check(&nameless, 2, "");
+    let mut names: Vec<_> = std::fs::read_dir(&here)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a.txt", "in"]);
+}
+
+#[test]
 fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
     let home = Home::new();
     for arguments in [

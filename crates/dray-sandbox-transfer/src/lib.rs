@@ -3,6 +3,7 @@
 //! - [`service`]: calls and work.
 //! - [`sessions`], [`uploads`]: which sandbox and chat belong together, and what users sent.
 //! - [`backends`], [`store`], [`wire`]: open incarnations, the artifact store, the contracts.
+//! - [`direct`]: the same for one command, without bus and store.
 //! - [`config`], [`error`].
 //!
 //! What it does not do: it reaches neither the web nor a chat platform; how files move is the work of
@@ -10,6 +11,7 @@
 
 pub mod backends;
 pub mod config;
+pub mod direct;
 pub mod error;
 pub mod service;
 pub mod sessions;
@@ -20,6 +22,11 @@ pub mod wire;
 
 #[cfg(test)]
 mod tests;
+
+/// Files of this host as the ends of a [`direct`] transfer.
+pub mod files {
+    pub use dray_sandbox::transfer::{FileSink, FileSource, Progress};
+}
 
 pub use config::Config;
 pub use service::SandboxTransfer;

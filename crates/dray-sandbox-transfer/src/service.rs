@@ -2,7 +2,7 @@
 
 mod files;
 mod session;
-mod trees;
+pub(crate) mod trees;
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -111,64 +111,43 @@ impl SandboxTransfer {
 
     /// The incarnation that an address means now, for a tenant that may name one.
     pub(crate) async fn resolve(&self, tenant: &TenantId, address: &str) -> Result<Handle, Error> {
-        let allowed = &self.config.address_tenants;
-        if !allowed
-            .iter()
-            .any(|name| name == "*" || name == tenant.as_str())
-        {
-            return Err(Error::AddressDenied);
-        }
-        let address: Address = address
-            .parse()
-            .map_err(|error: dray_sandbox::Error| Invalid::field("sandbox", error.context()))?;
-        self.backends.resolve(&address).await
+        resolve(&self.config, &self.backends, tenant, address).await
     }
 
     async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
-        let opened = self.try_open(&handle, session).await;
+        let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
         if let Err(Error::Sandbox(error)) = &opened {
             self.backends.failed(&handle, error.kind());
         }
         opened
     }
 
-    async fn try_open(&self, handle: &Handle, session: v1::Session) -> Result<Opened, Error> {
-        let engine = self.backends.engine(handle).await?;
-        let working_directory = match session.working_directory.as_slice() {
-            [] => None,
-            path => Some(wire::path("session.working_directory", path)?),
-        };
-        let places = engine.places(working_directory.clone()).await?;
-        let mut options = self.config.policy.clone();
-        for root in &session.roots {
-            // Roots of a session are absolute; what is no text cannot be written into a policy.
-            options.roots.extend(String::from_utf8(root.clone()));
-        }
-        let uploads = match session.uploads_directory.as_slice() {
-            [] => places.working_directory.join("uploads")?,
-            path => {
-                options.roots.extend(String::from_utf8(path.to_vec()));
-                wire::path("session.uploads_directory", path)?
-            }
-        };
-        let policy = engine.policy(&options, working_directory).await?;
-        Ok(Opened {
-            engine,
-            policy,
-            places,
-            uploads,
-        })
-    }
-
     /// The error of a failed transfer; what is left behind is for the operator.
     pub(crate) fn transfer_failed(&self, opened: &Opened, failed: Failed) -> Error {
-        for path in &failed.left {
-            tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
-        }
         self.backends
             .failed(opened.engine.handle(), failed.error.kind());
-        Error::Sandbox(failed.error)
+        opened.transfer_failed(failed)
     }
+}
+
+/// The incarnation that an address means now, for a tenant that may name one.
+pub(crate) async fn resolve(
+    config: &Config,
+    backends: &Backends,
+    tenant: &TenantId,
+    address: &str,
+) -> Result<Handle, Error> {
+    let allowed = &config.address_tenants;
+    if !allowed
+        .iter()
+        .any(|name| name == "*" || name == tenant.as_str())
+    {
+        return Err(Error::AddressDenied);
+    }
+    let address: Address = address
+        .parse()
+        .map_err(|error: dray_sandbox::Error| Invalid::field("sandbox", error.context()))?;
+    backends.resolve(&address).await
 }
 
 /// A sandbox that is open, with what holds for whoever asked.
@@ -181,6 +160,48 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Opens the sandbox of a session.
+    pub(crate) async fn open(
+        config: &Config,
+        backends: &Backends,
+        handle: &Handle,
+        session: v1::Session,
+    ) -> Result<Self, Error> {
+        let engine = backends.engine(handle).await?;
+        let working_directory = match session.working_directory.as_slice() {
+            [] => None,
+            path => Some(wire::path("session.working_directory", path)?),
+        };
+        let places = engine.places(working_directory.clone()).await?;
+        let mut options = config.policy.clone();
+        for root in &session.roots {
+            // Roots of a session are absolute; what is no text cannot be written into a policy.
+            options.roots.extend(String::from_utf8(root.clone()));
+        }
+        let uploads = match session.uploads_directory.as_slice() {
+            [] => places.working_directory.join("uploads")?,
+            path => {
+                options.roots.extend(String::from_utf8(path.to_vec()));
+                wire::path("session.uploads_directory", path)?
+            }
+        };
+        let policy = engine.policy(&options, working_directory).await?;
+        Ok(Self {
+            engine,
+            policy,
+            places,
+            uploads,
+        })
+    }
+
+    /// The error of a failed transfer; what is left behind is for the operator.
+    pub(crate) fn transfer_failed(&self, failed: Failed) -> Error {
+        for path in &failed.left {
+            tracing::warn!(sandbox = %self.engine.handle(), %path, "a partial file could not be removed");
+        }
+        Error::Sandbox(failed.error)
+    }
+
     /// The path that was meant.
     pub(crate) fn path(&self, raw: &[u8]) -> Result<SandboxPath, Error> {
         Ok(expand(raw, &self.places)?)

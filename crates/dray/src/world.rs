@@ -94,6 +94,19 @@ pub(crate) fn load(sources: &Sources) -> Result<Loaded, Failure> {
         .map_err(|error| Failure::Configuration(error.to_string()))
 }
 
+/// How sandboxes are reached where the services of a command run in its own process; `None` where NATS is named and the
+/// services of a running system are asked.
+pub(crate) fn own_sandboxes(
+    global: &Global,
+) -> Result<Option<dray_sandbox_transfer::Config>, Failure> {
+    let loaded = load(&sources(global)?)?;
+    let bus: BusSection = section(&loaded, "bus")?;
+    match bus.mode {
+        BusMode::Embedded => section(&loaded, "sandbox-transfer").map(Some),
+        BusMode::Nats => Ok(None),
+    }
+}
+
 /// The tenant that the command line names.
 pub(crate) fn tenant(global: &Global) -> Result<TenantId, Failure> {
     TenantId::new(&global.tenant).map_err(|error| Failure::Usage(format!("--tenant: {error}")))

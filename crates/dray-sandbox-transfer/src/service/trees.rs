@@ -8,7 +8,7 @@ use dray_proto::convert::Invalid;
 use dray_proto::v1;
 use dray_sandbox::transfer::{GetTreeOptions, PutTreeOptions, TreeFormat};
 use dray_sandbox::tree::Report;
-use dray_sandbox::{Error as SandboxError, ErrorKind};
+use dray_sandbox::{Error as SandboxError, ErrorKind, SandboxPath};
 use dray_service::Request;
 use dray_types::{Claim, Deadline, Fault};
 use tokio_util::sync::CancellationToken;
@@ -40,17 +40,10 @@ impl SandboxTransfer {
         work_until: Deadline,
         body: v1::GetSandboxTreeRequest,
     ) -> Result<v1::SandboxTree, Error> {
-        let (format, extension) = match body.format.as_str() {
-            "" | "zip" => (TreeFormat::Zip, "zip"),
-            "tar" => (TreeFormat::Tar, "tar"),
-            _ => return Err(Invalid::field("format", "it is `zip` or `tar`").into()),
-        };
+        let format = tree_format(&body.format)?;
         let opened = self.open(meta, body.sandbox).await?;
         let path = opened.path(&body.path)?;
-        let called = match name::clean(path.name()) {
-            root if path.name().is_empty() => format!("{root}.{extension}"),
-            directory => format!("{directory}.{extension}"),
-        };
+        let called = archive_name(&path, format);
         let owner = self.owner(meta, work_until);
         let mut sink = StoreSink::new(&self.store, &owner, Some(called));
         let options = GetTreeOptions {
@@ -129,8 +122,26 @@ impl SandboxTransfer {
     }
 }
 
+/// The format of an archive by its name on the wire.
+pub(crate) fn tree_format(format: &str) -> Result<TreeFormat, Error> {
+    match format {
+        "" | "zip" => Ok(TreeFormat::Zip),
+        "tar" => Ok(TreeFormat::Tar),
+        _ => Err(Invalid::field("format", "it is `zip` or `tar`").into()),
+    }
+}
+
+/// How the archive of a directory is called.
+pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> String {
+    let extension = match format {
+        TreeFormat::Zip => "zip",
+        TreeFormat::Tar => "tar",
+    };
+    format!("{}.{extension}", name::clean(directory.name()))
+}
+
 /// What was left out, a line each.
-fn lines(report: &Report) -> Vec<String> {
+pub(crate) fn lines(report: &Report) -> Vec<String> {
     let skipped = report.skipped().into_iter().take(TOLD);
     skipped
         .map(|skipped| format!("{}: {}", skipped.why.sentence(), skipped.name))

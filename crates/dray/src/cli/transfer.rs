@@ -132,7 +132,7 @@ pub(crate) enum Sandbox {
     },
     /// Copies a file of this machine into a sandbox, with proof. The same command again finds the file in place.
     Put {
-        /// The file here.
+        /// The file here; `-` is standard input, which needs --name.
         file: PathBuf,
         /// The sandbox.
         sandbox: String,

@@ -1,5 +1,7 @@
 //! `dray sandbox`: files in and out of a sandbox, by hand.
 
+mod direct;
+
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use dray_content::name;
 use dray_content::size::human;
 use dray_proto::v1;
+use dray_store::Label;
 use dray_types::{ByteSize, Claim, Fault};
 use serde_json::{Value, json};
 
@@ -15,7 +18,7 @@ use crate::commands::fetch::write_claim;
 use crate::commands::{reach, shown, upload};
 use crate::outcome::{Failure, print_line};
 use crate::progress;
-use crate::world::World;
+use crate::world::{self, World};
 
 /// The service that is asked.
 pub(crate) const SERVICE: &str = "sandbox-transfer";
@@ -27,7 +30,13 @@ const SHOWN: usize = 4096;
 /// Does one of the commands.
 pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
     reach::check(named(command))?;
+    check_input(command)?;
     let reaching = reach::allowed(global, named(command));
+    let copies = matches!(command, Sandbox::Get { .. } | Sandbox::Put { .. });
+    if copies && let Some(config) = world::own_sandboxes(&reaching)? {
+        let copied = direct::run(&reaching, config, command).await;
+        return copied.map_err(|failure| explained(failure, command));
+    }
     let world = match command {
         Sandbox::Get { .. } | Sandbox::Put { .. } => World::open(&reaching, &[SERVICE]).await?,
         _ => World::open_to_ask(&reaching, &[SERVICE]).await?,
@@ -35,6 +44,17 @@ pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failur
     let outcome = one(global, &world, command).await;
     world.close().await;
     outcome.map_err(|failure| explained(failure, command))
+}
+
+/// Standard input has no name of its own.
+fn check_input(command: &Sandbox) -> Result<(), Failure> {
+    match command {
+        Sandbox::Put { file, name, .. } if file == Path::new("-") && name.is_none() => {
+            let text = "standard input has no name: add --name NAME";
+            Err(Failure::Usage(text.to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A failure in the words of whoever typed the name of a sandbox.
@@ -303,7 +323,9 @@ async fn get(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
     };
     write_claim(global, world, &claim, &output).await?;
     if output != Path::new("-") {
-        written(global, &output, &claim, receipt.as_ref());
+        let sha256 = claim.artifact.sha256.to_hex();
+        let size = claim.artifact.size;
+        written(global, &output, size, &sha256, receipt.as_ref());
     }
     Ok(())
 }
@@ -318,11 +340,16 @@ fn free_name(wanted: &str) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(clean))
 }
 
-fn written(global: &Global, output: &Path, claim: &Claim, receipt: Option<&v1::TransferReceipt>) {
-    let sha256 = claim.artifact.sha256.to_hex();
+fn written(
+    global: &Global,
+    output: &Path,
+    size: u64,
+    sha256: &str,
+    receipt: Option<&v1::TransferReceipt>,
+) {
     let document = json!({
         "written_to": output.to_string_lossy(),
-        "size": claim.artifact.size,
+        "size": size,
         "sha256": sha256,
         "receipt": receipt.map(receipt_json),
     });
@@ -330,7 +357,7 @@ fn written(global: &Global, output: &Path, claim: &Claim, receipt: Option<&v1::T
     let line = format!(
         "{}  {}  {}{proof}",
         name::shown(output.as_os_str().as_encoded_bytes(), SHOWN),
-        human(claim.artifact.size),
+        human(size),
         sha256.get(..16).unwrap_or_default(),
     );
     show(global, &document, &line);
@@ -378,7 +405,13 @@ async fn put(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
     else {
         return Ok(());
     };
-    let claim = upload::file(global, world, file, called.as_deref()).await?;
+    let claim = match called {
+        Some(called) if file == Path::new("-") => {
+            let label = Label::new("application/octet-stream", called);
+            upload::stream(global, world, tokio::io::stdin(), None, label).await?
+        }
+        _ => upload::file(global, world, file, called.as_deref()).await?,
+    };
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(sandbox)),
         name: claim.artifact.name.clone().into_bytes(),
@@ -390,6 +423,12 @@ async fn put(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
     let waiting = progress::waiting("putting into the sandbox", global.json);
     let placed = ask(world, Duration::from_secs(*timeout), &request).await?;
     waiting.finish_and_clear();
+    self::placed(global, &placed);
+    Ok(())
+}
+
+/// Says where a file is now.
+fn placed(global: &Global, placed: &v1::PlacedFile) {
     let path = plain(&placed.path);
     let document = json!({
         "path": path,
@@ -413,7 +452,6 @@ async fn put(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
         &document,
         &format!("{path}  {}{how}", human(placed.size)),
     );
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,241 @@
+//! A sandbox opened by a command that serves nobody but its caller. Bytes go straight between the sandbox and files of
+//! this host, without a bus and a store between them: each is read once, hashed on its way and written once. Policy,
+//! proof and receipts are those of the service. Keeps no sessions.
+
+use dray_content::name;
+use dray_proto::v1;
+use dray_sandbox::transfer::{
+    FileSink, FileSource, GetOptions, GetTreeOptions, Progress, PutOptions, TreeFormat,
+};
+use dray_types::{Clock, Fault, OperationId, TenantId};
+use tokio_util::sync::CancellationToken;
+
+use crate::backends::Backends;
+use crate::config::Config;
+use crate::error::Error;
+use crate::service::trees::{archive_name, lines, tree_format};
+use crate::service::{Opened, resolve};
+use crate::sessions::token;
+use crate::wire;
+
+/// Mode bits of files that are put.
+const FILE_MODE: u32 = 0o644;
+
+/// One sandbox, opened for one command.
+#[derive(Debug)]
+pub struct DirectSandbox {
+    opened: Opened,
+    config: Config,
+    clock: Clock,
+    operation: OperationId,
+}
+
+/// What came out of a sandbox into a file of this host.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Bytes.
+    pub size: u64,
+    /// SHA-256.
+    pub sha256: Vec<u8>,
+    /// How it went.
+    pub receipt: v1::TransferReceipt,
+    /// What was left out of a directory, a line each.
+    pub skipped: Vec<String>,
+}
+
+/// What goes into a sandbox, and where to.
+#[derive(Clone, Copy, Debug)]
+pub struct PutFile<'a> {
+    /// Directory in the sandbox, as it was typed.
+    pub directory: &'a [u8],
+    /// Name there.
+    pub name: &'a str,
+    /// `rename`, `fail` or `overwrite`.
+    pub collision: &'a str,
+}
+
+impl DirectSandbox {
+    /// Opens the incarnation that an address means now.
+    ///
+    /// # Errors
+    ///
+    /// As the service answers: configuration, policy, and what the sandbox says.
+    pub async fn open(
+        mut config: Config,
+        clock: Clock,
+        tenant: &TenantId,
+        address: &str,
+    ) -> Result<Self, Fault> {
+        // The clients of the other kinds would only cost time and memory.
+        config.kinds.retain(|kind| {
+            address
+                .split_once(':')
+                .is_some_and(|(named, _)| named == kind)
+        });
+        let backends = config.backends(&clock).map_err(|error| {
+            tracing::warn!(%error, "a sandbox backend cannot be used");
+            Fault::internal()
+        })?;
+        let backends = Backends::new(backends, config.engine());
+        let opened = async {
+            let handle = resolve(&config, &backends, tenant, address).await?;
+            Opened::open(&config, &backends, &handle, v1::Session::default()).await
+        };
+        let opened = opened.await.map_err(Fault::from)?;
+        Ok(Self {
+            opened,
+            config,
+            clock,
+            operation: OperationId::mint(),
+        })
+    }
+
+    /// The name that a file gets on this host.
+    ///
+    /// # Errors
+    ///
+    /// A path that is none.
+    pub fn file_name(&self, path: &[u8]) -> Result<String, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        Ok(name::clean(path.name()))
+    }
+
+    /// The name that the archive of a directory gets on this host.
+    ///
+    /// # Errors
+    ///
+    /// A path that is none, or an unknown format.
+    pub fn archive_name(&self, path: &[u8], format: &str) -> Result<String, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        Ok(archive_name(
+            &path,
+            tree_format(format).map_err(Fault::from)?,
+        ))
+    }
+
+    /// Copies a file of the sandbox into `sink`. `max_bytes` is 0 for the configured limit.
+    ///
+    /// # Errors
+    ///
+    /// As the service answers; nothing is left of the file on this host then.
+    pub async fn get(
+        &self,
+        path: &[u8],
+        max_bytes: u64,
+        sink: &mut FileSink,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Received, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        let most = self.config.max_file.as_u64();
+        let options = GetOptions {
+            policy: &self.opened.policy,
+            max_bytes: if max_bytes == 0 {
+                most
+            } else {
+                max_bytes.min(most)
+            },
+        };
+        let engine = &self.opened.engine;
+        let got = engine.get(&path, &options, sink, progress, cancel).await;
+        let got = got.map_err(|failed| self.opened.transfer_failed(failed))?;
+        Ok(Received {
+            size: got.size,
+            sha256: wire::digest(got.sha256),
+            receipt: wire::receipt(&got.receipt, "get", &self.operation, engine.handle()),
+            skipped: Vec::new(),
+        })
+    }
+
+    /// Copies a directory of the sandbox into `sink` as one archive: `zip` or `tar`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub async fn get_tree(
+        &self,
+        path: &[u8],
+        format: &str,
+        max_bytes: u64,
+        sink: &mut FileSink,
+        cancel: &CancellationToken,
+    ) -> Result<Received, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        let format: TreeFormat = tree_format(format).map_err(Fault::from)?;
+        let options = GetTreeOptions {
+            policy: &self.opened.policy,
+            limits: self.config.tree(max_bytes),
+            format,
+        };
+        let engine = &self.opened.engine;
+        let got = engine.get_tree(&path, &options, sink, &(), cancel).await;
+        let got = got.map_err(|failed| self.opened.transfer_failed(failed))?;
+        Ok(Received {
+            size: got.size,
+            sha256: wire::digest(got.sha256),
+            receipt: wire::receipt(&got.receipt, "get_tree", &self.operation, engine.handle()),
+            skipped: lines(&got.skipped),
+        })
+    }
+
+    /// Copies a file of this host into the sandbox.
+    ///
+    /// # Errors
+    ///
+    /// As the service answers; what was written is removed then, also when `cancel` fires.
+    pub async fn put(
+        &self,
+        put: PutFile<'_>,
+        source: &FileSource,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<v1::PlacedFile, Fault> {
+        let placed = self.try_put(put, source, progress, cancel).await;
+        placed.map_err(Fault::from)
+    }
+
+    async fn try_put(
+        &self,
+        put: PutFile<'_>,
+        source: &FileSource,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<v1::PlacedFile, Error> {
+        let most = self.config.max_file.as_u64();
+        let size = dray_sandbox::transfer::Source::size(source);
+        if size > most {
+            return Err(dray_sandbox::Error::too_large(size, most).into());
+        }
+        let operation = token(self.operation.as_str());
+        let options = PutOptions {
+            policy: &self.opened.policy,
+            collision: wire::collision(put.collision)?,
+            mode: FILE_MODE,
+            operation: operation.get(..16).unwrap_or_default(),
+            epoch: self.clock.now_ms(),
+        };
+        let (engine, directory) = (&self.opened.engine, self.opened.path(put.directory)?);
+        let called = name::clean(put.name);
+        let placed = engine
+            .put(
+                &directory,
+                called.as_bytes(),
+                source,
+                &options,
+                progress,
+                cancel,
+            )
+            .await
+            .map_err(|failed| self.opened.transfer_failed(failed))?;
+        let mut receipt = wire::receipt(&placed.receipt, "put", &self.operation, engine.handle());
+        receipt.path = placed.path.as_bytes().to_vec();
+        Ok(v1::PlacedFile {
+            path: placed.path.as_bytes().to_vec(),
+            size: placed.size,
+            sha256: wire::digest(placed.sha256),
+            renamed: placed.renamed,
+            existed: placed.existed,
+            receipt: Some(receipt),
+        })
+    }
+}
