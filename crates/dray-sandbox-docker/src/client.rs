@@ -28,6 +28,7 @@ pub(crate) struct Client {
     endpoint: Endpoint,
     connect_timeout: Duration,
     answer_timeout: Duration,
+    shell_timeout: Duration,
     negotiated: OnceCell<(Docker, String)>,
     /// Connections of the library, and ends of commands that nobody waits for any more.
     tasks: TaskTracker,
@@ -39,6 +40,7 @@ impl Client {
             endpoint: config.endpoint()?,
             connect_timeout: config.connect_timeout.as_duration(),
             answer_timeout: config.answer_timeout.as_duration(),
+            shell_timeout: config.shell_timeout.as_duration(),
             negotiated: OnceCell::new(),
             tasks: TaskTracker::new(),
         })
@@ -64,6 +66,11 @@ impl Client {
     /// How long an answer may take.
     pub(crate) const fn patience(&self) -> Duration {
         self.answer_timeout
+    }
+
+    /// How long the shell of a container may take for a short answer.
+    pub(crate) const fn shell_timeout(&self) -> Duration {
+        self.shell_timeout
     }
 
     /// A connection of one's own.

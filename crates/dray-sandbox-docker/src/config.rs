@@ -20,6 +20,9 @@ pub struct Config {
     /// Time until the engine begins to answer. While a file is read from a container, every other question about that
     /// container waits, so this is longer than the longest read.
     pub answer_timeout: Period,
+    /// Time for a short answer of a shell in a container. One that takes longer counts as hung: for a minute the
+    /// container is reached through the archive calls alone, as one without a shell. Default `15s`.
+    pub shell_timeout: Period,
 }
 
 impl Default for Config {
@@ -28,6 +31,7 @@ impl Default for Config {
             endpoint: "unix:///var/run/docker.sock".to_owned(),
             connect_timeout: Period::secs(5),
             answer_timeout: Period::secs(120),
+            shell_timeout: Period::secs(15),
         }
     }
 }
@@ -36,7 +40,9 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Neither a socket of this host nor an address.
-    #[error("`{0}` is not an endpoint; write unix:///PATH or http://HOST:PORT")]
+    #[error(
+        "`{0}` is not an endpoint; write unix:///PATH or http://HOST:PORT, and put a tunnel in front of TLS and ssh://"
+    )]
     Endpoint(String),
 }
 
@@ -94,6 +100,7 @@ mod tests {
             "",
             "unix://run/docker.sock",
             "https://engine:2376",
+            "ssh://me@engine",
             "http://engine",
             "http://user@engine:1",
             "http://engine:70000",

@@ -9,6 +9,9 @@ use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
 use crate::client::Client;
 use crate::resolve::{Found, resolve};
 
+/// Mount points that every container has.
+const EVERY_CONTAINER: [&str; 3] = ["/proc", "/sys", "/dev"];
+
 /// Mounts of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounts {
@@ -20,7 +23,7 @@ impl Mounts {
     /// Those that the engine made, and those that every container has.
     pub(crate) fn of(known: &ContainerInspectResponse) -> Self {
         let mut mounts = Self { points: Vec::new() };
-        for path in ["/proc", "/sys", "/dev"] {
+        for path in EVERY_CONTAINER {
             mounts.add(path, false);
         }
         let host = known.host_config.as_ref();
@@ -39,7 +42,9 @@ impl Mounts {
     /// Adds where mount points that are reached through links really lie: the engine names them as they were asked
     /// for.
     pub(crate) async fn resolve(&mut self, client: &Client, container: &str) -> Result<(), Error> {
-        for (point, seen) in self.points.clone() {
+        // The engine refuses to mount these over links.
+        let points = self.points.iter().skip(EVERY_CONTAINER.len()).cloned();
+        for (point, seen) in points.collect::<Vec<_>>() {
             match resolve(client, container, None, &point, Follow::Yes).await {
                 Ok(Found::Seen { real_path, .. }) if real_path != point => {
                     self.points.push((real_path, seen));

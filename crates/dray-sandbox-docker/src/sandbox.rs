@@ -1,7 +1,8 @@
 //! One container.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
@@ -12,6 +13,7 @@ use dray_sandbox::{
 };
 use dray_types::Clock;
 use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::exec::DockerExec;
@@ -19,6 +21,9 @@ use crate::mounts::Mounts;
 use crate::resolve::{Found, resolve};
 use crate::user::User;
 use crate::{list, read, user, write};
+
+/// How long a shell that hung is not asked again.
+const HUNG_TIME: Duration = Duration::from_mins(1);
 
 /// A container, opened.
 #[derive(Debug)]
@@ -32,6 +37,11 @@ pub(crate) struct DockerSandbox {
     user: OnceCell<User>,
     /// Whether a command failed for want of a shell. Images do not grow one.
     shell_less: AtomicBool,
+    /// Whether the container could not run commands when that was last tried.
+    stopped: AtomicBool,
+    /// When the shell last gave no answer in time.
+    hung: Mutex<Option<Instant>>,
+    shell_timeout: Duration,
 }
 
 impl DockerSandbox {
@@ -45,6 +55,7 @@ impl DockerSandbox {
         let mut mounts = Mounts::of(&known);
         mounts.resolve(&client, &container).await?;
         let exec = DockerExec::new(Arc::clone(&client), container);
+        let shell_timeout = client.shell_timeout();
         Ok(Self {
             client,
             clock,
@@ -54,6 +65,9 @@ impl DockerSandbox {
             commands: ExecFiles::new(exec).with_standing_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            hung: Mutex::new(None),
+            shell_timeout,
         })
     }
 
@@ -71,8 +85,39 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
+    /// Asks the shell of the container what takes no longer than its answer. One that hangs is asked again only after a
+    /// while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
+    async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.check_shell()?;
+        match timeout(self.shell_timeout, asked).await {
+            Ok(answered) => self.noted(answered),
+            Err(_) => {
+                *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                Err(no_answer())
+            }
+        }
+    }
+
+    fn check_shell(&self) -> Result<(), Error> {
+        if self.hangs() {
+            Err(no_answer())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn hangs(&self) -> bool {
+        let hung = self.hung.lock().unwrap_or_else(PoisonError::into_inner);
+        hung.is_some_and(|since| since.elapsed() < HUNG_TIME)
+    }
+
     /// Remembers that nothing can be run here.
     fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        match &result {
+            Ok(_) => self.stopped.store(false, Ordering::Relaxed),
+            Err(error) if stopped(error) => self.stopped.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
         if let Err(error) = &result
             && error.kind() == ErrorKind::ToolMissing
             && error.context() == crate::exec::NOT_STARTED
@@ -105,6 +150,22 @@ impl DockerSandbox {
         }
     }
 
+    /// Makes sure that the archive calls wrote where they were told to: they follow a directory that became a link
+    /// meanwhile, as root.
+    async fn check_parent(&self, written: &SandboxPath) -> Result<(), Error> {
+        let parent = written.parent();
+        let mounts = Some(&self.mounts);
+        let found = resolve(&self.client, self.container(), mounts, &parent, Follow::Yes).await?;
+        match found {
+            Found::Seen { real_path, .. } if real_path == parent => Ok(()),
+            _ => {
+                tracing::error!(path = %written, "a file was written where a directory became a link meanwhile");
+                let moved = "the directory became a link while the file was written";
+                Err(Error::new(ErrorKind::OutsideRoot, moved))
+            }
+        }
+    }
+
     /// What lies in a directory, with names relative to it.
     async fn download(&self, directory: &SandboxPath) -> Result<Body, Error> {
         let inside = [directory.as_bytes(), b"/."].concat();
@@ -133,10 +194,19 @@ impl DockerSandbox {
 
 /// Whether it failed because nothing can be run in the container now.
 fn mute(error: &Error) -> bool {
+    error.kind() == ErrorKind::ToolMissing || stopped(error)
+}
+
+fn stopped(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+        ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
     )
+}
+
+fn no_answer() -> Error {
+    let hung = "the shell of the container does not answer";
+    Error::new(ErrorKind::ToolMissing, hung)
 }
 
 #[async_trait]
@@ -146,7 +216,7 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn probe(&self) -> Result<Probe, Error> {
-        match self.noted(self.commands.probe().await) {
+        match self.ask(self.commands.probe()).await {
             Ok(mut probe) => {
                 probe.transports.insert(0, Transport::Archive);
                 Ok(probe)
@@ -178,7 +248,7 @@ impl Sandbox for DockerSandbox {
                 identity: None,
             }),
             Found::Hidden(rest) => {
-                let told = self.noted(self.commands.stat(&rest, follow).await)?;
+                let told = self.ask(self.commands.stat(&rest, follow)).await?;
                 Ok(Metadata {
                     path: path.clone(),
                     ..told
@@ -188,7 +258,11 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
-        let error = match self.noted(self.commands.list(path, depth, limit).await) {
+        let listed = match self.check_shell() {
+            Ok(()) => self.noted(self.commands.list(path, depth, limit).await),
+            Err(error) => Err(error),
+        };
+        let error = match listed {
             Err(error) if mute(&error) => error,
             listed => return listed,
         };
@@ -205,8 +279,23 @@ impl Sandbox for DockerSandbox {
         if self.archived(path) {
             transports.push(Transport::Archive);
         }
-        if !self.shell_less.load(Ordering::Relaxed) {
+        if !self.shell_less.load(Ordering::Relaxed) && !self.hangs() {
             transports.append(&mut self.commands.transports());
+        }
+        transports
+    }
+
+    /// A command writes as the user of the container, so that a directory which becomes a link meanwhile leads nowhere
+    /// that this user could not write to. The archive calls write as root, and are for containers that run nothing.
+    fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        let mut transports = self.transports(path);
+        if !self.stopped.load(Ordering::Relaxed)
+            && let Some(command) = transports
+                .iter()
+                .position(|transport| *transport == Transport::ExecRaw)
+        {
+            let command = transports.remove(command);
+            transports.insert(0, command);
         }
         transports
     }
@@ -249,15 +338,28 @@ impl Sandbox for DockerSandbox {
         }
         let user = self.user().await?;
         let now_s = self.clock.now_ms() / 1000;
-        write::write(&self.client, self.container(), user, now_s, write, body).await
+        write::write(&self.client, self.container(), user, now_s, write, body).await?;
+        self.check_parent(write.path).await
+    }
+
+    async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        if write.transport == Transport::Archive {
+            return self.write(write, body).await.map(|()| None);
+        }
+        self.noted(self.commands.write_with_digest(write, body).await)
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        self.check_shell()?;
         self.noted(self.commands.fingerprint(path).await)
     }
 
     async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        self.noted(self.commands.state(path).await)
+        self.ask(self.commands.state(path)).await
     }
 
     async fn rename(
@@ -266,11 +368,11 @@ impl Sandbox for DockerSandbox {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        self.noted(self.commands.rename(from, to, replace).await)
+        self.ask(self.commands.rename(from, to, replace)).await
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        self.noted(self.commands.make_directory(path).await)
+        self.ask(self.commands.make_directory(path)).await
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
@@ -285,7 +387,10 @@ impl Sandbox for DockerSandbox {
             // No command is needed for what is not there.
             return Err(error);
         }
-        self.noted(self.commands.remove(path, recursive).await)
+        if recursive {
+            return self.noted(self.commands.remove(path, recursive).await);
+        }
+        self.ask(self.commands.remove(path, recursive)).await
     }
 
     async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {

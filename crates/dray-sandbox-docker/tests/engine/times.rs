@@ -128,7 +128,7 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
         .await
         .unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
-    assert_eq!(put.receipt.transport, Some(Transport::Archive));
+    assert_eq!(put.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!(put.receipt.atomic, Some(true));
     assert!(world.cat("/workspace/file") == bytes);
 }

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use dray_sandbox::policy::Policy;
 use dray_sandbox::receipt::Receipt;
 use dray_sandbox::transfer::{
     BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
-    Source as _, VecSink,
+    Source, VecSink,
 };
-use dray_sandbox::{ErrorKind, Integrity, Transport};
+use dray_sandbox::{Backend as _, Body, Error, ErrorKind, Integrity, Transport};
+use dray_sandbox_docker::{Config, DockerBackend};
 use dray_testkit::docker::ContainerOptions;
+use dray_types::{Clock, Period, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
-use super::world::{World, path};
+use super::world::{World, address, endpoint, path};
 
 async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
     let policy = Policy::beneath([path(folder)]);
@@ -51,6 +54,31 @@ async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
     Ok((got, sink.into_bytes().unwrap()))
 }
 
+/// Bytes that are read only after something was done to the container.
+struct Swapping<'a> {
+    bytes: BytesSource,
+    swap: std::sync::Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+#[async_trait]
+impl Source for Swapping<'_> {
+    fn size(&self) -> u64 {
+        self.bytes.size()
+    }
+
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.bytes.sha256())
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        let swap = self.swap.lock().unwrap().take();
+        if let Some(swap) = swap {
+            swap();
+        }
+        self.bytes.open(offset).await
+    }
+}
+
 fn engine(world: &World) -> Engine {
     Engine::new(Arc::clone(&world.sandbox), EngineOptions::default())
 }
@@ -75,11 +103,12 @@ async fn there_and_back(world: &World, folder: &str) -> (Receipt, Receipt) {
 async fn r_14_a_running_container_proves_what_was_moved() {
     let world = World::agent().await;
     let (put, got) = there_and_back(&world, "/workspace").await;
-    assert_eq!(put.transport, Some(Transport::Archive));
-    assert_eq!(put.integrity, Some(Integrity::Sha256After));
+    assert_eq!(put.transport, Some(Transport::ExecRaw));
+    assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
     assert_eq!(got.transport, Some(Transport::Archive));
-    assert_eq!(got.integrity, Some(Integrity::Sha256));
+    // Once it has been left alone for two seconds, one digest is enough.
+    assert!(got.integrity >= Some(Integrity::Sha256Beside));
     let told = world
         .container
         .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
@@ -148,4 +177,69 @@ async fn a_file_that_its_user_may_not_read_does_not_leave_by_the_engines_rights(
         .sh("cd /workspace; echo secret > closed; chmod 600 closed");
     let failed = get(&engine(&world), "/workspace/closed").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_put_into_a_directory_that_becomes_a_link_writes_nothing_as_root() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("mkdir /workspace/up; chown agent /workspace/up");
+    let engine = engine(&world);
+    let bytes: Vec<u8> = vec![7; 3 << 20];
+    let source = Swapping {
+        bytes: BytesSource::new(bytes),
+        swap: std::sync::Mutex::new(Some(Box::new(|| {
+            let swap = "cd /workspace && mv up old && ln -s /etc up";
+            world.container.sh(swap);
+        }))),
+    };
+    let policy = Policy::beneath([path("/workspace")]);
+    let options = PutOptions {
+        policy: &policy,
+        collision: Collision::Rename,
+        mode: 0o644,
+        operation: "test",
+        epoch: 1,
+    };
+    let cancel = CancellationToken::new();
+    let put = engine
+        .put(
+            &path("/workspace/up"),
+            b"evil",
+            &source,
+            &options,
+            &(),
+            &cancel,
+        )
+        .await;
+    assert!(put.is_err(), "{put:?}");
+    let found = world.container.sh("find /etc /workspace -name '*evil*'");
+    assert_eq!(String::from_utf8(found).unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_container_whose_shell_hangs_is_read_through_the_archive_calls() {
+    let world = World::of(ContainerOptions::default()).await;
+    world
+        .container
+        .sh("head -c 2000000 /dev/urandom >/workspace/file");
+    let expected = world.cat("/workspace/file");
+    world.container.sh(
+        "printf '#!/bin/busybox ash\nexec /bin/busybox sleep 1000\n' >/tmp/sh && chmod 755 /tmp/sh && mv -f /tmp/sh /bin/sh",
+    );
+    let config = Config {
+        endpoint: endpoint(&world.engine),
+        shell_timeout: Period::millis(500),
+        ..Config::default()
+    };
+    let backend = DockerBackend::new(&config, Clock::system()).unwrap();
+    let address = address(world.container.name());
+    let handle = backend.resolve(&address).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    let engine = Engine::new(sandbox, EngineOptions::default());
+    let (got, read) = get(&engine, "/workspace/file").await.unwrap();
+    assert!(read == expected);
+    assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
+    assert_eq!(got.receipt.transport, Some(Transport::Archive));
 }
