@@ -32,6 +32,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod options;
+pub mod permissions;
 mod publish;
 mod responder;
 mod subject;
@@ -51,6 +52,7 @@ pub use key_value::{Change, KeyError, KeyValue, Listing};
 pub use ledger::{Ledger, LedgerError, LedgerKey};
 pub use meta::{InvalidEnvelope, Meta};
 pub use options::NatsOptions;
+pub use permissions::Permissions;
 pub use publish::Published;
 pub use responder::{Incoming, RESPONDER_MARGIN, Responder};
 pub use sweeper::{SweepReport, Sweeper};

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::Meta;
+use dray_bus::{Meta, Permissions};
 use dray_guard::AppPolicy;
 use dray_proto::v1;
 use dray_service::{Context, Request, Router, Service, StartError};
+use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
@@ -72,6 +73,16 @@ impl Service for EgressFetcher {
     fn routes(router: Router<Self>) -> Router<Self> {
         // A fetch queues by itself: one that waits for a slow host must not keep others out.
         router.answer_self_admitted(Self::fetch)
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about("Fetches addresses that others chose. It publishes what it did and calls no other service.")
+            .publishes_audit::<v1::EgressAudit>()
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().writes()
     }
 
     fn instruments(meter: &Meter) {

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use opentelemetry::metrics::Meter;
 
-use dray_bus::Meta;
+use dray_bus::{Meta, Permissions};
 use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
 use dray_service::{Context, Request, Router, Service, StartError};
+use dray_store::StoreAccess;
 use dray_types::{Fault, Secret};
 
 use crate::classify::DialOrigin;
@@ -78,6 +79,25 @@ impl Service for FileResolver {
             .answer(Self::substitute_ids)
             .answer(Self::fetch_user_file)
             .consume(Self::work)
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about(
+                "Resolves references and reads documents. Tool calls that arrive over gRPC become work here\n\
+                 (docs/decisions/deploy-nats-permissions.md).",
+            )
+            .calls::<v1::FetchRequest>()
+            .calls::<v1::GetSandboxFileRequest>()
+            .calls::<v1::PutSandboxFileRequest>()
+            .calls::<v1::StatSandboxRequest>()
+            .publishes_work::<v1::ToolCallRequested>()
+            .publishes_event::<v1::ToolCallResolved>()
+            .uses_keys(crate::reading::CONVERSIONS_BUCKET)
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().reads().writes()
     }
 
     fn instruments(meter: &Meter) {

@@ -7,10 +7,13 @@ use std::time::Duration;
 use dray_agent::layer;
 use dray_agent::manifest::Reader;
 use dray_agent::skill;
+use dray_bus::Permissions;
 use dray_dial::chat::Chat;
 use dray_dial::{Core, Interpreter};
 use dray_http::{Client, Limits};
+use dray_proto::v1;
 use dray_service::{Context, Router, Service, StartError};
+use dray_store::StoreAccess;
 use dray_tool_mcp::{DialCore, ProgramPool};
 use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
@@ -55,6 +58,34 @@ impl Service for Orchestrator {
 
     fn routes(router: Router<Self>) -> Router<Self> {
         router
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about("Talks to models and tools, and calls the other services for files.")
+            .calls::<v1::FetchRequest>()
+            .calls::<v1::ResolveRequest>()
+            .calls::<v1::ReadAttachmentRequest>()
+            .calls::<v1::ReadFilesRequest>()
+            .calls::<v1::BuildContextRequest>()
+            .calls::<v1::SubstituteIdsRequest>()
+            .calls::<v1::FetchUserFileRequest>()
+            .calls::<v1::ShowSessionRequest>()
+            .calls::<v1::BindSessionRequest>()
+            .calls::<v1::ProbeSandboxRequest>()
+            .calls::<v1::StatSandboxRequest>()
+            .calls::<v1::ListSandboxRequest>()
+            .calls::<v1::GetSandboxFileRequest>()
+            .calls::<v1::GetSandboxTreeRequest>()
+            .calls::<v1::PutSandboxFileRequest>()
+            .calls::<v1::SettleUploadsRequest>()
+            .calls::<v1::SendFileRequested>()
+            .calls::<v1::DeliveryOutcomeRequest>()
+            .publishes_work::<v1::PlaceUpload>()
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().reads().writes()
     }
 
     fn instruments(meter: &Meter) {

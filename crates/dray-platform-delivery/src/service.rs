@@ -7,9 +7,10 @@ use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use dray_bus::{Completed, Delivery, Failure};
+use dray_bus::{Completed, Delivery, Failure, Permissions};
 use dray_proto::v1;
 use dray_service::{Context, Request, Router, Service, StartError};
+use dray_store::StoreAccess;
 use dray_types::{Deadline, Fault};
 
 use crate::accounts::Accounts;
@@ -98,6 +99,30 @@ impl Service for PlatformDelivery {
         .fold(router, |router, durable| {
             router.consume_as(durable, Self::deliver)
         })
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about("Delivers files to people and takes in what they send.")
+            .calls::<v1::ShowSessionRequest>()
+            .calls::<v1::FindSessionRequest>()
+            .calls::<v1::StatSandboxRequest>()
+            .calls::<v1::GetSandboxFileRequest>()
+            .calls::<v1::GetSandboxTreeRequest>()
+            .publishes_work::<v1::SendFileRequested>()
+            .publishes_work::<v1::DeliverFiles>()
+            .publishes_work::<v1::ReceiveMessage>()
+            .publishes_work::<v1::PlaceUpload>()
+            .publishes_event::<v1::DeliveryDone>()
+            .publishes_event::<v1::DeliveryProgressed>()
+            .publishes_event::<v1::MessageReceived>()
+            .publishes_audit::<v1::DeliveryAudit>()
+            .lists_keys(crate::records::BUCKET)
+            .lists_keys(crate::memory::BUCKET)
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().reads().writes().evicts()
     }
 
     fn instruments(meter: &Meter) {

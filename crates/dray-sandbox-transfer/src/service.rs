@@ -7,14 +7,14 @@ pub(crate) mod trees;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use dray_bus::Meta;
+use dray_bus::{Meta, Permissions};
 use dray_proto::convert::Invalid;
 use dray_proto::v1;
 use dray_sandbox::policy::{Policy, expand};
 use dray_sandbox::transfer::{Engine, Failed};
 use dray_sandbox::{Address, Backend, Handle, SandboxPath};
 use dray_service::{Context, Router, Service, StartError};
-use dray_store::Store;
+use dray_store::{Store, StoreAccess};
 use dray_types::{Clock, Fault, TenantId};
 
 use crate::backends::Backends;
@@ -64,6 +64,18 @@ impl Service for SandboxTransfer {
             .answer(Self::find)
             .answer(Self::settle)
             .consume(Self::place)
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about("Moves files into and out of sandboxes, and knows which sandbox belongs to a session.")
+            .publishes_event::<v1::UploadPlaced>()
+            .uses_keys(crate::sessions::BUCKET)
+            .uses_keys(crate::uploads::BUCKET)
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().reads().writes().caches()
     }
 }
 

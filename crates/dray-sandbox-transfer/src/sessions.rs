@@ -11,7 +11,7 @@ use prost::Message as _;
 use crate::error::Error;
 
 /// The bucket.
-const BUCKET: &str = "dray_sessions";
+pub(crate) const BUCKET: &str = "dray_sessions";
 /// Tries against others who change the same record.
 const TRIES: usize = 8;
 

@@ -20,7 +20,7 @@ use crate::sessions::token;
 use crate::store::StoreSource;
 
 /// The bucket.
-const BUCKET: &str = "dray_uploads";
+pub(crate) const BUCKET: &str = "dray_uploads";
 /// Tries against others who change the same record.
 const TRIES: usize = 16;
 /// Most uploads that one session remembers; those told of go first.

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::future::Future;
 
+use dray_bus::Permissions;
+use dray_store::StoreAccess;
 use opentelemetry::metrics::Meter;
 
 use crate::{Context, Router, config};
@@ -24,6 +26,18 @@ pub trait Service: Sized + Send + Sync + 'static {
 
     /// Says what the service answers and consumes. Called once, before the service starts.
     fn routes(router: Router<Self>) -> Router<Self>;
+
+    /// Declares what the service does on the bus beyond what its routes say: the calls that it makes, what it
+    /// publishes, the keys that it uses. The permissions of a deployment and the part of the topology that is verified
+    /// at start follow from it.
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+    }
+
+    /// In which ways the service uses the store. The access keys of a deployment follow from it.
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe()
+    }
 
     /// Creates every instrument of the service once, so that the reference page of metrics can be written
     /// without starting anything. Usually `Metrics::new(meter);`.

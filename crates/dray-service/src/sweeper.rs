@@ -1,6 +1,7 @@
 //! The sweeper as a service: it finds work that stopped moving and gives it a terminal state
 //! (messaging-reliability 9).
 
+use dray_bus::Permissions;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,5 +31,11 @@ impl Service for Sweeper {
 
     fn routes(router: Router<Self>) -> Router<Self> {
         router
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        permissions
+            .about("Ends work that nothing else finishes. It reads all work and writes the whole ledger.")
+            .sweeps()
     }
 }

@@ -15,7 +15,7 @@ use dray_store::{Label, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, OperationId, TenantId};
 
 /// The bucket.
-const BUCKET: &str = "dray_conversions";
+pub(crate) const BUCKET: &str = "dray_conversions";
 /// Largest conversion that is read back; the text is bounded by its own limit.
 const LARGEST: ByteSize = ByteSize::mib(64);
 /// Longest that the cache is waited for.

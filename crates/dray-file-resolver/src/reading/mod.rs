@@ -13,6 +13,7 @@ mod config;
 mod document;
 mod keys;
 
+pub(crate) use cache::BUCKET as CONVERSIONS_BUCKET;
 pub use config::{Reading as Config, Summary};
 
 use std::path::{Path, PathBuf};

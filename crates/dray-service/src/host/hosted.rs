@@ -5,6 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use dray_bus::Permissions;
+use dray_store::StoreAccess;
 use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,6 +24,9 @@ pub(crate) trait Plan: Send {
     fn name(&self) -> &'static str;
     fn section(&self) -> SectionSpec;
     fn instruments(&self) -> fn(&Meter);
+    /// What it may do on the bus.
+    fn permissions(&self) -> Permissions;
+    fn store_access(&self) -> StoreAccess;
     /// Lets it start and ties its routes to it. Nothing is accepted yet.
     fn start(self: Box<Self>, common: Common) -> Pending<Result<Hosting, HostError>>;
 }
@@ -103,6 +108,15 @@ impl<S: Service> Plan for Planned<S> {
 
     fn instruments(&self) -> fn(&Meter) {
         S::instruments
+    }
+
+    fn permissions(&self) -> Permissions {
+        let routes = S::routes(Router::new());
+        S::permissions(routes.permit(Permissions::service(S::NAME)))
+    }
+
+    fn store_access(&self) -> StoreAccess {
+        S::store_access()
     }
 
     fn start(self: Box<Self>, common: Common) -> Pending<Result<Hosting, HostError>> {

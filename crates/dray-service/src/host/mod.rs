@@ -16,6 +16,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use dray_bus::Permissions;
+use dray_store::StoreAccess;
+
 pub use running::{Addresses, Running, Stage, Stopped};
 
 pub(crate) use hosted::{Hosting, Plan};
@@ -136,6 +139,14 @@ impl Host {
                 .map(|plan| (plan.name(), plan.instruments())),
         );
         crate::telemetry::metrics_reference(&groups)
+    }
+
+    /// What each service may do on the bus and in the store, in the order in which it holds them.
+    pub fn identities(&self) -> Vec<(Permissions, StoreAccess)> {
+        self.plans
+            .iter()
+            .map(|plan| (plan.permissions(), plan.store_access()))
+            .collect()
     }
 
     /// Starts everything in the documented order, or nothing.

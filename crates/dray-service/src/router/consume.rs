@@ -5,7 +5,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use dray_bus::{Bus, Completed, Delivery, Failure, WorkError, WorkHandler, WorkSettings};
+use dray_bus::{
+    Bus, Completed, Delivery, Failure, Permissions, WorkError, WorkHandler, WorkSettings,
+};
 use dray_proto::contract::Work;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -17,6 +19,9 @@ use crate::health::Health;
 pub(crate) trait Consuming<S>: Send + Sync {
     /// Ties it to the service that runs it.
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn Pulling>;
+
+    /// Adds what consuming it needs.
+    fn permit(&self, permissions: Permissions) -> Permissions;
 }
 
 /// Bound work, ready to be pulled.
@@ -64,6 +69,11 @@ where
             handler: Arc::clone(&self.handler),
             work: PhantomData,
         })
+    }
+
+    fn permit(&self, permissions: Permissions) -> Permissions {
+        let durable = self.durable.unwrap_or(permissions.user()).to_owned();
+        permissions.consumes::<W>(&durable)
     }
 }
 

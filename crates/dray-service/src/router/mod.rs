@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_bus::{Completed, Delivery, Failure, Meta};
+use dray_bus::{Completed, Delivery, Failure, Meta, Permissions};
 use dray_proto::contract::{Call, Work};
 use dray_types::{Deadline, Fault};
 use prost::Message;
@@ -196,6 +196,17 @@ impl<S: Send + Sync + 'static> Router<S> {
         self.consumers
             .push(Arc::new(consume::Consumer::new(Some(durable), handler)));
         self
+    }
+
+    /// Adds what its routes need to the permissions of the service.
+    pub(crate) fn permit(&self, permissions: Permissions) -> Permissions {
+        let answering = self
+            .answers
+            .iter()
+            .fold(permissions, |all, answer| all.answers(&answer.subject));
+        self.consumers
+            .iter()
+            .fold(answering, |all, consumer| consumer.permit(all))
     }
 
     /// Adds a condition of readiness. While it fails, `/ready` fails and no work is pulled. An error is one

@@ -1,0 +1,395 @@
+//! What one identity may publish and subscribe to, derived from what it does.
+//!
+//! A service declares the calls, work, events and keys that it uses with their types. The subjects, the JetStream
+//! requests and the part of the topology that it relies on follow from the contracts and from [`Topology`], so that
+//! no subject of a permission is written by hand. [`accounts_file`] writes them as a NATS server reads them.
+//!
+//! What it does not do: send anything, or check what a running process does; the server does that.
+
+mod accounts;
+mod operators;
+
+use std::collections::BTreeSet;
+
+use dray_proto::contract::call_subject;
+use dray_proto::{Audit, Call, Event, Work};
+use dray_types::TenantId;
+
+pub use accounts::{accounts_file, password_variable};
+
+use crate::ledger;
+use crate::subject;
+use crate::topology::{AUDIT, ConsumerSpec, DEAD, EVENT, LEDGER, Topology, WORK};
+
+/// One identity and everything that it may do on the bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permissions {
+    user: String,
+    about: String,
+    publish: BTreeSet<String>,
+    subscribe: BTreeSet<Subscription>,
+    responds: bool,
+    streams: BTreeSet<String>,
+    durables: BTreeSet<String>,
+}
+
+/// A subject that may be subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subscription {
+    /// The subject, with wildcards.
+    pub subject: String,
+    /// The only queue group in which this is allowed; without one, `None`.
+    pub queue: Option<String>,
+}
+
+impl Permissions {
+    /// A client that only has an inbox for replies. `about` says in the generated file what the identity is for.
+    pub fn client(user: impl Into<String>, about: impl Into<String>) -> Self {
+        let user = user.into();
+        let mut permissions = Self {
+            user: user.clone(),
+            about: about.into(),
+            publish: BTreeSet::new(),
+            subscribe: BTreeSet::new(),
+            responds: false,
+            streams: BTreeSet::new(),
+            durables: BTreeSet::new(),
+        };
+        permissions.allow_subscribe(format!("_INBOX_{user}.>"), None);
+        permissions
+    }
+
+    /// A service of this name: a client whose readiness check looks at the ledger's stream.
+    pub fn service(name: &str) -> Self {
+        Self::client(name, "").with_stream(LEDGER)
+    }
+
+    /// Says in the generated file what the identity is for.
+    #[must_use]
+    pub fn about(mut self, about: impl Into<String>) -> Self {
+        self.about = about.into();
+        self
+    }
+
+    /// The user that logs in.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Subjects that it may publish to.
+    pub fn publish_subjects(&self) -> impl Iterator<Item = &str> {
+        self.publish.iter().map(String::as_str)
+    }
+
+    /// What it may subscribe to.
+    pub fn subscriptions(&self) -> impl Iterator<Item = &Subscription> {
+        self.subscribe.iter()
+    }
+
+    /// The part of the topology that it relies on and may look at.
+    pub fn topology(&self) -> Topology {
+        let mut topology = Topology::default();
+        topology
+            .streams
+            .retain(|stream| self.streams.contains(&stream.name));
+        topology
+            .consumers
+            .retain(|consumer| self.durables.contains(&consumer.durable));
+        topology
+    }
+
+    /// Answers a call in the queue group of its own name, and subscribes to cancellations without a group: only the
+    /// replica that holds the call knows that it does.
+    #[must_use]
+    pub fn answers(mut self, call_subject: &str) -> Self {
+        let queue = Some(self.user.clone());
+        self.allow_subscribe(call_subject.to_owned(), queue);
+        if let Some(area) = subject::call_area(call_subject) {
+            self.allow_subscribe(subject::cancel(area), None);
+        }
+        self.responds = true;
+        self
+    }
+
+    /// Makes a call and may cancel it.
+    #[must_use]
+    pub fn calls<C: Call>(self) -> Self {
+        self.allow_publish(call_subject::<C>())
+            .allow_publish(subject::cancel(C::AREA))
+    }
+
+    /// Publishes work for any tenant, into every queue that takes this kind.
+    #[must_use]
+    pub fn publishes_work<W: Work>(self) -> Self {
+        self.publishes_work_as::<W>("*").with_stream(WORK)
+    }
+
+    /// Publishes work for one tenant, and does not look at the stream.
+    #[must_use]
+    pub fn publishes_work_of<W: Work>(self, tenant: &TenantId) -> Self {
+        self.publishes_work_as::<W>(&tenant.token())
+    }
+
+    fn publishes_work_as<W: Work>(self, tenant: &str) -> Self {
+        work_areas::<W>().iter().fold(self, |all, area| {
+            all.allow_publish(format!("dray.work.{area}.v1.{}.{tenant}", W::VERB))
+        })
+    }
+
+    /// Publishes an event of any tenant.
+    #[must_use]
+    pub fn publishes_event<E: Event>(self) -> Self {
+        self.allow_publish(format!("dray.event.{}.v1.{}.*", E::AREA, E::PAST))
+            .with_stream(EVENT)
+    }
+
+    /// Publishes an audit event of any tenant.
+    #[must_use]
+    pub fn publishes_audit<A: Audit>(self) -> Self {
+        self.allow_publish(format!("dray.audit.{}.v1.{}.*", A::AREA, A::PAST))
+            .with_stream(AUDIT)
+    }
+
+    /// Subscribes to all events of one kind's area that concern one tenant, live and without the stream.
+    #[must_use]
+    pub fn subscribes_to_events_of<E: Event>(mut self, tenant: &TenantId) -> Self {
+        self.allow_subscribe(
+            format!("dray.event.{}.v1.*.{}", E::AREA, tenant.token()),
+            None,
+        );
+        self
+    }
+
+    /// Consumes work from a durable consumer of the topology: pulls and acknowledges, keeps the ledger of its area,
+    /// publishes rejections and dead letters.
+    #[must_use]
+    pub fn consumes<W: Work>(self, durable: &str) -> Self {
+        let topology = Topology::default();
+        let Some(consumer) = topology
+            .consumers
+            .iter()
+            .find(|consumer| consumer.durable == durable)
+        else {
+            return self;
+        };
+        let all = self
+            .pulls(consumer)
+            .publishes_event::<W::Rejected>()
+            .with_stream(DEAD)
+            .with_stream(LEDGER);
+        let Some(area) = work_area(consumer) else {
+            return all;
+        };
+        all.allow_publish(format!("dray.event.{area}.v1.dead-lettered.*"))
+            .allow_publish(format!("dray.dead.{area}.>"))
+            .allow_publish(format!("$KV.{}.{area}.>", ledger::BUCKET))
+            .reads_ledger(area)
+    }
+
+    /// Reads how work of this kind ended.
+    #[must_use]
+    pub fn reads_outcomes_of<W: Work>(self) -> Self {
+        work_areas::<W>()
+            .iter()
+            .fold(self.with_stream(LEDGER), |all, area| all.reads_ledger(area))
+    }
+
+    fn reads_ledger(self, area: &str) -> Self {
+        self.reads_key(ledger::BUCKET, &format!("{area}.>"))
+    }
+
+    /// Reads and writes every key of a bucket.
+    #[must_use]
+    pub fn uses_keys(self, bucket: &str) -> Self {
+        self.allow_publish(format!("$KV.{bucket}.>"))
+            .reads_key(bucket, ">")
+            .with_stream(&format!("KV_{bucket}"))
+    }
+
+    /// The same, and reads the keys of the bucket one after the other, without knowing their names.
+    #[must_use]
+    pub fn lists_keys(self, bucket: &str) -> Self {
+        self.uses_keys(bucket)
+            .allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}"))
+    }
+
+    fn reads_key(self, bucket: &str, key: &str) -> Self {
+        self.allow_publish(format!("$JS.API.DIRECT.GET.KV_{bucket}.$KV.{bucket}.{key}"))
+    }
+
+    /// Pulls from a durable consumer and acknowledges.
+    fn pulls(mut self, consumer: &ConsumerSpec) -> Self {
+        let ConsumerSpec {
+            stream, durable, ..
+        } = consumer;
+        self.durables.insert(durable.clone());
+        self.with_stream(stream)
+            .allow_publish(format!("$JS.API.CONSUMER.INFO.{stream}.{durable}"))
+            .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"))
+            .allow_publish(format!("$JS.ACK.{stream}.{durable}.>"))
+    }
+
+    /// Relies on a stream and looks at its configuration.
+    fn with_stream(mut self, stream: &str) -> Self {
+        self.streams.insert(stream.to_owned());
+        self.allow_publish(format!("$JS.API.STREAM.INFO.{stream}"))
+    }
+
+    fn allow_publish(mut self, subject: String) -> Self {
+        self.publish.insert(subject);
+        self
+    }
+
+    fn allow_subscribe(&mut self, subject: String, queue: Option<String>) {
+        self.subscribe.insert(Subscription { subject, queue });
+    }
+}
+
+/// The areas of the work stream whose queues take this kind of work.
+fn work_areas<W: Work>() -> Vec<String> {
+    let mut areas: Vec<String> = Topology::default()
+        .consumers
+        .iter()
+        .filter_map(work_area)
+        .filter(|area| W::serves(area))
+        .map(str::to_owned)
+        .collect();
+    areas.sort();
+    areas.dedup();
+    areas
+}
+
+/// The area that a consumer of the work stream reads; `None` when it reads all of them.
+fn work_area(consumer: &ConsumerSpec) -> Option<&str> {
+    consumer
+        .filter
+        .strip_prefix("dray.work.")?
+        .strip_suffix(".>")
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_proto::v1;
+
+    use super::*;
+
+    fn names(topology: &Topology) -> (Vec<&str>, Vec<&str>) {
+        (
+            topology.streams.iter().map(|spec| &*spec.name).collect(),
+            topology
+                .consumers
+                .iter()
+                .map(|spec| &*spec.durable)
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_consumer_of_work_may_do_what_the_work_loop_does() {
+        let permissions = Permissions::service("platform-delivery")
+            .consumes::<v1::DeliverFiles>("platform-delivery-slack");
+        let lines: Vec<&str> = permissions.publish_subjects().collect();
+        for line in [
+            "$JS.ACK.DRAY_WORK.platform-delivery-slack.>",
+            "$JS.API.CONSUMER.MSG.NEXT.DRAY_WORK.platform-delivery-slack",
+            "$JS.API.DIRECT.GET.KV_dray_ledger.$KV.dray_ledger.delivery-slack.>",
+            "$KV.dray_ledger.delivery-slack.>",
+            "dray.dead.delivery-slack.>",
+            "dray.event.delivery-slack.v1.dead-lettered.*",
+            "dray.event.delivery.v1.rejected.*",
+        ] {
+            assert!(lines.contains(&line), "{line} among {lines:#?}");
+        }
+        assert_eq!(
+            names(&permissions.topology()),
+            (
+                vec!["DRAY_WORK", "DRAY_EVENT", "DRAY_DEAD", "KV_dray_ledger"],
+                vec!["platform-delivery-slack"]
+            )
+        );
+    }
+
+    #[test]
+    fn work_goes_into_every_queue_that_takes_its_kind() {
+        let permissions = Permissions::service("x").publishes_work::<v1::DeliverFiles>();
+        let lines: Vec<&str> = permissions
+            .publish_subjects()
+            .filter(|line| line.starts_with("dray."))
+            .collect();
+        let queues = Topology::default()
+            .consumers
+            .iter()
+            .filter(|spec| spec.durable.starts_with("platform-delivery-"))
+            .count();
+        assert_eq!(lines.len(), queues);
+        assert!(lines.contains(&"dray.work.delivery-email.v1.send.*"));
+        assert!(!lines.contains(&"dray.work.delivery.v1.send.*"));
+    }
+
+    #[test]
+    fn a_publisher_of_one_tenant_reaches_no_other_tenant_and_no_stream() {
+        let acme = TenantId::new("acme").unwrap();
+        let publisher = Permissions::client("publisher-acme", "")
+            .publishes_work_of::<v1::ToolCallRequested>(&acme)
+            .subscribes_to_events_of::<v1::ToolCallResolved>(&acme);
+        let lines: Vec<&str> = publisher.publish_subjects().collect();
+        assert_eq!(lines, ["dray.work.toolcall.v1.resolve.acme"]);
+        let subscribed: Vec<_> = publisher
+            .subscriptions()
+            .map(|line| line.subject.as_str())
+            .collect();
+        assert_eq!(
+            subscribed,
+            ["_INBOX_publisher-acme.>", "dray.event.toolcall.v1.*.acme"]
+        );
+    }
+
+    #[test]
+    fn a_call_is_answered_in_the_services_own_queue_group() {
+        let answering = Permissions::service("egress-fetcher").answers("dray.egress.v1.fetch");
+        let subscribed: Vec<_> = answering
+            .subscriptions()
+            .map(|line| (line.subject.as_str(), line.queue.as_deref()))
+            .collect();
+        assert_eq!(
+            subscribed,
+            [
+                ("_INBOX_egress-fetcher.>", None),
+                ("dray.egress.v1.cancel", None),
+                ("dray.egress.v1.fetch", Some("egress-fetcher")),
+            ]
+        );
+        let calling = Permissions::service("x").calls::<v1::FetchRequest>();
+        let published: Vec<_> = calling.publish_subjects().collect();
+        assert_eq!(
+            published,
+            [
+                "$JS.API.STREAM.INFO.KV_dray_ledger",
+                "dray.egress.v1.cancel",
+                "dray.egress.v1.fetch",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_stream_that_is_relied_on_may_be_looked_at() {
+        let permissions = Permissions::service("x")
+            .lists_keys("dray_deliveries")
+            .uses_keys("dray_platform")
+            .publishes_audit::<v1::EgressAudit>();
+        for stream in permissions.topology().streams {
+            let line = format!("$JS.API.STREAM.INFO.{}", stream.name);
+            assert!(permissions.publish.contains(&line), "{line}");
+        }
+        assert!(
+            permissions
+                .publish
+                .contains("$JS.API.DIRECT.GET.KV_dray_deliveries")
+        );
+        assert!(
+            !permissions
+                .publish
+                .contains("$JS.API.DIRECT.GET.KV_dray_platform")
+        );
+    }
+}

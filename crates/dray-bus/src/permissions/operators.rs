@@ -1,0 +1,99 @@
+//! Permissions of those who look after the bus: the sweeper, the operator at a terminal, the provisioning job.
+
+use super::Permissions;
+use crate::ledger;
+use crate::topology::{
+    ADVISORY, AUDIT, DEAD, EVENT, LEDGER, SWEEPER_ADVISORY, SWEEPER_WORK, Topology, WORK,
+};
+
+impl Permissions {
+    /// Ends stranded work of every area: reads all work and the server's advisories, and writes the whole ledger.
+    #[must_use]
+    pub fn sweeps(self) -> Self {
+        let topology = Topology::default();
+        let own = [(WORK, SWEEPER_WORK), (ADVISORY, SWEEPER_ADVISORY)];
+        topology
+            .consumers
+            .iter()
+            .filter(|spec| own.contains(&(spec.stream.as_str(), spec.durable.as_str())))
+            .fold(self, Self::pulls)
+            .with_stream(EVENT)
+            .with_stream(DEAD)
+            .with_stream(LEDGER)
+            // A recorded end may be any event, and unreadable work may be of any area.
+            .allow_publish("dray.event.>".to_owned())
+            .allow_publish("dray.dead.>".to_owned())
+            .allow_publish(format!("$KV.{}.>", ledger::BUCKET))
+            .reads_key(ledger::BUCKET, ">")
+    }
+
+    /// Looks at every stream and consumer, follows what happens, reads dead letters and starts their work again.
+    #[must_use]
+    pub fn operates(self) -> Self {
+        let all = self
+            .allow_publish("dray.work.>".to_owned())
+            .allow_publish("$JS.API.STREAM.INFO.*".to_owned())
+            .allow_publish("$JS.API.CONSUMER.INFO.>".to_owned())
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD}"))
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{WORK}"))
+            .reads_key(ledger::BUCKET, ">");
+        // Ephemeral consumers only: a name in the subject could be that of a durable, and change it.
+        [WORK, EVENT, DEAD, AUDIT]
+            .into_iter()
+            .fold(all, |all, stream| {
+                all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
+                    .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"))
+            })
+    }
+
+    /// Creates and updates streams and consumers, and can neither delete nor empty them.
+    #[must_use]
+    pub fn provisions(self) -> Self {
+        [
+            "INFO",
+            "STREAM.NAMES",
+            "STREAM.LIST",
+            "STREAM.CREATE.*",
+            "STREAM.UPDATE.*",
+            "STREAM.INFO.*",
+            "CONSUMER.NAMES.*",
+            "CONSUMER.LIST.*",
+            "CONSUMER.CREATE.>",
+            "CONSUMER.DURABLE.CREATE.>",
+            "CONSUMER.INFO.>",
+        ]
+        .into_iter()
+        .fold(self, |all, request| {
+            all.allow_publish(format!("$JS.API.{request}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sweeper_relies_on_its_own_consumers() {
+        let topology = Permissions::service("sweeper").sweeps().topology();
+        let durables: Vec<_> = topology
+            .consumers
+            .iter()
+            .map(|spec| &*spec.durable)
+            .collect();
+        assert_eq!(durables, [SWEEPER_WORK, SWEEPER_ADVISORY]);
+        let streams: Vec<_> = topology.streams.iter().map(|spec| &*spec.name).collect();
+        assert_eq!(streams, [WORK, EVENT, DEAD, ADVISORY, LEDGER]);
+    }
+
+    #[test]
+    fn the_provisioner_can_neither_delete_nor_purge() {
+        let provisioner = Permissions::client("provisioner", "").provisions();
+        for line in provisioner.publish_subjects() {
+            assert!(
+                !line.contains("DELETE") && !line.contains("PURGE") && line != "$JS.API.>",
+                "{line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What one access key may do with the bucket, as a policy document that S3-compatible servers enforce.
+//!
+//! A service declares in which ways it uses the store; the actions and prefixes follow from how this crate stores:
+//! `cas/` for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress.
+//! The document grants nothing else, and no key may delete finished content: the bucket's lifecycle rules do that.
+
+use serde_json::{Value, json};
+
+/// In which ways an identity uses the store. The default only opens it and asks whether it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent rights, each written as statements of its own"
+)]
+pub struct StoreAccess {
+    reads: bool,
+    writes: bool,
+    caches: bool,
+    evicts: bool,
+}
+
+impl StoreAccess {
+    /// Opens the store and asks whether it is there.
+    pub const fn probe() -> Self {
+        Self {
+            reads: false,
+            writes: false,
+            caches: false,
+            evicts: false,
+        }
+    }
+
+    /// Reads finished and cached content, also by presigned URL.
+    #[must_use]
+    pub const fn reads(self) -> Self {
+        Self {
+            reads: true,
+            ..self
+        }
+    }
+
+    /// Stores finished content. Finishing an upload is a copy inside the store, so this reads what it stages and what
+    /// is there already.
+    #[must_use]
+    pub const fn writes(self) -> Self {
+        Self {
+            writes: true,
+            ..self
+        }
+    }
+
+    /// Stores content in the cache.
+    #[must_use]
+    pub const fn caches(self) -> Self {
+        Self {
+            caches: true,
+            ..self
+        }
+    }
+
+    /// Removes content from the cache.
+    #[must_use]
+    pub const fn evicts(self) -> Self {
+        Self {
+            evicts: true,
+            ..self
+        }
+    }
+
+    /// The policy document for `bucket`.
+    pub fn policy(self, bucket: &str) -> Value {
+        // Without the right to list, a missing object looks like a forbidden one.
+        let mut statements = vec![json!({
+            "Sid": "TheBucket",
+            "Effect": "Allow",
+            "Action": ["s3:ListBucket"],
+            "Resource": [format!("arn:aws:s3:::{bucket}")],
+        })];
+        for (name, prefix, actions) in self.rights() {
+            statements.push(json!({
+                "Sid": name,
+                "Effect": "Allow",
+                "Action": actions,
+                "Resource": [format!("arn:aws:s3:::{bucket}/{prefix}*")],
+            }));
+        }
+        json!({ "Version": "2012-10-17", "Statement": statements })
+    }
+
+    /// Statement name, prefix and actions.
+    fn rights(self) -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+        let stages = self.writes || self.caches;
+        let staging = if stages {
+            ("UploadsInProgress", "stage/")
+        } else {
+            ("TheCheckAtStart", "stage/probe/")
+        };
+        let mut stage = vec!["s3:GetObject", "s3:PutObject", "s3:DeleteObject"];
+        if stages {
+            stage.push("s3:AbortMultipartUpload");
+        }
+        let kept = actions(&[
+            (self.reads || self.writes, "s3:GetObject"),
+            (self.writes, "s3:PutObject"),
+        ]);
+        let cached = actions(&[
+            (self.reads || self.caches || self.evicts, "s3:GetObject"),
+            (self.caches, "s3:PutObject"),
+            (self.evicts, "s3:DeleteObject"),
+        ]);
+        [
+            (staging.0, staging.1, stage),
+            ("FinishedContent", "cas/", kept),
+            ("TheCache", "cache/", cached),
+        ]
+        .into_iter()
+        .filter(|(_, _, actions)| !actions.is_empty())
+        .collect()
+    }
+}
+
+fn actions(rights: &[(bool, &'static str)]) -> Vec<&'static str> {
+    rights
+        .iter()
+        .filter(|(granted, _)| *granted)
+        .map(|(_, action)| *action)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights(access: StoreAccess) -> Vec<(String, Vec<String>)> {
+        let policy = access.policy("drayage");
+        let statements = policy["Statement"].as_array().unwrap();
+        statements
+            .iter()
+            .map(|statement| {
+                let actions = statement["Action"].as_array().unwrap();
+                let actions = actions.iter().map(|action| action.as_str().unwrap());
+                (
+                    statement["Resource"][0].as_str().unwrap().to_owned(),
+                    actions.map(str::to_owned).collect(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_identity_may_delete_finished_content() {
+        let everything = StoreAccess::probe().reads().writes().caches().evicts();
+        for (resource, actions) in rights(everything) {
+            let deletes = actions.contains(&"s3:DeleteObject".to_owned());
+            assert_eq!(
+                deletes,
+                resource.contains("/stage/") || resource.contains("/cache/"),
+                "{resource}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_identity_that_only_opens_the_store_touches_the_probe_alone() {
+        let found = rights(StoreAccess::default());
+        let resources: Vec<_> = found
+            .iter()
+            .map(|(resource, _)| resource.as_str())
+            .collect();
+        assert_eq!(
+            resources,
+            ["arn:aws:s3:::drayage", "arn:aws:s3:::drayage/stage/probe/*"]
+        );
+    }
+
+    #[test]
+    fn a_writer_without_the_right_to_read_does_not_read_the_cache() {
+        let found = rights(StoreAccess::probe().writes());
+        assert!(
+            !found.iter().any(|(resource, _)| resource.contains("cache")),
+            "{found:?}"
+        );
+    }
+}
