@@ -2,11 +2,13 @@
 //!
 //! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as a store elsewhere
 //! would. It does what this crate's client and ordinary clients need for objects and answers `NotImplemented` to the
-//! rest (no versions, no lists by delimiter, no access rules).
+//! rest (no versions, no lists by delimiter). Its own key may do everything; more keys can have policies, so that the
+//! policies of a deployment can be tried.
 //!
 //! What is acknowledged survives the death of the process, because every object is one file that appears with one
 //! `link` or `rename`. It does not promise to survive the death of the machine: nothing is synced.
 
+mod access;
 mod api;
 mod error;
 mod folder;
@@ -32,7 +34,10 @@ use s3s::service::S3ServiceBuilder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use access::AccessKey;
+
 use crate::options::Options;
+use access::Access;
 use api::Api;
 use folder::Folder;
 use identity::Identity;
@@ -61,6 +66,7 @@ pub struct EmbeddedS3 {
     address: SocketAddr,
     stop: CancellationToken,
     tasks: TaskTracker,
+    access: Access,
 }
 
 impl EmbeddedS3 {
@@ -78,6 +84,17 @@ impl EmbeddedS3 {
 
     /// Like [`EmbeddedS3::start`], but refuses to hold more than `capacity` bytes, as a full disk would.
     pub async fn with_capacity(folder: &Path, capacity: u64) -> io::Result<(Self, Options)> {
+        Self::open(folder, capacity, &[]).await
+    }
+
+    /// Like [`EmbeddedS3::start`], with further access keys that may do what their policies allow.
+    ///
+    /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy says what this endpoint does not understand.
+    pub async fn with_keys(folder: &Path, keys: &[AccessKey]) -> io::Result<(Self, Options)> {
+        Self::open(folder, u64::MAX, keys).await
+    }
+
+    async fn open(folder: &Path, capacity: u64, keys: &[AccessKey]) -> io::Result<(Self, Options)> {
         let root = folder.to_owned();
         let (folder, mut identity) = incoming::blocking(move || {
             let folder = Folder::open(&root, capacity)?;
@@ -95,10 +112,14 @@ impl EmbeddedS3 {
         let options = identity.options();
 
         let mut service = S3ServiceBuilder::new(Api::new(Arc::new(folder)));
-        service.set_auth(SimpleAuth::from_single(
-            options.access_key.expose(),
-            options.secret_key.expose(),
-        ));
+        let access = Access::new(options.access_key.expose(), keys)?;
+        let mut secrets =
+            SimpleAuth::from_single(options.access_key.expose(), options.secret_key.expose());
+        for key in keys {
+            secrets.register(key.access_key.clone(), key.secret_key.expose().into());
+        }
+        service.set_auth(secrets);
+        service.set_access(access.clone());
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
         tasks.spawn(server::serve(
@@ -111,6 +132,7 @@ impl EmbeddedS3 {
             address,
             stop,
             tasks,
+            access,
         };
         Ok((endpoint, options))
     }
@@ -118,6 +140,11 @@ impl EmbeddedS3 {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Requests that the policies of further keys refused: `<key> <action> <resource>`.
+    pub fn refused(&self) -> Vec<String> {
+        self.access.refused()
     }
 
     /// Takes no more connections, lets the requests at work finish, and returns.

@@ -1,0 +1,273 @@
+//! Several access keys for one endpoint, each with a policy document of the kind that S3 and MinIO enforce.
+//!
+//! Understood are statements with `Effect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy with
+//! anything else (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change what it says.
+
+use std::collections::BTreeMap;
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_types::Secret;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::path::S3Path;
+use s3s::{S3Result, s3_error};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// An access key of the endpoint and what it may do.
+#[derive(Clone, Debug)]
+pub struct AccessKey {
+    /// The key's name.
+    pub access_key: String,
+    /// Its secret.
+    pub secret_key: Secret,
+    /// The policy document.
+    pub policy: Value,
+}
+
+/// One statement of a policy document.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Statement {
+    #[serde(default, rename = "Sid")]
+    _sid: String,
+    effect: Effect,
+    action: OneOrMore,
+    resource: OneOrMore,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum Effect {
+    Allow,
+    Deny,
+}
+
+/// A string or a list of strings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Policy {
+    #[serde(rename = "Version")]
+    _version: String,
+    statement: Vec<Statement>,
+}
+
+/// The keys of an endpoint with their policies, and what was refused so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Access {
+    policies: Arc<BTreeMap<String, Policy>>,
+    refused: Arc<Mutex<Vec<String>>>,
+    /// The key without a policy, which may do everything.
+    owner: String,
+}
+
+impl Access {
+    pub(super) fn new(owner: &str, keys: &[AccessKey]) -> std::io::Result<Self> {
+        let mut policies = BTreeMap::new();
+        for key in keys {
+            let policy = Policy::deserialize(&key.policy).map_err(|error| {
+                let problem = format!("the policy of `{}`: {error}", key.access_key);
+                Error::new(ErrorKind::InvalidInput, problem)
+            })?;
+            policies.insert(key.access_key.clone(), policy);
+        }
+        Ok(Self {
+            policies: Arc::new(policies),
+            refused: Arc::default(),
+            owner: owner.to_owned(),
+        })
+    }
+
+    /// Refused requests so far: `<key> <action> <resource>`.
+    pub(super) fn refused(&self) -> Vec<String> {
+        let refused = self.refused.lock();
+        refused.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn judge(&self, key: &str, needed: &[(String, String)]) -> Result<(), String> {
+        if key == self.owner {
+            return Ok(());
+        }
+        let policy = self.policies.get(key);
+        for (action, resource) in needed {
+            if !policy.is_some_and(|policy| policy.allows(action, resource)) {
+                return Err(format!("{key} {action} {resource}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Access {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let Some(credentials) = cx.credentials() else {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        };
+        let source = cx.headers().get("x-amz-copy-source");
+        let source = source.and_then(|value| value.to_str().ok());
+        let needed = needed(cx.s3_op().name(), cx.s3_path(), source);
+        let Err(refused) = self.judge(&credentials.access_key, &needed) else {
+            return Ok(());
+        };
+        tracing::warn!(refused, "AccessDenied");
+        let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(refused);
+        Err(s3_error!(AccessDenied, "Access Denied"))
+    }
+}
+
+/// The actions that an operation needs, each with its resource.
+fn needed(operation: &str, path: &S3Path, copy_source: Option<&str>) -> Vec<(String, String)> {
+    let resource = match path {
+        S3Path::Root => arn("*"),
+        S3Path::Bucket { bucket } => arn(bucket),
+        S3Path::Object { bucket, key } => arn(&format!("{bucket}/{key}")),
+    };
+    let action = match operation {
+        "HeadObject" => "GetObject",
+        "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => {
+            "PutObject"
+        }
+        "HeadBucket" | "ListObjects" | "ListObjectsV2" => "ListBucket",
+        "ListMultipartUploads" => "ListBucketMultipartUploads",
+        other => other,
+    };
+    let mut needed = vec![(format!("s3:{action}"), resource)];
+    if let Some(source) = copy_source {
+        let source = percent_encoding::percent_decode_str(source).decode_utf8_lossy();
+        needed.push((
+            "s3:GetObject".to_owned(),
+            arn(source.trim_start_matches('/')),
+        ));
+    }
+    needed
+}
+
+fn arn(path: &str) -> String {
+    format!("arn:aws:s3:::{path}")
+}
+
+impl Policy {
+    /// A denying statement wins over any allowing one.
+    fn allows(&self, action: &str, resource: &str) -> bool {
+        let effect = |effect: Effect| {
+            self.statement.iter().any(|statement| {
+                statement.effect == effect
+                    && statement.action.matches(action)
+                    && statement.resource.matches(resource)
+            })
+        };
+        effect(Effect::Allow) && !effect(Effect::Deny)
+    }
+}
+
+impl OneOrMore {
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::One(pattern) => wildcard(pattern.as_bytes(), text.as_bytes()),
+            Self::More(patterns) => patterns
+                .iter()
+                .any(|pattern| wildcard(pattern.as_bytes(), text.as_bytes())),
+        }
+    }
+}
+
+/// Whether a pattern with `*` for any bytes and `?` for one byte matches all of a text.
+fn wildcard(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), None) => wildcard(rest, text),
+        (Some((b'*', rest)), Some((_, left))) => wildcard(rest, text) || wildcard(pattern, left),
+        (Some((b'?', rest)), Some((_, left))) => wildcard(rest, left),
+        (Some((wanted, rest)), Some((found, left))) if wanted == found => wildcard(rest, left),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn access(statements: &Value) -> std::io::Result<Access> {
+        let key = AccessKey {
+            access_key: "reader".to_owned(),
+            secret_key: Secret::new("secret"),
+            policy: json!({ "Version": "2012-10-17", "Statement": statements }),
+        };
+        Access::new("owner", &[key])
+    }
+
+    fn object(key: &str) -> S3Path {
+        S3Path::Object {
+            bucket: "b".into(),
+            key: key.into(),
+        }
+    }
+
+    #[test]
+    fn a_statement_allows_its_actions_on_its_resources_alone() {
+        let allow = json!([{"Effect": "Allow", "Action": "s3:GetObject", "Resource": ["arn:aws:s3:::b/cas/*"]}]);
+        let access = access(&allow).unwrap();
+        for (operation, key, allowed) in [
+            ("GetObject", "cas/a", true),
+            ("HeadObject", "cas/a/b", true),
+            ("GetObject", "stage/a", false),
+            ("PutObject", "cas/a", false),
+            ("DeleteObject", "cas/a", false),
+        ] {
+            let judged = access.judge("reader", &needed(operation, &object(key), None));
+            assert_eq!(judged.is_ok(), allowed, "{operation} {key}");
+        }
+        assert!(
+            access
+                .judge("nobody", &needed("GetObject", &object("cas/a"), None))
+                .is_err()
+        );
+        assert!(
+            access
+                .judge("owner", &needed("DeleteObject", &object("cas/a"), None))
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_copy_needs_the_right_to_read_its_source() {
+        let allow = json!([{"Effect": "Allow", "Action": ["s3:PutObject"], "Resource": "arn:aws:s3:::b/*"}]);
+        let access = access(&allow).unwrap();
+        let copy = needed("CopyObject", &object("cas/a"), Some("/b/stage/x%2Fy"));
+        assert_eq!(
+            access.judge("reader", &copy).unwrap_err(),
+            "reader s3:GetObject arn:aws:s3:::b/stage/x/y"
+        );
+    }
+
+    #[test]
+    fn a_denial_wins() {
+        let both = json!([
+            {"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
+            {"Effect": "Deny", "Action": "s3:Delete?bject", "Resource": "*"},
+        ]);
+        let access = access(&both).unwrap();
+        let judge = |operation| access.judge("reader", &needed(operation, &object("a"), None));
+        assert!(judge("GetObject").is_ok());
+        assert!(judge("DeleteObject").is_err());
+    }
+
+    #[test]
+    fn a_policy_that_is_not_understood_is_refused() {
+        let conditional = json!([
+            {"Effect": "Allow", "Action": "s3:*", "Resource": "*", "Condition": {"Bool": {"aws:SecureTransport": "true"}}},
+        ]);
+        let error = access(&conditional).unwrap_err();
+        assert!(error.to_string().contains("Condition"), "{error}");
+    }
+}
