@@ -208,15 +208,49 @@ fn s_2_the_image_runs_as_nobody_in_particular_and_watches_itself() {
     assert!(text.contains("--locked"), "the build must use Cargo.lock");
 }
 
+/// The policy of each access key.
+fn policies() -> Vec<(String, Value)> {
+    let folder = support::root().join("deploy/minio/policies");
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let user = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let policy = std::fs::read_to_string(path).unwrap();
+            (user, serde_json::from_str(&policy).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn every_policy_has_a_key_with_a_password_of_its_own() {
+    let script = read("deploy/minio/setup.sh");
+    let file = effective();
+    let passwords = file["services"]["store-setup"]["environment"]
+        .as_object()
+        .unwrap();
+    for (user, _) in policies() {
+        let variable = format!("{}_SECRET_KEY", user.to_uppercase().replace('-', "_"));
+        let line = format!("grant {user} \"${variable}\"\n");
+        assert!(script.contains(&line), "{line} is not in setup.sh");
+        assert!(passwords.contains_key(&variable), "{variable}");
+    }
+    let granted = script.lines().filter(|line| line.starts_with("grant "));
+    assert_eq!(granted.count(), policies().len());
+}
+
 #[test]
 fn store_policy_and_lifetimes_are_what_the_store_needs() {
-    let policy: Value = serde_json::from_str(&read("deploy/minio/artifacts.json")).unwrap();
-    for statement in policy["Statement"].as_array().unwrap() {
-        let resource = strings(&statement["Resource"]);
-        let passes = resource == ["arn:aws:s3:::drayage/stage/*"]
-            || resource == ["arn:aws:s3:::drayage/cache/*"];
-        let deletes = strings(&statement["Action"]).contains(&"s3:DeleteObject");
-        assert_eq!(deletes, passes, "{}", statement["Sid"]);
+    let finished = "arn:aws:s3:::drayage/cas/*";
+    for (user, policy) in policies() {
+        for statement in policy["Statement"].as_array().unwrap() {
+            let actions = strings(&statement["Action"]);
+            let deletes = actions.contains(&"s3:DeleteObject");
+            let is_finished = strings(&statement["Resource"]) == [finished];
+            assert!(!(deletes && is_finished), "{user}: {}", statement["Sid"]);
+            let wild = actions.iter().any(|action| action.contains('*'));
+            assert!(!wild, "{user}: {}", statement["Sid"]);
+        }
     }
     let rules: Value = serde_json::from_str(&read("deploy/minio/lifecycle.json")).unwrap();
     let days: BTreeMap<_, _> = rules["Rules"]

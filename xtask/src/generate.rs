@@ -28,6 +28,9 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// Pages of `docs/` that the binary writes, by the name that `dray reference` knows them under.
 const PAGES: [&str; 5] = ["cli", "configuration", "faults", "metrics", "subjects"];
 
+/// Policies of the object store, one for each identity.
+const POLICIES: &str = "deploy/minio/policies";
+
 /// Writes every generated file, or with `check` only compares.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     // The pages come from a binary that is built from the contracts.
@@ -53,17 +56,36 @@ pub(crate) fn contracts(root: &Path, check: bool) -> anyhow::Result<()> {
     write_all(root, &files)
 }
 
-/// The reference pages, as this binary writes them.
+/// The reference pages and the files of `deploy/`, as this binary writes them.
 pub(crate) fn pages(root: &Path, check: bool, binary: &Path) -> anyhow::Result<()> {
     let mut files = Files::new();
     for page in PAGES {
         let text = step::program(binary).args(["reference", page]).output()?;
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
+    files.extend(deployment(binary)?);
+    let mut stale = stale_files(root, &files);
+    let policies = extra_files(root, &root.join(POLICIES), &files)?;
+    stale.extend(policies.clone());
     if check {
-        return up_to_date(&stale_files(root, &files));
+        return up_to_date(&stale);
+    }
+    for path in policies {
+        fs::remove_file(root.join(path))?;
     }
     write_all(root, &files)
+}
+
+/// Permissions of the bus and of the store, as this binary writes them.
+fn deployment(binary: &Path) -> anyhow::Result<Files> {
+    let text = step::program(binary)
+        .args(["reference", "deployment"])
+        .output()?;
+    let files: BTreeMap<String, String> = serde_json::from_str(&text)?;
+    Ok(files
+        .into_iter()
+        .map(|(path, content)| (path, content.into_bytes()))
+        .collect())
 }
 
 /// Fails when something is stale.

@@ -129,7 +129,7 @@ pub(crate) enum Command {
     /// Writes a generated reference page to standard output.
     #[command(hide = true)]
     Reference {
-        /// Which one: cli, configuration, faults, metrics or subjects.
+        /// Which one: cli, configuration, deployment, faults, metrics or subjects.
         page: String,
     },
 }

@@ -6,7 +6,14 @@ use dray_bus::{
     Bus, Completed, Delivery, EventFilter, Failure, Meta, NatsOptions, Sweeper, Topology,
     WorkHandler, WorkSettings,
 };
+use dray_egress_fetcher::EgressFetcher;
+use dray_file_resolver::FileResolver;
+use dray_orchestrator::Orchestrator;
+use dray_platform_delivery::PlatformDelivery;
 use dray_proto::v1;
+use dray_sandbox_transfer::SandboxTransfer;
+use dray_service::config::Sources;
+use dray_service::{Host, Settings};
 use dray_types::{Clock, Deadline, Fault, FaultCode, Secret, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
 use tokio::task::JoinSet;
@@ -45,7 +52,7 @@ fn meta() -> Meta {
 
 /// Ready, which also means that the server refused nothing so far.
 #[track_caller]
-fn check_ready(user: &'static str, bus: &Bus) -> impl Future<Output = ()> {
+fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     let bus = bus.clone();
     async move {
@@ -77,14 +84,17 @@ impl WorkHandler<v1::ToolCallRequested> for Resolve {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_may_look_at_what_it_must_verify() {
     let server = provisioned().await;
-    for service in [
-        "file-resolver",
-        "egress-fetcher",
-        "platform-delivery",
-        "sweeper",
-    ] {
+    let host = Host::new(Settings::new(Sources::default()))
+        .with::<FileResolver>()
+        .with::<EgressFetcher>()
+        .with::<SandboxTransfer>()
+        .with::<PlatformDelivery>()
+        .with::<Orchestrator>()
+        .with::<dray_service::Sweeper>();
+    for (permissions, _) in host.identities() {
+        let service = permissions.user();
         let bus = bus(&server, service).await;
-        let mismatches = bus.verify_topology(&Topology::used_by(service)).await;
+        let mismatches = bus.verify_topology(&permissions.topology()).await;
         assert_eq!(mismatches.unwrap(), [], "{service}");
         check_ready(service, &bus).await;
         bus.drain().await;

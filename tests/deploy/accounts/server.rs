@@ -36,7 +36,7 @@ impl Server {
             .arg(&file)
             .envs(table::identities().iter().map(|identity| {
                 let name = identity.user.to_uppercase().replace('-', "_");
-                (format!("DRAY_{name}_PASSWORD"), password(identity.user))
+                (format!("DRAY_{name}_PASSWORD"), password(&identity.user))
             }))
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

@@ -4,6 +4,7 @@ pub(crate) mod artifact;
 pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod deliver;
+mod deployment;
 pub(crate) mod dlq;
 mod dry_run;
 pub(crate) mod events;

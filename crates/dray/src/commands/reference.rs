@@ -1,4 +1,4 @@
-//! `dray reference`: the generated pages of `docs/`. `cargo xtask generate` writes them.
+//! `dray reference`: the generated pages of `docs/` and files of `deploy/`. `cargo xtask generate` writes them.
 
 use std::fmt::Write as _;
 
@@ -18,9 +18,10 @@ pub(crate) fn run(page: &str) -> Result<(), Failure> {
         "metrics" => world::host(Sources::default()).metrics_reference(),
         "subjects" => dray_bus::topology::reference_markdown(),
         "faults" => faults(),
+        "deployment" => super::deployment::json()?,
         other => {
             return Err(Failure::Usage(format!(
-                "there is no page `{other}`: cli, configuration, faults, metrics, subjects"
+                "there is no page `{other}`: cli, configuration, deployment, faults, metrics, subjects"
             )));
         }
     };

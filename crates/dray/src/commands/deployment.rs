@@ -1,0 +1,147 @@
+//! The identities of a deployment, and the files that give each of them its rights: `deploy/nats/accounts.conf` and
+//! the policies under `deploy/minio`. `cargo xtask generate` writes them through `dray reference deployment`.
+//!
+//! Services declare what they need themselves ([`dray_service::Service::permissions`]); here are the clients that are
+//! no services. What it does not do: hold passwords or keys.
+
+use std::collections::BTreeMap;
+
+use dray_bus::Permissions;
+use dray_bus::permissions::accounts_file;
+use dray_proto::v1;
+use dray_service::config::Sources;
+use dray_store::StoreAccess;
+use dray_types::TenantId;
+
+use crate::outcome::Failure;
+use crate::world;
+
+/// The bucket of the shipped deployment.
+const BUCKET: &str = "drayage";
+/// The tenant of the shipped example of a publisher.
+const EXAMPLE_TENANT: &str = "acme";
+
+/// Generated files by path below the root of the repository, as a JSON object.
+pub(crate) fn json() -> Result<String, Failure> {
+    serde_json::to_string(&files()?).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Generated files by path below the root of the repository.
+fn files() -> Result<BTreeMap<String, String>, Failure> {
+    let identities = identities()?;
+    let mut files = BTreeMap::new();
+    for (permissions, access) in &identities {
+        let Some(access) = access else { continue };
+        let policy = serde_json::to_string_pretty(&access.policy(BUCKET))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let path = format!("deploy/minio/policies/{}.json", permissions.user());
+        files.insert(path, format!("{policy}\n"));
+    }
+    let permissions: Vec<Permissions> = identities
+        .into_iter()
+        .map(|(permissions, _)| permissions)
+        .collect();
+    files.insert(
+        "deploy/nats/accounts.conf".to_owned(),
+        accounts_file(&permissions),
+    );
+    Ok(files)
+}
+
+/// Every identity, with its rights in the store when it has an access key.
+fn identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Failure> {
+    let services = world::host(Sources::default()).identities();
+    let mut all: Vec<_> = services
+        .into_iter()
+        .map(|(permissions, access)| (permissions, Some(access)))
+        .collect();
+    all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
+    all.push((operator(), None));
+    all.push((provisioner(), None));
+    let tenant =
+        TenantId::new(EXAMPLE_TENANT).map_err(|error| Failure::Usage(error.to_string()))?;
+    all.push((publisher(&tenant), None));
+    Ok(all)
+}
+
+/// The calls of the commands in this crate.
+fn command_line() -> Permissions {
+    Permissions::client(
+        "command-line",
+        "Commands that call a running system: `dray resolve`, `fetch`, `read`, `sandbox`, `session`, `deliver`,\n\
+         `receipts`.",
+    )
+    .calls::<v1::FetchRequest>()
+    .calls::<v1::ResolveRequest>()
+    .calls::<v1::ProbeSandboxRequest>()
+    .calls::<v1::StatSandboxRequest>()
+    .calls::<v1::ListSandboxRequest>()
+    .calls::<v1::GetSandboxFileRequest>()
+    .calls::<v1::GetSandboxTreeRequest>()
+    .calls::<v1::PutSandboxFileRequest>()
+    .calls::<v1::RemoveSandboxPathRequest>()
+    .calls::<v1::BindSessionRequest>()
+    .calls::<v1::ShowSessionRequest>()
+    .calls::<v1::UnbindSessionRequest>()
+    .calls::<v1::SettleUploadsRequest>()
+    .calls::<v1::SendFileRequested>()
+    .calls::<v1::ResendRequest>()
+    .calls::<v1::DeliveryOutcomeRequest>()
+    .calls::<v1::ListReceiptsRequest>()
+}
+
+fn operator() -> Permissions {
+    Permissions::client(
+        "operator",
+        "`dray events tail`, `dray dlq`, `dray topology check`: looks at everything, restarts dead-lettered work.",
+    )
+    .operates()
+}
+
+fn provisioner() -> Permissions {
+    Permissions::client(
+        "provisioner",
+        "`dray topology apply`: makes streams and consumers, and can neither delete nor empty them.",
+    )
+    .provisions()
+}
+
+fn publisher(tenant: &TenantId) -> Permissions {
+    Permissions::client(
+        format!("publisher-{}", tenant.token()),
+        format!(
+            "Publishes tool calls for the tenant `{0}` and receives their outcome. Each tenant needs such a block in your\n\
+             copy of this file: name, password variable, inbox, and its token as the last one of both subjects.",
+            tenant.token()
+        ),
+    )
+    .publishes_work_of::<v1::ToolCallRequested>(tenant)
+    .subscribes_to_events_of::<v1::ToolCallResolved>(tenant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_service_has_an_identity_a_policy_and_a_description() {
+        let identities = identities().unwrap();
+        for name in world::host(Sources::default()).names() {
+            let (permissions, access) = identities
+                .iter()
+                .find(|(permissions, _)| permissions.user() == name)
+                .unwrap();
+            assert!(access.is_some(), "{name}");
+            let text = accounts_file(std::slice::from_ref(permissions));
+            assert!(text.contains("            # "), "{name} has no description");
+        }
+    }
+
+    #[test]
+    fn files_stand_below_the_folder_of_the_deployment() {
+        let files = files().unwrap();
+        assert!(files.contains_key("deploy/nats/accounts.conf"));
+        assert!(files.contains_key("deploy/minio/policies/command-line.json"));
+        assert!(files.keys().all(|path| path.starts_with("deploy/")));
+    }
+}
