@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{World, on_both, small};
 use crate::topology::{Discard, Retention, StreamSpec, WORK};
-use crate::{Mismatch, Topology};
+use crate::{Mismatch, Permissions, Topology};
 
 on_both!(
     what_is_applied_reads_back_without_a_difference,
@@ -24,14 +24,8 @@ async fn what_is_applied_reads_back_without_a_difference(world: World) {
     let topology = small(|_| {});
     assert_eq!(world.bus.apply_topology(&topology).await.unwrap(), []);
     assert_eq!(world.bus.verify_topology(&topology).await.unwrap(), []);
-    for service in ["file-resolver", "egress-fetcher", "sweeper"] {
-        let used = Topology::used_by(service);
-        assert_eq!(
-            world.bus.verify_topology(&used).await.unwrap(),
-            [],
-            "{service}"
-        );
-    }
+    let used = Permissions::service("sweeper").sweeps().topology();
+    assert_eq!(world.bus.verify_topology(&used).await.unwrap(), []);
 }
 
 async fn what_is_absent_is_told(world: World) {

@@ -1,4 +1,5 @@
-//! The streams and consumers of messaging-reliability 3.1 and 3.3, and which service uses which.
+//! The streams and consumers of messaging-reliability 3.1 and 3.3. Which service uses which follows from what it
+//! declares: see [`crate::Permissions`].
 
 use std::time::Duration;
 
@@ -192,7 +193,7 @@ const CONSUMERS: [Line; 14] = [
     platform("platform-delivery-cli", "dray.work.delivery-cli.>"),
     (
         WORK,
-        INBOUND,
+        "inbound",
         "dray.work.inbound.>",
         ACK_WAIT,
         64,
@@ -207,26 +208,6 @@ const CONSUMERS: [Line; 14] = [
 const fn platform(durable: &'static str, filter: &'static str) -> Line {
     (WORK, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
 }
-
-/// Consumer of what users send.
-const INBOUND: &str = "inbound";
-
-/// Streams that each service reads or writes, as its permissions allow it to look at them (18).
-const USES: [(&str, &[&str]); 5] = [
-    ("file-resolver", &[WORK, EVENT, DEAD, LEDGER, CONVERSIONS]),
-    ("egress-fetcher", &[EVENT, AUDIT, LEDGER]),
-    (
-        "sandbox-transfer",
-        &[WORK, EVENT, DEAD, LEDGER, SESSIONS, UPLOADS],
-    ),
-    (
-        "platform-delivery",
-        &[
-            WORK, EVENT, DEAD, AUDIT, LEDGER, SESSIONS, DELIVERIES, PLATFORM,
-        ],
-    ),
-    ("sweeper", &[WORK, EVENT, DEAD, ADVISORY, LEDGER]),
-];
 
 /// Bytes of store for which streams are sized unless told otherwise.
 pub const DEFAULT_STORE: u64 = 4 * 1024 * 1024 * 1024;
@@ -260,25 +241,6 @@ impl Topology {
                 backoff: Vec::new(),
             }));
         self
-    }
-
-    /// The part that one service uses and may look at; empty for an unknown name.
-    pub fn used_by(service: &str) -> Self {
-        let streams = USES
-            .iter()
-            .find(|(name, _)| *name == service)
-            .map_or(&[][..], |(_, streams)| *streams);
-        let mut topology = Self::default();
-        topology
-            .streams
-            .retain(|spec| streams.contains(&spec.name.as_str()));
-        topology.consumers.retain(|spec| {
-            spec.durable == service
-                || (service == "platform-delivery"
-                    && (spec.durable == INBOUND || spec.durable.starts_with("platform-delivery-")))
-                || (service == "sweeper" && spec.durable.starts_with("sweeper-"))
-        });
-        topology
     }
 }
 
@@ -372,35 +334,5 @@ mod tests {
         );
         assert!(mapped.filter.ends_with(&tenants[1].token()), "{mapped:?}");
         assert!(!mapped.filter.contains("Acme"), "{mapped:?}");
-    }
-
-    #[test]
-    fn services_look_only_at_what_they_use() {
-        let names = |service: &str| {
-            let topology = Topology::used_by(service);
-            let streams: Vec<_> = topology.streams.into_iter().map(|spec| spec.name).collect();
-            let durables: Vec<_> = topology
-                .consumers
-                .into_iter()
-                .map(|spec| spec.durable)
-                .collect();
-            (streams.join(" "), durables.join(" "))
-        };
-        assert_eq!(
-            names("file-resolver"),
-            (
-                "DRAY_WORK DRAY_EVENT DRAY_DEAD KV_dray_ledger KV_dray_conversions".to_owned(),
-                "file-resolver".to_owned()
-            )
-        );
-        assert_eq!(
-            names("egress-fetcher"),
-            (
-                "DRAY_EVENT DRAY_AUDIT KV_dray_ledger".to_owned(),
-                String::new()
-            )
-        );
-        assert_eq!(names("sweeper").1, "sweeper-work sweeper-advisory");
-        assert_eq!(names("nobody"), (String::new(), String::new()));
     }
 }

@@ -125,7 +125,7 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
         ]),
     );
     let bare = bare(&world, false).await;
-    let topology = Topology::used_by("egress-fetcher");
+    let topology = Topology::default();
     bare.cx.bus.apply_topology(&topology).await.unwrap();
     let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
     let mut audit = bare.cx.bus.events(filter).await.unwrap();

@@ -12,7 +12,6 @@ use tokio::net::TcpListener;
 
 use super::HostError;
 use super::running::{Addresses, Http};
-use super::start::topology_of;
 use crate::NoDelayListener;
 use crate::config::{ConfigError, Loaded};
 use crate::health::{Health, Pages, routes};
@@ -198,14 +197,14 @@ impl Connections {
     /// An embedded bus of our own begins empty and is provisioned here; any other is only looked at.
     pub(super) async fn verify_topology(
         &self,
-        names: &[&str],
+        topology: &Topology,
         sections: &Sections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
             return Ok(provision::apply(&self.bus, &Topology::default()).await?);
         }
         let patience = sections.bus.wait_for_topology.as_duration();
-        Ok(provision::wait_until_right(&self.bus, &topology_of(names), patience).await?)
+        Ok(provision::wait_until_right(&self.bus, topology, patience).await?)
     }
 }
 

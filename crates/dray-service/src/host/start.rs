@@ -117,7 +117,7 @@ impl Ground {
         plans: Vec<Box<dyn Plan>>,
     ) -> Result<(Common, Vec<Hosting>), HostError> {
         connections
-            .verify_topology(&self.names, &self.sections)
+            .verify_topology(&topology_of(&plans), &self.sections)
             .await?;
         self.stages.push(Stage::Verified);
         let common = self.common(connections);
@@ -285,13 +285,13 @@ async fn watch(health: Health) {
 }
 
 /// The part of the topology that these services rely on.
-pub(super) fn topology_of(names: &[&str]) -> Topology {
+fn topology_of(plans: &[Box<dyn Plan>]) -> Topology {
     let mut all = Topology {
         streams: Vec::new(),
         consumers: Vec::new(),
     };
-    for name in names {
-        let part = Topology::used_by(name);
+    for plan in plans {
+        let part = plan.permissions().topology();
         for stream in part.streams {
             if !all.streams.contains(&stream) {
                 all.streams.push(stream);
