@@ -133,6 +133,18 @@ impl ConnectError {
             Self::Connect(error) if matches!(error.kind(), Authentication | AuthorizationViolation)
         )
     }
+
+    /// Whether it may go away by itself: no server could be reached. One that refuses the identity goes on refusing.
+    pub fn is_passing(&self) -> bool {
+        use async_nats::ConnectErrorKind as Kind;
+        match self {
+            Self::Connect(error) => matches!(
+                error.kind(),
+                Kind::Dns | Kind::TimedOut | Kind::Io | Kind::MaxReconnects
+            ),
+            Self::Option { .. } | Self::Inbox(_) => false,
+        }
+    }
 }
 
 /// Why a subscription could not be made.

@@ -28,6 +28,23 @@ pub enum OpenError {
     Unconditional,
 }
 
+impl OpenError {
+    /// Whether it may go away by itself: the store is not there yet, or has no bucket yet.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Bucket(error) | Self::Request(error) => matches!(
+                error,
+                RequestError::Unreachable(_)
+                    | RequestError::TimedOut
+                    | RequestError::Busy
+                    | RequestError::Unwell { .. }
+                    | RequestError::Missing
+            ),
+            Self::Options(_) | Self::Authorities(_) | Self::Unconditional => false,
+        }
+    }
+}
+
 fn list(problems: &[Problem]) -> String {
     let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
     texts.join("; ")

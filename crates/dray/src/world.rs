@@ -263,7 +263,11 @@ impl World {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
-        let sources = sources.set("http.listen", "").set("grpc.listen", "");
+        // A command reports a store that is away immediately; only what stays waits for it.
+        let sources = sources
+            .set("http.listen", "")
+            .set("grpc.listen", "")
+            .set("store.wait_for_server", "0s");
         let started = host(sources).only(services.iter().copied()).start().await;
         let running = started.map_err(|error| match error {
             HostError::State { folder, source } if source.kind() == ErrorKind::ResourceBusy => {

@@ -10,6 +10,7 @@ mod running;
 mod serve;
 mod start;
 mod stop;
+mod wait;
 
 use std::error::Error;
 use std::fmt;

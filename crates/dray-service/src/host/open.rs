@@ -3,15 +3,16 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use dray_bus::{Bus, NatsOptions, Topology};
-use dray_store::Store;
+use dray_bus::{Bus, ConnectError, NatsOptions, Topology};
 use dray_store::embedded::{self, EmbeddedS3};
+use dray_store::{OpenError, Store};
 use dray_types::Clock;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use super::HostError;
 use super::running::{Addresses, Http};
+use super::wait;
 use crate::NoDelayListener;
 use crate::config::{ConfigError, Loaded};
 use crate::health::{Health, Pages, routes};
@@ -164,7 +165,10 @@ impl Connections {
             (Some(bus), _) => bus,
             (None, BusMode::Embedded) => Bus::in_process(clock.clone(), meter),
             (None, BusMode::Nats) => {
-                Bus::connect(&nats_options(sections, name), clock.clone(), meter).await?
+                let options = nats_options(sections, name);
+                let limit = sections.bus.wait_for_server.as_duration();
+                let connect = || Bus::connect(&options, clock.clone(), meter);
+                wait::retry("the bus", limit, ConnectError::is_passing, connect).await?
             }
         };
         match open_store(settings.store, sections, &clock).await {
@@ -227,7 +231,10 @@ async fn open_store(
         return Ok((store, None));
     }
     if sections.store.mode == StoreMode::S3 {
-        return Ok((Store::open(&sections.store.s3, clock.clone()).await?, None));
+        let limit = sections.store.wait_for_server.as_duration();
+        let open = || Store::open(&sections.store.s3, clock.clone());
+        let store = wait::retry("the object store", limit, OpenError::is_passing, open).await?;
+        return Ok((store, None));
     }
     let (server, options) = embedded_store(sections).await?;
     match Store::open(&options, clock.clone()).await {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Problem, Section};
 
+/// How long start-up waits for a server that cannot be reached, unless configured.
+const WAIT_FOR_SERVER: Period = Period::secs(120);
+
 /// Which bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -29,6 +32,8 @@ pub struct BusSection {
     pub mode: BusMode,
     /// Connection to NATS, with mode `nats`.
     pub nats: NatsOptions,
+    /// How long start-up waits for a server that cannot be reached, before it fails.
+    pub wait_for_server: Period,
     /// How long start-up waits for streams and consumers to be as they must be, before it fails.
     pub wait_for_topology: Period,
 }
@@ -38,6 +43,7 @@ impl Default for BusSection {
         Self {
             mode: BusMode::Embedded,
             nats: NatsOptions::default(),
+            wait_for_server: WAIT_FOR_SERVER,
             wait_for_topology: Period::secs(60),
         }
     }
@@ -67,13 +73,25 @@ pub enum StoreMode {
 }
 
 /// Where content is kept that is too large for a message.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StoreSection {
     /// `embedded` (files in the state folder, served on loopback) or `s3`.
     pub mode: StoreMode,
     /// Connection to S3, with mode `s3`.
     pub s3: dray_store::Options,
+    /// How long start-up waits for a store that cannot be reached, before it fails.
+    pub wait_for_server: Period,
+}
+
+impl Default for StoreSection {
+    fn default() -> Self {
+        Self {
+            mode: StoreMode::Embedded,
+            s3: dray_store::Options::default(),
+            wait_for_server: WAIT_FOR_SERVER,
+        }
+    }
 }
 
 impl Section for StoreSection {

@@ -1,0 +1,88 @@
+//! Waiting at start for servers that are not there yet: nothing orders the starts of a deployment. Decides nothing about
+//! which failures pass; those who open a connection know.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Chain;
+
+/// Time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Opens `what` again and again while it fails in a way that may pass, at most for `limit`. Every failure is logged; the
+/// last one is returned.
+pub(super) async fn retry<T, E, F>(
+    what: &'static str,
+    limit: Duration,
+    is_passing: fn(&E) -> bool,
+    mut open: impl FnMut() -> F,
+) -> Result<T, E>
+where
+    E: Error + 'static,
+    F: Future<Output = Result<T, E>>,
+{
+    let end = Instant::now() + limit;
+    loop {
+        let error = match open().await {
+            Err(error) if is_passing(&error) => error,
+            other => return other,
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(error);
+        }
+        tracing::warn!(
+            error = %Chain(&error),
+            seconds_left = left.as_secs(),
+            "waiting for {what}"
+        );
+        tokio::time::sleep(RETRY_INTERVAL.min(left)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    fn is_passing(error: &Error) -> bool {
+        error.kind() == ErrorKind::ConnectionRefused
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_until_the_server_is_there() {
+        let mut attempts = 0;
+        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+            attempts += 1;
+            std::future::ready(if attempts < 4 {
+                Err(Error::from(ErrorKind::ConnectionRefused))
+            } else {
+                Ok(attempts)
+            })
+        });
+        assert_eq!(opened.await.unwrap(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fails_when_the_limit_has_passed() {
+        let begun = Instant::now();
+        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+            std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
+        });
+        assert!(opened.await.is_err());
+        assert_eq!(begun.elapsed(), Duration::from_mins(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn does_not_retry_what_cannot_pass() {
+        let begun = Instant::now();
+        let opened = retry("a server", Duration::from_mins(2), is_passing, || {
+            std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
+        });
+        assert!(opened.await.is_err());
+        assert!(begun.elapsed().is_zero());
+    }
+}
