@@ -13,6 +13,8 @@ use super::distributed::command;
 use super::{strings, yaml};
 use crate::support;
 
+mod network;
+
 /// The services, each a Deployment.
 const SERVICES: [&str; 6] = [
     "egress-fetcher",

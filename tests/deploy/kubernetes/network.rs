@@ -1,0 +1,176 @@
+//! Who reaches whom: the network policies evaluated as a cluster does. A connection is allowed when some policy of the
+//! sender allows it to leave and some policy of the receiver allows it to arrive; pods without policies allow all.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::{SERVICES, objects};
+
+const NAMESPACE: &str = "dray";
+
+/// All policies of the base.
+static POLICIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let mut objects = objects();
+    objects.retain(|object| object["kind"] == "NetworkPolicy");
+    objects
+});
+
+/// A pod as policies see it.
+#[derive(Clone, Debug)]
+struct Pod {
+    namespace: &'static str,
+    labels: Value,
+}
+
+/// One service of ours.
+fn ours(name: &str) -> Pod {
+    let labels = json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "dray"});
+    Pod {
+        namespace: NAMESPACE,
+        labels,
+    }
+}
+
+/// A pod that the cluster brings.
+fn other(namespace: &'static str, label: &str, value: &str) -> Pod {
+    Pod {
+        namespace,
+        labels: json!({label: value}),
+    }
+}
+
+fn nats() -> Pod {
+    other(NAMESPACE, "app.kubernetes.io/name", "nats")
+}
+
+fn minio() -> Pod {
+    other(NAMESPACE, "app.kubernetes.io/name", "minio")
+}
+
+/// Whether a label selector selects these labels.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let same = selector["matchLabels"]
+        .as_object()
+        .is_none_or(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value));
+    let one_of = selector["matchExpressions"].as_array().is_none_or(|all| {
+        all.iter().all(|expression| {
+            assert_eq!(expression["operator"], "In", "{expression}");
+            let key = expression["key"].as_str().unwrap();
+            let values = expression["values"].as_array().unwrap();
+            values.contains(&labels[key])
+        })
+    });
+    same && one_of
+}
+
+/// Whether a peer of a rule is this pod. Policies of ours stand in one namespace.
+fn is_peer(peer: &Value, pod: &Pod) -> bool {
+    if peer["ipBlock"].is_object() {
+        return false;
+    }
+    let namespace = match &peer["namespaceSelector"] {
+        Value::Null => pod.namespace == NAMESPACE,
+        selector => selects(
+            selector,
+            &json!({"kubernetes.io/metadata.name": pod.namespace}),
+        ),
+    };
+    namespace && (peer["podSelector"].is_null() || selects(&peer["podSelector"], &pod.labels))
+}
+
+/// Whether the policies of `pod` allow `direction` with `peer` on a port.
+fn allows(pod: &Pod, direction: &str, peer: &Pod, port: u64) -> bool {
+    let (kind, peers) = match direction {
+        "egress" => ("Egress", "to"),
+        _ => ("Ingress", "from"),
+    };
+    let policies: Vec<&Value> = POLICIES
+        .iter()
+        .filter(|_| pod.namespace == NAMESPACE)
+        .filter(|policy| selects(&policy["spec"]["podSelector"], &pod.labels))
+        .filter(|policy| super::strings(&policy["spec"]["policyTypes"]).contains(&kind))
+        .collect();
+    policies.is_empty()
+        || policies.iter().any(|policy| {
+            let rules = policy["spec"][direction].as_array();
+            rules.into_iter().flatten().any(|rule| {
+                let from = rule[peers].as_array().into_iter().flatten();
+                let ports = rule["ports"].as_array().into_iter().flatten();
+                from.into_iter().any(|one| is_peer(one, peer))
+                    && ports.into_iter().any(|one| one["port"] == port)
+            })
+        })
+}
+
+fn reaches(from: &Pod, to: &Pod, port: u64) -> bool {
+    allows(from, "egress", to, port) && allows(to, "ingress", from, port)
+}
+
+#[test]
+fn every_service_reaches_the_bus_the_store_and_the_collector() {
+    let collector = other(
+        "monitoring",
+        "app.kubernetes.io/name",
+        "opentelemetry-collector",
+    );
+    let names = other("kube-system", "k8s-app", "kube-dns");
+    for name in SERVICES {
+        assert!(reaches(&ours(name), &nats(), 4222), "{name}");
+        assert!(reaches(&ours(name), &minio(), 9000), "{name}");
+        assert!(reaches(&ours(name), &collector, 4317), "{name}");
+        assert!(reaches(&ours(name), &names, 53), "{name}");
+    }
+    assert!(reaches(&ours("topology"), &nats(), 4222));
+    assert!(!reaches(&ours("topology"), &minio(), 9000));
+}
+
+#[test]
+fn servers_of_the_bus_and_of_the_store_reach_their_own_kind() {
+    let names = other("kube-system", "k8s-app", "kube-dns");
+    assert!(reaches(&nats(), &nats(), 6222));
+    assert!(reaches(&minio(), &minio(), 9000));
+    for (from, to, port) in [
+        (nats(), minio(), 9000),
+        (minio(), nats(), 4222),
+        (minio(), nats(), 6222),
+        (ours("file-resolver"), nats(), 6222),
+        (ours("file-resolver"), nats(), 8222),
+        (ours("file-resolver"), minio(), 9001),
+    ] {
+        assert!(!reaches(&from, &to, port), "{from:?} {to:?} {port}");
+    }
+    assert!(reaches(&nats(), &names, 53) && reaches(&minio(), &names, 53));
+}
+
+#[test]
+fn others_reach_only_what_their_label_says() {
+    let publisher = other("shop", "dray-publisher", "true");
+    let client = other("shop", "dray-client", "true");
+    let stranger = other("shop", "app", "stranger");
+    assert!(reaches(&publisher, &nats(), 4222));
+    assert!(!reaches(&publisher, &minio(), 9000));
+    assert!(reaches(&client, &minio(), 9000));
+    assert!(reaches(&client, &ours("orchestrator"), 5000));
+    assert!(!reaches(&client, &nats(), 4222));
+    for (to, port) in [
+        (nats(), 4222),
+        (nats(), 6222),
+        (minio(), 9000),
+        (ours("orchestrator"), 5000),
+        (ours("file-resolver"), 50051),
+    ] {
+        assert!(!reaches(&stranger, &to, port), "{to:?} {port}");
+    }
+}
+
+#[test]
+fn services_do_not_reach_each_other_but_through_the_bus() {
+    for from in SERVICES {
+        for to in SERVICES {
+            for port in [5000, 9464, 50051] {
+                assert!(!reaches(&ours(from), &ours(to), port), "{from} {to} {port}");
+            }
+        }
+    }
+}
