@@ -10,7 +10,7 @@ use dray_guard::addrclass::{Class, IPV4, IPV6, classify};
 use serde_json::Value;
 
 use super::distributed::command;
-use super::{strings, yaml};
+use super::{read, strings, yaml};
 use crate::support;
 
 mod network;
@@ -181,7 +181,7 @@ fn streams_have_three_copies_in_a_cluster() {
 }
 
 #[test]
-fn the_fetcher_alone_scales_by_load() {
+fn the_fetcher_alone_scales_and_by_its_queue() {
     let scaler = object("HorizontalPodAutoscaler", "egress-fetcher");
     assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], "egress-fetcher");
     let deployment = object("Deployment", "egress-fetcher");
@@ -189,6 +189,19 @@ fn the_fetcher_alone_scales_by_load() {
         deployment["spec"]["replicas"].is_null(),
         "a fixed number would fight the autoscaler at every apply"
     );
+    let documented = read("docs/metrics.md");
+    let adapter = &yaml(&read("deploy/kubernetes/queue-metrics.yaml.example"))[0];
+    let served = adapter["rules"]["custom"][0]["seriesQuery"]
+        .as_str()
+        .unwrap();
+    let metrics = scaler["spec"]["metrics"].as_array().unwrap();
+    assert_eq!(metrics.len(), 2);
+    for metric in metrics {
+        let name = metric["pods"]["metric"]["name"].as_str().unwrap();
+        assert!(documented.contains(&format!("| `{name}` |")), "{name}");
+        let last = name.strip_prefix("dray_egress_").unwrap();
+        assert!(served.contains(last), "the adapter does not serve {name}");
+    }
 }
 
 #[test]
