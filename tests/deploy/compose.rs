@@ -9,7 +9,7 @@ use super::{read, strings, yaml};
 use crate::support;
 
 /// The services of the product.
-const SERVICES: [&str; 6] = [
+pub(super) const SERVICES: [&str; 6] = [
     "egress-fetcher",
     "file-resolver",
     "orchestrator",
@@ -123,6 +123,10 @@ fn credentials_are_new_each_time_and_one_for_each_identity() {
 fn s_3_each_way_out_belongs_to_one_service() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
+    // Ports are published only from a network that is not internal; without masquerading nothing comes back to it.
+    let options = &file["networks"]["host"]["driver_opts"];
+    let masquerade = "com.docker.network.bridge.enable_ip_masquerade";
+    assert_eq!(options[masquerade], "false");
     for (name, service) in file["services"].as_object().unwrap() {
         let networks = service["networks"].as_object().unwrap();
         assert_eq!(
