@@ -205,6 +205,30 @@ fn the_fetcher_alone_scales_and_by_its_queue() {
 }
 
 #[test]
+fn the_startup_probe_outlasts_what_a_service_waits_for() {
+    let minutes = |text: &str| text.parse::<u64>().unwrap() * 60;
+    let documented = read("docs/configuration.md");
+    let default = |variable: &str| {
+        let row = documented
+            .lines()
+            .find(|line| line.contains(&format!("`{variable}`")))
+            .unwrap_or_else(|| panic!("{variable} is not documented"));
+        let value = row.split('|').nth(3).unwrap().trim().trim_matches('`');
+        minutes(value.strip_suffix('m').unwrap())
+    };
+    let waited = default("DRAY_BUS__WAIT_FOR_SERVER")
+        + default("DRAY_STORE__WAIT_FOR_SERVER")
+        + default("DRAY_BUS__WAIT_FOR_TOPOLOGY");
+    for name in SERVICES {
+        let deployment = object("Deployment", name);
+        let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"];
+        let probed =
+            probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap();
+        assert!(probed > waited, "{name}: {probed} s for {waited} s");
+    }
+}
+
+#[test]
 fn image_tag_is_the_version_of_the_workspace() {
     for (name, pod) in pods() {
         let image = pod["containers"][0]["image"].as_str().unwrap();
