@@ -6,7 +6,7 @@ mod faults;
 mod outside;
 mod process;
 mod references;
-mod seen;
+pub(crate) mod seen;
 mod shop;
 mod story;
 mod world;

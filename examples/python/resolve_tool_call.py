@@ -5,6 +5,10 @@ Needs a NATS server with the Drayage topology and a running file-resolver:
     pip install -r examples/python/requirements.txt
     python examples/python/resolve_tool_call.py --arguments '{"note": "file:text::files/bucket/note.txt"}'
 
+On the shipped accounts (deploy/nats/accounts.conf) log in as the publisher of a tenant:
+
+    NATS_PASSWORD=... python examples/python/resolve_tool_call.py --user publisher-acme --tenant acme --arguments '{}'
+
 Prints the resolved arguments and exits 0. A rejected call prints what the model should be told and exits 1; no outcome
 before the deadline exits 2, and `--operation` with the printed id asks again later. `--missed` prints the outcomes that
 were published while this publisher was away.
@@ -13,6 +17,7 @@ were published while this publisher was away.
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -24,7 +29,6 @@ from nats.errors import ConnectionClosedError, NoRespondersError, TimeoutError
 from dray.v1 import common_pb2, toolcall_pb2
 
 WORK_STREAM = "DRAY_WORK"
-EVENT_STREAM = "DRAY_EVENT"
 # Larger arguments go to the object store first and travel as a claim.
 INLINE_LIMIT = 64 * 1024
 OUTCOMES = {
@@ -41,6 +45,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nats", default="nats://127.0.0.1:4222", help="URL of the server")
     parser.add_argument("--credentials", help="file with NATS credentials")
+    parser.add_argument("--user", help="NATS user; its password is in the variable NATS_PASSWORD")
     parser.add_argument("--tenant", default="default", help="whose call it is")
     parser.add_argument("--tool", default="example", help="name of the tool")
     parser.add_argument("--arguments", help="the arguments, a JSON object")
@@ -56,6 +61,14 @@ def parse(argv):
     if len((options.arguments or "").encode()) > INLINE_LIMIT:
         parser.error("arguments above 64 KiB have to be stored first")
     return options
+
+
+async def connect(options):
+    """Connects. The server lets a user receive replies on the inbox with its own name only."""
+    login = {"inbox_prefix": f"_INBOX_{options.user or 'publisher-' + options.tenant}"}
+    if options.user:
+        login |= {"user": options.user, "password": os.environ["NATS_PASSWORD"]}
+    return await nats.connect(options.nats, user_credentials=options.credentials, name="dray-example", **login)
 
 
 async def publish(js, options, operation, deadline):
@@ -186,20 +199,16 @@ async def main(argv):
     options = parse(argv)
     operation = options.operation or str(uuid.uuid4())
     deadline = time.time() + options.timeout
-    connection = await nats.connect(
-        options.nats,
-        user_credentials=options.credentials,
-        name="dray-example",
-        # The only inbox that the shipped permissions allow to this publisher.
-        inbox_prefix=f"_INBOX_publisher-{options.tenant}",
-    )
+    connection = await connect(options)
     try:
         js = connection.jetstream()
         if options.missed:
             await missed(js, options)
             return 0
-        # Listens first, so that the event comes as soon as there is one.
+        # Listen first, so that the event comes as soon as there is one. A publisher may hear the live events of its
+        # tenant; it may not create consumers on the stream.
         events = await connection.subscribe(f"dray.event.toolcall.v1.*.{options.tenant}")
+        await connection.flush()
         if options.arguments is not None:
             await publish(js, options, operation, deadline)
         return show(await outcome(connection, events, options, operation, deadline))

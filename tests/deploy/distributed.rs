@@ -5,42 +5,98 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use dray_store::embedded::EmbeddedS3;
+use dray_store::embedded::{AccessKey, EmbeddedS3};
 use dray_testkit::eventually;
+use dray_types::Secret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::accounts::server::{Server, password};
-use super::compose;
+use super::{compose, read};
 use crate::support;
 
-/// Bus and store, and the environment of every container.
-struct System {
-    server: Server,
-    store: EmbeddedS3,
+/// Bus and store with the shipped permissions, and the environment of every container.
+pub(super) struct System {
+    /// `None` while it is away.
+    pub(super) server: Option<Server>,
+    /// Where the server listens, or did.
+    bus: SocketAddr,
+    /// `None` while it is away.
+    pub(super) store: Option<EmbeddedS3>,
     options: dray_store::Options,
     containers: Value,
     folder: TempDir,
+    /// What an operator configures beyond the shipped environment.
+    configuration: Option<PathBuf>,
 }
 
 impl System {
-    async fn start() -> Self {
+    /// Everything but the topology.
+    async fn bare() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (store, options) = EmbeddedS3::start(folder.path()).await.unwrap();
-        let system = Self {
-            server: Server::start(),
-            store,
+        let (store, options) = EmbeddedS3::with_keys(&folder.path().join("store"), &keys())
+            .await
+            .unwrap();
+        let server = Server::start();
+        Self {
+            bus: server.address(),
+            server: Some(server),
+            store: Some(store),
             options,
             containers: compose::effective()["services"].take(),
             folder,
-        };
-        let applied = system.run("topology", &["topology", "apply"]);
-        assert!(applied.status.success(), "{applied:?}");
+            configuration: None,
+        }
+    }
+
+    pub(super) async fn start() -> Self {
+        let system = Self::bare().await;
+        system.provision();
         system
+    }
+
+    /// Starts the store again, on its former address.
+    async fn start_store(&mut self) {
+        let folder = self.folder.path().join("store");
+        let (store, options) = EmbeddedS3::with_keys(&folder, &keys()).await.unwrap();
+        assert_eq!(options.endpoint, self.options.endpoint);
+        self.store = Some(store);
+    }
+
+    /// Waits until a log says this.
+    async fn says(&self, log: &Path, words: &str) {
+        eventually(words, async || {
+            let text = std::fs::read_to_string(log).unwrap();
+            text.contains(words).then_some(())
+        })
+        .await;
+    }
+
+    /// Makes streams and consumers as the container for that does.
+    fn provision(&self) {
+        let applied = self.run("topology", &["topology", "apply"]);
+        assert!(applied.status.success(), "{applied:?}");
+    }
+
+    /// The address of the bus.
+    pub(super) fn url(&self) -> String {
+        format!("nats://{}", self.bus)
+    }
+
+    /// A folder of the test.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Adds an operator's configuration file for every service.
+    pub(super) fn configure(&mut self, text: &str) {
+        let path = self.folder.path().join("dray.toml");
+        std::fs::write(&path, text).unwrap();
+        self.configuration = Some(path);
     }
 
     /// What a container finds in its environment, with this machine's addresses and secrets.
@@ -60,6 +116,11 @@ impl System {
                 value.clone_from(replaced);
             }
         }
+        if let Some(path) = &self.configuration {
+            environment.insert("DRAY_CONFIG".to_owned(), path.display().to_string());
+            // There is no DIAL Core.
+            environment.remove("DIAL_URL");
+        }
         environment
     }
 
@@ -69,21 +130,13 @@ impl System {
         BTreeMap::from([
             ("DRAY_HTTP__LISTEN", free()),
             ("DRAY_GRPC__LISTEN", free()),
-            (
-                "DRAY_BUS__NATS__SERVERS",
-                format!("nats://{}", self.server.address()),
-            ),
+            ("DRAY_BUS__NATS__SERVERS", self.url()),
             ("DRAY_BUS__NATS__PASSWORD", password(user)),
+            ("DRAY_ORCHESTRATOR__LISTEN", free()),
             ("DRAY_STORE__S3__ENDPOINT", self.options.endpoint.clone()),
             ("DRAY_STORE__S3__BUCKET", self.options.bucket.clone()),
-            (
-                "DRAY_STORE__S3__ACCESS_KEY",
-                self.options.access_key.expose().to_owned(),
-            ),
-            (
-                "DRAY_STORE__S3__SECRET_KEY",
-                self.options.secret_key.expose().to_owned(),
-            ),
+            ("DRAY_STORE__S3__ACCESS_KEY", user.to_owned()),
+            ("DRAY_STORE__S3__SECRET_KEY", secret_key(user)),
             ("EXTERNAL_URL_FETCH_ENABLED", "true".to_owned()),
         ])
     }
@@ -97,45 +150,101 @@ impl System {
     }
 
     /// Runs the binary as somebody at a terminal would, with the identity for that.
-    fn ask(&self, arguments: &[&str]) -> Output {
-        let mut environment = self.here("command-line");
-        environment.remove("EXTERNAL_URL_FETCH_ENABLED");
+    pub(super) fn ask(&self, arguments: &[&str]) -> Output {
+        self.ask_as("command-line", arguments)
+    }
+
+    /// The same with another identity.
+    pub(super) fn ask_as(&self, user: &str, arguments: &[&str]) -> Output {
+        let mut environment = self.here(user);
+        for name in [
+            "EXTERNAL_URL_FETCH_ENABLED",
+            "DRAY_ORCHESTRATOR__LISTEN",
+            "DRAY_HTTP__LISTEN",
+            "DRAY_GRPC__LISTEN",
+        ] {
+            environment.remove(name);
+        }
         environment.insert("DRAY_BUS__MODE", "nats".to_owned());
-        environment.insert("DRAY_BUS__NATS__NAME", "command-line".to_owned());
-        environment.insert("DRAY_BUS__NATS__USER", "command-line".to_owned());
+        environment.insert("DRAY_BUS__NATS__NAME", user.to_owned());
+        environment.insert("DRAY_BUS__NATS__USER", user.to_owned());
         environment.insert("DRAY_STORE__MODE", "s3".to_owned());
         let environment = environment
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        command(&environment).args(arguments).output().unwrap()
+        command(&environment)
+            .current_dir(self.folder())
+            .args(arguments)
+            .output()
+            .unwrap()
     }
 
     /// Starts a service and waits until it is ready.
     async fn service(&self, name: &str) -> Service {
-        let arguments = &self.containers[name]["command"];
-        let log = self.folder.path().join(format!("{name}.log"));
-        let mut process = command(&self.environment(name))
-            .args(super::strings(arguments))
+        self.replica(name, 0).await
+    }
+
+    /// Starts one of several replicas of a service and waits until it is ready.
+    pub(super) async fn replica(&self, name: &str, number: u32) -> Service {
+        let log = self.folder.path().join(format!("{name}-{number}.log"));
+        Self::ready(name, self.spawn(name, &log), log).await
+    }
+
+    /// Starts a service as its container does.
+    fn spawn(&self, name: &str, log: &Path) -> Child {
+        command(&self.environment(name))
+            .args(super::strings(&self.containers[name]["command"]))
             .arg("--json")
             .stdout(Stdio::piped())
-            .stderr(File::create(&log).unwrap())
+            .stderr(File::create(log).unwrap())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Waits until a service that was started is ready.
+    async fn ready(name: &str, mut process: Child, log: PathBuf) -> Service {
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name}: {line}"));
+        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("{name}: {line}{said}")
+        });
         assert_eq!(told["services"], json!([name]));
         let health = told["http"].as_str().unwrap().parse().unwrap();
+        let chat = told["chat"].as_str().map(str::to_owned);
         let service = Service {
             process,
             health,
+            chat,
             log,
         };
         eventually("readiness", async || service.is("ready").then_some(())).await;
         service
     }
+}
+
+/// The access keys that `deploy/minio/setup.sh` makes, each with the policy that it attaches.
+fn keys() -> Vec<AccessKey> {
+    let script = read("deploy/minio/setup.sh");
+    let users = script
+        .lines()
+        .filter_map(|line| line.strip_prefix("grant "))
+        .filter_map(|line| line.split(' ').next());
+    users
+        .map(|user| AccessKey {
+            access_key: user.to_owned(),
+            secret_key: Secret::new(secret_key(user)),
+            policy: serde_json::from_str(&read(&format!("deploy/minio/policies/{user}.json")))
+                .unwrap(),
+        })
+        .collect()
+}
+
+/// The secret of an access key in these tests.
+fn secret_key(user: &str) -> String {
+    format!("store-secret-of-{user}")
 }
 
 /// The binary with this environment and no other.
@@ -146,20 +255,27 @@ pub(super) fn command(environment: &BTreeMap<String, String>) -> Command {
 }
 
 /// A running service; a process that was not ended in order is killed.
-struct Service {
+pub(super) struct Service {
     process: Child,
     health: SocketAddr,
+    /// Where chats are answered, when they are.
+    pub(super) chat: Option<String>,
     log: PathBuf,
 }
 
 impl Service {
+    /// Everything that it logged.
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
     /// What a probe says.
-    fn is(&self, probe: &str) -> bool {
+    pub(super) fn is(&self, probe: &str) -> bool {
         self.page(probe).starts_with("HTTP/1.1 200")
     }
 
     /// A page of the health endpoint; empty when nobody answers.
-    fn page(&self, path: &str) -> String {
+    pub(super) fn page(&self, path: &str) -> String {
         let mut answer = String::new();
         let Ok(mut stream) = TcpStream::connect(self.health) else {
             return answer;
@@ -176,7 +292,7 @@ impl Service {
 
     /// Ends it as Kubernetes and Compose do.
     #[track_caller]
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         // The shell's own: a small machine has no program of that name.
         let kill = format!("kill -TERM {}", self.process.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
@@ -200,7 +316,7 @@ impl Drop for Service {
 
 /// Standard output as one JSON document.
 #[track_caller]
-fn printed(output: &Output) -> Value {
+pub(super) fn printed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
@@ -239,20 +355,12 @@ async fn three_processes_are_one_system_and_end_in_order() {
     for service in [fetcher, resolver, sweeper] {
         service.end();
     }
-    system.store.stop().await;
+    system.store.unwrap().stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, options) = EmbeddedS3::start(folder.path()).await.unwrap();
-    let system = System {
-        server: Server::start(),
-        store,
-        options,
-        containers: compose::effective()["services"].take(),
-        folder,
-    };
+    let system = System::bare().await;
     let mut environment = system.environment("egress-fetcher");
     environment.insert("DRAY_BUS__WAIT_FOR_TOPOLOGY".to_owned(), "0s".to_owned());
     let output = command(&environment)
@@ -267,7 +375,7 @@ async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
 #[test]
 fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
     let services = compose::effective()["services"].take();
-    for name in ["topology", "egress-fetcher", "file-resolver", "sweeper"] {
+    for name in compose::SERVICES.into_iter().chain(["topology"]) {
         let environment: BTreeMap<String, String> = services[name]["environment"]
             .as_object()
             .unwrap()
@@ -282,4 +390,38 @@ fn every_container_has_a_valid_configuration_and_a_typo_is_found() {
         let wrong = check(&wrong).unwrap();
         assert_eq!(wrong.status.code(), Some(78), "{name}: {wrong:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
+    // Both run for a moment, so that their addresses are known.
+    let mut system = System::start().await;
+    system.server = None;
+    system.store.take().unwrap().stop().await;
+
+    let log = system.folder.path().join("early.log");
+    let mut process = system.spawn("file-resolver", &log);
+    system.says(&log, "waiting for the bus").await;
+    assert!(process.try_wait().unwrap().is_none(), "it gave up");
+    system.server = Some(Server::start_on(&system.bus.to_string()));
+    system.provision();
+    system.says(&log, "waiting for the object store").await;
+    assert!(process.try_wait().unwrap().is_none(), "it gave up");
+    system.start_store().await;
+    System::ready("file-resolver", process, log).await.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_shall_not_wait_ends_and_says_what_is_away() {
+    let mut system = System::start().await;
+    system.server = None;
+    let mut environment = system.environment("file-resolver");
+    environment.insert("DRAY_BUS__WAIT_FOR_SERVER".to_owned(), "0s".to_owned());
+    let output = command(&environment)
+        .args(["up", "--only", "file-resolver"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot connect to the bus"), "{said}");
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::support;
 
 mod accounts;
+mod all_services;
 mod compose;
 mod distributed;
 mod kubernetes;

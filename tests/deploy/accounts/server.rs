@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tempfile::TempDir;
@@ -15,18 +16,24 @@ use crate::support;
 pub(in crate::deploy) struct Server {
     process: Child,
     address: SocketAddr,
-    log: Option<JoinHandle<()>>,
+    reader: Option<JoinHandle<()>>,
+    log: Arc<Mutex<Vec<String>>>,
     _folder: TempDir,
 }
 
 impl Server {
     /// Starts it with a password for each identity, as the environment of a deployment gives them.
     pub(in crate::deploy) fn start() -> Self {
+        Self::start_on("127.0.0.1:-1")
+    }
+
+    /// The same on an address of the caller's choice.
+    pub(in crate::deploy) fn start_on(listen: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let accounts = support::root().join("deploy/nats/accounts.conf");
         std::fs::copy(accounts, folder.path().join("accounts.conf")).unwrap();
         let config = format!(
-            "listen: \"127.0.0.1:-1\"\njetstream: {{ store_dir: {:?} }}\ninclude \"accounts.conf\"\n",
+            "listen: \"{listen}\"\njetstream: {{ store_dir: {:?} }}\ninclude \"accounts.conf\"\n",
             folder.path().join("data")
         );
         let file = folder.path().join("nats.conf");
@@ -58,12 +65,21 @@ impl Server {
         }
         let address =
             address.unwrap_or_else(|| panic!("nats-server did not start:\n{}", said.join("\n")));
-        // Whoever does not read the log stops the server.
-        let log = std::thread::spawn(move || log.for_each(drop));
+        // A log that is not read stops the server.
+        let kept = Arc::new(Mutex::new(said));
+        let reader = std::thread::spawn({
+            let kept = Arc::clone(&kept);
+            move || {
+                for line in log.map_while(Result::ok) {
+                    kept.lock().unwrap().push(line);
+                }
+            }
+        });
         Self {
             process,
             address,
-            log: Some(log),
+            reader: Some(reader),
+            log: kept,
             _folder: folder,
         }
     }
@@ -71,6 +87,15 @@ impl Server {
     /// Where it listens.
     pub(in crate::deploy) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What the log says of refused subjects and logins.
+    pub(in crate::deploy) fn violations(&self) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        log.iter()
+            .filter(|line| line.to_lowercase().contains("violation"))
+            .cloned()
+            .collect()
     }
 
     /// A connection of one identity.
@@ -91,8 +116,8 @@ impl Drop for Server {
         // Already gone is gone.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        if let Some(log) = self.log.take() {
-            let _ = log.join();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
         }
     }
 }

@@ -1,0 +1,322 @@
+//! All six services, two replicas of each, on the shipped permissions of the bus and of the store: every kind of
+//! operation works, and neither the servers nor the services report a refusal.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_http::{Client, Limits};
+use dray_platform_telegram::double::{Attached, Double as Telegram};
+use dray_testkit::eventually;
+use dray_testkit::rehearsal::{Rehearsal, Script};
+use serde_json::{Value, json};
+
+use super::accounts::server::password;
+use super::compose::SERVICES;
+use super::distributed::{Service, System, printed};
+use crate::agent::seen::Seen;
+use crate::support;
+
+const REPLICAS: u32 = 2;
+const CSV: &[u8] = b"crane,hours\n4,12\n7,31\n";
+/// Above what travels in a message and above one part of an upload.
+const LARGE_BYTES: usize = 6 << 20;
+
+/// What a log says when a permission is missing.
+const REFUSALS: [&str; 5] = [
+    "permissions violation",
+    "authorization violation",
+    "accessdenied",
+    "status 403",
+    "the server refuses",
+];
+
+/// Every service, and fakes of what lies around them.
+struct World {
+    /// Dropped before the folder with their logs.
+    replicas: Vec<Service>,
+    system: System,
+    telegram: Telegram,
+    /// A chat of Telegram.
+    chat: i64,
+    _model: Rehearsal,
+    sandbox: PathBuf,
+}
+
+impl World {
+    async fn start() -> Self {
+        let mut system = System::start().await;
+        let telegram = Telegram::start().await.unwrap();
+        let model =
+            Rehearsal::start(Script::from_json(&json!({ "rules": rules() }).to_string()).unwrap())
+                .await
+                .unwrap();
+        let sandbox = system.folder().join("box");
+        let manifests = system.folder().join("manifests");
+        for folder in [&sandbox, &manifests] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let sandbox = sandbox.canonicalize().unwrap();
+        std::fs::write(manifests.join("agent.json"), manifest().to_string()).unwrap();
+        system.configure(&format!(
+            "[platform-delivery]\nallow_targets = true\n\
+             [platform-delivery.accounts.tg.telegram]\ntoken = '{}'\nbase_url = '{}'\npoll_wait = '2s'\n\
+             [sandbox-transfer]\nkinds = ['local']\n[sandbox-transfer.local]\nroots = ['{2}']\n\
+             [orchestrator]\nmanifests = '{3}'\nmodel_url = '{4}/v1'\nsandbox = 'local:{2}'\n",
+            telegram.token().expose(),
+            telegram.url(),
+            sandbox.display(),
+            manifests.display(),
+            model.url(),
+        ));
+        let mut replicas = Vec::new();
+        for number in 0..REPLICAS {
+            for name in SERVICES {
+                replicas.push(system.replica(name, number).await);
+            }
+        }
+        Self {
+            replicas,
+            system,
+            chat: telegram.chat(),
+            telegram,
+            _model: model,
+            sandbox,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("local:{}", self.sandbox.display())
+    }
+
+    fn to(&self) -> String {
+        format!("telegram:{}", self.chat)
+    }
+
+    /// What a command prints with `--json`, one document on each line; it must succeed.
+    #[track_caller]
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        let output = self.system.ask(&arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// The only document.
+    #[track_caller]
+    fn ask(&self, arguments: &[&str]) -> Value {
+        let mut lines = self.lines(arguments);
+        assert_eq!(lines.len(), 1, "{arguments:?}: {lines:?}");
+        lines.remove(0)
+    }
+
+    /// Asks the agent through each replica of the orchestrator.
+    async fn ask_agent(&self, session: Option<&str>, messages: &Value) -> Vec<Seen> {
+        let client = Client::new(Limits::default(), None).unwrap();
+        let mut seen = Vec::new();
+        for chat in self.replicas.iter().filter_map(|one| one.chat.as_ref()) {
+            let body = json!({"model": "agent", "messages": messages, "stream": true});
+            let mut request = client.post(&format!("http://{chat}/v1/chat/completions"));
+            if let Some(session) = session {
+                request = request.header("x-dray-session", session);
+            }
+            let answer = Seen::of(request.json(&body)).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            seen.push(answer);
+        }
+        assert_eq!(seen.len(), REPLICAS as usize);
+        seen
+    }
+
+    /// Publishes a tool call as the identity of a publisher does.
+    fn publish(&self, arguments: &str) -> Output {
+        let mut command = Command::new(support::python());
+        command
+            .arg(support::root().join("examples/python/resolve_tool_call.py"))
+            .args(["--nats", &self.system.url(), "--tenant", "acme"])
+            .args(["--user", "publisher-acme", "--arguments", arguments])
+            .env("NATS_PASSWORD", password("publisher-acme"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command.output().unwrap()
+    }
+
+    /// Nothing was refused anywhere, and every process is still ready.
+    fn check_permissions(&self) {
+        let server = self.system.server.as_ref().unwrap();
+        assert_eq!(server.violations(), Vec::<String>::new());
+        let store = self.system.store.as_ref().unwrap();
+        assert_eq!(store.refused(), Vec::<String>::new());
+        for replica in &self.replicas {
+            let log = replica.log().to_lowercase();
+            let refused = log
+                .lines()
+                .find(|line| REFUSALS.iter().any(|words| line.contains(words)));
+            assert_eq!(refused, None);
+            assert!(replica.is("ready"), "{}", replica.page("ready"));
+        }
+    }
+}
+
+fn manifest() -> Value {
+    json!({
+        "orchestrator": {
+            "deployment": {"deployment_id": "lead"},
+            "system_prompt": {"type": "custom", "content": "You help."},
+        },
+        "contexts": [],
+        "tool_sets": [],
+        "features": {"timestamp": null},
+    })
+}
+
+/// Fetches, reads, lists, writes and sends; each tool once.
+fn rules() -> Value {
+    let call =
+        |name: &str, arguments: Value| json!({"call": [{"name": name, "arguments": arguments}]});
+    json!([
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Sent."}},
+        {"when": {"tool_result_of": "sandbox_put"}, "reply": call("send_file", json!({"paths": ["note.md"]}))},
+        {"when": {"tool_result_of": "sandbox_list"},
+         "reply": call("sandbox_put", json!({"path": "note.md", "content": "# Crane 4\n"}))},
+        {"when": {"tool_result_of": "read_attachment"}, "reply": call("sandbox_list", json!({}))},
+        {"reply": call("read_attachment", json!({"file_path": "uploads/hours.csv"}))},
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_operation_works_on_the_shipped_permissions() {
+    let world = World::start().await;
+    references_are_resolved_and_fetches_judged(&world);
+    tool_calls_are_published_and_their_end_is_heard(&world);
+    files_move_in_and_out_of_a_sandbox(&world);
+    files_reach_a_chat_and_an_attachment_comes_back(&world).await;
+    an_agent_reads_writes_and_sends(&world).await;
+    an_operator_looks_at_the_bus(&world);
+    world.check_permissions();
+}
+
+fn references_are_resolved_and_fetches_judged(world: &World) {
+    let arguments = r#"{"plain": "text", "link": "file:url::https://example.org/a"}"#;
+    // More than once, so that every replica answers.
+    for _ in 0..4 {
+        let resolved = world.system.ask(&["resolve", "--arguments", arguments]);
+        assert!(resolved.status.success(), "{resolved:?}");
+        assert_eq!(
+            printed(&resolved),
+            json!({"plain": "text", "link": "https://example.org/a"})
+        );
+        let refused = world
+            .system
+            .ask(&["fetch", "http://169.254.169.254/", "--json"]);
+        assert_eq!(printed(&refused)["verdict"], "deny", "{refused:?}");
+    }
+}
+
+fn tool_calls_are_published_and_their_end_is_heard(world: &World) {
+    for _ in 0..3 {
+        let resolved = world.publish(r#"{"note": "plain"}"#);
+        assert!(resolved.status.success(), "{resolved:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&resolved.stdout).trim_end(),
+            r#"{"note": "plain"}"#
+        );
+    }
+    let rejected = world.publish(r#"{"note": "file:text::files/b/none.txt"}"#);
+    assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
+}
+
+fn files_move_in_and_out_of_a_sandbox(world: &World) {
+    let address = world.address();
+    let large = vec![b'x'; LARGE_BYTES];
+    for (name, bytes) in [("in.csv", CSV), ("large.bin", &large)] {
+        std::fs::write(world.system.folder().join(name), bytes).unwrap();
+        let put = world.ask(&["sandbox", "put", name, &address, "data"]);
+        let path = format!("data/{name}");
+        let out = format!("out-{name}");
+        let got = world.ask(&["sandbox", "get", &address, &path, "-o", &out]);
+        assert_eq!(got["sha256"], put["sha256"], "{got}");
+        assert_eq!(
+            std::fs::read(world.system.folder().join(out)).unwrap(),
+            bytes
+        );
+    }
+    for arguments in [
+        &["sandbox", "probe", &address][..],
+        &["sandbox", "stat", &address, "data/in.csv"],
+        &["sandbox", "ls", &address, "data"],
+        &["sandbox", "get", &address, "data", "-o", "data.zip"],
+        &["sandbox", "rm", &address, "data/large.bin"],
+    ] {
+        world.lines(arguments);
+    }
+}
+
+async fn files_reach_a_chat_and_an_attachment_comes_back(world: &World) {
+    let (address, to) = (world.address(), world.to());
+    let bind = [
+        "session",
+        "bind",
+        "crane",
+        "--sandbox",
+        &address,
+        "--chat",
+        &to,
+    ];
+    world.ask(&bind);
+    let shown = world.ask(&["session", "show", "crane"]);
+    assert_eq!(shown["chat"], to.as_str(), "{shown}");
+    std::fs::write(world.sandbox.join("report.csv"), CSV).unwrap();
+    let sent = world.ask(&["send", "report.csv", "--session", "crane", "-m", "Here"]);
+    assert_eq!(sent["files"][0]["state"], "delivered", "{sent}");
+    let delivered = world.ask(&["deliver", "in.csv", "--to", &to]);
+    assert_eq!(delivered["files"][0]["state"], "delivered", "{delivered}");
+    let id = sent["delivery_id"].as_str().unwrap();
+    let receipt = world.ask(&["receipts", id]);
+    assert_eq!(receipt["delivery_id"], id);
+    assert!(!world.lines(&["receipts", "--session", "crane"]).is_empty());
+
+    let attached = Attached::new("document", "hours.csv", CSV);
+    world
+        .telegram
+        .user_writes(world.chat, "See", Some(attached));
+    let upload = eventually("the upload", async || {
+        let mut told = world.lines(&["session", "uploads", "crane"]);
+        told.retain(|upload| upload["state"] != "waiting");
+        told.pop()
+    })
+    .await;
+    assert_eq!(upload["state"], "placed", "{upload}");
+}
+
+async fn an_agent_reads_writes_and_sends(world: &World) {
+    let data = format!("data:text/csv;base64,{}", STANDARD.encode(CSV));
+    let question = json!([{
+        "role": "user",
+        "content": "How long did crane 4 work?",
+        "custom_content": {"attachments": [{"type": "text/csv", "title": "hours.csv", "url": data}]},
+    }]);
+    let chat = world.chat;
+    let shown = world.telegram.seen(chat).len();
+    for session in [None, Some("crane")] {
+        for seen in world.ask_agent(session, &question).await {
+            assert!(seen.text().ends_with("Sent."), "{seen:?}");
+            assert_eq!(seen.error(), Value::Null, "{seen:?}");
+        }
+    }
+    eventually("the agent's file in the chat", async || {
+        (world.telegram.seen(chat).len() > shown).then_some(())
+    })
+    .await;
+    world.lines(&["session", "unbind", "crane"]);
+}
+
+fn an_operator_looks_at_the_bus(world: &World) {
+    let listed = world.system.ask_as("operator", &["dlq", "list"]);
+    assert!(listed.status.success(), "{listed:?}");
+    let checked = world.system.ask_as("operator", &["topology", "check"]);
+    assert!(checked.status.success(), "{checked:?}");
+}
