@@ -29,6 +29,7 @@ from nats.errors import ConnectionClosedError, NoRespondersError, TimeoutError
 from dray.v1 import common_pb2, toolcall_pb2
 
 WORK_STREAM = "DRAY_WORK"
+EVENT_STREAM = "DRAY_EVENT"
 # Larger arguments go to the object store first and travel as a claim.
 INLINE_LIMIT = 64 * 1024
 OUTCOMES = {

@@ -11,7 +11,7 @@ mod operators;
 
 use std::collections::BTreeSet;
 
-use dray_proto::contract::call_subject;
+use dray_proto::contract::{call_subject, tenant_call_subject};
 use dray_proto::{Audit, Call, Event, Work};
 use dray_types::TenantId;
 
@@ -111,6 +111,14 @@ impl Permissions {
         self
     }
 
+    /// Answers a call on the subject of each tenant too, for identities that may speak for one tenant only.
+    #[must_use]
+    pub fn answers_for_tenants(mut self, call_subject: &str) -> Self {
+        let queue = Some(self.user.clone());
+        self.allow_subscribe(format!("{call_subject}.*"), queue);
+        self.answers(call_subject)
+    }
+
     /// Makes a call and may cancel it.
     #[must_use]
     pub fn calls<C: Call>(self) -> Self {
@@ -158,6 +166,16 @@ impl Permissions {
             None,
         );
         self
+    }
+
+    /// Learns how work of one tenant ended: asks on the tenant's own subject, and reads the durable consumer of events that
+    /// [`Topology::with_publishers`] makes for the tenant.
+    #[must_use]
+    pub fn learns_outcomes_of<C: Call>(self, tenant: &TenantId) -> Self {
+        let durable = format!("publisher-{}", tenant.token());
+        self.allow_publish(tenant_call_subject::<C>(tenant))
+            .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{EVENT}.{durable}"))
+            .allow_publish(format!("$JS.ACK.{EVENT}.{durable}.>"))
     }
 
     /// Consumes work from a durable consumer of the topology: pulls and acknowledges, keeps the ledger of its area,
@@ -331,9 +349,18 @@ mod tests {
         let acme = TenantId::new("acme").unwrap();
         let publisher = Permissions::client("publisher-acme", "")
             .publishes_work_of::<v1::ToolCallRequested>(&acme)
+            .learns_outcomes_of::<v1::ToolCallOutcomeRequest>(&acme)
             .subscribes_to_events_of::<v1::ToolCallResolved>(&acme);
         let lines: Vec<&str> = publisher.publish_subjects().collect();
-        assert_eq!(lines, ["dray.work.toolcall.v1.resolve.acme"]);
+        assert_eq!(
+            lines,
+            [
+                "$JS.ACK.DRAY_EVENT.publisher-acme.>",
+                "$JS.API.CONSUMER.MSG.NEXT.DRAY_EVENT.publisher-acme",
+                "dray.file.v1.outcome.acme",
+                "dray.work.toolcall.v1.resolve.acme"
+            ]
+        );
         let subscribed: Vec<_> = publisher
             .subscriptions()
             .map(|line| line.subject.as_str())

@@ -20,6 +20,8 @@ impl Permissions {
             .with_stream(EVENT)
             .with_stream(DEAD)
             .with_stream(LEDGER)
+            // The age of the oldest letter that waits for an operator.
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD}"))
             // A recorded end may be any event, and unreadable work may be of any area.
             .allow_publish("dray.event.>".to_owned())
             .allow_publish("dray.dead.>".to_owned())

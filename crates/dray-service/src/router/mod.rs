@@ -200,10 +200,13 @@ impl<S: Send + Sync + 'static> Router<S> {
 
     /// Adds what its routes need to the permissions of the service.
     pub(crate) fn permit(&self, permissions: Permissions) -> Permissions {
-        let answering = self
-            .answers
-            .iter()
-            .fold(permissions, |all, answer| all.answers(&answer.subject));
+        let answering =
+            self.answers
+                .iter()
+                .fold(permissions, |all, answer| match answer.for_tenants {
+                    true => all.answers_for_tenants(&answer.subject),
+                    false => all.answers(&answer.subject),
+                });
         self.consumers
             .iter()
             .fold(answering, |all, consumer| consumer.permit(all))

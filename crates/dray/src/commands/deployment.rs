@@ -110,12 +110,14 @@ fn publisher(tenant: &TenantId) -> Permissions {
     Permissions::client(
         format!("publisher-{}", tenant.token()),
         format!(
-            "Publishes tool calls for the tenant `{0}` and receives their outcome. Each tenant needs such a block in your\n\
-             copy of this file: name, password variable, inbox, and its token as the last one of both subjects.",
+            "Publishes tool calls for the tenant `{0}` and learns their outcome. Each tenant needs such a block in your copy\n\
+             of this file: name, password variable, inbox, consumer, and its token as the last one of the subjects. The\n\
+             tenant is a token of every subject, so no publisher asks for the outcome of another tenant.",
             tenant.token()
         ),
     )
     .publishes_work_of::<v1::ToolCallRequested>(tenant)
+    .learns_outcomes_of::<v1::ToolCallOutcomeRequest>(tenant)
     .subscribes_to_events_of::<v1::ToolCallResolved>(tenant)
 }
 

@@ -138,11 +138,17 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
         let name = attachment.url.clone().unwrap();
         assert!(name.starts_with(&format!("artifact/{digest}/3/")), "{name}");
         // A tool that takes a URL gets one: the stable name is asked for by its id.
-        let given = files.substitute(object(json!({"doc": name}))).await.unwrap();
+        let given = files
+            .substitute(object(json!({"doc": name})))
+            .await
+            .unwrap();
         assert_eq!(given["doc"], "a1-0");
         // What nobody signed for this conversation names nothing.
         let forged = json!(format!("artifact/{digest}/3"));
-        let given = files.substitute(object(json!({"doc": forged}))).await.unwrap();
+        let given = files
+            .substitute(object(json!({"doc": forged})))
+            .await
+            .unwrap();
         assert_eq!(given["doc"], forged);
     }
     assert_eq!(prompts[0], prompts[1]);
