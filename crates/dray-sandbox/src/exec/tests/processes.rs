@@ -109,12 +109,9 @@ async fn a_source_that_fails_ends_the_command() {
         Err(Error::new(ErrorKind::RateLimited, "wait")),
     ]);
     let body = Body::new(pieces.chain(stream::pending()));
-    let running = host()
-        .run(sh("cat; cat /dev/zero"), Some(body))
-        .await
-        .unwrap();
-    drop(running.stdout);
-    let error = running.end.await.unwrap_err();
+    let running = host().run(sh("cat; sleep 1000"), Some(body)).await.unwrap();
+    let (_, end) = tokio::join!(running.stdout.read_all(1 << 20), running.end);
+    let error = end.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::RateLimited), "{error}");
 }
 
