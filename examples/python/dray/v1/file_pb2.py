@@ -16,7 +16,7 @@ from dray.v1 import common_pb2 as dray_dot_v1_dot_common__pb2
 from dray.v1 import egress_pb2 as dray_dot_v1_dot_egress__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12\x64ray/v1/file.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/common.proto\x1a\x14\x64ray/v1/egress.proto\"\xad\x01\n\x0eResolveRequest\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12(\n\x07options\x18\x02 \x01(\x0b\x32\x17.dray.v1.ResolveOptions\x12-\n\x0b\x63redentials\x18\x03 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0f\n\x07presign\x18\x05 \x01(\x08\"9\n\x0f\x44ialCredentials\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\t\x12\x15\n\rauthorization\x18\x02 \x01(\t\"\x83\x01\n\x0eResolveOptions\x12\x18\n\x10size_limit_bytes\x18\x01 \x01(\x04\x12.\n\x12\x65xternal_url_fetch\x18\x02 \x01(\x0b\x32\x12.dray.v1.AppPolicy\x12\x0e\n\x06nested\x18\x03 \x01(\x08\x12\x17\n\x0ftool_timeout_ms\x18\x04 \x01(\x04\"w\n\x0cResolveReply\x12.\n\x08resolved\x18\x01 \x01(\x0b\x32\x1a.dray.v1.ResolvedArgumentsH\x00\x12,\n\x07invalid\x18\x02 \x01(\x0b\x32\x19.dray.v1.InvalidParameterH\x00\x42\t\n\x07outcome\"\x82\x01\n\x11ResolvedArguments\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12$\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x15.dray.v1.ResolvedFile\x12\"\n\x03url\x18\x03 \x01(\x0b\x32\x15.dray.v1.PresignedUrl\"r\n\x0cResolvedFile\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x11\n\treference\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\x0c\"k\n\x10InvalidParameter\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x0f\n\x07pointer\x18\x02 \x01(\t\x12\x14\n\x0ctool_message\x18\x03 \x01(\t\x12\x1d\n\x05\x66\x61ult\x18\x04 \x01(\x0b\x32\x0e.dray.v1.Fault2B\n\x05\x46iles\x12\x39\n\x07Resolve\x12\x17.dray.v1.ResolveRequest\x1a\x15.dray.v1.ResolveReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12\x64ray/v1/file.proto\x12\x07\x64ray.v1\x1a\x16\x64ray/v1/artifact.proto\x1a\x14\x64ray/v1/common.proto\x1a\x14\x64ray/v1/egress.proto\"\xad\x01\n\x0eResolveRequest\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12(\n\x07options\x18\x02 \x01(\x0b\x32\x17.dray.v1.ResolveOptions\x12-\n\x0b\x63redentials\x18\x03 \x01(\x0b\x32\x18.dray.v1.DialCredentials\x12\x0c\n\x04tool\x18\x04 \x01(\t\x12\x0f\n\x07presign\x18\x05 \x01(\x08\"9\n\x0f\x44ialCredentials\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\t\x12\x15\n\rauthorization\x18\x02 \x01(\t\"\x94\x01\n\x0eResolveOptions\x12\x18\n\x10size_limit_bytes\x18\x01 \x01(\x04\x12.\n\x12\x65xternal_url_fetch\x18\x02 \x01(\x0b\x32\x12.dray.v1.AppPolicy\x12\x0e\n\x06nested\x18\x03 \x01(\x08\x12\x17\n\x0ftool_timeout_ms\x18\x04 \x01(\x04\x12\x0f\n\x07request\x18\x05 \x01(\t\"w\n\x0cResolveReply\x12.\n\x08resolved\x18\x01 \x01(\x0b\x32\x1a.dray.v1.ResolvedArgumentsH\x00\x12,\n\x07invalid\x18\x02 \x01(\x0b\x32\x19.dray.v1.InvalidParameterH\x00\x42\t\n\x07outcome\"\x82\x01\n\x11ResolvedArguments\x12#\n\targuments\x18\x01 \x01(\x0b\x32\x10.dray.v1.Content\x12$\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x15.dray.v1.ResolvedFile\x12\"\n\x03url\x18\x03 \x01(\x0b\x32\x15.dray.v1.PresignedUrl\"r\n\x0cResolvedFile\x12\x0f\n\x07pointer\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x11\n\treference\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x04\x12\x12\n\nmedia_type\x18\x05 \x01(\t\x12\x0e\n\x06sha256\x18\x06 \x01(\x0c\"k\n\x10InvalidParameter\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x0f\n\x07pointer\x18\x02 \x01(\t\x12\x14\n\x0ctool_message\x18\x03 \x01(\t\x12\x1d\n\x05\x66\x61ult\x18\x04 \x01(\x0b\x32\x0e.dray.v1.Fault2B\n\x05\x46iles\x12\x39\n\x07Resolve\x12\x17.dray.v1.ResolveRequest\x1a\x15.dray.v1.ResolveReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.file_pb2', globals())
@@ -28,15 +28,15 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _DIALCREDENTIALS._serialized_start=275
   _DIALCREDENTIALS._serialized_end=332
   _RESOLVEOPTIONS._serialized_start=335
-  _RESOLVEOPTIONS._serialized_end=466
-  _RESOLVEREPLY._serialized_start=468
-  _RESOLVEREPLY._serialized_end=587
-  _RESOLVEDARGUMENTS._serialized_start=590
-  _RESOLVEDARGUMENTS._serialized_end=720
-  _RESOLVEDFILE._serialized_start=722
-  _RESOLVEDFILE._serialized_end=836
-  _INVALIDPARAMETER._serialized_start=838
-  _INVALIDPARAMETER._serialized_end=945
-  _FILES._serialized_start=947
-  _FILES._serialized_end=1013
+  _RESOLVEOPTIONS._serialized_end=483
+  _RESOLVEREPLY._serialized_start=485
+  _RESOLVEREPLY._serialized_end=604
+  _RESOLVEDARGUMENTS._serialized_start=607
+  _RESOLVEDARGUMENTS._serialized_end=737
+  _RESOLVEDFILE._serialized_start=739
+  _RESOLVEDFILE._serialized_end=853
+  _INVALIDPARAMETER._serialized_start=855
+  _INVALIDPARAMETER._serialized_end=962
+  _FILES._serialized_start=964
+  _FILES._serialized_end=1030
 # @@protoc_insertion_point(module_scope)
