@@ -100,6 +100,9 @@ fn p_4_blank_allowlists_are_unset_and_others_must_name_a_host() {
         found.as_mut().unwrap().sort();
         assert_eq!(found, expected);
     }
+    // An address is an entry that refuses what it would allow (P-2), not a process that does not start.
+    let address = accepts("HOST_ALLOWLIST", "10.0.0.1").host_allowlist;
+    assert_eq!(address, Some(vec!["10.0.0.1".to_owned()]));
     refuses(
         "HOST_ALLOWLIST",
         &[
@@ -112,7 +115,6 @@ fn p_4_blank_allowlists_are_unset_and_others_must_name_a_host() {
             "https://a.example",
             "[1]",
             "[",
-            "10.0.0.1",
         ],
     );
     let empty = Config {
