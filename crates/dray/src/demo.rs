@@ -98,6 +98,9 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
                 lines.push(std::mem::take(&mut line).trim_end().to_owned());
                 length = 0;
             }
+            if length == 0 && character == ' ' && !lines.is_empty() {
+                continue;
+            }
             line.push(character);
             length += 1;
         }

@@ -1,0 +1,126 @@
+//! What a person at a terminal meets first: sample files, a quiet start, advice, completions, manual pages, colour.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use super::Home;
+
+#[test]
+fn sample_files_of_the_readme_can_be_read() {
+    let home = Home::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let read = |arguments: &[&str]| {
+        let output = home.dray(arguments).current_dir(root).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let report = read(&["read", "examples/files/report.pdf"]);
+    assert!(report.contains("Crane 4 was out of service"), "{report}");
+    let prices = read(&[
+        "read",
+        "examples/files/prices.xlsx",
+        "--range",
+        "sheet Prices rows 1-20",
+        "--json",
+    ]);
+    assert!(prices.contains("Rotterdam"), "{prices}");
+}
+
+#[test]
+fn up_starts_quietly_and_logs_more_when_asked() {
+    let home = Home::new();
+    let first_lines = |flags: &[&str]| {
+        let mut arguments = vec!["up", "--http", "127.0.0.1:0", "--chat", "127.0.0.1:0"];
+        arguments.extend(flags);
+        let mut up = home.dray(&arguments);
+        let mut up = up.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = Vec::new();
+        for line in BufReader::new(up.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let is_last = line.starts_with("chat completions:");
+            lines.push(line);
+            if is_last {
+                break;
+            }
+        }
+        up.kill().unwrap();
+        up.wait().unwrap();
+        lines
+    };
+    let quiet = first_lines(&[]);
+    // Two warnings: neither DIAL nor a model is configured.
+    let running = quiet.iter().position(|line| line.starts_with("running: "));
+    assert!(running.is_some_and(|line| line <= 2), "{quiet:#?}");
+    assert!(
+        !quiet.iter().any(|line| line.contains(" INFO ")),
+        "{quiet:#?}"
+    );
+    let verbose = first_lines(&["-v"]);
+    assert!(
+        verbose.iter().any(|line| line.contains("starting")),
+        "{verbose:#?}"
+    );
+    let set = verbose.iter().filter(|line| line.contains("configuration"));
+    assert!(set.count() < 20, "defaults are not listed: {verbose:#?}");
+}
+
+#[test]
+fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let busy = home.run(&["up", "--http", &address, "--chat", "127.0.0.1:0"]);
+    let text = String::from_utf8_lossy(&busy.stderr);
+    assert!(
+        text.contains("End the program that uses the address"),
+        "{text}"
+    );
+    assert!(
+        text.starts_with("error: "),
+        "nothing comes before it: {text}"
+    );
+    let file = home.0.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let state = file.join("state");
+    let refused = home.run(&["up", "--state", state.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("name another one with --state"), "{text}");
+}
+
+#[test]
+fn completions_and_man_pages_are_generated_from_the_command_line() {
+    let home = Home::new();
+    for (shell, marker) in [
+        ("bash", "complete -F _dray"),
+        ("zsh", "#compdef dray"),
+        ("fish", "complete -c dray"),
+    ] {
+        let script = home.run(&["completions", shell]);
+        let text = String::from_utf8_lossy(&script.stdout);
+        assert!(script.status.success(), "{script:?}");
+        assert!(text.contains(marker) && text.contains("sandbox"), "{shell}");
+    }
+    let folder = home.0.path().join("man");
+    let written = home.run(&["man", folder.to_str().unwrap()]);
+    assert!(written.status.success(), "{written:?}");
+    let page = std::fs::read_to_string(folder.join("dray-sandbox-get.1")).unwrap();
+    assert!(page.starts_with(".ie") || page.contains(".TH"), "{page}");
+    assert!(folder.join("dray.1").is_file());
+    assert!(
+        !folder.join("dray-reference.1").exists(),
+        "hidden commands have no page"
+    );
+}
+
+#[test]
+fn errors_have_colour_only_where_a_person_wants_it() {
+    let home = Home::new();
+    let failed = |variables: &[(&str, &str)]| {
+        let mut command = home.dray(&["fetch", "http://127.0.0.1/"]);
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(!failed(&[]).contains('\u{1b}'), "a pipe gets no colour");
+    assert!(failed(&[("CLICOLOR_FORCE", "1")]).contains("\u{1b}["));
+    assert!(!failed(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains('\u{1b}'));
+}
