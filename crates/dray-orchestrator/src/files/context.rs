@@ -12,14 +12,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::ask::{Peer, Unanswered};
-use super::name_key::{key_of, key_of_artifact};
+use super::name_key::{NAME_PREFIX, key_of, key_of_artifact};
 use super::storage::KEY;
 use super::turn::TurnFiles;
 
 /// Longest context that is taken.
 const BUILT: ByteSize = ByteSize::mib(16);
-/// Beginning of the stable names of stored files.
-const STORED: &str = "artifact/";
 /// Messages that are seen: all of them.
 const ALL: u64 = 1 << 20;
 /// How the model reaches files above the limit of one message.
@@ -190,7 +188,7 @@ impl TurnFiles {
     async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let (key, url) = self.place_of(attachment).await;
-        let url = Some(url).filter(|url| !url.starts_with(STORED));
+        let url = Some(url).filter(|url| !url.starts_with(NAME_PREFIX));
         let last = url
             .as_deref()
             .unwrap_or_default()
@@ -291,7 +289,7 @@ impl TurnFiles {
     /// of this conversation stays as it is.
     fn replace_names_by_ids(&self, value: &mut Value) {
         match value {
-            Value::String(text) if text.starts_with(STORED) => {
+            Value::String(text) if text.starts_with(NAME_PREFIX) => {
                 let Some((sha256, size)) = self.checked_name(text) else {
                     return;
                 };

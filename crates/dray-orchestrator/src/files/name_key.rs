@@ -14,7 +14,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 /// How the name of a stored file begins.
-const PREFIX: &str = "artifact/";
+pub(super) const NAME_PREFIX: &str = "artifact/";
 /// Hexadecimal digits of the MAC: 128 bits, more than enough where every guess is a request.
 const MAC_DIGITS: usize = 32;
 /// Separates this use of the key from every other.
@@ -73,7 +73,7 @@ impl NameKey {
         conversation: &str,
         name: &str,
     ) -> Option<(Sha256Digest, u64)> {
-        let mut parts = name.strip_prefix(PREFIX)?.split('/');
+        let mut parts = name.strip_prefix(NAME_PREFIX)?.split('/');
         let sha256 = parts.next()?.parse().ok()?;
         let size = parts.next()?.parse().ok()?;
         let expected = self.name(tenant, conversation, &sha256, size);
@@ -85,7 +85,7 @@ impl NameKey {
 
 /// The key under which the file-resolver knows a stored file.
 pub(super) fn key_of(sha256: &Sha256Digest, size: u64) -> String {
-    format!("{PREFIX}{}/{size}", sha256.to_hex())
+    format!("{NAME_PREFIX}{}/{size}", sha256.to_hex())
 }
 
 /// The key of a stored artifact.
@@ -95,7 +95,11 @@ pub(super) fn key_of_artifact(artifact: &Artifact) -> String {
 
 /// The digest in a key of the file-resolver.
 pub(super) fn digest_of_key(key: &str) -> Option<Sha256Digest> {
-    key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
+    key.strip_prefix(NAME_PREFIX)?
+        .split('/')
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
