@@ -158,37 +158,56 @@ async fn dropping_either_end_leaves_no_process_behind() {
     }
 }
 
+/// The first login shell waits until it is killed, so that the test does not race with it; later ones begin immediately.
 #[tokio::test]
-async fn a_command_dropped_before_it_begins_never_does() {
+async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
     let host = host(&Options::default()).await;
-    let (go, ran) = (
-        host.server.home().join("go"),
-        host.server.home().join("ran"),
+    let home = host.server.home();
+    let wait = format!(
+        "mkdir {} 2>/dev/null && sleep infinity",
+        home.join("waits").display()
     );
-    let wait = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
-    std::fs::write(host.server.home().join(".bashrc"), wait).unwrap();
-    let script = format!("touch {}", ran.display());
+    std::fs::write(home.join(".bashrc"), wait).unwrap();
+    let script = format!("touch {}", home.join("ran").display());
     host.shell.link.fingerprint().await.unwrap();
     let before = host.server.processes().len();
-    let begun = async {
+    let waits = async {
         eventually("the login shell", async || {
-            (host.server.processes().len() > before).then_some(())
+            home.join("waits").exists().then_some(())
         })
         .await;
     };
     tokio::select! {
         _ = sh(&host.shell, &script, None) => panic!("it began"),
-        () = begun => {}
+        () = waits => {}
     }
-    std::fs::write(go, "").unwrap();
     host.shell.link.aftermath().settle().await;
-    // What was begun before is over when a later command is.
-    host.shell.output(argv(&[b"true"]), 10).await.unwrap();
     eventually("the end of the login shell", async || {
         (host.server.processes().len() <= before).then_some(())
     })
     .await;
-    assert!(!ran.exists());
+    assert!(!home.join("ran").exists());
+}
+
+#[test]
+fn a_command_does_not_begin_when_its_first_line_has_no_reader() {
+    let home = tempfile::tempdir().unwrap();
+    for read in [true, false] {
+        let ran = home.path().join("ran");
+        let (reader, writer) = std::io::pipe().unwrap();
+        let reader = read.then_some(reader);
+        let status = std::process::Command::new("sh")
+            .args(["-c", SCRIPT, "sh", "nonce", "touch"])
+            .arg(&ran)
+            .stdout(writer)
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        drop(reader);
+        assert_eq!(status.success(), read);
+        assert_eq!(ran.exists(), read);
+        let _ = std::fs::remove_file(&ran);
+    }
 }
 
 #[tokio::test]
