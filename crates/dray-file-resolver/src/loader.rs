@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use dray_bus::Bus;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::Content;
+use dray_service::release_permit_while;
 use dray_store::{Label, ReadError, Store};
 use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, Period, Sha256Digest, TenantId};
 
@@ -152,9 +153,14 @@ impl Loader {
 
     /// Loads a file, or waits for whoever is loading it, or takes what was loaded before.
     pub async fn load(&self, target: &Target) -> Result<Loaded, LoadError> {
-        self.downloads
-            .get_or_load(self.key(target), self.fetch(target))
-            .await
+        let load = self
+            .downloads
+            .get_or_load(self.key(target), self.fetch(target));
+        match target {
+            Target::Dial(_) => load.await,
+            // Waiting for the load of another call counts as waiting for the fetcher, too.
+            Target::External(_) => release_permit_while(load).await,
+        }
     }
 
     fn key(&self, target: &Target) -> DownloadKey {
@@ -171,7 +177,10 @@ impl Loader {
     async fn fetch(&self, target: &Target) -> Result<Loaded, LoadError> {
         match target {
             Target::Dial(path) => self.spool(self.open_dial(path).await?).await,
-            Target::External(url) => external::fetch(&self.bus, &self.scope.fetch, url).await,
+            // The other server decides how long this takes; other tenants must not wait for it.
+            Target::External(url) => {
+                release_permit_while(external::fetch(&self.bus, &self.scope.fetch, url)).await
+            }
         }
     }
 

@@ -65,7 +65,7 @@ pub use edge::{ExitStatus, main, run, serve, serve_with};
 pub use grpc::{ReflectionError, fault_of, status_of};
 pub use host::{Host, HostError, Running};
 pub use listener::NoDelayListener;
-pub use router::{Request, Router};
+pub use router::{Request, Router, release_permit_while};
 pub use service::{Service, StartError};
 pub use settings::Settings;
 pub use sweeper::Sweeper;

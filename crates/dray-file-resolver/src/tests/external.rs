@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use dray_proto::convert::Content;
 use dray_proto::v1;
+use dray_testkit::eventually;
 use dray_testkit::http::{Responder, Script, Server};
-use dray_types::{Fault, FaultCode, Sha256Digest};
+use dray_types::{Fault, FaultCode, Sha256Digest, TenantId};
 use std::time::Duration;
 
 use super::world::{World, fetched, noise, request};
@@ -299,4 +300,26 @@ async fn url_references_are_never_fetched_nor_judged() {
     );
     assert_eq!(files[0].reference, "http://169.254.169.254/");
     assert!(world.egress.asked().is_empty());
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_the_fetcher_do_not_delay_other_tenants() {
+    let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
+    let world = World::with(&limits).await;
+    world.egress.stall(URL);
+    let mut waiting = tokio::task::JoinSet::new();
+    for tenant in ["one", "two", "three"] {
+        let mut meta = world.meta();
+        meta.tenant = TenantId::new(tenant).unwrap();
+        let (bus, resolve) = (
+            world.bus.clone(),
+            request(&format!(r#"{{"a":"file:text::{URL}"}}"#)),
+        );
+        waiting.spawn(async move { bus.call(&meta, &resolve).await });
+    }
+    eventually("all three wait for the fetcher", async || {
+        (world.egress.asked().len() == 3).then_some(())
+    })
+    .await;
+    assert_eq!(world.resolve(r#"{"a":1}"#).await.0, r#"{"a":1}"#);
 }

@@ -1,7 +1,7 @@
 //! One resolver with everything around it: a bus and a store of its own, a DIAL Core, and a fetcher that answers
 //! what a test tells it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -260,6 +260,7 @@ type Answers = HashMap<String, Result<v1::FetchReply, Fault>>;
 /// A fetcher without a network.
 pub(super) struct Egress {
     answers: Arc<Mutex<Answers>>,
+    stalled_urls: Arc<Mutex<HashSet<String>>>,
     asked: Arc<Mutex<Vec<(Meta, v1::FetchRequest)>>>,
     _tasks: JoinSet<()>,
 }
@@ -267,22 +268,31 @@ pub(super) struct Egress {
 impl Egress {
     async fn start(bus: &Bus) -> Self {
         let answers = Arc::new(Mutex::new(Answers::new()));
+        let stalled_urls = Arc::new(Mutex::new(HashSet::new()));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let subject = call_subject::<v1::FetchRequest>();
         let mut responder = bus.respond_to(&subject, "egress-fetcher").await.unwrap();
         let mut tasks = JoinSet::new();
         let (known, seen) = (Arc::clone(&answers), Arc::clone(&asked));
+        let stalled = Arc::clone(&stalled_urls);
         tasks.spawn(async move {
+            let mut unanswered = Vec::new();
             while let Some(incoming) = responder.next().await {
                 let request: v1::FetchRequest = incoming.decode().unwrap();
                 let answer = lock(&known).get(&request.url).cloned();
+                let is_stalled = lock(&stalled).contains(&request.url);
                 lock(&seen).push((incoming.meta().unwrap(), request));
+                if is_stalled {
+                    unanswered.push(incoming);
+                    continue;
+                }
                 let missing = || Err(Fault::new(FaultCode::Internal, "not in the test"));
                 incoming.answer(answer.unwrap_or_else(missing)).await;
             }
         });
         Self {
             answers,
+            stalled_urls,
             asked,
             _tasks: tasks,
         }
@@ -290,6 +300,11 @@ impl Egress {
 
     pub(super) fn answer(&self, url: &str, answer: Result<v1::FetchReply, Fault>) {
         lock(&self.answers).insert(url.to_owned(), answer);
+    }
+
+    /// Requests for `url` get no response.
+    pub(super) fn stall(&self, url: &str) {
+        lock(&self.stalled_urls).insert(url.to_owned());
     }
 
     pub(super) fn asked(&self) -> Vec<(Meta, v1::FetchRequest)> {

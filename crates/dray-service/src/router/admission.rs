@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dray_types::TenantId;
 use tokio::sync::oneshot;
 
+/// How many calls may wait without a permit for each permit there is. Bounds their memory.
+const MAX_SUSPENDED_PER_PERMIT: usize = 8;
+
 /// The permits of one service.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -18,6 +21,7 @@ pub(crate) struct Admission {
 #[derive(Debug, Default)]
 struct State {
     running: usize,
+    suspended: usize,
     shares: HashMap<TenantId, Share>,
     queue: VecDeque<Waiter>,
 }
@@ -27,6 +31,7 @@ struct State {
 struct Share {
     running: usize,
     waiting: usize,
+    suspended: usize,
 }
 
 #[derive(Debug)]
@@ -49,6 +54,13 @@ pub(crate) enum Ticket {
 /// The right to run; gives itself back when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
+    admission: Arc<Admission>,
+    tenant: TenantId,
+}
+
+/// A call that gave its permit back for a while; it counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Suspension {
     admission: Arc<Admission>,
     tenant: TenantId,
 }
@@ -78,12 +90,45 @@ impl Admission {
             state.forget_idle(tenant);
             return Ticket::Full;
         }
+        let (waiter, granted) = Waiter::new(tenant);
         share.waiting += 1;
-        let (grant, granted) = oneshot::channel();
-        state.queue.push_back(Waiter {
-            tenant: tenant.clone(),
-            grant,
-        });
+        state.queue.push_back(waiter);
+        Ticket::Wait(granted)
+    }
+
+    /// Gives a permit to the next call while its own waits. Returns the permit when too many calls wait already.
+    pub(crate) fn suspend(self: &Arc<Self>, permit: Permit) -> Result<Suspension, Permit> {
+        let tenant = permit.tenant.clone();
+        {
+            let mut state = self.lock();
+            let is_full = state.suspended >= self.permits * MAX_SUSPENDED_PER_PERMIT;
+            let share = state.shares.entry(tenant.clone()).or_default();
+            if is_full || share.suspended >= self.per_tenant * MAX_SUSPENDED_PER_PERMIT {
+                return Err(permit);
+            }
+            share.suspended += 1;
+            state.suspended += 1;
+        }
+        drop(permit);
+        let admission = Arc::clone(self);
+        Ok(Suspension { admission, tenant })
+    }
+
+    /// Asks for a permit for a call that was suspended. It is never refused, and goes before calls that have not started.
+    pub(crate) fn resume(self: &Arc<Self>, suspension: Suspension) -> Ticket {
+        let tenant = suspension.tenant.clone();
+        drop(suspension);
+        let mut state = self.lock();
+        let running = state.running;
+        let share = state.shares.entry(tenant.clone()).or_default();
+        if running < self.permits && share.running < self.per_tenant {
+            share.running += 1;
+            state.running += 1;
+            return Ticket::Now(self.permit(&tenant));
+        }
+        let (waiter, granted) = Waiter::new(&tenant);
+        share.waiting += 1;
+        state.queue.push_front(waiter);
         Ticket::Wait(granted)
     }
 
@@ -152,10 +197,36 @@ impl State {
         if self
             .shares
             .get(tenant)
-            .is_some_and(|share| share.running == 0 && share.waiting == 0)
+            .is_some_and(|share| share.running + share.waiting + share.suspended == 0)
         {
             self.shares.remove(tenant);
         }
+    }
+}
+
+impl Waiter {
+    fn new(tenant: &TenantId) -> (Self, oneshot::Receiver<Permit>) {
+        let (grant, granted) = oneshot::channel();
+        let tenant = tenant.clone();
+        (Self { tenant, grant }, granted)
+    }
+}
+
+impl Permit {
+    /// Where it came from.
+    pub(super) fn admission(&self) -> Arc<Admission> {
+        Arc::clone(&self.admission)
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        state.suspended = state.suspended.saturating_sub(1);
+        if let Some(share) = state.shares.get_mut(&self.tenant) {
+            share.suspended = share.suspended.saturating_sub(1);
+        }
+        state.forget_idle(&self.tenant);
     }
 }
 
@@ -230,6 +301,36 @@ mod tests {
         assert!(waiting.try_recv().is_err(), "b's permit is no permit for a");
         drop(held);
         assert!(waiting.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_suspended_call_leaves_its_permit_to_others_and_resumes_before_new_calls() {
+        let admission = Admission::new(1, 1);
+        let (slow, other) = (tenant("slow"), tenant("other"));
+        let suspension = admission.suspend(now(admission.admit(&slow))).unwrap();
+        let running = now(admission.admit(&other));
+        let mut queued = wait(admission.admit(&tenant("queued")));
+        let mut resumed = wait(admission.resume(suspension));
+        drop(running);
+        assert!(queued.try_recv().is_err());
+        drop(resumed.try_recv().unwrap());
+        drop(queued.try_recv().unwrap());
+        assert_eq!(admission.load(), (0, 0));
+        assert!(admission.lock().shares.is_empty());
+    }
+
+    #[test]
+    fn a_call_keeps_its_permit_when_too_many_are_suspended() {
+        let admission = Admission::new(1, 1);
+        let slow = tenant("slow");
+        let suspended: Vec<_> = (0..MAX_SUSPENDED_PER_PERMIT)
+            .map(|_| admission.suspend(now(admission.admit(&slow))).unwrap())
+            .collect();
+        let kept = admission.suspend(now(admission.admit(&slow))).unwrap_err();
+        assert_eq!(admission.load(), (1, 0));
+        drop(suspended);
+        drop(admission.suspend(kept).unwrap());
+        assert!(admission.lock().shares.is_empty());
     }
 
     #[test]

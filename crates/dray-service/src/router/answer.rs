@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::admission::{Admission, Permit, Ticket};
+use super::call_permit::hold_permit_while;
 use super::flight::{Flights, Key, Lead, Outcome, Part, follow};
 use super::metrics::{Metrics, Way};
 use super::{AdmissionMode, Answer, Pending, span, work_until};
@@ -183,12 +184,16 @@ impl Answering {
     }
 
     async fn lead(&self, lead: Lead, admitted: Admitted, meta: Meta, payload: Bytes) -> Outcome {
-        let _permit = match admitted {
+        let permit = match admitted {
             Admitted::Now(permit) => Some(permit),
             Admitted::Later(granted) => Some(granted.await.map_err(|_| stopping())?),
             Admitted::ByHandler => None,
         };
-        let outcome = self.guarded(meta, payload).await;
+        let handler = self.guarded(meta, payload);
+        let outcome = match permit {
+            Some(permit) => hold_permit_while(permit, handler).await,
+            None => handler.await,
+        };
         lead.finish(&outcome);
         outcome
     }

@@ -16,6 +16,7 @@ use prost::Message;
 
 pub(crate) mod admission;
 mod answer;
+mod call_permit;
 mod consume;
 pub(crate) mod flight;
 mod metrics;
@@ -23,6 +24,7 @@ mod reader;
 pub(crate) mod span;
 
 pub(crate) use answer::{Answering, Shared, stopping};
+pub use call_permit::release_permit_while;
 pub(crate) use consume::{Consuming, Pulling, pull_while_ready};
 pub(crate) use metrics::{Metrics, Way};
 pub(crate) use reader::read;

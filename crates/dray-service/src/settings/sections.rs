@@ -238,7 +238,7 @@ impl Section for GrpcSection {
 #[serde(default)]
 pub struct LimitsSection {
     /// Calls that one service of this process handles at one time. As many may wait; more are answered
-    /// `rate_limited` at once.
+    /// `rate_limited` immediately. A call that waits for the egress-fetcher does not count, up to eight for each.
     pub calls: u32,
     /// Calls of one tenant among them.
     pub calls_per_tenant: u32,

@@ -161,6 +161,25 @@ async fn a_handler_that_admits_by_itself_holds_no_permit() {
 }
 
 #[tokio::test]
+async fn calls_that_wait_for_another_service_leave_their_permits_to_other_tenants() {
+    let world = World::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let mut callers = tokio::task::JoinSet::new();
+    for tenant in ["one", "two", "three"] {
+        let bus = world.bus();
+        callers.spawn(async move { call(&bus, &meta(tenant), "wait:").await });
+        world.probe.wait_inside(callers.len()).await;
+    }
+    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    assert_eq!(other.unwrap(), "served");
+    world.probe.release.notify_waiters();
+    while let Some(response) = callers.join_next().await {
+        assert_eq!(response.unwrap().unwrap(), "waited");
+    }
+    let again = call(&world.bus(), &meta("modest"), "echo:served").await;
+    assert_eq!(again.unwrap(), "served");
+}
+
+#[tokio::test]
 async fn a_reply_that_is_too_large_becomes_a_fault() {
     let world = World::new(&[]).await;
     assert_eq!(world.call("large:100000").await.unwrap().len(), 100_000);

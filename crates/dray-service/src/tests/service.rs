@@ -101,6 +101,11 @@ impl Echo {
                 self.probe.release.notified().await;
                 Ok(reply("released"))
             }
+            "wait" => {
+                let released = self.probe.release.notified();
+                crate::release_permit_while(async { tokio::join!(released, async {}) }).await;
+                Ok(reply("waited"))
+            }
             "forever" => std::future::pending().await,
             "panic" => panic!("secret of the handler"),
             "large" => Ok(reply(&"x".repeat(rest.parse().unwrap()))),

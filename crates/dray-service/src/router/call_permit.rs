@@ -1,0 +1,116 @@
+//! The permit of a running call, which the call gives back while it waits for another service.
+//!
+//! A call that waits for a slow host uses no processor and little memory. If it kept its permit, calls of other tenants
+//! would queue behind hosts that they have nothing to do with.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::admission::{Admission, Permit, Suspension, Ticket};
+
+tokio::task_local! {
+    /// The permit of the call that this task handles.
+    static CALL_PERMIT: Arc<CallPermit>;
+}
+
+/// Gives back the permit of the running call (`limits.calls`) while `wait` runs, and takes one again before it returns
+/// the result. Calls that return from a wait go before calls that have not started.
+///
+/// Use it around requests to other services whose duration an outside party decides. At most eight calls per permit wait
+/// at one time, in all and per tenant; further ones keep their permits. Has no effect in a task that handles no call: a
+/// task that the handler spawned, work, or a handler that does its own admission.
+///
+/// Cancellation: dropping the future ends the wait. A handler that goes on after it dropped one runs without a permit.
+pub async fn release_permit_while<F: Future>(wait: F) -> F::Output {
+    let Ok(call) = CALL_PERMIT.try_with(Arc::clone) else {
+        return wait.await;
+    };
+    let waiting = call.begin_wait();
+    let output = wait.await;
+    drop(waiting);
+    call.take_permit().await;
+    output
+}
+
+/// Runs the handler of a call that holds `permit`.
+pub(super) async fn hold_permit_while<F: Future>(permit: Permit, handler: F) -> F::Output {
+    let call = CallPermit {
+        admission: permit.admission(),
+        state: Mutex::new(PermitState {
+            permit: Some(permit),
+            suspension: None,
+            waits: 0,
+        }),
+    };
+    CALL_PERMIT.scope(Arc::new(call), handler).await
+}
+
+#[derive(Debug)]
+struct CallPermit {
+    admission: Arc<Admission>,
+    state: Mutex<PermitState>,
+}
+
+#[derive(Debug)]
+struct PermitState {
+    /// Present while the call runs, absent while it waits.
+    permit: Option<Permit>,
+    /// Present while the permit is absent.
+    suspension: Option<Suspension>,
+    /// Waits under way: a call may wait for several requests concurrently.
+    waits: usize,
+}
+
+impl CallPermit {
+    /// The permit goes to another call as soon as the first wait begins.
+    fn begin_wait(self: &Arc<Self>) -> Wait {
+        let mut state = self.lock();
+        state.waits += 1;
+        if let Some(permit) = state.permit.take() {
+            match self.admission.suspend(permit) {
+                Ok(suspension) => state.suspension = Some(suspension),
+                Err(permit) => state.permit = Some(permit),
+            }
+        }
+        Wait(Arc::clone(self))
+    }
+
+    /// Waits for a permit, unless the call has one or still waits for something else.
+    async fn take_permit(&self) {
+        let granted = {
+            let mut state = self.lock();
+            if state.waits > 0 || state.permit.is_some() {
+                return;
+            }
+            let Some(suspension) = state.suspension.take() else {
+                // Another part of the call is about to take it.
+                return;
+            };
+            match self.admission.resume(suspension) {
+                Ticket::Now(permit) => {
+                    state.permit = Some(permit);
+                    return;
+                }
+                Ticket::Wait(granted) => granted,
+                Ticket::Full => return,
+            }
+        };
+        // The sender goes away only with the service, which then cancels the call.
+        if let Ok(permit) = granted.await {
+            self.lock().permit = Some(permit);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PermitState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One wait of a call; over when dropped.
+#[derive(Debug)]
+struct Wait(Arc<CallPermit>);
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.lock().waits -= 1;
+    }
+}
