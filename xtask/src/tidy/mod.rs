@@ -9,10 +9,12 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 mod edges;
+mod glossary;
 mod licences;
 mod rules;
 mod source;
 mod unused;
+mod words;
 
 use crate::metadata::Metadata;
 use source::Source;
@@ -28,6 +30,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     breaches.extend(unused::breaches(&metadata, &sources));
     breaches.extend(sources.iter().flat_map(source::breaches));
     breaches.extend(rules::breaches(&sources));
+    breaches.extend(glossary::breaches(root, &sources)?);
+    breaches.extend(words::breaches(&sources, &words::WordRules::read(root)?));
     if breaches.is_empty() {
         return Ok(());
     }

@@ -52,7 +52,7 @@ impl Source {
     }
 
     /// Files that hold nothing but tests: `tests/…`, `src/tests/…`, `tests.rs`, `…_tests.rs`.
-    fn is_test_file(&self) -> bool {
+    pub(super) fn is_test_file(&self) -> bool {
         self.path
             .split('/')
             .any(|part| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs"))

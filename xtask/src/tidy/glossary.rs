@@ -1,0 +1,113 @@
+//! What `docs/glossary.md` points at exists.
+//!
+//! The last column of each row names crates, and after a crate its types, modules and files. A type that is renamed would
+//! otherwise stay in the glossary under its old name.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::source::Source;
+
+/// Rows that point at something that is not there.
+pub(crate) fn breaches(root: &Path, sources: &[Source]) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(root.join("docs/glossary.md"))
+        .context("cannot read docs/glossary.md")?;
+    Ok(missing(&text, sources))
+}
+
+fn missing(glossary: &str, sources: &[Source]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for (at, line) in glossary.lines().enumerate() {
+        let Some(place) = last_column(line) else {
+            continue;
+        };
+        let mut home = "";
+        for name in quoted(place) {
+            if name.starts_with("dray") && !name.contains(' ') {
+                home = name;
+            }
+            if !is_there(home, name, sources) {
+                breaches.push(format!(
+                    "docs/glossary.md:{}: `{name}` is not in `{home}`",
+                    at + 1
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+fn last_column(line: &str) -> Option<&str> {
+    let columns = line.strip_prefix('|')?.strip_suffix('|')?;
+    columns.rsplit('|').next().map(str::trim)
+}
+
+/// The parts of a text between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Whether a crate has a type, a module or a file of this name.
+fn is_there(home: &str, name: &str, sources: &[Source]) -> bool {
+    let folder = format!("crates/{home}/src/");
+    let mut own = sources
+        .iter()
+        .filter(|source| source.path.starts_with(&folder));
+    if name == home {
+        return own.next().is_some();
+    }
+    if name.starts_with(char::is_uppercase) {
+        let kinds = ["struct", "enum", "trait", "type"];
+        return own.any(|source| {
+            kinds.iter().any(|kind| {
+                let definition = format!("pub {kind} {name}");
+                source.text.match_indices(&definition).any(|(at, _)| {
+                    let after = source.text[at + definition.len()..].chars().next();
+                    !after.is_some_and(|next| next.is_alphanumeric() || next == '_')
+                })
+            })
+        });
+    }
+    if name.contains(' ') {
+        // A command.
+        return name.starts_with("dray ");
+    }
+    own.any(|source| {
+        let path = &source.path[folder.len()..];
+        path == name || path == format!("{name}.rs") || path.starts_with(&format!("{name}/"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_types_and_files_that_are_not_in_their_crate() {
+        let source = |path: &str, text: &str| Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let sources = [
+            source("crates/dray-a/src/lib.rs", "pub struct Known;"),
+            source("crates/dray-a/src/part/inner.rs", "pub enum KnownToo {}"),
+            source("crates/dray-b/src/lib.rs", ""),
+        ];
+        let glossary = "| Term | Where |\n\
+            | fine | `dray-a`: `Known`, `part`, `part/inner.rs`, `dray up` |\n\
+            | other crate | `dray-b`: `Known` |\n\
+            | part of a name | `dray-a`: `Kno` |\n\
+            | no crate | `dray-c` |\n\
+            | no file | `dray-a`: `gone.rs` |\n";
+        assert_eq!(
+            missing(glossary, &sources),
+            [
+                "docs/glossary.md:3: `Known` is not in `dray-b`",
+                "docs/glossary.md:4: `Kno` is not in `dray-a`",
+                "docs/glossary.md:5: `dray-c` is not in `dray-c`",
+                "docs/glossary.md:6: `gone.rs` is not in `dray-a`",
+            ]
+        );
+    }
+}
