@@ -93,9 +93,8 @@ fn hint(path: &str) -> Hint {
         _ => "text/plain".to_owned(),
     };
     Hint {
-        show_hidden: false,
         mime,
         extension,
-        encoding: None,
+        ..Hint::default()
     }
 }

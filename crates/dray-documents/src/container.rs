@@ -27,19 +27,6 @@ pub struct Container<'a> {
     budget: Rc<Budget>,
 }
 
-/// What the directory says of one entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name, as it is written: never a path to anything here.
-    pub name: String,
-    /// Bytes that it claims to unpack to.
-    pub bytes: u64,
-    /// It is a folder.
-    pub folder: bool,
-    /// A password is needed.
-    pub encrypted: bool,
-}
-
 impl std::fmt::Debug for Container<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Container")
@@ -57,17 +44,7 @@ impl<'a> Container<'a> {
     /// begins like a ZIP but has no directory, [`Damage::Structure`] when it does not even begin like one; the
     /// element limit when it has more entries than [`crate::limits::Limits::max_entries`].
     pub fn open(input: &'a mut dyn Input, budget: &Rc<Budget>) -> Result<Self, Failure> {
-        let mut head = [0; 8];
-        let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
-        if head == OLE2 {
-            return Err(ole2(input));
-        }
-        let damage = if read >= 2 && head.starts_with(b"PK") {
-            Damage::Truncated
-        } else {
-            Damage::Structure
-        };
-        let zip = zip::ZipArchive::new(input).map_err(|_| Failure::Corrupt(damage))?;
+        let zip = open_zip(input)?;
         if zip.len() as u64 > budget.limits().max_entries {
             return Err(Failure::Stopped(Limit::Element));
         }
@@ -87,17 +64,6 @@ impl<'a> Container<'a> {
             exact,
             folded,
             budget: Rc::clone(budget),
-        })
-    }
-
-    /// What the directory says of an entry; nothing for one that cannot be read.
-    pub fn entry(&mut self, index: usize) -> Option<Entry> {
-        let entry = self.zip.by_index_raw(index).ok()?;
-        Some(Entry {
-            name: self.names.get(index)?.clone(),
-            bytes: entry.size(),
-            folder: entry.is_dir(),
-            encrypted: entry.encrypted(),
         })
     }
 
@@ -132,30 +98,7 @@ impl<'a> Container<'a> {
             return Ok(None);
         };
         let max = self.budget.limits().max_part_bytes;
-        // Looked at before it is opened: not every kind of encryption is known to what opens it.
-        let raw = self.zip.by_index_raw(index);
-        if raw.map_err(|error| refused(&error))?.encrypted() {
-            return Err(Failure::Encrypted);
-        }
-        let mut entry = self.zip.by_index(index).map_err(|error| refused(&error))?;
-        let declared = entry.size();
-        if declared > max {
-            return Err(Failure::Stopped(Limit::Size));
-        }
-        let mut bytes = Vec::new();
-        let mut step = vec![0; STEP];
-        loop {
-            let read = entry.read(&mut step).map_err(|error| broken(&error))?;
-            if read == 0 {
-                break;
-            }
-            self.budget.inflated(read)?;
-            bytes.extend_from_slice(step.get(..read).unwrap_or_default());
-            if bytes.len() as u64 > declared {
-                return Err(Failure::Corrupt(Damage::Compression));
-            }
-        }
-        Ok(Some(bytes))
+        read_zip_entry(&mut self.zip, index, max, None, &self.budget).map(Some)
     }
 
     /// A part that must be there.
@@ -167,6 +110,74 @@ impl<'a> Container<'a> {
         self.part(name)?
             .ok_or(Failure::Corrupt(Damage::MissingPart))
     }
+}
+
+/// Opens a ZIP file by its directory, whatever its number of entries.
+///
+/// # Errors
+///
+/// As [`Container::open`].
+pub(crate) fn open_zip(input: &mut dyn Input) -> Result<zip::ZipArchive<&mut dyn Input>, Failure> {
+    let mut head = [0; 8];
+    let read = head_of(input, &mut head).map_err(|_| Failure::Corrupt(Damage::Structure))?;
+    if head == OLE2 {
+        return Err(ole2(input));
+    }
+    let damage = if read >= 2 && head.starts_with(b"PK") {
+        Damage::Truncated
+    } else {
+        Damage::Structure
+    };
+    zip::ZipArchive::new(input).map_err(|_| Failure::Corrupt(damage))
+}
+
+/// Unpacks one entry, at most `max_bytes` of it and at most `max_ratio` times its packed size.
+///
+/// # Errors
+///
+/// As [`Container::part`], and the limit of the ratio.
+pub(crate) fn read_zip_entry(
+    zip: &mut zip::ZipArchive<&mut dyn Input>,
+    index: usize,
+    max_bytes: u64,
+    max_ratio: Option<u64>,
+    budget: &Budget,
+) -> Result<Vec<u8>, Failure> {
+    // Looked at before it is opened: not every kind of encryption is known to what opens it.
+    let raw = zip.by_index_raw(index);
+    if raw.map_err(|error| refused(&error))?.encrypted() {
+        return Err(Failure::Encrypted);
+    }
+    let mut entry = zip.by_index(index).map_err(|error| refused(&error))?;
+    let (declared, packed) = (entry.size(), entry.compressed_size());
+    if max_ratio.is_some_and(|max| exceeds_ratio(declared, packed, max)) {
+        return Err(Failure::Stopped(Limit::Ratio));
+    }
+    if declared > max_bytes {
+        return Err(Failure::Stopped(Limit::Size));
+    }
+    let mut bytes = Vec::new();
+    let mut step = vec![0; STEP];
+    loop {
+        let read = entry.read(&mut step).map_err(|error| broken(&error))?;
+        if read == 0 {
+            break;
+        }
+        budget.inflated(read)?;
+        bytes.extend_from_slice(step.get(..read).unwrap_or_default());
+        if bytes.len() as u64 > declared {
+            return Err(Failure::Corrupt(Damage::Compression));
+        }
+    }
+    Ok(bytes)
+}
+
+/// Unpacked bytes below which the ratio does not matter.
+const RATIO_FREE_BYTES: u64 = 1 << 20;
+
+/// Whether so many unpacked bytes out of so many packed ones are a decompression bomb.
+pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool {
+    unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio
 }
 
 /// A name as it is compared where no name is equal: some writers use the other slash.

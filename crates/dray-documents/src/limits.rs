@@ -22,6 +22,8 @@ pub struct Limits {
     pub max_inflated_bytes: u64,
     /// Bytes inflated from one part of a container.
     pub max_part_bytes: u64,
+    /// Bytes of one file of an archive that is read.
+    pub max_member_bytes: u64,
     /// Entries of a ZIP that are looked at.
     pub max_entries: u64,
     /// Nesting of XML, HTML, JSON, PDF objects, tables.
@@ -38,6 +40,7 @@ impl Default for Limits {
             wall_ms: 15_000,
             max_inflated_bytes: 256 << 20,
             max_part_bytes: 64 << 20,
+            max_member_bytes: 25 << 20,
             max_entries: 10_000,
             max_depth: 256,
             memory_bytes: 1 << 30,
@@ -59,6 +62,8 @@ pub enum Limit {
     Depth,
     /// [`Limits::memory_bytes`].
     Memory,
+    /// Unpacked bytes for each packed byte of an archive.
+    Ratio,
 }
 
 impl Limit {
@@ -70,6 +75,7 @@ impl Limit {
             Self::Time => "time",
             Self::Depth => "depth",
             Self::Memory => "memory",
+            Self::Ratio => "compression ratio",
         }
     }
 }
@@ -116,6 +122,9 @@ pub enum Failure {
     /// The file is damaged or incomplete.
     #[error("damaged: {}", .0.words())]
     Corrupt(Damage),
+    /// The archive has no file of the name that was asked for.
+    #[error("no such member")]
+    NoMember,
     /// The document holds no text, such as a scan (read-attachment 7.9).
     #[error("no text")]
     NoText,

@@ -138,10 +138,9 @@ const PIECES: &[&str] = &[
 
 fn converted(kind: (&str, &str), bytes: &[u8], max_text_bytes: u64) -> Converted {
     let hint = Hint {
-        show_hidden: false,
         mime: kind.0.to_owned(),
         extension: kind.1.to_owned(),
-        encoding: None,
+        ..Hint::default()
     };
     let limits = Limits {
         max_text_bytes,

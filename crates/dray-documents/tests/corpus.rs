@@ -138,13 +138,12 @@ fn limits(hostile: bool) -> Limits {
 fn converted(directory: &Path, expected: &Expected, limits: Limits) -> Converted {
     let bytes = std::fs::read(directory.join(&expected.name)).unwrap();
     let hint = Hint {
-        show_hidden: false,
         mime: expected
             .mime
             .clone()
             .unwrap_or_else(|| mime(&expected.name).to_owned()),
         extension: expected.name.rsplit_once('.').unwrap().1.to_owned(),
-        encoding: None,
+        ..Hint::default()
     };
     convert(&mut Cursor::new(bytes), &hint, limits, Selection::All)
 }

@@ -207,6 +207,7 @@ mod tests {
             stopped: None,
             failure: None,
             warnings: Vec::new(),
+            member: None,
         }
     }
 

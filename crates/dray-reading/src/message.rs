@@ -112,6 +112,29 @@ pub fn kind_not_allowed(path: &str, kind: Kind, mime: &str) -> String {
     )
 }
 
+/// A member was asked for of a file that is not an archive.
+pub fn not_an_archive(path: &str, kind: Kind, mime: &str) -> String {
+    format!(
+        "Error: {} is a {} ({mime}), not an archive that can be opened here. `member` names a file in a ZIP or tar archive.",
+        escape_path(path),
+        kind.word()
+    )
+}
+
+/// An archive has no such file.
+pub fn member_not_found(path: &str, member: &str) -> String {
+    format!(
+        "Error: {} holds no file '{}'. Read it without `member` for the list of its files.",
+        escape_path(path),
+        escape_path(member)
+    )
+}
+
+/// What a file of an archive is known by.
+pub fn member_path(path: &str, member: &str) -> String {
+    format!("{path}!/{member}")
+}
+
 /// The last resort.
 pub fn internal(path: &str) -> String {
     format!(
@@ -166,6 +189,21 @@ pub fn hint(path: &str, mime: &str, cause: Cause) -> String {
         );
     }
     format!("{line}\n{}", shell_hint(path, mime))
+}
+
+/// Why a file of an archive has no text here, and how else it may be read. A shell tool reads files, so it comes after
+/// unpacking.
+pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
+    let advice = if cause == Cause::Encrypted {
+        "Not inlined. Do not assume contents you have not extracted."
+    } else {
+        "Not inlined. Unpack it from the archive and extract its text with a shell tool. Do not assume contents you have not extracted."
+    };
+    format!(
+        "{}\n[Attached document: {} ({mime})]\n{advice}",
+        cause.line(mime),
+        escape_path(path)
+    )
 }
 
 /// How else a document without a converter may be read.

@@ -115,6 +115,7 @@ impl Policy {
             wall_ms,
             max_inflated_bytes: self.convert_max_inflated_bytes,
             max_part_bytes: self.convert_max_inflated_bytes.min(PART),
+            max_member_bytes: self.max_file_bytes,
             max_entries: self.convert_max_entries,
             max_depth: self.convert_max_depth,
             memory_bytes: self.convert_memory_bytes,
@@ -126,9 +127,9 @@ impl Policy {
         self.allow_kinds.contains(&kind)
     }
 
-    /// Whether a kind is read: a document or a text, if it may be had.
+    /// Whether a kind is read: a document, a text or an archive, if it is allowed.
     pub fn reads(&self, kind: Kind) -> bool {
-        matches!(kind, Kind::Document | Kind::Text) && self.allows(kind)
+        matches!(kind, Kind::Document | Kind::Text | Kind::Archive) && self.allows(kind)
     }
 }
 
@@ -220,10 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn only_documents_and_texts_are_read() {
+    fn only_documents_texts_and_archives_are_read() {
         let policy = Policy::default();
         let read: Vec<Kind> = Kind::ALL.into_iter().filter(|k| policy.reads(*k)).collect();
-        assert_eq!(read, [Kind::Text, Kind::Document]);
+        assert_eq!(read, [Kind::Text, Kind::Document, Kind::Archive]);
         let none = Policy {
             allow_kinds: vec![Kind::Image],
             ..Policy::default()

@@ -407,6 +407,7 @@ mod tests {
             stopped: None,
             failure: None,
             warnings: Vec::new(),
+            member: None,
         };
         let miss =
             |range: &str, converted: &Converted| Range::parse(range).unwrap().miss(converted);

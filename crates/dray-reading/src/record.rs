@@ -59,8 +59,12 @@ pub enum Code {
     NotRegularFile,
     /// Over the size cap.
     TooLarge,
-    /// An image, an archive, a binary, or a kind that is not allowed here.
+    /// An image, a binary, an archive of a type that is not read, or a kind that is not allowed here.
     KindNotAllowed,
+    /// A member was asked for of a file that is not an archive.
+    NotAnArchive,
+    /// The archive has no such file.
+    MemberNotFound,
     /// Nothing but white space.
     Empty,
     /// A password is needed.
@@ -93,6 +97,8 @@ impl Code {
             Self::NotRegularFile => "not_regular_file",
             Self::TooLarge => "too_large",
             Self::KindNotAllowed => "kind_not_allowed",
+            Self::NotAnArchive => "not_an_archive",
+            Self::MemberNotFound => "member_not_found",
             Self::Empty => "empty",
             Self::Encrypted => "encrypted",
             Self::Corrupt => "corrupt",
@@ -221,6 +227,8 @@ mod tests {
             Code::NotRegularFile,
             Code::TooLarge,
             Code::KindNotAllowed,
+            Code::NotAnArchive,
+            Code::MemberNotFound,
             Code::Empty,
             Code::Encrypted,
             Code::Corrupt,

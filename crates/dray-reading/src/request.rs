@@ -18,6 +18,8 @@ pub struct Request {
     pub range: Option<String>,
     /// A text to search for.
     pub find: Option<String>,
+    /// The file of an archive that is to be read, by its path in the listing.
+    pub member: Option<String>,
     /// Show what a person who opens the document does not see.
     pub show_hidden: bool,
 }
@@ -40,6 +42,7 @@ impl Request {
             focus: text("focus"),
             range: text("range"),
             find: text("find"),
+            member: text("member"),
             show_hidden: parameters.get("show_hidden").is_some_and(is_true),
         }
         .tidied()
@@ -53,6 +56,7 @@ impl Request {
         self.focus = self.focus.as_deref().and_then(focus);
         self.range.take_if(|range| blank(range));
         self.find.take_if(|find| blank(find));
+        self.member.take_if(|member| blank(member));
         self
     }
 }
@@ -90,7 +94,7 @@ mod tests {
     #[test]
     fn parameters_are_coerced_where_it_is_obvious() {
         let request = Request::from_value(&json!({
-            "file_path": 2024, "summarize": " TRUE ", "focus": " a\u{7}b\n", "range": "pages 3", "other": 1,
+            "file_path": 2024, "member": 7, "summarize": " TRUE ", "focus": " a\u{7}b\n", "range": "pages 3", "other": 1,
             "show_hidden": "true"
         }));
         assert_eq!(request.file_path.as_deref(), Some("2024"));
@@ -98,6 +102,7 @@ mod tests {
         assert_eq!(request.focus.as_deref(), Some("ab"));
         assert_eq!(request.range.as_deref(), Some("pages 3"));
         assert_eq!(request.find, None);
+        assert_eq!(request.member.as_deref(), Some("7"));
         assert!(request.show_hidden);
     }
 
@@ -131,12 +136,16 @@ mod tests {
             focus: Some("a\u{7}b ".repeat(300)),
             range: Some(String::new()),
             find: Some(" \n".to_owned()),
+            member: Some(" ".to_owned()),
             summarize: true,
             show_hidden: false,
         };
         let tidied = typed.tidied();
         assert_eq!(tidied.focus.unwrap().chars().count(), 500);
-        assert_eq!((tidied.range, tidied.find), (None, None));
+        assert_eq!(
+            (tidied.range, tidied.find, tidied.member),
+            (None, None, None)
+        );
         assert_eq!(tidied.file_path.as_deref(), Some(" "));
         let kept = Request {
             range: Some("pages 3".to_owned()),

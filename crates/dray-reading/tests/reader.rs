@@ -4,6 +4,8 @@
 
 #[path = "reader/announce.rs"]
 mod announce;
+#[path = "reader/archive.rs"]
+mod archive;
 #[path = "reader/cache.rs"]
 mod cache;
 #[path = "reader/hostile.rs"]

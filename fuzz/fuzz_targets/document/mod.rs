@@ -15,10 +15,9 @@ pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
         return;
     };
     let hint = Hint {
-        show_hidden: false,
         mime: mime.to_owned(),
         extension: extension.to_owned(),
-        encoding: None,
+        ..Hint::default()
     };
     let limits = Limits {
         max_text_bytes: if choice % 2 == 0 { TEXT } else { 100 },

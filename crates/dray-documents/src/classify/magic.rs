@@ -30,15 +30,15 @@ const PLAIN: &[(&[u8], Magic)] = &[
     (b"PK\x03\x04", Magic::Zip),
     (b"PK\x05\x06", Magic::Zip),
     (b"PK\x07\x08", Magic::Zip),
-    (b"\x1F\x8B", Magic::Is(Archive, "application/gzip")),
-    (b"BZh", Magic::Is(Archive, "application/x-bzip2")),
-    (b"\xFD7zXZ\0", Magic::Is(Archive, "application/x-xz")),
+    (b"\x1F\x8B", Magic::Is(Archive, mime::GZIP)),
+    (b"BZh", Magic::Is(Archive, mime::BZIP2)),
+    (b"\xFD7zXZ\0", Magic::Is(Archive, mime::XZ)),
     (
         b"7z\xBC\xAF\x27\x1C",
         Magic::Is(Archive, "application/x-7z-compressed"),
     ),
     (b"Rar!\x1A\x07", Magic::Is(Archive, "application/vnd.rar")),
-    (b"\x28\xB5\x2F\xFD", Magic::Is(Archive, "application/zstd")),
+    (b"\x28\xB5\x2F\xFD", Magic::Is(Archive, mime::ZSTANDARD)),
     (b"\x7FELF", Magic::Is(Binary, "application/x-elf")),
     (
         b"MZ",
@@ -135,7 +135,7 @@ fn base_media(head: &[u8]) -> Option<Magic> {
 }
 
 fn tar(head: &[u8]) -> Option<Magic> {
-    (at(head, 257, 5)? == b"ustar").then_some(Magic::Is(Archive, "application/x-tar"))
+    (at(head, 257, 5)? == b"ustar").then_some(Magic::Is(Archive, mime::TAR))
 }
 
 /// A Java class and a Mach-O file for several processors share a signature; the latter counts few of them.

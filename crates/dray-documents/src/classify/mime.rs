@@ -8,6 +8,16 @@ pub const PDF: &str = "application/pdf";
 pub const RTF: &str = "application/rtf";
 /// A ZIP that is no document, whatever its name.
 pub const ZIP: &str = "application/zip";
+/// A tar archive.
+pub const TAR: &str = "application/x-tar";
+/// One gzip file, or several one after the other.
+pub const GZIP: &str = "application/gzip";
+/// bzip2.
+pub const BZIP2: &str = "application/x-bzip2";
+/// xz.
+pub const XZ: &str = "application/x-xz";
+/// Zstandard.
+pub const ZSTANDARD: &str = "application/zstd";
 /// An OLE2 file of no known kind.
 pub const OLE: &str = "application/x-ole-storage";
 /// Legacy Word.

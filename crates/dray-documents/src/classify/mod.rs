@@ -104,6 +104,7 @@ impl Class {
     pub fn hint(&self) -> Hint {
         Hint {
             show_hidden: false,
+            member: None,
             mime: self.mime.to_owned(),
             extension: self.extension.clone(),
             encoding: self.encoding.filter(|_| self.certain).map(str::to_owned),
@@ -122,6 +123,13 @@ pub fn extension(name: &str) -> String {
     }
 }
 
+/// The extension of the file that a compressed file stands for: `log` of `access.log.gz`. Nothing for any other type.
+fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
+    let packed = matches!(mime, mime::GZIP | mime::XZ | mime::ZSTANDARD);
+    let (stem, _) = name.rsplit_once('.').filter(|_| packed)?;
+    Some(extension(stem))
+}
+
 /// Finds out what an open file is. `name` refines the type of a text and of an encrypted package, nothing else.
 ///
 /// # Errors
@@ -131,7 +139,11 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = extension(name);
     let sample = zip::sample(input, SAMPLE)?;
     let class = match magic::find(&sample) {
-        Some(magic::Magic::Is(kind, mime)) => Class::new(kind, mime, extension),
+        Some(magic::Magic::Is(kind, mime)) => Class::new(
+            kind,
+            mime,
+            unpacked_extension(mime, name).unwrap_or(extension),
+        ),
         Some(magic::Magic::Zip) => container(input, &sample, extension)?,
         Some(magic::Magic::Ole) => compound(input, extension)?,
         None => unsigned(&sample, extension),

@@ -12,6 +12,7 @@ mod web;
 
 use std::rc::Rc;
 
+pub use archive::{Member, is_archive};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
@@ -20,7 +21,7 @@ use crate::markdown::{Markdown, Part, Selection};
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "2";
+pub const VERSION: &str = "3";
 
 /// What a converter is told about the file besides its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,10 @@ pub struct Hint {
     /// Show what a person who opens the document does not see.
     #[serde(default)]
     pub show_hidden: bool,
+    /// The file of an archive that is to be read, by its path as the listing shows it. In the hint of such a file
+    /// itself, what it was read as: an archive within an archive is only listed.
+    #[serde(default)]
+    pub member: Option<String>,
 }
 
 /// Converts one document. What it wrote before it failed stands.
@@ -88,6 +93,9 @@ pub struct Converted {
     pub failure: Option<Failure>,
     /// What a reader should know. Words of ours, never of the file.
     pub warnings: Vec<String>,
+    /// The file that was converted in place of the archive.
+    #[serde(default)]
+    pub member: Option<Member>,
 }
 
 /// Converts a document within limits. Never fails: what went wrong is in the answer.
@@ -99,10 +107,15 @@ pub fn convert(
 ) -> Converted {
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection)
         .with_hidden_content(hint.show_hidden);
-    let found = converter(hint);
-    let result = match found {
-        Some(converter) => (converter.convert)(input, hint, &mut out),
-        None => Err(Failure::Unsupported),
+    let unpacked = archive::unpack(input, hint, out.budget());
+    let member = match &unpacked {
+        Ok(Some(unpacked)) => Some(unpacked.member.clone()),
+        Ok(None) | Err(_) => None,
+    };
+    let (found, result) = match unpacked {
+        Ok(Some(mut file)) => run(&mut file.input, &file.hint, &mut out),
+        Ok(None) => run(input, hint, &mut out),
+        Err(failure) => (archive::converter(hint), Err(failure)),
     };
     let empty = out.is_empty();
     let written = out.finish();
@@ -119,5 +132,18 @@ pub fn convert(
         stopped,
         failure,
         warnings: written.warnings,
+        member,
+    }
+}
+
+/// Runs the converter for a media type.
+fn run(
+    input: &mut dyn Input,
+    hint: &Hint,
+    out: &mut Markdown,
+) -> (Option<Converter>, Result<(), Failure>) {
+    match converter(hint) {
+        Some(found) => (Some(found), (found.convert)(input, hint, out)),
+        None => (None, Err(Failure::Unsupported)),
     }
 }

@@ -48,6 +48,7 @@ impl Reading {
             focus: some(&body.focus),
             range: some(&body.range),
             find: some(&body.find),
+            member: some(&body.member),
             show_hidden: body.show_hidden,
         };
         let budget = match usize::try_from(body.inline_budget_bytes) {
@@ -457,7 +458,7 @@ fn unread(code: Option<Code>, limit: ByteSize) -> read::Failure {
     match code {
         Code::TooLarge => read::Failure::too_large(limit.as_u64()),
         Code::Empty | Code::NoText => read::Failure::of(read::Code::Empty),
-        Code::KindNotAllowed | Code::UnsupportedFormat | Code::Encrypted => {
+        Code::KindNotAllowed | Code::NotAnArchive | Code::UnsupportedFormat | Code::Encrypted => {
             read::Failure::of(read::Code::UnsupportedType)
         }
         Code::LimitExceeded => read::Failure::of(read::Code::Timeout),

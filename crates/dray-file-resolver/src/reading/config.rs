@@ -29,7 +29,7 @@ pub struct Reading {
     pub max_file_size: ByteSize,
     /// Largest Markdown that is handed over whole; more is summarised. Default `100000B`.
     pub inline_budget: ByteSize,
-    /// Kinds that may be read: `text`, `document`. What is removed here is refused. Default both.
+    /// Kinds that may be read: `text`, `document`, `archive`. What is removed here is refused. Default all of them.
     pub allow_kinds: Vec<String>,
     /// Paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
     pub max_elements: u64,
@@ -93,7 +93,7 @@ impl Default for Reading {
             workspace_strict: true,
             max_file_size: ByteSize::mib(25),
             inline_budget: ByteSize::bytes(100_000),
-            allow_kinds: vec!["text".into(), "document".into()],
+            allow_kinds: ["text", "document", "archive"].map(str::to_owned).to_vec(),
             max_elements: limits.max_elements,
             max_text: ByteSize::bytes(limits.max_text_bytes),
             max_time: Period::secs(15),
@@ -172,9 +172,9 @@ impl Reading {
         unless(
             self.allow_kinds
                 .iter()
-                .all(|kind| matches!(kind.as_str(), "text" | "document")),
+                .all(|kind| matches!(kind.as_str(), "text" | "document" | "archive")),
             "allow_kinds",
-            "may hold `text` and `document`",
+            "may hold `text`, `document` and `archive`",
         );
         unless(
             self.summary.url.is_none() || !self.summary.model.is_empty(),

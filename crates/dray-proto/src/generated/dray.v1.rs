@@ -2414,6 +2414,10 @@ pub struct ReadAttachmentRequest {
     /// Show what a person who opens the document does not see (docs/reading.md, hidden content).
     #[prost(bool, tag = "10")]
     pub show_hidden: bool,
+    /// The file of an archive that is to be read, by its path in the listing; empty means the document itself, which for
+    /// an archive is the listing.
+    #[prost(string, tag = "11")]
+    pub member: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ReadAttachmentRequest {
 const NAME: &'static str = "ReadAttachmentRequest";

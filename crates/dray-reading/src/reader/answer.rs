@@ -1,7 +1,9 @@
 //! Steps 9 to 12: from what was prepared to the record: notes, hints, inline text, summaries, excerpts.
 
+use std::borrow::Cow;
+
 use dray_documents::classify::{Kind, mime};
-use dray_documents::formats::Converted;
+use dray_documents::formats::{Converted, Member};
 use dray_documents::limits::{Failure, Limit};
 use dray_documents::markdown::{Part, Selection};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +14,7 @@ use crate::defang::defang;
 use crate::find::find;
 use crate::frame::{self, Made, header};
 use crate::message::{self, Cause};
+use crate::policy::Policy;
 use crate::range::Range;
 use crate::record::{self, Code, Outcome, Record};
 use crate::request::Request;
@@ -60,13 +63,43 @@ type Read = Result<Text, Box<Record>>;
 
 /// One answer in the making.
 struct Answer<'a> {
-    shown: &'a str,
-    mime: &'static str,
+    /// What the model knows it by; of a file of an archive, both names.
+    shown: Cow<'a, str>,
+    /// The file itself.
+    path: &'a str,
+    /// The file of an archive that was asked for.
+    member: Option<&'a str>,
+    mime: Cow<'static, str>,
     kind: Kind,
+    policy: &'a Policy,
     record: Record,
 }
 
 impl Reader {
+    fn begin<'a>(
+        &'a self,
+        shown: &'a str,
+        prepared: &Prepared,
+        request: &'a Request,
+    ) -> Answer<'a> {
+        let mut record = Record::new(Outcome::Inline, None, String::new());
+        describe(&mut record, shown, &prepared.class, prepared.size);
+        let member = request.member.as_deref();
+        let shown_member = member.map(|member| message::member_path(shown, member));
+        if let Some(path) = &shown_member {
+            record.path = Some(message::escape_path(path));
+        }
+        Answer {
+            shown: shown_member.map_or(Cow::Borrowed(shown), Cow::Owned),
+            path: shown,
+            member,
+            mime: Cow::Borrowed(prepared.class.mime),
+            kind: prepared.class.kind,
+            policy: self.policy(),
+            record,
+        }
+    }
+
     /// Converts and answers.
     pub(super) async fn answer(
         &self,
@@ -77,7 +110,7 @@ impl Reader {
         cancel: &CancellationToken,
         progress: Listener<'_>,
     ) -> Record {
-        let mut answer = Answer::new(shown, &prepared);
+        let mut answer = self.begin(shown, &prepared, request);
         if prepared.blank {
             return answer.note(Code::Empty, message::EMPTY);
         }
@@ -114,7 +147,7 @@ impl Reader {
         range: Option<Range>,
         cancel: &CancellationToken,
     ) -> Result<Bare, Box<Record>> {
-        let mut answer = Answer::new(shown, &prepared);
+        let mut answer = self.begin(shown, &prepared, request);
         if prepared.blank {
             return Err(Box::new(answer.note(Code::Empty, message::EMPTY)));
         }
@@ -192,7 +225,7 @@ impl Reader {
                 answer.framed(Made::Summary(bytes, fits), &body, Outcome::Summary)
             }
             Err(SummaryFailure::Cancelled) => answer.cancelled(),
-            Err(SummaryFailure::NoRandom) => internal(answer.shown),
+            Err(SummaryFailure::NoRandom) => internal(&answer.shown),
             Ok(_) | Err(SummaryFailure::Model | SummaryFailure::TooLarge) => {
                 answer.record.metrics = record::converted(bytes);
                 answer.record.truncated = true;
@@ -263,18 +296,7 @@ fn with_line(body: &str, line: Option<&str>) -> String {
     }
 }
 
-impl<'a> Answer<'a> {
-    fn new(shown: &'a str, prepared: &Prepared) -> Self {
-        let mut record = Record::new(Outcome::Inline, None, String::new());
-        describe(&mut record, shown, &prepared.class, prepared.size);
-        Self {
-            shown,
-            mime: prepared.class.mime,
-            kind: prepared.class.kind,
-            record,
-        }
-    }
-
+impl Answer<'_> {
     fn converted(&mut self, clean: Clean) -> Read {
         let Clean {
             converted,
@@ -283,6 +305,17 @@ impl<'a> Answer<'a> {
             parts,
         } = clean;
         self.record.warnings.extend(converted.warnings);
+        if let Some(member) = &converted.member {
+            self.describe_member(member);
+            let has_converter = converted.failure != Some(Failure::Unsupported);
+            let is_readable = has_converter || matches!(self.kind, Kind::Document | Kind::Text);
+            if !is_readable || !self.policy.allows(self.kind) {
+                return Err(self.refused(
+                    Code::KindNotAllowed,
+                    message::kind_not_allowed(&self.shown, self.kind, &self.mime),
+                ));
+            }
+        }
         if !converted.converter.is_empty() {
             self.record.converter = Some(converted.converter);
         }
@@ -321,7 +354,29 @@ impl<'a> Answer<'a> {
             Failure::Unsupported => self.hint(Cause::Unsupported),
             Failure::Internal => self.hint(Cause::Internal),
             Failure::NoText => self.without_text(None),
+            Failure::NoMember => self.refused(
+                Code::MemberNotFound,
+                message::member_not_found(self.path, self.member.unwrap_or_default()),
+            ),
         }
+    }
+
+    /// From here on the answer is about a file of the archive.
+    fn describe_member(&mut self, member: &Member) {
+        self.mime = Cow::Owned(member.mime.clone());
+        self.kind = member.kind;
+        self.record.mime = Some(member.mime.clone());
+        self.record.kind = Some(member.kind);
+        self.record.size_bytes = Some(member.bytes);
+    }
+
+    fn refused(&self, code: Code, output: String) -> Box<Record> {
+        Box::new(Record {
+            output,
+            outcome: Outcome::Refuse,
+            error_code: Some(code),
+            ..self.record.clone()
+        })
     }
 
     fn without_text(&mut self, stopped: Option<Limit>) -> Box<Record> {
@@ -339,7 +394,7 @@ impl<'a> Answer<'a> {
         ];
         Box::new(if self.mime == mime::PDF {
             self.noted(Some(Code::NoText), message::NO_TEXT_PDF)
-        } else if self.kind == Kind::Text && !markup.contains(&self.mime) {
+        } else if self.kind == Kind::Text && !markup.contains(&&*self.mime) {
             self.noted(Some(Code::Empty), message::EMPTY)
         } else {
             self.noted(Some(Code::NoText), message::NO_TEXT)
@@ -356,7 +411,11 @@ impl<'a> Answer<'a> {
             Cause::Unsupported => Code::UnsupportedFormat,
             Cause::Internal => Code::Internal,
         });
-        record.output = message::hint(self.shown, self.mime, cause);
+        record.output = if self.member.is_some() {
+            message::member_hint(&self.shown, &self.mime, cause)
+        } else {
+            message::hint(&self.shown, &self.mime, cause)
+        };
         Box::new(record)
     }
 
@@ -377,10 +436,10 @@ impl<'a> Answer<'a> {
 
     /// Step 12.
     fn put(&self, mut record: Record, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
-        if let Ok(framed) = frame::frame(&header(self.shown, self.mime, made), body) {
+        if let Ok(framed) = frame::frame(&header(&self.shown, &self.mime, made), body) {
             (record.output, record.outcome) = (framed, outcome);
         } else {
-            record.output = message::internal(self.shown);
+            record.output = message::internal(&self.shown);
             record.outcome = Outcome::Refuse;
             record.error_code = Some(Code::Internal);
         }
@@ -389,7 +448,7 @@ impl<'a> Answer<'a> {
 
     fn cancelled(&self) -> Record {
         let mut record = self.record.clone();
-        let said = cancelled(self.shown);
+        let said = cancelled(&self.shown);
         (record.output, record.outcome) = (said.output, said.outcome);
         record
     }

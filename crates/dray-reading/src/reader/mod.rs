@@ -256,6 +256,7 @@ impl Reader {
             gate,
             digest: gate != Gate::Look && self.cache.is_some(),
             show_hidden: false,
+            member: None,
             cancel: cancel.clone(),
         }
     }
@@ -271,6 +272,7 @@ impl Reader {
         let range = range(request)?;
         let mut preparing = self.preparing(self.policy.clone(), gate, cancel);
         preparing.show_hidden = request.show_hidden;
+        preparing.member.clone_from(&request.member);
         let roots = Arc::clone(&self.roots);
         let path = shown.to_owned();
         let work = move || {
@@ -291,6 +293,7 @@ impl Reader {
         let range = range(request)?;
         let mut preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
         preparing.show_hidden = request.show_hidden;
+        preparing.member.clone_from(&request.member);
         let path = shown.to_owned();
         let work = move || {
             let size = match file.metadata() {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::time::{Duration, Instant};
 
-use dray_documents::classify::{self, Class};
+use dray_documents::classify::{self, Class, Kind};
 use dray_documents::formats;
 use dray_types::Sha256Digest;
 use sha2::{Digest as _, Sha256};
@@ -30,12 +30,14 @@ pub(super) struct Prepared {
     pub(super) digest: Option<Sha256Digest>,
     /// Hidden content is shown.
     pub(super) show_hidden: bool,
+    /// The file of an archive that is to be read.
+    pub(super) member: Option<String>,
 }
 
 /// Step 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// Documents and texts.
+    /// Documents, texts and archives.
     Read,
     /// Whatever has a converter.
     Convert,
@@ -54,6 +56,8 @@ pub(super) struct Preparing {
     pub(super) digest: bool,
     /// Whether hidden content is to be shown.
     pub(super) show_hidden: bool,
+    /// The file of an archive that is to be read.
+    pub(super) member: Option<String>,
     /// Set when nobody wants it any more.
     pub(super) cancel: CancellationToken,
 }
@@ -104,15 +108,19 @@ impl Preparing {
         }
         let class = classify::classify(&mut file, shown).map_err(failed)?;
         let passes = match self.gate {
-            Gate::Read => self.policy.reads(class.kind),
-            Gate::Convert => {
-                self.policy.reads(class.kind) || formats::converter(&class.hint()).is_some()
-            }
+            Gate::Read => self.reads(&class),
+            Gate::Convert => self.reads(&class) || formats::converter(&class.hint()).is_some(),
             Gate::Look => true,
         };
         if !passes || !self.policy.allows(class.kind) {
             let output = message::kind_not_allowed(shown, class.kind, class.mime);
             let mut record = Record::new(Outcome::Refuse, Some(Code::KindNotAllowed), output);
+            describe(&mut record, shown, &class, size);
+            return Err(Box::new(record));
+        }
+        if self.member.is_some() && !formats::is_archive(&class.hint()) {
+            let output = message::not_an_archive(shown, class.kind, class.mime);
+            let mut record = Record::new(Outcome::Refuse, Some(Code::NotAnArchive), output);
             describe(&mut record, shown, &class, size);
             return Err(Box::new(record));
         }
@@ -130,7 +138,15 @@ impl Preparing {
             blank,
             digest,
             show_hidden: self.show_hidden,
+            member: self.member.clone(),
         })
+    }
+
+    /// Whether a file is read by the tool. A document without a converter gets a hint; an archive without one is
+    /// refused like a binary.
+    fn reads(&self, class: &Class) -> bool {
+        self.policy.reads(class.kind)
+            && (class.kind != Kind::Archive || formats::is_archive(&class.hint()))
     }
 
     /// Copies what a file of no size gives, as those of pseudo file systems do, up to the cap. Nothing when it is

@@ -54,6 +54,7 @@ impl Reader {
         }
         let hint = Hint {
             show_hidden: prepared.show_hidden,
+            member: prepared.member,
             ..prepared.class.hint()
         };
         let job = Job {
@@ -130,5 +131,6 @@ fn encrypted() -> Converted {
         stopped: None,
         failure: Some(Failure::Encrypted),
         warnings: Vec::new(),
+        member: None,
     }
 }

@@ -52,6 +52,7 @@ mod tests {
             stopped: None,
             failure: None,
             warnings: vec!["w".into()],
+            member: None,
         };
         let bytes = write(converted.clone());
         assert_eq!(read(&bytes), Some(converted));

@@ -26,7 +26,9 @@ fn every_kind_has_its_block() {
     let document = said("a.pdf");
     assert!(document.starts_with("[Attached document: a.pdf (application/pdf)]\n"));
     assert!(document.contains("`read_attachment` (file_path: a.pdf)"));
-    assert!(said("b.zip").starts_with("[Attached archive: b.zip (application/zip)]\n"));
+    assert!(said("b.zip").starts_with(
+        "[Attached archive: b.zip (application/zip)]\nNot expanded. List it with `read_attachment` (file_path: b.zip)"
+    ));
     assert!(
         said("c.bin")
             .starts_with("[Attached binary file: c.bin (application/octet-stream, 3 bytes)]\n")

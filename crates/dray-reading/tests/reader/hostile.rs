@@ -130,7 +130,7 @@ proptest! {
     ) {
         let world = World::with(&[("file", &content)]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let request = Request { file_path: Some(path), range, find, summarize, focus: None, show_hidden: summarize };
+        let request = Request { file_path: Some(path), range, find, summarize, focus: None, member: None, show_hidden: summarize };
         let record = runtime.block_on(read(&world.reader(Policy::default()), &request));
         prop_assert!(!record.output.contains('\0'));
         prop_assert!(record.error_code.is_some() || !matches!(record.outcome, Outcome::Refuse | Outcome::Hint));

@@ -96,15 +96,15 @@ async fn step_6_the_size_counts_before_the_content() {
 }
 
 #[tokio::test]
-async fn step_8_only_documents_and_texts() {
+async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
     let world = World::with(&[
         ("a.txt", b"\x89PNG\r\n\x1a\n"),
-        ("b.pdf", b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        ("b.pdf", b"Rar!\x1a\x07\x01\0"),
         ("c.docx", b"\x7fELF\x02\x01\x01"),
     ]);
     for (path, kind, mime) in [
         ("a.txt", Kind::Image, "image/png"),
-        ("b.pdf", Kind::Archive, "application/zip"),
+        ("b.pdf", Kind::Archive, "application/vnd.rar"),
         ("c.docx", Kind::Binary, "application/x-elf"),
     ] {
         let record = world.read(path).await;

@@ -23,6 +23,9 @@ pub(crate) struct Read {
     /// Only the places where this text occurs.
     #[arg(long, value_name = "TEXT", conflicts_with = "markdown")]
     pub(crate) find: Option<String>,
+    /// A file of an archive (ZIP, tar), by its path in the listing, which is what the archive itself gives.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) member: Option<String>,
     /// Summarises even what would fit.
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) summarize: bool,
@@ -83,8 +86,8 @@ pub(crate) struct Limits {
         visible_alias = "inline-text-budget-bytes"
     )]
     pub(crate) inline_budget: Option<String>,
-    /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all; images,
-    /// archives and binaries are refused anyway.
+    /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all; images
+    /// and binaries are refused anyway.
     #[arg(long, value_name = "KINDS")]
     pub(crate) allow_kinds: Option<String>,
     /// Paragraphs, rows, pages, slides and chapters. Default 50000.

@@ -119,6 +119,7 @@ impl Call<'_> {
             focus: read.focus.clone(),
             range: read.range.clone(),
             find: read.find.clone(),
+            member: read.member.clone(),
             show_hidden: read.hidden,
         }
         .tidied();

@@ -1,60 +1,213 @@
-//! ZIP archives: what they hold, never what is in it (read-attachment 13.9).
+//! Archives: what they hold, and one file of them (read-attachment 13.9).
+//!
+//! ZIP and tar, the latter also within gzip, xz and Zstandard. Nothing is ever written anywhere: names are
+//! text to show and to compare, and a file of an archive is unpacked into memory and converted like any other
+//! document. A compressed file that is no tar archive stands for the one file in it.
 
+mod entry;
+mod listing;
+mod packed;
+mod tar;
 #[cfg(test)]
 mod tests;
+mod zip;
 
+use std::io::Cursor;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use self::entry::{Entry, MAX_ARCHIVE_RATIO, MAX_ENTRY_RATIO, NameMatch, max_bytes};
+use self::listing::Listing;
+use self::packed::{Packing, Stream};
+use self::tar::Tar;
 use super::{Converter, Hint};
-use crate::classify::mime;
-use crate::container::{Container, Input};
-use crate::limits::Failure;
-use crate::markdown::{Cell, Markdown};
+use crate::classify::{self, Kind, mime};
+use crate::container::Input;
+use crate::limits::{Budget, Damage, Failure, Limit};
+use crate::markdown::Markdown;
 
-/// Entries that are listed.
-const ENTRIES: usize = 2000;
+/// A file of an archive that was read in place of the archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its media type.
+    pub mime: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its size, bytes.
+    pub bytes: u64,
+}
 
-/// The converter of this family for a media type.
+/// A file out of an archive, to be converted.
+pub(super) struct Unpacked {
+    pub(super) member: Member,
+    /// For the converter of the file itself.
+    pub(super) hint: Hint,
+    pub(super) input: Cursor<Vec<u8>>,
+}
+
+/// The converter of this family for a media type: it lists.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
-    (hint.mime == mime::ZIP).then_some(Converter {
-        name: "zip",
+    let name = match hint.mime.as_str() {
+        mime::ZIP => "zip",
+        mime::TAR => "tar",
+        other => Packing::of(other)?.name(),
+    };
+    Some(Converter {
+        name,
         convert: list,
     })
 }
 
-/// A table of names and sizes. Sizes are what the directory claims; nothing is unpacked.
-fn list(input: &mut dyn Input, _: &Hint, out: &mut Markdown) -> Result<(), Failure> {
-    let budget = std::rc::Rc::clone(out.budget());
-    let mut container = Container::open(input, &budget)?;
-    let count = container.names().len();
-    if count == 0 {
-        out.note("The archive is empty")?;
+/// Whether a file of this type holds files that can be read by their name.
+pub fn is_archive(hint: &Hint) -> bool {
+    converter(hint).is_some()
+}
+
+/// Writes the listing. Sizes are what the archive claims.
+fn list(input: &mut dyn Input, hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let budget = Rc::clone(out.budget());
+    let mut listing = Listing::new(out);
+    let result = if hint.mime == mime::ZIP {
+        zip::entries(input, &budget, |entry| listing.add(entry))
+    } else {
+        list_stream(input, hint, &budget, &mut listing)
+    };
+    listing.finish(result, hint.member.is_some(), out)
+}
+
+fn list_stream(
+    input: &mut dyn Input,
+    hint: &Hint,
+    budget: &Rc<Budget>,
+    listing: &mut Listing,
+) -> Result<(), Failure> {
+    let mut stream = stream(input, hint, MAX_ARCHIVE_RATIO, budget);
+    if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+        if hint.mime == mime::TAR {
+            return Err(DAMAGED);
+        }
+        let bytes = stream.skip(u64::MAX)?;
+        listing.add(&Entry::compressed_file(bytes));
         return Ok(());
     }
-    let mut table = out.new_table().limit(ENTRIES);
-    let header = ["name", "bytes", "note"];
-    table.row(0, header.map(Cell::plain).to_vec());
-    for index in 0..count {
+    let mut archive = Tar::new(stream);
+    while let Some(entry) = archive.next()? {
         budget.element()?;
-        let number = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
-        if !table.wants(number) {
-            table.skip(number);
-        } else if let Some(entry) = container.entry(index) {
-            let bytes = if entry.folder {
-                String::new()
-            } else {
-                entry.bytes.to_string()
-            };
-            let note = match (entry.encrypted, entry.folder) {
-                (true, _) => "encrypted",
-                (false, true) => "folder",
-                (false, false) => "",
-            };
-            table.row(
-                number,
-                [entry.name.as_str(), &bytes, note]
-                    .map(Cell::plain)
-                    .to_vec(),
-            );
+        listing.add(&entry);
+    }
+    Ok(())
+}
+
+const DAMAGED: Failure = Failure::Corrupt(Damage::Structure);
+
+fn stream<'a>(
+    input: &'a mut dyn Input,
+    hint: &Hint,
+    max_ratio: u64,
+    budget: &Rc<Budget>,
+) -> Stream<'a> {
+    match Packing::of(&hint.mime) {
+        Some(packing) => Stream::unpacked(input, packing, max_ratio, budget),
+        None => Stream::plain(input, budget),
+    }
+}
+
+/// Unpacks the file that is to be read in place of the archive: the one that was asked for, or the only one of a
+/// compressed file. Nothing when the document itself is to be converted.
+///
+/// # Errors
+///
+/// [`Failure::NoMember`] when the archive has no such file; the limits of a conversion, the size of a file and the
+/// ratio of unpacked to packed bytes; encryption; damage.
+pub(super) fn unpack(
+    input: &mut dyn Input,
+    hint: &Hint,
+    budget: &Rc<Budget>,
+) -> Result<Option<Unpacked>, Failure> {
+    let Some(wanted) = &hint.member else {
+        return only_file(input, hint, budget);
+    };
+    let (name, bytes) = match hint.mime.as_str() {
+        mime::ZIP => zip::member(input, wanted, budget)?,
+        _ if is_archive(hint) => tar_member(input, hint, wanted, budget)?,
+        _ => return Err(Failure::NoMember),
+    };
+    unpacked(&name, bytes, hint).map(Some)
+}
+
+/// The file that a compressed file stands for; nothing for an archive.
+fn only_file(
+    input: &mut dyn Input,
+    hint: &Hint,
+    budget: &Rc<Budget>,
+) -> Result<Option<Unpacked>, Failure> {
+    let Some(packing) = Packing::of(&hint.mime) else {
+        return Ok(None);
+    };
+    let mut stream = Stream::unpacked(input, packing, MAX_ENTRY_RATIO, budget);
+    if tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+        drop(stream);
+        input.rewind().map_err(|_| DAMAGED)?;
+        return Ok(None);
+    }
+    let max = max_bytes(budget.limits());
+    let bytes = stream.take(max.saturating_add(1))?;
+    if bytes.len() as u64 > max {
+        return Err(Failure::Stopped(Limit::Size));
+    }
+    unpacked(&format!("file.{}", hint.extension), bytes, hint).map(Some)
+}
+
+/// The name and the bytes of the file that `wanted` means; of several, the last, as unpacking would leave it.
+fn tar_member(
+    input: &mut dyn Input,
+    hint: &Hint,
+    wanted: &str,
+    budget: &Rc<Budget>,
+) -> Result<(String, Vec<u8>), Failure> {
+    let mut stream = stream(input, hint, MAX_ARCHIVE_RATIO, budget);
+    if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+        return Err(Failure::NoMember);
+    }
+    let max = max_bytes(budget.limits());
+    let mut archive = Tar::new(stream);
+    let mut found: Option<(NameMatch, String, Option<Vec<u8>>)> = None;
+    while let Some(entry) = archive.next()? {
+        budget.element()?;
+        if let Some(fits) = entry.matches(wanted)
+            && found.as_ref().is_none_or(|(best, ..)| fits >= *best)
+        {
+            let bytes = (entry.bytes <= max)
+                .then(|| archive.content(max))
+                .transpose()?;
+            found = Some((fits, entry.name, bytes));
         }
     }
-    Ok(out.table(table)?)
+    let (_, name, bytes) = found.ok_or(Failure::NoMember)?;
+    Ok((name, bytes.ok_or(Failure::Stopped(Limit::Size))?))
+}
+
+/// Finds out what an unpacked file is.
+fn unpacked(name: &str, bytes: Vec<u8>, outer: &Hint) -> Result<Unpacked, Failure> {
+    let size = bytes.len() as u64;
+    let mut input = Cursor::new(bytes);
+    let class = classify::classify(&mut input, name).map_err(|_| Failure::Internal)?;
+    if class.encrypted {
+        return Err(Failure::Encrypted);
+    }
+    Ok(Unpacked {
+        member: Member {
+            mime: class.mime.to_owned(),
+            kind: class.kind,
+            bytes: size,
+        },
+        hint: Hint {
+            show_hidden: outer.show_hidden,
+            // An archive within an archive is listed and goes no deeper.
+            member: Some(outer.member.clone().unwrap_or_default()),
+            ..class.hint()
+        },
+        input,
+    })
 }

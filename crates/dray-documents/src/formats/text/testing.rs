@@ -9,10 +9,9 @@ use crate::markdown::Selection;
 /// A hint of a media type and an extension.
 pub(crate) fn hint(mime: &str, extension: &str) -> Hint {
     Hint {
-        show_hidden: false,
         mime: mime.to_owned(),
         extension: extension.to_owned(),
-        encoding: None,
+        ..Hint::default()
     }
 }
 

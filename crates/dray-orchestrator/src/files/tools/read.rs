@@ -16,7 +16,7 @@ const ANSWER: ByteSize = ByteSize::mib(4);
 pub(super) fn attachment_declaration() -> Declaration {
     declared(
         "read_attachment",
-        "Reads a document (PDF, Office, e-mail, book, text …) as Markdown. Large documents come as a summary; ask for a range \
+        "Reads a document (PDF, Office, e-mail, book, text …) as Markdown, or lists an archive (ZIP, tar). Large documents come as a summary; ask for a range \
          or search in them.",
         &json!({
             "file_path": {"type": "string", "description": "The document: a path of the sandbox, an id of a file of the conversation, files/… of DIAL, or an http(s) URL."},
@@ -25,6 +25,7 @@ pub(super) fn attachment_declaration() -> Declaration {
             "focus": {"type": "string", "description": "What a summary must preserve."},
             "range": {"type": "string", "description": "A part: pages 3-5, slides 2, sheet Budget rows 1001-2000, chapter 4, lines 1-200, bytes 100000-."},
             "find": {"type": "string", "description": "Only the places where this text occurs."},
+            "member": {"type": "string", "description": "A file of an archive, by its path in the listing, which is what the archive itself gives."},
         }),
         &["file_path"],
     )
@@ -74,6 +75,7 @@ pub(super) async fn attachment(files: &TurnFiles, call: &Call) -> Result<Output,
         focus: said("focus"),
         range: said("range"),
         find: said("find"),
+        member: said("member"),
         inline_budget_bytes: 0,
         credentials: Some(files.credentials()),
         external_url_fetch: files.policy.clone(),

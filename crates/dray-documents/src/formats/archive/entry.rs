@@ -1,0 +1,214 @@
+//! One entry of an archive: what its header says, how its name is shown, and which entry a caller means.
+
+use crate::container::exceeds_ratio;
+use crate::limits::Limits;
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    File,
+    Directory,
+    /// A symbolic link, and where it points.
+    SymbolicLink(String),
+    /// A hard link, and the entry that it repeats.
+    HardLink(String),
+    /// A device, a pipe, a sparse file or another thing without content that could be read.
+    Other,
+}
+
+/// What the archive says of an entry. Names and sizes are claims of the file's author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// As it is written; never used as a path here.
+    pub(super) name: String,
+    pub(super) kind: EntryKind,
+    /// Unpacked size.
+    pub(super) bytes: u64,
+    /// Packed size, where the archive packs each entry by itself.
+    pub(super) packed_bytes: Option<u64>,
+    /// `2031-03-14 09:30:00`.
+    pub(super) modified: Option<String>,
+    pub(super) encrypted: bool,
+    /// It is packed by a method that is not read here.
+    pub(super) is_unsupported: bool,
+}
+
+/// How well an entry's name fits what a caller wrote; more is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NameMatch {
+    /// Without the backslashes of Markdown that a model copied from the listing.
+    Unescaped,
+    /// As the listing shows it, or but for a leading `./`.
+    Shown,
+    /// To the letter.
+    Exact,
+}
+
+impl Entry {
+    /// What a compressed file that is no archive holds.
+    pub(super) fn compressed_file(bytes: u64) -> Self {
+        Self {
+            name: "(the compressed file)".to_owned(),
+            kind: EntryKind::File,
+            bytes,
+            packed_bytes: None,
+            modified: None,
+            encrypted: false,
+            is_unsupported: false,
+        }
+    }
+
+    /// Its name with everything visible that could hide or turn text around.
+    pub(super) fn shown_name(&self) -> String {
+        shown(&self.name)
+    }
+
+    /// The word for what it is.
+    pub(super) fn kind_word(&self) -> &'static str {
+        match self.kind {
+            EntryKind::File => "file",
+            EntryKind::Directory => "directory",
+            EntryKind::SymbolicLink(_) => "symbolic link",
+            EntryKind::HardLink(_) => "hard link",
+            EntryKind::Other => "other",
+        }
+    }
+
+    /// What a reader should know of it before reading it or unpacking the archive elsewhere.
+    pub(super) fn note(&self) -> String {
+        let mut notes = Vec::new();
+        if let EntryKind::SymbolicLink(target) | EntryKind::HardLink(target) = &self.kind
+            && !target.is_empty()
+        {
+            notes.push(format!("to {}", shown(target)));
+        }
+        if self.encrypted {
+            notes.push("encrypted".to_owned());
+        }
+        if self.is_unsupported {
+            notes.push("packing method not supported".to_owned());
+        }
+        if let Some(packed) = self.packed_bytes
+            && exceeds_ratio(self.bytes, packed, MAX_ENTRY_RATIO)
+        {
+            notes.push("packed too tightly to be read".to_owned());
+        }
+        if leaves_directory(&self.name) {
+            notes.push("path leads out of the archive".to_owned());
+        }
+        notes.join(", ")
+    }
+
+    /// Whether this is the file that a caller means by `wanted`, and how well the name fits.
+    pub(super) fn matches(&self, wanted: &str) -> Option<NameMatch> {
+        if !matches!(self.kind, EntryKind::File) {
+            return None;
+        }
+        if self.name == wanted {
+            return Some(NameMatch::Exact);
+        }
+        let plain = |name: &str| name.trim().trim_start_matches("./").to_owned();
+        let name = plain(&self.shown_name());
+        if name == plain(wanted) {
+            return Some(NameMatch::Shown);
+        }
+        (name == plain(&without_escapes(wanted))).then_some(NameMatch::Unescaped)
+    }
+}
+
+/// Times that an entry may be larger than it is packed.
+pub(super) const MAX_ENTRY_RATIO: u64 = 100;
+/// Times that all of a packed archive may be larger than the file.
+pub(super) const MAX_ARCHIVE_RATIO: u64 = 50;
+/// Most bytes of one file of an archive that are read.
+pub(super) fn max_bytes(limits: &Limits) -> u64 {
+    limits.max_member_bytes.min(limits.max_inflated_bytes)
+}
+
+/// A name as it stands in a listing: what cannot be seen, or turns text around, is written as `\u{…}`.
+pub(super) fn shown(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for character in name.chars() {
+        if is_invisible(character) {
+            shown.push_str(&format!("\\u{{{:x}}}", u32::from(character)));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// Bytes of a name as text; what is not UTF-8 is written as `\xNN`, so that different names stay different.
+pub(super) fn name_of(bytes: &[u8]) -> String {
+    let mut name = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        name.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            name.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    name
+}
+
+/// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; nothing beyond the year 9999.
+pub(super) fn utc(seconds: i64) -> Option<String> {
+    let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days from a 1 March, in eras of 400 years: Howard Hinnant, "chrono-compatible low-level date algorithms".
+    let day = day.checked_add(719_468)?;
+    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    (0..=9999)
+        .contains(&year)
+        .then(|| format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+}
+
+/// Whether unpacking the name as it is would write outside the directory of the archive.
+fn leaves_directory(name: &str) -> bool {
+    let drive = name.as_bytes().get(1) == Some(&b':');
+    name.starts_with(['/', '\\']) || drive || name.split(['/', '\\']).any(|part| part == "..")
+}
+
+/// Controls, direction marks, fillers, joiners, selectors and tags.
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// A text without the backslashes that Markdown puts before punctuation.
+fn without_escapes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let escapes =
+            character == '\\' && characters.peek().is_some_and(char::is_ascii_punctuation);
+        if !escapes {
+            plain.push(character);
+        } else if let Some(escaped) = characters.next() {
+            plain.push(escaped);
+        }
+    }
+    plain
+}

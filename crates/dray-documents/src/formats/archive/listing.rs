@@ -1,0 +1,119 @@
+//! The listing of an archive: one row for each entry, and the sums below it.
+
+use super::entry::{Entry, EntryKind};
+use crate::limits::Failure;
+use crate::markdown::{Cell, Markdown, Table};
+
+/// Entries that are listed; `range` (`rows 2001-`) shows later ones.
+const MAX_ROWS: usize = 2000;
+
+/// A listing while entries arrive.
+pub(super) struct Listing {
+    table: Table,
+    entries: u64,
+    files: u64,
+    directories: u64,
+    bytes: u64,
+}
+
+impl Listing {
+    pub(super) fn new(out: &Markdown) -> Self {
+        let mut table = out.new_table().limit(MAX_ROWS);
+        let header = ["path", "type", "bytes", "modified", "note"];
+        table.row(0, header.map(Cell::plain).to_vec());
+        Self {
+            table,
+            entries: 0,
+            files: 0,
+            directories: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds an entry. Memory is taken for the rows that are shown alone.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        self.entries += 1;
+        match entry.kind {
+            EntryKind::File => self.files += 1,
+            EntryKind::Directory => self.directories += 1,
+            EntryKind::SymbolicLink(_) | EntryKind::HardLink(_) | EntryKind::Other => {}
+        }
+        let is_file = matches!(entry.kind, EntryKind::File | EntryKind::Other);
+        if is_file {
+            self.bytes = self.bytes.saturating_add(entry.bytes);
+        }
+        if !self.table.wants(self.entries) {
+            self.table.skip(self.entries);
+            return;
+        }
+        let bytes = if is_file {
+            entry.bytes.to_string()
+        } else {
+            String::new()
+        };
+        let cells = [
+            entry.shown_name(),
+            entry.kind_word().to_owned(),
+            bytes,
+            entry.modified.clone().unwrap_or_default(),
+            entry.note(),
+        ];
+        self.table.row(
+            self.entries,
+            cells.iter().map(|text| Cell::plain(text)).collect(),
+        );
+    }
+
+    /// Writes what was listed, whole or until `result` ended it. `is_nested` is whether the archive itself lies in one.
+    ///
+    /// # Errors
+    ///
+    /// `result`, or the limit of the text.
+    pub(super) fn finish(
+        self,
+        result: Result<(), Failure>,
+        is_nested: bool,
+        out: &mut Markdown,
+    ) -> Result<(), Failure> {
+        if self.entries == 0 {
+            result?;
+            return Ok(out.note("The archive is empty")?);
+        }
+        let sums = self.sums(is_nested);
+        if result.is_err() {
+            out.table_so_far(self.table)?;
+        } else {
+            out.table(self.table)?;
+        }
+        result?;
+        Ok(out.note(&sums)?)
+    }
+
+    fn sums(&self, is_nested: bool) -> String {
+        let others = self.entries - self.files - self.directories;
+        let counts = [
+            counted(self.files, "file", "files"),
+            counted(self.directories, "directory", "directories"),
+            counted(others, "other entry", "other entries"),
+        ];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        let how = if is_nested {
+            "an archive within an archive is only listed"
+        } else {
+            "to read a file, pass its path as member"
+        };
+        format!(
+            "{}; {} bytes unpacked, by the archive's own account; {how}",
+            counts.join(", "),
+            self.bytes
+        )
+    }
+}
+
+fn counted(count: u64, one: &str, several: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{count} {several}")),
+    }
+}

@@ -1,0 +1,293 @@
+//! Compressed streams: gzip, xz, Zstandard, unpacked within the budget and within a ratio.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read};
+use std::rc::Rc;
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+use crate::classify::mime;
+use crate::container::{Input, exceeds_ratio};
+use crate::limits::{Budget, Damage, Failure, Limit};
+
+/// Most memory that a dictionary or window may take; the strongest presets of `xz` and `zstd --ultra` need less.
+const MAX_WINDOW_BYTES: u64 = 128 << 20;
+/// Bytes read from the file at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Gzip,
+    Xz,
+    Zstandard,
+}
+
+impl Packing {
+    /// The packing of a media type; nothing for any other type.
+    pub(super) fn of(mime: &str) -> Option<Self> {
+        Some(match mime {
+            mime::GZIP => Self::Gzip,
+            mime::XZ => Self::Xz,
+            mime::ZSTANDARD => Self::Zstandard,
+            _ => return None,
+        })
+    }
+
+    /// The converter's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstandard => "zstd",
+        }
+    }
+}
+
+/// A stream of bytes out of a file, counted: every byte that a decompressor gives goes into the budget.
+pub(super) struct Stream<'a> {
+    reader: Box<dyn Read + 'a>,
+    /// Bytes that were looked at and not taken.
+    ahead: Vec<u8>,
+    /// Bytes taken from the file.
+    packed: Rc<Cell<u64>>,
+    /// Bytes that came out.
+    unpacked: u64,
+    /// Most times that the bytes may become more; nothing for a file that is not compressed.
+    max_ratio: Option<u64>,
+    budget: Rc<Budget>,
+}
+
+impl<'a> Stream<'a> {
+    /// The bytes of a file as they are.
+    pub(super) fn plain(input: &'a mut dyn Input, budget: &Rc<Budget>) -> Self {
+        Self {
+            reader: Box::new(BufReader::with_capacity(CHUNK_BYTES, input)),
+            ahead: Vec::new(),
+            packed: Rc::default(),
+            unpacked: 0,
+            max_ratio: None,
+            budget: Rc::clone(budget),
+        }
+    }
+
+    /// The bytes that a compressed file unpacks to. All members, streams and frames of it, one after the other.
+    pub(super) fn unpacked(
+        input: &'a mut dyn Input,
+        packing: Packing,
+        max_ratio: u64,
+        budget: &Rc<Budget>,
+    ) -> Self {
+        let packed = Rc::<Cell<u64>>::default();
+        let counted = Counted {
+            input,
+            read: Rc::clone(&packed),
+        };
+        let source = BufReader::with_capacity(CHUNK_BYTES, counted);
+        let reader: Box<dyn Read + 'a> = match packing {
+            Packing::Gzip => Box::new(MultiGzDecoder::new(source)),
+            Packing::Xz => {
+                let kib = u32::try_from(MAX_WINDOW_BYTES / 1024).unwrap_or(u32::MAX);
+                Box::new(lzma_rust2::XzReader::new_mem_limit(source, true, kib))
+            }
+            Packing::Zstandard => Box::new(ZstandardFrames::new(source)),
+        };
+        Self {
+            reader,
+            ahead: Vec::new(),
+            packed,
+            unpacked: 0,
+            max_ratio: Some(max_ratio),
+            budget: Rc::clone(budget),
+        }
+    }
+
+    /// Up to so many bytes without taking them; fewer at the end of the stream.
+    pub(super) fn peek(&mut self, length: usize) -> Result<&[u8], Failure> {
+        let mut chunk = [0; 512];
+        while self.ahead.len() < length {
+            let wanted = chunk.len().min(length - self.ahead.len());
+            let read = self.advance(chunk.get_mut(..wanted).unwrap_or_default())?;
+            if read == 0 {
+                break;
+            }
+            self.ahead
+                .extend_from_slice(chunk.get(..read).unwrap_or_default());
+        }
+        Ok(&self.ahead)
+    }
+
+    /// Some of the next bytes; 0 at the end.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
+        if self.ahead.is_empty() {
+            return self.advance(into);
+        }
+        let length = into.len().min(self.ahead.len());
+        for (to, from) in into.iter_mut().zip(self.ahead.drain(..length)) {
+            *to = from;
+        }
+        Ok(length)
+    }
+
+    /// Fills a buffer; fewer bytes at the end of the stream.
+    pub(super) fn fill(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
+        let mut filled = 0;
+        while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.read(rest)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The next bytes, at most `length`; memory is taken as they come, not by the number.
+    pub(super) fn take(&mut self, length: u64) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        self.each(length, |chunk| bytes.extend_from_slice(chunk))?;
+        Ok(bytes)
+    }
+
+    /// Passes over the next bytes, at most `length`; how many there were.
+    pub(super) fn skip(&mut self, length: u64) -> Result<u64, Failure> {
+        self.each(length, |_| {})
+    }
+
+    fn each(&mut self, length: u64, mut chunk: impl FnMut(&[u8])) -> Result<u64, Failure> {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut left = length;
+        while left > 0 {
+            let wanted = usize::try_from(left)
+                .unwrap_or(CHUNK_BYTES)
+                .min(CHUNK_BYTES);
+            let read = self.read(buffer.get_mut(..wanted).unwrap_or_default())?;
+            if read == 0 {
+                break;
+            }
+            chunk(buffer.get(..read).unwrap_or_default());
+            left -= read as u64;
+        }
+        Ok(length - left)
+    }
+
+    /// Takes bytes out of the decompressor and counts them.
+    fn advance(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
+        let read = loop {
+            match self.reader.read(into) {
+                Ok(read) => break read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(&error)),
+            }
+        };
+        self.budget.inflated(read)?;
+        self.unpacked = self.unpacked.saturating_add(read as u64);
+        if let Some(max_ratio) = self.max_ratio
+            && exceeds_ratio(self.unpacked, self.packed.get(), max_ratio)
+        {
+            return Err(Failure::Stopped(Limit::Ratio));
+        }
+        Ok(read)
+    }
+}
+
+fn broken(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Failure::Corrupt(Damage::Truncated),
+        io::ErrorKind::OutOfMemory => Failure::Stopped(Limit::Memory),
+        _ => Failure::Corrupt(Damage::Compression),
+    }
+}
+
+/// Counts what is taken from a file.
+struct Counted<'a> {
+    input: &'a mut dyn Input,
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(into)?;
+        self.read.set(self.read.get().saturating_add(read as u64));
+        Ok(read)
+    }
+}
+
+/// The frames of a Zstandard file (RFC 8878, 3): compressed ones one after the other, skippable ones passed over.
+struct ZstandardFrames<R> {
+    source: R,
+    frame: FrameDecoder,
+    is_open: bool,
+}
+
+impl<R: BufRead> ZstandardFrames<R> {
+    fn new(source: R) -> Self {
+        let mut frame = FrameDecoder::new();
+        frame.set_max_window_size(MAX_WINDOW_BYTES);
+        Self {
+            source,
+            frame,
+            is_open: false,
+        }
+    }
+
+    /// Opens the next frame; whether there is one.
+    fn open(&mut self) -> io::Result<bool> {
+        loop {
+            if self.source.fill_buf()?.is_empty() {
+                return Ok(false);
+            }
+            match self.frame.reset(&mut self.source) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let length = u64::from(length);
+                    let skipped = io::copy(&mut (&mut self.source).take(length), &mut io::sink())?;
+                    if skipped < length {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(FrameDecoderError::WindowSizeTooBig { .. }) => {
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Read for ZstandardFrames<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if !self.is_open {
+                if !self.open()? {
+                    return Ok(0);
+                }
+                self.is_open = true;
+            }
+            while self.frame.can_collect() == 0 && !self.frame.is_finished() {
+                let one = BlockDecodingStrategy::UptoBlocks(1);
+                let decoded = self.frame.decode_blocks(&mut self.source, one);
+                if let Err(error) = decoded {
+                    // The decoder wraps the end of the file in errors of its own.
+                    let ended = self.source.fill_buf()?.is_empty();
+                    return Err(if ended {
+                        io::ErrorKind::UnexpectedEof.into()
+                    } else {
+                        io::Error::other(error)
+                    });
+                }
+            }
+            if self.frame.can_collect() > 0 {
+                return self.frame.read(into);
+            }
+            self.is_open = false;
+        }
+    }
+}

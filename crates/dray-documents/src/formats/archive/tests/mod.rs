@@ -1,0 +1,32 @@
+//! Archives: listings, files of them, and what a hostile one may cost.
+
+mod hostile;
+mod listing;
+mod made;
+mod member;
+
+use std::io::Cursor;
+
+use crate::classify::classify;
+use crate::formats::{Converted, Hint, convert};
+use crate::limits::Limits;
+use crate::markdown::Selection;
+
+/// Converts a file of that name as the reader does: by what it is.
+fn read_within(name: &str, bytes: &[u8], member: Option<&str>, limits: Limits) -> Converted {
+    let mut input = Cursor::new(bytes);
+    let class = classify(&mut input, name).unwrap();
+    let hint = Hint {
+        member: member.map(str::to_owned),
+        ..class.hint()
+    };
+    convert(&mut input, &hint, limits, Selection::All)
+}
+
+fn listed(name: &str, bytes: &[u8]) -> Converted {
+    read_within(name, bytes, None, Limits::default())
+}
+
+fn member_of(name: &str, bytes: &[u8], member: &str) -> Converted {
+    read_within(name, bytes, Some(member), Limits::default())
+}
