@@ -96,6 +96,12 @@ pub(crate) const TEST: &[Need] = &[
         package: "dovecot-imapd",
         reason: "mailboxes are read from the real server",
     },
+    Need {
+        program: "tesseract",
+        probes: &[&["tesseract", "--version"]],
+        package: "tesseract-ocr",
+        reason: "the text of scans is recognised by the real program",
+    },
 ];
 
 /// For `cargo xtask bench`.

@@ -6,6 +6,7 @@ pub mod defang;
 pub mod find;
 pub mod frame;
 pub mod message;
+pub mod ocr;
 pub mod policy;
 pub mod range;
 pub mod reader;

@@ -408,6 +408,7 @@ mod tests {
             failure: None,
             warnings: Vec::new(),
             member: None,
+            pictures: Vec::new(),
         };
         let miss =
             |range: &str, converted: &Converted| Range::parse(range).unwrap().miss(converted);

@@ -10,6 +10,8 @@ mod archive;
 mod cache;
 #[path = "reader/hostile.rs"]
 mod hostile;
+#[path = "reader/ocr.rs"]
+mod ocr;
 #[path = "reader/order.rs"]
 mod order;
 #[path = "reader/routing.rs"]

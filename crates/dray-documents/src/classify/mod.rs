@@ -105,6 +105,7 @@ impl Class {
         Hint {
             show_hidden: false,
             member: None,
+            ocr: None,
             mime: self.mime.to_owned(),
             extension: self.extension.clone(),
             encoding: self.encoding.filter(|_| self.certain).map(str::to_owned),

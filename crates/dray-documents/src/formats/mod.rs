@@ -5,6 +5,7 @@ mod book;
 mod mail;
 mod office;
 mod pdf;
+mod picture;
 mod rtf;
 mod sheet;
 mod text;
@@ -13,11 +14,12 @@ mod web;
 use std::rc::Rc;
 
 pub use archive::{Member, is_archive};
+pub use picture::{is_picture, recognized};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
 use crate::limits::{Budget, Failure, Limit, Limits};
-use crate::markdown::{Markdown, Part, Selection};
+use crate::markdown::{Markdown, Part, Picture, Selection};
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
@@ -39,6 +41,18 @@ pub struct Hint {
     /// itself, what it was read as: an archive within an archive is only listed.
     #[serde(default)]
     pub member: Option<String>,
+    /// Hand over pictures whose text is to be recognised; nothing leaves them alone.
+    #[serde(default)]
+    pub ocr: Option<OcrHint>,
+}
+
+/// What is recognised on pictures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OcrHint {
+    /// Pages, or files, whose pictures are handed over.
+    pub max_pictures: u32,
+    /// Languages of the text. What comes out depends on them, so they are part of what a conversion is found by.
+    pub languages: String,
 }
 
 /// Converts one document. What it wrote before it failed stands.
@@ -65,6 +79,7 @@ pub fn converter(hint: &Hint) -> Option<Converter> {
         book::converter,
         pdf::converter,
         archive::converter,
+        picture::converter,
     ]
     .iter()
     .find_map(|family| family(hint))
@@ -96,6 +111,9 @@ pub struct Converted {
     /// The file that was converted in place of the archive.
     #[serde(default)]
     pub member: Option<Member>,
+    /// Pictures whose text is to be recognised; their notes stand in the Markdown until then.
+    #[serde(default)]
+    pub pictures: Vec<Picture>,
 }
 
 /// Converts a document within limits. Never fails: what went wrong is in the answer.
@@ -106,7 +124,8 @@ pub fn convert(
     selection: Selection,
 ) -> Converted {
     let mut out = Markdown::new(Rc::new(Budget::new(limits)), selection)
-        .with_hidden_content(hint.show_hidden);
+        .with_hidden_content(hint.show_hidden)
+        .with_pictures(hint.ocr.as_ref().map_or(0, |ocr| ocr.max_pictures));
     let unpacked = archive::unpack(input, hint, out.budget());
     let member = match &unpacked {
         Ok(Some(unpacked)) => Some(unpacked.member.clone()),
@@ -133,6 +152,7 @@ pub fn convert(
         failure,
         warnings: written.warnings,
         member,
+        pictures: written.pictures,
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod escape;
 mod inline;
 mod part;
+mod picture;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::rc::Rc;
 
 pub use inline::{Inline, Place, Style};
 pub use part::{Part, Selection, Span, Unit};
+pub use picture::Picture;
 pub use table::{Cell, ROWS, Table};
 
 use crate::limits::{Budget, Limit};
@@ -84,6 +86,7 @@ pub struct Markdown {
     show_hidden: bool,
     /// How much is hidden, by what is counted.
     hidden: BTreeMap<&'static str, u64>,
+    pictures: picture::Pictures,
 }
 
 impl Markdown {
@@ -100,6 +103,7 @@ impl Markdown {
             warnings: Vec::new(),
             show_hidden: false,
             hidden: BTreeMap::new(),
+            pictures: picture::Pictures::default(),
         }
     }
 
@@ -443,6 +447,7 @@ impl Markdown {
             parts: self.parts,
             parts_seen: self.seen,
             warnings: self.warnings,
+            pictures: self.pictures.into_found(),
         }
     }
 }
@@ -476,4 +481,6 @@ pub struct Written {
     pub parts_seen: u32,
     /// What a reader should know.
     pub warnings: Vec<String>,
+    /// Pictures whose text is to be recognised, in order.
+    pub pictures: Vec<Picture>,
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ocr::OcrConfig;
 use dray_documents::classify::Kind;
 use dray_documents::limits::Limits;
 use dray_reading::policy::Policy;
@@ -29,7 +30,8 @@ pub struct Reading {
     pub max_file_size: ByteSize,
     /// Largest Markdown that is handed over whole; more is summarised. Default `100000B`.
     pub inline_budget: ByteSize,
-    /// Kinds that may be read: `text`, `document`, `archive`. What is removed here is refused. Default all of them.
+    /// Kinds that may be read: `text`, `document`, `archive`, `image` (for its text). What is removed here is refused. Default
+    /// all of them.
     pub allow_kinds: Vec<String>,
     /// Paragraphs, rows, pages, slides and chapters of one conversion. Default 50000.
     pub max_elements: u64,
@@ -56,6 +58,8 @@ pub struct Reading {
     pub workers: usize,
     /// Executable that converts; without it this one starts itself again.
     pub worker: Option<PathBuf>,
+    /// The text of scans and pictures.
+    pub ocr: OcrConfig,
     /// The model that summarises what is too large.
     pub summary: Summary,
 }
@@ -93,7 +97,9 @@ impl Default for Reading {
             workspace_strict: true,
             max_file_size: ByteSize::mib(25),
             inline_budget: ByteSize::bytes(100_000),
-            allow_kinds: ["text", "document", "archive"].map(str::to_owned).to_vec(),
+            allow_kinds: ["text", "document", "archive", "image"]
+                .map(str::to_owned)
+                .to_vec(),
             max_elements: limits.max_elements,
             max_text: ByteSize::bytes(limits.max_text_bytes),
             max_time: Period::secs(15),
@@ -106,6 +112,7 @@ impl Default for Reading {
             download_entries: 1024,
             workers: 0,
             worker: None,
+            ocr: OcrConfig::default(),
             summary: Summary::default(),
         }
     }
@@ -172,9 +179,9 @@ impl Reading {
         unless(
             self.allow_kinds
                 .iter()
-                .all(|kind| matches!(kind.as_str(), "text" | "document" | "archive")),
+                .all(|kind| matches!(kind.as_str(), "text" | "document" | "archive" | "image")),
             "allow_kinds",
-            "may hold `text`, `document` and `archive`",
+            "may hold `text`, `document`, `archive` and `image`",
         );
         unless(
             self.summary.url.is_none() || !self.summary.model.is_empty(),
@@ -186,6 +193,7 @@ impl Reading {
             "summary.max_calls",
             "calls, and calls at once, must be above 0",
         );
+        problems.extend(self.ocr.problems());
         problems
     }
 

@@ -12,9 +12,11 @@ mod calls;
 mod config;
 mod document;
 mod keys;
+mod ocr;
 
 pub(crate) use cache::BUCKET as CONVERSIONS_BUCKET;
 pub use config::{Reading as Config, Summary};
+pub use ocr::{OcrConfig, OcrMode};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +77,9 @@ impl Reading {
             reader = reader
                 .with_summarizer(model)
                 .with_summary_limits(config.summary.limits());
+        }
+        if let Some(ocr) = config.ocr.settings() {
+            reader = reader.with_ocr(ocr);
         }
         Ok(Self {
             bus: cx.bus.clone(),

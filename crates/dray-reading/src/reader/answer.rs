@@ -14,6 +14,7 @@ use crate::defang::defang;
 use crate::find::find;
 use crate::frame::{self, Made, header};
 use crate::message::{self, Cause};
+use crate::ocr;
 use crate::policy::Policy;
 use crate::range::Range;
 use crate::record::{self, Code, Outcome, Record};
@@ -392,7 +393,11 @@ impl Answer<'_> {
             mime::ATOM,
             mime::NOTEBOOK,
         ];
-        Box::new(if self.mime == mime::PDF {
+        let is_ocr_missing = self.record.warnings.iter().any(|it| it == ocr::UNAVAILABLE);
+        Box::new(if is_ocr_missing && self.mime == mime::PDF {
+            let body = format!("{}\n\n_({}.)_", message::NO_TEXT_PDF, ocr::UNAVAILABLE);
+            self.noted(Some(Code::NoText), &body)
+        } else if self.mime == mime::PDF {
             self.noted(Some(Code::NoText), message::NO_TEXT_PDF)
         } else if self.kind == Kind::Text && !markup.contains(&&*self.mime) {
             self.noted(Some(Code::Empty), message::EMPTY)

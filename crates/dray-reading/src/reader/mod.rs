@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Flights};
 use crate::message;
+use crate::ocr::{Ocr, OcrSettings};
 use crate::policy::Policy;
 use crate::range::Range;
 use crate::record::{Code, Outcome, Record, Refusal};
@@ -82,6 +83,7 @@ pub struct Reader {
     summarizer: Option<Arc<dyn Summarizer>>,
     summary_limits: SummaryLimits,
     cache: Option<Arc<dyn Cache>>,
+    ocr: Option<Ocr>,
     flights: Arc<Flights>,
 }
 
@@ -107,6 +109,7 @@ impl Reader {
             summarizer: None,
             summary_limits: SummaryLimits::default(),
             cache: None,
+            ocr: None,
             flights: Arc::default(),
         }
     }
@@ -129,6 +132,13 @@ impl Reader {
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<dyn Cache>) -> Self {
         self.cache = Some(cache);
+        self
+    }
+
+    /// Recognises the text of pictures, if the program for it is installed; by default they are left alone.
+    #[must_use]
+    pub fn with_ocr(mut self, settings: OcrSettings) -> Self {
+        self.ocr = Some(Ocr::new(settings));
         self
     }
 
@@ -257,6 +267,7 @@ impl Reader {
             digest: gate != Gate::Look && self.cache.is_some(),
             show_hidden: false,
             member: None,
+            ocr: self.ocr.clone(),
             cancel: cancel.clone(),
         }
     }

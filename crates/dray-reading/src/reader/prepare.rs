@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::message;
+use crate::ocr::{self, Ocr};
 use crate::policy::Policy;
 use crate::record::{Code, Outcome, Record, Refusal};
 use crate::workspace::errno;
@@ -58,6 +59,8 @@ pub(super) struct Preparing {
     pub(super) show_hidden: bool,
     /// The file of an archive that is to be read.
     pub(super) member: Option<String>,
+    /// How the text of pictures is recognised.
+    pub(super) ocr: Option<Ocr>,
     /// Set when nobody wants it any more.
     pub(super) cancel: CancellationToken,
 }
@@ -113,7 +116,7 @@ impl Preparing {
             Gate::Look => true,
         };
         if !passes || !self.policy.allows(class.kind) {
-            let output = message::kind_not_allowed(shown, class.kind, class.mime);
+            let output = self.kind_not_allowed(shown, &class);
             let mut record = Record::new(Outcome::Refuse, Some(Code::KindNotAllowed), output);
             describe(&mut record, shown, &class, size);
             return Err(Box::new(record));
@@ -145,8 +148,29 @@ impl Preparing {
     /// Whether a file is read by the tool. A document without a converter gets a hint; an archive without one is
     /// refused like a binary.
     fn reads(&self, class: &Class) -> bool {
+        if class.kind == Kind::Image {
+            let ocr = self.ocr.as_ref().filter(|ocr| ocr.is_available());
+            return ocr.is_some_and(|ocr| {
+                let hint = formats::Hint {
+                    ocr: Some(ocr.hint()),
+                    ..class.hint()
+                };
+                formats::converter(&hint).is_some()
+            });
+        }
         self.policy.reads(class.kind)
             && (class.kind != Kind::Archive || formats::is_archive(&class.hint()))
+    }
+
+    /// Why a file is refused; of a picture also what would have to be installed.
+    fn kind_not_allowed(&self, shown: &str, class: &Class) -> String {
+        let refusal = message::kind_not_allowed(shown, class.kind, class.mime);
+        let is_missing = self.ocr.as_ref().is_some_and(|ocr| !ocr.is_available());
+        if class.kind == Kind::Image && is_missing && self.policy.allows(class.kind) {
+            format!("{refusal} {}.", ocr::UNAVAILABLE)
+        } else {
+            refusal
+        }
     }
 
     /// Copies what a file of no size gives, as those of pseudo file systems do, up to the cap. Nothing when it is

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Reader;
 use super::prepare::Prepared;
 use crate::cache::{CacheKey, is_lasting};
+use crate::ocr::Ocr;
 use crate::worker::{Job, Worked};
 
 /// Longest plain text that is converted without a worker, bytes.
@@ -55,6 +56,7 @@ impl Reader {
         let hint = Hint {
             show_hidden: prepared.show_hidden,
             member: prepared.member,
+            ocr: self.ocr.as_ref().map(Ocr::hint),
             ..prepared.class.hint()
         };
         let job = Job {
@@ -63,7 +65,8 @@ impl Reader {
             selection,
         };
         let (Some(cache), Some(digest)) = (&self.cache, prepared.digest) else {
-            return self.run(prepared.file, prepared.size, job, cancel).await;
+            let work = self.run(prepared.file, prepared.size, &job, cancel).await;
+            return self.recognize(work, &job, cancel).await.0;
         };
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
@@ -73,8 +76,10 @@ impl Reader {
         if let Some(converted) = cache.get(&key).await {
             return Work::without_worker(converted, "cached");
         }
-        let work = self.run(prepared.file, prepared.size, job, cancel).await;
+        let work = self.run(prepared.file, prepared.size, &job, cancel).await;
+        let (work, is_whole) = self.recognize(work, &job, cancel).await;
         if let Worked::Done(converted) = &work.worked
+            && is_whole
             && is_lasting(converted)
         {
             cache.put(&key, converted).await;
@@ -82,11 +87,34 @@ impl Reader {
         work
     }
 
-    /// Converts in a worker; a short plain text here, where starting a process would take most of the time.
-    async fn run(&self, file: File, size: u64, job: Job, cancel: &CancellationToken) -> Work {
-        if size > MAX_IN_PROCESS_BYTES || !formats::is_plain_text(&job.hint) {
-            return Work::of(self.worker.convert(file, &job, cancel).await);
+    /// Puts the text of pictures into what was converted. Whether it is whole and stays as it is.
+    async fn recognize(
+        &self,
+        mut work: Work,
+        job: &Job,
+        cancel: &CancellationToken,
+    ) -> (Work, bool) {
+        let (Some(ocr), Worked::Done(converted)) = (&self.ocr, &mut work.worked) else {
+            return (work, true);
+        };
+        if converted.pictures.is_empty() {
+            return (work, true);
         }
+        let is_whole = ocr
+            .recognize(converted, &self.worker, &job.limits, cancel)
+            .await;
+        if cancel.is_cancelled() {
+            return (Work::of(Worked::Cancelled), false);
+        }
+        (work, is_whole)
+    }
+
+    /// Converts in a worker; a short plain text here, where starting a process would take most of the time.
+    async fn run(&self, file: File, size: u64, job: &Job, cancel: &CancellationToken) -> Work {
+        if size > MAX_IN_PROCESS_BYTES || !formats::is_plain_text(&job.hint) {
+            return Work::of(self.worker.convert(file, job, cancel).await);
+        }
+        let job = job.clone();
         let work = tokio::task::spawn_blocking(move || in_process(file, job));
         let converted = tokio::select! {
             biased;
@@ -132,5 +160,6 @@ fn encrypted() -> Converted {
         failure: Some(Failure::Encrypted),
         warnings: Vec::new(),
         member: None,
+        pictures: Vec::new(),
     }
 }

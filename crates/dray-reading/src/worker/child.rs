@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use dray_documents::formats::convert;
 
 use super::{ARGUMENT, Job, NO_ROOM, confine, wire};
+use crate::ocr;
 
 /// Stack of the converting thread. Converters bound their depth; this is room for what libraries do below them.
 const STACK: usize = 64 << 20;
@@ -19,7 +20,11 @@ const STACK: usize = 64 << 20;
 /// `arguments` are those of the process, its name first.
 pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
-    if arguments.next()? != ARGUMENT {
+    let role = arguments.next()?;
+    if role == ocr::ARGUMENT {
+        return Some(ocr::child(arguments));
+    }
+    if role != ARGUMENT {
         return None;
     }
     let job = arguments.next().and_then(|job| job.into_string().ok());

@@ -20,12 +20,12 @@ const SPARE_SECONDS: u64 = 2;
 const DESCRIPTORS: u64 = 16;
 
 /// Nobody waits for an answer once the parent is gone, whatever ended it.
-pub(super) fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
 /// Sets the limits of the process.
-pub(super) fn limit(limits: &Limits) -> io::Result<()> {
+pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     let set = |resource, wanted: u64| {
         let most = within(wanted, getrlimit(resource).maximum);
         setrlimit(
@@ -57,7 +57,7 @@ fn within(wanted: u64, outer: Option<u64>) -> u64 {
 /// descriptors open that are none of a document's business, and they are inherited.
 pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
+        COMPUTING.iter().map(|call| (*call, Vec::new())).collect();
     // An abort is a signal to oneself; signals to anybody else are not computing.
     rules.insert(
         libc::SYS_tgkill,
@@ -100,7 +100,7 @@ const READING: &[i64] = &[
 const WRITING: &[i64] = &[libc::SYS_write, libc::SYS_writev];
 
 /// Memory of its own, threads, time, random numbers, ending.
-const ALLOWED: &[i64] = &[
+pub(crate) const COMPUTING: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_close,
     libc::SYS_munmap,

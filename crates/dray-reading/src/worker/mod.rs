@@ -6,7 +6,7 @@
 //! system, no network and no programs to start. What goes wrong there ends one conversion and nothing else.
 
 mod child;
-mod confine;
+pub(crate) mod confine;
 mod wire;
 
 use std::fs::File;
@@ -38,6 +38,9 @@ const NO_ROOM: u8 = 3;
 const GRACE: Duration = Duration::from_millis(750);
 /// Bytes beyond the text that an answer may have: parts and warnings.
 const BESIDES: u64 = 8 << 20;
+
+/// Bytes of pictures that an answer may have besides.
+const PICTURES: u64 = 33 << 20;
 
 /// One conversion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,6 +138,16 @@ impl Worker {
         }
     }
 
+    /// Waits until another process may run.
+    pub(crate) async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        self.permits.acquire().await.ok()
+    }
+
+    /// What is started as a worker.
+    pub(crate) fn executable(&self) -> &std::path::Path {
+        &self.executable
+    }
+
     fn start(&self, file: File, job: &Job) -> io::Result<Child> {
         Command::new(&self.executable)
             .arg(ARGUMENT)
@@ -160,14 +173,14 @@ enum Ended {
 async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let most = limits.max_text_bytes.saturating_add(BESIDES);
+        let most = limits.max_text_bytes.saturating_add(BESIDES + PICTURES);
         stdout.take(most).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }
 
 /// Ends the worker's whole group; one that has ended already is not there any more.
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     if let Some(pid) = child
         .id()
         .and_then(|id| i32::try_from(id).ok())

@@ -1,19 +1,41 @@
-//! What a worker writes: a mark, the length of a JSON header, the header, then the Markdown as it is.
+//! What a worker writes: a mark, the length of a JSON header, the header, then the Markdown and the images as they are.
 
 use dray_documents::formats::Converted;
+use serde::{Deserialize, Serialize};
 
 const MARK: &[u8; 8] = b"drayconv";
+
+/// What stands before the bytes.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    converted: Converted,
+    /// Bytes of each image of each picture.
+    images: Vec<Vec<usize>>,
+}
 
 /// The bytes of an answer.
 pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     let markdown = std::mem::take(&mut converted.markdown);
-    let header = serde_json::to_vec(&converted).unwrap_or_default();
+    let pictures = converted.pictures.iter_mut();
+    let images: Vec<Vec<Vec<u8>>> = pictures.map(|it| std::mem::take(&mut it.images)).collect();
+    let lengths = images
+        .iter()
+        .map(|images| images.iter().map(Vec::len).collect());
+    let header = Header {
+        converted,
+        images: lengths.collect(),
+    };
+    let header = serde_json::to_vec(&header).unwrap_or_default();
     let mut bytes = Vec::with_capacity(header.len() + markdown.len() + 24);
     bytes.extend_from_slice(MARK);
     bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&(markdown.len() as u64).to_le_bytes());
     bytes.extend_from_slice(&header);
     bytes.extend_from_slice(markdown.as_bytes());
+    images
+        .iter()
+        .flatten()
+        .for_each(|image| bytes.extend_from_slice(image));
     bytes
 }
 
@@ -23,11 +45,25 @@ pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
     let (header, rest) = length(rest)?;
     let (markdown, rest) = length(rest)?;
     let (header, rest) = rest.split_at_checked(header)?;
-    if rest.len() != markdown {
+    let (markdown, mut rest) = rest.split_at_checked(markdown)?;
+    let Header {
+        mut converted,
+        images,
+    } = serde_json::from_slice(header).ok()?;
+    if images.len() != converted.pictures.len() {
         return None;
     }
-    let mut converted: Converted = serde_json::from_slice(header).ok()?;
-    std::str::from_utf8(rest)
+    for (picture, lengths) in converted.pictures.iter_mut().zip(images) {
+        for length in lengths {
+            let (image, after) = rest.split_at_checked(length)?;
+            picture.images.push(image.to_vec());
+            rest = after;
+        }
+    }
+    if !rest.is_empty() {
+        return None;
+    }
+    std::str::from_utf8(markdown)
         .ok()?
         .clone_into(&mut converted.markdown);
     Some(converted)
@@ -41,6 +77,7 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_documents::markdown::Picture;
 
     #[test]
     fn only_whole_answers_are_read() {
@@ -53,6 +90,12 @@ mod tests {
             failure: None,
             warnings: vec!["w".into()],
             member: None,
+            pictures: vec![Picture {
+                page: Some(1),
+                start: 0,
+                end: 3,
+                images: vec![b"one".to_vec(), b"two".to_vec()],
+            }],
         };
         let bytes = write(converted.clone());
         assert_eq!(read(&bytes), Some(converted));

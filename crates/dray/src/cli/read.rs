@@ -38,6 +38,12 @@ pub(crate) struct Read {
     /// Show what a person who opens the document does not see: hidden text, rows, columns and elements.
     #[arg(long)]
     pub(crate) hidden: bool,
+    /// Leave the text of scans and pictures alone, whatever the configuration says.
+    #[arg(long)]
+    pub(crate) no_ocr: bool,
+    /// Languages of the text of scans and pictures as Tesseract names them: `deu+eng`.
+    #[arg(long, value_name = "LANGUAGES", conflicts_with = "no_ocr")]
+    pub(crate) ocr_languages: Option<String>,
     /// The bare conversion without its frame. Fails, with the reason, when there is none.
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
@@ -86,8 +92,8 @@ pub(crate) struct Limits {
         visible_alias = "inline-text-budget-bytes"
     )]
     pub(crate) inline_budget: Option<String>,
-    /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all; images
-    /// and binaries are refused anyway.
+    /// Kinds that may be read: text, document, image, archive, binary, separated by commas. Default all;
+    /// binaries are refused anyway, images unless their text can be recognised.
     #[arg(long, value_name = "KINDS")]
     pub(crate) allow_kinds: Option<String>,
     /// Paragraphs, rows, pages, slides and chapters. Default 50000.

@@ -1,13 +1,12 @@
 //! `dray read` and `dray classify`: documents as an agent reads them.
 
+mod settings;
 mod targets;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dray_egress_fetcher::EgressFetcher;
-use dray_file_resolver::FileResolver;
 use dray_proto::convert::Content;
 use dray_proto::v1;
 use dray_reading::message::escape_path;
@@ -15,7 +14,6 @@ use dray_reading::policy::Policy;
 use dray_reading::reader::{Progress, Reader};
 use dray_reading::record::{Code, Outcome, Record};
 use dray_reading::request::Request;
-use dray_reading::summary::{Stub, Summarizer, SummaryLimits};
 use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use dray_service::Service as _;
@@ -46,14 +44,7 @@ pub(crate) async fn run(global: &Global, read: &Read) -> Result<(), Failure> {
     let folders = targets.iter().filter_map(|target| target.folder.clone());
     let folders = folders.filter(|_| !global.json).collect();
     let reader = reader(&read.place, &read.limits, folders)?;
-    let reader = if read.stub_summarizer {
-        reader.with_summarizer(Arc::new(Stub))
-    } else {
-        match model(global)? {
-            Some((model, limits)) => reader.with_summarizer(model).with_summary_limits(limits),
-            None => reader,
-        }
-    };
+    let reader = settings::configured(global, read, reader)?;
     let mut tasks = JoinSet::new();
     let call = Call {
         global,
@@ -360,20 +351,6 @@ fn policy(limits: &Limits) -> Policy {
         note(&format!("{key} makes no sense; the default is used."));
     }
     policy
-}
-
-/// A model and its bounds.
-type Model = (Arc<dyn Summarizer>, SummaryLimits);
-
-/// The model that the configuration names for summaries.
-fn model(global: &Global) -> Result<Option<Model>, Failure> {
-    let loaded = world::load(&world::sources(global)?)?;
-    let config: dray_file_resolver::Config = world::section(&loaded, FileResolver::NAME)?;
-    let summary = &config.reading.summary;
-    let model = summary
-        .model()
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
-    Ok(model.map(|model| (model, summary.limits())))
 }
 
 /// Brings a URL or a stored file here, into a file without a name.

@@ -204,6 +204,7 @@ fn unpacked(name: &str, bytes: Vec<u8>, outer: &Hint) -> Result<Unpacked, Failur
         },
         hint: Hint {
             show_hidden: outer.show_hidden,
+            ocr: outer.ocr.clone(),
             // An archive within an archive is listed and goes no deeper.
             member: Some(outer.member.clone().unwrap_or_default()),
             ..class.hint()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use pdfboss_core::{Document, OcState, StructureTree, block_on, form_fields_with};
+use pdfboss_core::{Document, ObjRef, Object, OcState, StructureTree, block_on, form_fields_with};
 use pdfboss_output::{
     FontCache, LayoutOptions, Pitch, ReadingOrder, Ruling, SkippedTextKind, TextSpan,
     page_layout_opts, retain_rulings_on_page,
@@ -15,6 +15,7 @@ use super::characters;
 use super::engine::{Engine, Field, Page, Trouble};
 use super::fields;
 use super::metered::Metered;
+use super::scan;
 use super::sizes::Sizes;
 use super::spans;
 use super::visibility;
@@ -39,6 +40,8 @@ pub(super) struct Boss {
     tree: Option<StructureTree>,
     sizes: Option<Sizes>,
     ahead: BTreeMap<u32, Raw>,
+    /// Pictures of the page that was read last.
+    pictures: (u32, Vec<ObjRef>),
     show_hidden: bool,
 }
 
@@ -50,6 +53,8 @@ struct Raw {
     incomplete: bool,
     cut: Option<Limit>,
     hidden_characters: u64,
+    /// Pictures, when there is hardly any text besides.
+    pictures: Vec<ObjRef>,
 }
 
 impl Boss {
@@ -82,6 +87,7 @@ impl Boss {
             tree,
             sizes: None,
             ahead: BTreeMap::new(),
+            pictures: (0, Vec::new()),
             show_hidden: false,
             document,
         })
@@ -140,6 +146,7 @@ impl Boss {
             .judge(&spans, &page, &self.budget)
             .map_err(Trouble::Limit)?;
         let hidden_characters = self.sort_out(&mut spans, &hidden);
+        let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::mend(&mut spans);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > RULINGS {
@@ -166,6 +173,7 @@ impl Boss {
             incomplete: lost > 0 && reached().is_none(),
             cut: reached(),
             hidden_characters,
+            pictures,
         })
     }
 
@@ -210,13 +218,29 @@ impl Engine for Boss {
         }
         let layout = guarded(|| page_layout_opts(&raw.spans, &raw.rulings, raw.order, &options()))
             .ok_or(Trouble::Damaged)?;
+        let is_picture = !raw.pictures.is_empty();
+        self.pictures = (number, raw.pictures);
         Ok(Page {
             blocks: blocks::taken_over(layout),
             incomplete: raw.incomplete,
             cut: raw.cut,
             unreadable,
             hidden_characters: raw.hidden_characters,
+            is_picture,
         })
+    }
+
+    fn images(&mut self, number: u32) -> Vec<Vec<u8>> {
+        let (page, pictures) = &self.pictures;
+        if *page != number {
+            return Vec::new();
+        }
+        let source = Metered::new(&self.document, &self.budget);
+        let image = |at: &ObjRef| {
+            let picture = source.fetch(&Object::Ref(*at))?;
+            guarded(|| scan::image_of(picture.as_stream()?, &source))?
+        };
+        pictures.iter().filter_map(image).collect()
     }
 
     fn fields(&mut self) -> Vec<Field> {

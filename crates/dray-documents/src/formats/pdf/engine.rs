@@ -10,6 +10,9 @@ pub(super) trait Engine {
     /// One page, counted from 1, in reading order.
     fn page(&mut self, number: u32) -> Result<Page, Trouble>;
 
+    /// Image files of the pictures on a page, from top to bottom; none of those that cannot be made into one.
+    fn images(&mut self, number: u32) -> Vec<Vec<u8>>;
+
     /// What is wrong with the file when its pages cannot be read.
     fn damage(&self) -> Damage;
 
@@ -39,6 +42,8 @@ pub(super) struct Page {
     pub(super) unreadable: bool,
     /// Characters that a person does not see on it.
     pub(super) hidden_characters: u64,
+    /// It is a picture, and hardly any text.
+    pub(super) is_picture: bool,
 }
 
 /// A block.

@@ -65,6 +65,11 @@ impl<'a> Metered<'a> {
         }
     }
 
+    /// The data of a picture or of its colours, as far as it is unpacked here; nothing when it cannot be read.
+    pub(super) fn picture(&self, stream: &Stream) -> Option<Vec<u8>> {
+        self.unpack(stream).ok()
+    }
+
     /// Whether the time is over; nothing more is handed over then.
     pub(super) fn is_late(&self) -> bool {
         match self.budget.clock() {

@@ -10,6 +10,7 @@ mod engine;
 mod fields;
 mod join;
 mod metered;
+mod scan;
 mod sizes;
 mod spans;
 #[cfg(test)]
@@ -118,7 +119,11 @@ fn one(
                     "page {number} has text in a font that does not say what its characters are"
                 ));
             }
+            let is_picture = page.is_picture;
             body(page, out)?;
+            if is_picture && out.wants_pictures() {
+                picture(engine, number, out)?;
+            }
             Ok(())
         }
         Err(Trouble::Limit(limit)) => {
@@ -133,6 +138,21 @@ fn one(
             Ok(())
         }
     }
+}
+
+/// Hands over the picture that a page is.
+fn picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(), Limit> {
+    if !out.takes_images() {
+        return out.picture(Some(number), Vec::new());
+    }
+    let images = engine.images(number);
+    if images.is_empty() {
+        out.warn(format!(
+            "page {number} is a picture of a kind whose text cannot be recognised"
+        ));
+        return Ok(());
+    }
+    out.picture(Some(number), images)
 }
 
 /// The blocks of a page.

@@ -25,10 +25,7 @@ fn a_bomb_in_a_stream_ends_at_the_ratio_and_keeps_what_was_listed() {
         tar_entry("zeros.txt", b'0', "", &vec![b'0'; 16 << 20]),
         tar_entry("last.txt", b'0', "", b"words"),
     ]);
-    for (name, packed) in [
-        ("a.tar.gz", gzip(&tar)),
-        ("a.tar.zst", zstandard(&tar)),
-    ] {
+    for (name, packed) in [("a.tar.gz", gzip(&tar)), ("a.tar.zst", zstandard(&tar))] {
         let listing = listed(name, &packed);
         assert_eq!(listing.stopped, Some(Limit::Ratio), "{name}");
         assert!(listing.markdown.contains("| first.txt |"), "{name}");

@@ -50,6 +50,10 @@ impl Engine for Told {
         self.0[number as usize - 1].clone()
     }
 
+    fn images(&mut self, _: u32) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
     fn damage(&self) -> Damage {
         Damage::Malformed
     }

@@ -7,13 +7,14 @@
 
 mod color;
 mod path;
+mod pictures;
 mod resources;
 mod state;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use pdfboss_core::{Page, Rect};
+use pdfboss_core::{ObjRef, Page, Rect};
 use pdfboss_text::TextSpan;
 
 use self::color::Ink;
@@ -71,6 +72,8 @@ struct Paint {
 pub(super) struct PaintedPage {
     shown: Vec<ShownText>,
     paints: Vec<Paint>,
+    /// Pictures that are objects of their own, and where they lie.
+    pictures: Vec<(Rect, ObjRef)>,
 }
 
 /// Whether a piece of text can be seen.

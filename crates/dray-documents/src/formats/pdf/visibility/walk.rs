@@ -318,7 +318,11 @@ impl Walker<'_> {
                 if let Some(at) = found.reference {
                     self.pictures.insert(at, picture);
                 }
-                self.paint(frame.state.picture(&picture));
+                let paint = frame.state.picture(&picture);
+                if let (Some(paint), Some(at)) = (paint, found.reference) {
+                    self.painted.add_picture(paint.region.area, at);
+                }
+                self.paint(paint);
             }
             Some("Form") => self.form(&stream, frame),
             _ => {}

@@ -1,0 +1,58 @@
+//! Which pictures of a page stand for its text: those of a scan.
+
+use pdfboss_core::{ObjRef, Rect};
+use pdfboss_text::TextSpan;
+
+use super::{PaintedPage, SCAN_SHARE, size_of};
+use crate::markdown::visible_characters;
+
+/// Characters that a page may have and still be a scan: a stamp, a page number.
+const MAX_STAMP_CHARACTERS: u64 = 60;
+/// Share of the page that one picture must take to be a part of a scan.
+const MIN_PART_SHARE: f32 = 0.05;
+/// Parts that a scan may have.
+const MAX_PARTS: usize = 8;
+/// Pictures of one page that are kept.
+const MAX_PICTURES: usize = 1_000;
+
+impl PaintedPage {
+    /// Keeps a picture that is an object of its own.
+    pub(super) fn add_picture(&mut self, area: Rect, at: ObjRef) {
+        let is_known = self.pictures.iter().any(|(_, known)| *known == at);
+        if !is_known && self.pictures.len() < MAX_PICTURES {
+            self.pictures.push((area, at));
+        }
+    }
+
+    /// The pictures of a page whose text is on them, from top to bottom: of a page without text the large ones, of one
+    /// with hardly any the ones that fill it.
+    pub(in crate::formats::pdf) fn pictures_beside(
+        &self,
+        spans: &[TextSpan],
+        page: Rect,
+    ) -> Vec<ObjRef> {
+        let characters: u64 = spans
+            .iter()
+            .map(|span| visible_characters(&span.text))
+            .sum();
+        if characters > MAX_STAMP_CHARACTERS {
+            return Vec::new();
+        }
+        let page_size = size_of(page);
+        let share = |area: Rect| area.intersect(page).map_or(0.0, size_of) / page_size.max(1.0);
+        let mut parts: Vec<(Rect, ObjRef)> = self
+            .pictures
+            .iter()
+            .filter(|(area, _)| share(*area) >= MIN_PART_SHARE)
+            .copied()
+            .collect();
+        let taken: f32 = parts.iter().map(|(area, _)| share(*area)).sum();
+        if characters > 0 && taken < SCAN_SHARE {
+            return Vec::new();
+        }
+        parts.sort_by(|(a, _), (b, _)| share(*b).total_cmp(&share(*a)));
+        parts.truncate(MAX_PARTS);
+        parts.sort_by(|(a, _), (b, _)| b.y1.total_cmp(&a.y1));
+        parts.into_iter().map(|(_, at)| at).collect()
+    }
+}

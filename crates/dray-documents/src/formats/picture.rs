@@ -1,0 +1,127 @@
+//! Pictures: files whose only text is what can be recognised on them, and that text as Markdown.
+
+use std::io::Read;
+use std::rc::Rc;
+
+use super::{Converter, Hint};
+use crate::container::Input;
+use crate::limits::{Budget, Damage, Failure, Limit, Limits};
+use crate::markdown::{Inline, Markdown, Selection};
+
+/// Media types that the recognising program reads.
+const TYPES: [&str; 6] = [
+    "image/png",
+    "image/jpeg",
+    "image/tiff",
+    "image/gif",
+    "image/webp",
+    "image/bmp",
+];
+
+/// The converter of this family for a media type, when the text of pictures is wanted.
+pub(super) fn converter(hint: &Hint) -> Option<Converter> {
+    let wanted = hint.ocr.is_some() && TYPES.contains(&hint.mime.as_str());
+    wanted.then_some(Converter {
+        name: "picture",
+        convert,
+    })
+}
+
+/// Hands the file over as it is: no code of this project or of its libraries reads pixels of it.
+fn convert(input: &mut dyn Input, _: &Hint, out: &mut Markdown) -> Result<(), Failure> {
+    let max = out.budget().limits().max_member_bytes;
+    let mut image = Vec::new();
+    input
+        .take(max.saturating_add(1))
+        .read_to_end(&mut image)
+        .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
+    if image.len() as u64 > max {
+        return Err(Failure::Stopped(Limit::Size));
+    }
+    Ok(out.picture(None, vec![image])?)
+}
+
+/// Whether bytes begin like a picture that the recognising program reads by itself. Anything else it would take for a
+/// list of names of files to open.
+pub fn is_picture(bytes: &[u8]) -> bool {
+    let signatures: [&[u8]; 9] = [
+        b"\x89PNG\r\n\x1A\n",
+        b"\xFF\xD8\xFF",
+        b"II\x2A\0",
+        b"MM\0\x2A",
+        b"GIF87a",
+        b"GIF89a",
+        b"BM",
+        b"\0\0\0\x0CjP  \r\n\x87\n",
+        b"\xFF\x4F\xFF\x51",
+    ];
+    signatures
+        .iter()
+        .any(|signature| bytes.starts_with(signature))
+        || (bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP"))
+}
+
+/// Recognised text as Markdown: paragraphs where blank lines are, lines joined, words put together that were divided at
+/// the end of a line. Characters that would be markup are escaped. What is beyond the limits is left out.
+pub fn recognized(text: &str, limits: &Limits) -> String {
+    let budget = Rc::new(Budget::new(limits.clone()));
+    let mut out = Markdown::new(budget, Selection::All);
+    let text = text.replace(['\u{c}', '\r'], "\n");
+    let mut paragraph = String::new();
+    for line in text.lines().map(str::trim).chain([""]) {
+        if line.is_empty() {
+            if out.paragraph(&Inline::plain(&paragraph)).is_err() {
+                break;
+            }
+            paragraph.clear();
+        } else {
+            join(&mut paragraph, line);
+        }
+    }
+    out.finish().markdown
+}
+
+/// Appends a line to a paragraph.
+fn join(paragraph: &mut String, line: &str) {
+    let divided = paragraph.strip_suffix('-').is_some_and(|before| {
+        before.ends_with(char::is_lowercase) && line.starts_with(char::is_lowercase)
+    });
+    if divided {
+        paragraph.pop();
+    } else if !paragraph.is_empty() {
+        paragraph.push(' ');
+    }
+    paragraph.push_str(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recognised_lines_become_paragraphs_and_markup_is_escaped() {
+        let text = "The quick brown fox jum-\nps over *all* dogs.\n\n# No heading\n\u{c}\n1-\nA";
+        assert_eq!(
+            recognized(text, &Limits::default()),
+            "The quick brown fox jumps over \\*all\\* dogs.\n\n\\# No heading\n\n1- A\n"
+        );
+        let few = Limits {
+            max_text_bytes: 10,
+            ..Limits::default()
+        };
+        assert!(recognized(&"words ".repeat(100), &few).len() <= 11);
+    }
+
+    #[test]
+    fn only_pictures_are_handed_to_the_program() {
+        for list in [
+            &b"/etc/hostname\n"[..],
+            b"",
+            b"http://127.0.0.1/x.png",
+            b"RIFF0000WAVE",
+        ] {
+            assert!(!is_picture(list));
+        }
+        assert!(is_picture(b"\xFF\xD8\xFF\xE0") && is_picture(b"RIFF0000WEBP"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Pictures whose text is to be recognised: they leave a note in the text, which the caller replaces.
+
+use serde::{Deserialize, Serialize};
+
+use super::Markdown;
+use crate::limits::Limit;
+
+/// Bytes of all pictures of one document together.
+const MAX_IMAGE_BYTES: usize = 32 << 20;
+
+/// A picture that has text on it, as far as anybody knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Picture {
+    /// Page of the document that it stands on; nothing for a file that is a picture.
+    pub page: Option<u32>,
+    /// Where its note begins in the Markdown, bytes.
+    pub start: usize,
+    /// Where its note ends in the Markdown, bytes.
+    pub end: usize,
+    /// Image files, from the top to the bottom of the page; none when there were more than are handed over.
+    #[serde(skip)]
+    pub images: Vec<Vec<u8>>,
+}
+
+/// Pictures of a document while it is written.
+#[derive(Debug, Default)]
+pub(super) struct Pictures {
+    found: Vec<Picture>,
+    max: usize,
+    bytes: usize,
+}
+
+impl Pictures {
+    pub(super) fn into_found(self) -> Vec<Picture> {
+        self.found
+    }
+}
+
+impl Markdown {
+    /// Hands over the images of at most so many pages; by default of none.
+    #[must_use]
+    pub fn with_pictures(mut self, max: u32) -> Self {
+        self.pictures.max = usize::try_from(max).unwrap_or(usize::MAX);
+        self
+    }
+
+    /// Whether pictures are wanted at all.
+    pub fn wants_pictures(&self) -> bool {
+        self.pictures.max > 0
+    }
+
+    /// Whether the images of another picture would be handed over.
+    pub fn takes_images(&self) -> bool {
+        self.pictures.found.len() < self.pictures.max && self.pictures.bytes < MAX_IMAGE_BYTES
+    }
+
+    /// Writes the note of a picture and keeps its images.
+    ///
+    /// # Errors
+    ///
+    /// The limit of elements or of text.
+    pub fn picture(&mut self, page: Option<u32>, images: Vec<Vec<u8>>) -> Result<(), Limit> {
+        let words = match page {
+            Some(page) => format!("page {page} is a picture"),
+            None => "this file is a picture".to_owned(),
+        };
+        let bytes: usize = images.iter().map(Vec::len).sum();
+        let fits =
+            self.takes_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
+        self.note(&words)?;
+        let end = self.out.len();
+        if fits {
+            self.pictures.bytes += bytes;
+        }
+        self.pictures.found.push(Picture {
+            page,
+            start: end.saturating_sub(words.len() + "_()_".len()),
+            end,
+            images: if fits { images } else { Vec::new() },
+        });
+        Ok(())
+    }
+}

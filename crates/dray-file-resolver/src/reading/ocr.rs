@@ -1,0 +1,87 @@
+//! What an operator can set about the text of pictures.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use dray_reading::ocr::OcrSettings;
+use dray_service::config::Problem;
+use dray_types::Period;
+
+/// The text of scans and pictures, recognised by Tesseract (the Debian packages `tesseract-ocr` and
+/// `tesseract-ocr-LANGUAGE`). Without the program, the result says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct OcrConfig {
+    /// `auto` uses the program when it is installed, `off` leaves pictures alone. Default `auto`.
+    pub mode: OcrMode,
+    /// Languages of the text as the program names them, joined by `+`: `deu+eng`. Default `eng`.
+    pub languages: String,
+    /// The program. Without it, `tesseract` is looked for in `/usr/local/bin` and `/usr/bin`.
+    pub program: Option<PathBuf>,
+    /// Pages of one document whose pictures are read; a range of pages reaches later ones. Default 20.
+    pub max_pictures: u32,
+    /// Time for all pictures of one document. Default `30s`.
+    pub timeout: Period,
+}
+
+/// Whether the text of pictures is recognised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OcrMode {
+    /// When the program is installed.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl Default for OcrConfig {
+    fn default() -> Self {
+        let settings = OcrSettings::default();
+        Self {
+            mode: OcrMode::Auto,
+            languages: settings.languages,
+            program: settings.program,
+            max_pictures: settings.max_pictures,
+            timeout: Period::secs(settings.timeout.as_secs()),
+        }
+    }
+}
+
+impl OcrConfig {
+    /// What the reader is told; nothing when it is off.
+    pub fn settings(&self) -> Option<OcrSettings> {
+        (self.mode == OcrMode::Auto).then(|| OcrSettings {
+            program: self.program.clone(),
+            languages: self.languages.clone(),
+            max_pictures: self.max_pictures,
+            timeout: self.timeout.as_duration(),
+        })
+    }
+
+    /// What is wrong with it.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self
+            .settings()
+            .is_some_and(|ocr| !ocr.has_valid_languages())
+        {
+            problems.push(Problem::new(
+                "reading.ocr.languages",
+                "must be names of languages joined by `+`, such as `deu+eng`",
+            ));
+        }
+        if self.timeout == Period::default() || self.timeout > Period::secs(600) {
+            problems.push(Problem::new(
+                "reading.ocr.timeout",
+                "must be above 0 and at most 10m",
+            ));
+        }
+        if self.max_pictures == 0 {
+            problems.push(Problem::new("reading.ocr.max_pictures", "must be above 0"));
+        }
+        problems
+    }
+}

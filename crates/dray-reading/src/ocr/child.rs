@@ -1,0 +1,43 @@
+//! The launcher: gives everything up, then becomes the program.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use super::{OcrJob, confine};
+use crate::worker::confine::{end_with_parent, limit};
+
+/// Becomes the program that the job names. Gives the status of a failure; otherwise it does not return.
+///
+/// The first argument is the job.
+pub(crate) fn child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let job = arguments.next().and_then(|job| job.into_string().ok());
+    let job = job.and_then(|job| serde_json::from_str::<OcrJob>(&job).ok());
+    if let Some(job) = job {
+        let _ = become_program(&job);
+    }
+    ExitCode::FAILURE
+}
+
+/// Gives the error; on success it does not return.
+fn become_program(job: &OcrJob) -> std::io::Result<()> {
+    end_with_parent()?;
+    limit(&job.limits)?;
+    confine::seal(&job.program)?;
+    // Segmentation with detection of the orientation: scanners do not know which side is up.
+    let arguments = [
+        "stdin",
+        "stdout",
+        "-l",
+        job.languages.as_str(),
+        "--psm",
+        "1",
+    ];
+    let error = Command::new(&job.program)
+        .args(arguments)
+        .env_clear()
+        .env("OMP_THREAD_LIMIT", "1")
+        .env("LC_ALL", "C")
+        .exec();
+    Err(error)
+}

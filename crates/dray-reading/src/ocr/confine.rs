@@ -1,0 +1,158 @@
+//! What the program may do: compute, and read its own files and those of the system. Nothing else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    path_beneath_rules,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+use crate::worker::confine::COMPUTING;
+
+/// What a dynamic linker and the C library read.
+const SYSTEM_FILES: [&str; 6] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
+    "/sys/devices/system/cpu",
+];
+
+/// Calls beyond computing: becoming the program, and reading files.
+const PROGRAM: &[i64] = &[
+    libc::SYS_execve,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_arch_prctl,
+    libc::SYS_set_tid_address,
+    libc::SYS_prlimit64,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    libc::SYS_faccessat,
+    libc::SYS_newfstatat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_fcntl,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_mmap,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_lseek,
+];
+
+/// Confines this process and what it becomes: only `program`'s own files and those of the system can be read (where the
+/// kernel has Landlock), nothing written but the standard output and error, and neither processes, threads nor sockets
+/// made. New privileges are given up with it.
+pub(super) fn seal(program: &Path) -> io::Result<()> {
+    restrict_files(program)?;
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTING
+        .iter()
+        .chain(PROGRAM)
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    for call in [libc::SYS_clone, libc::SYS_clone3, libc::SYS_tgkill] {
+        rules.remove(&call);
+    }
+    let itself = is(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
+    rules.insert(libc::SYS_tgkill, vec![itself]);
+    for call in [libc::SYS_write, libc::SYS_writev] {
+        let standard = [is(0, SeccompCmpOp::Eq, 1)?, is(0, SeccompCmpOp::Eq, 2)?];
+        rules.insert(call, standard.to_vec());
+    }
+    // Open for reading alone, and make nothing.
+    let writing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
+    let mask = u64::from(writing.cast_unsigned());
+    rules.insert(
+        libc::SYS_openat,
+        vec![is(2, SeccompCmpOp::MaskedEq(mask), 0)?],
+    );
+    let architecture = std::env::consts::ARCH
+        .try_into()
+        .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, architecture)
+        .map_err(io::Error::other)?;
+    let filter: BpfProgram = filter.try_into().map_err(io::Error::other)?;
+    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+}
+
+/// A call whose argument at this place compares so.
+fn is(place: u8, comparison: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
+    SeccompCondition::new(place, SeccompCmpArgLen::Dword, comparison, value)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(io::Error::other)
+}
+
+/// Leaves only the program's own files and those of the system. Kernels without Landlock leave all that the user may
+/// read.
+fn restrict_files(program: &Path) -> io::Result<()> {
+    let access = AccessFs::from_read(ABI::V3);
+    let places: Vec<PathBuf> = SYSTEM_FILES
+        .iter()
+        .map(PathBuf::from)
+        .chain(own_files(program))
+        .filter(|place| place.exists())
+        .collect();
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(ABI::V3))
+        .and_then(Ruleset::create)
+        .and_then(|rules| rules.add_rules(path_beneath_rules(places, access)))
+        .and_then(landlock::RulesetCreated::restrict_self)
+        .map_err(io::Error::other)?;
+    Ok(())
+}
+
+/// Where a program keeps its files: `/opt/ocr` for `/opt/ocr/bin/tesseract`; otherwise the program alone.
+fn own_files(program: &Path) -> Vec<PathBuf> {
+    let directory = program.parent();
+    let prefix = directory
+        .filter(|directory| directory.file_name().is_some_and(|name| name == "bin"))
+        .and_then(Path::parent)
+        .filter(|prefix| prefix.parent().is_some());
+    vec![prefix.unwrap_or(program).to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_reads_its_own_prefix_and_never_the_whole_system() {
+        let own = |program: &str| own_files(Path::new(program));
+        assert_eq!(own("/opt/ocr/bin/tesseract"), [Path::new("/opt/ocr")]);
+        assert_eq!(own("/bin/tesseract"), [Path::new("/bin/tesseract")]);
+        assert_eq!(own("/home/me/tesseract"), [Path::new("/home/me/tesseract")]);
+    }
+
+    /// The filter and the rules hold for the thread that asks for them.
+    #[test]
+    fn a_sealed_thread_reads_the_system_and_nothing_of_its_user_and_reaches_nobody() {
+        use std::fs::File;
+        use std::io::ErrorKind::PermissionDenied;
+        use std::net::TcpListener;
+
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        let path = secret.path().to_owned();
+        let refused = std::thread::spawn(move || {
+            seal(Path::new("/bin/sh")).unwrap();
+            assert!(File::open("/usr").is_ok());
+            [
+                File::open(&path).map(drop),
+                File::create(path.with_extension("new")).map(drop),
+                TcpListener::bind("127.0.0.1:0").map(drop),
+                std::thread::Builder::new().spawn(|| {}).map(drop),
+            ]
+            .map(|tried| tried.unwrap_err().kind())
+        });
+        assert_eq!(refused.join().unwrap(), [PermissionDenied; 4]);
+    }
+}

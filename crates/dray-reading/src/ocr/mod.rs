@@ -1,0 +1,327 @@
+//! Text on pictures, recognised by an optional program: Tesseract.
+//!
+//! The conversion hands over the pictures of pages without text, and files that are pictures. Each goes to a process of
+//! its own: this executable started again, which gives up what a conversion gives up and then becomes the program. It
+//! has the picture on its standard input, the memory and the processor time of a conversion, no network, no process to
+//! start, and may read only its own files and those of the system.
+
+mod child;
+mod confine;
+mod fill;
+
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use dray_documents::formats::{Converted, OcrHint, is_picture, recognized};
+use dray_documents::limits::{Limit, Limits};
+use dray_documents::markdown::Picture;
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::fill::PictureText;
+use crate::worker::{Worker, end};
+
+pub(crate) use child::child;
+
+/// First argument that makes an executable the launcher of the program.
+pub(crate) const ARGUMENT: &str = "ocr-worker";
+/// Where the program is looked for when none is configured.
+const PROGRAMS: [&str; 2] = ["/usr/local/bin/tesseract", "/usr/bin/tesseract"];
+/// Pictures of one document that are worked on at once, if the workers allow.
+const CONCURRENT_PICTURES: usize = 4;
+/// Bytes of an error message that are looked at.
+const MAX_MESSAGE_BYTES: u64 = 4096;
+/// The warning when the program is not there. What the tool says of a document without text depends on it.
+pub(crate) const UNAVAILABLE: &str =
+    "OCR is not available here: install tesseract-ocr and the data of its languages";
+
+/// Whether and how the text of pictures is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OcrSettings {
+    /// The program; nothing looks for `tesseract` in `/usr/local/bin` and `/usr/bin`.
+    pub program: Option<PathBuf>,
+    /// Languages as the program names them: `eng`, `deu+eng`.
+    pub languages: String,
+    /// Pictures of one document that are recognised; `range` reaches later ones.
+    pub max_pictures: u32,
+    /// Time for all pictures of one document.
+    pub timeout: Duration,
+}
+
+impl Default for OcrSettings {
+    /// English, 20 pictures, 30 seconds.
+    fn default() -> Self {
+        Self {
+            program: None,
+            languages: "eng".to_owned(),
+            max_pictures: 20,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl OcrSettings {
+    /// Whether these are names of languages; anything else is never made an argument of a program.
+    pub fn has_valid_languages(&self) -> bool {
+        let is_name = |name: &str| {
+            let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/');
+            name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(ordinary)
+        };
+        self.languages.len() <= 200 && self.languages.split('+').all(is_name)
+    }
+}
+
+/// Recognises text on pictures.
+#[derive(Clone, Debug)]
+pub(crate) struct Ocr {
+    settings: OcrSettings,
+    /// The program, when it is there.
+    program: Option<PathBuf>,
+}
+
+/// What the launcher is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct OcrJob {
+    program: PathBuf,
+    languages: String,
+    limits: Limits,
+}
+
+/// What the program said of one picture.
+enum Recognition {
+    Text(String),
+    Failed,
+    LanguageMissing,
+    Late,
+}
+
+impl Ocr {
+    pub(crate) fn new(settings: OcrSettings) -> Self {
+        let program = find_program(&settings);
+        Self { settings, program }
+    }
+
+    /// Whether the program is there.
+    pub(crate) fn is_available(&self) -> bool {
+        self.program.is_some()
+    }
+
+    /// What the converter is told.
+    pub(crate) fn hint(&self) -> OcrHint {
+        OcrHint {
+            max_pictures: self.settings.max_pictures,
+            languages: self.settings.languages.clone(),
+        }
+    }
+
+    /// Puts the text of the pictures into a conversion, or why there is none. Whether all was read that can be.
+    pub(crate) async fn recognize(
+        &self,
+        converted: &mut Converted,
+        worker: &Worker,
+        limits: &Limits,
+        cancel: &CancellationToken,
+    ) -> bool {
+        let pictures = std::mem::take(&mut converted.pictures);
+        let Some(program) = &self.program else {
+            fill::fill(converted, &pictures, |_| PictureText::Unavailable);
+            return false;
+        };
+        let until = Instant::now() + self.settings.timeout;
+        let job = OcrJob {
+            program: program.clone(),
+            languages: self.settings.languages.clone(),
+            limits: Limits {
+                wall_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
+                ..limits.clone()
+            },
+        };
+        let tasks: Vec<_> = pictures
+            .iter()
+            .map(|picture| picture_text(picture, &job, worker, until, cancel))
+            .collect();
+        let recognized: Vec<PictureText> = stream::iter(tasks)
+            .buffered(CONCURRENT_PICTURES)
+            .collect()
+            .await;
+        let is_late = recognized
+            .iter()
+            .any(|text| matches!(text, PictureText::Late));
+        let is_whole = !recognized.iter().any(PictureText::may_change);
+        let too_many = recognized
+            .iter()
+            .any(|text| matches!(text, PictureText::TooMany));
+        fill::fill(converted, &pictures, |at| {
+            recognized.get(at).cloned().unwrap_or(PictureText::Failed)
+        });
+        if converted.stopped.is_none() && converted.failure.is_none() {
+            converted.stopped = match (is_late, too_many) {
+                (true, _) => Some(Limit::Time),
+                (_, true) => Some(Limit::Element),
+                _ => None,
+            };
+        }
+        is_whole
+    }
+}
+
+/// The text of one page or file, of all its images.
+async fn picture_text(
+    picture: &Picture,
+    job: &OcrJob,
+    worker: &Worker,
+    until: Instant,
+    cancel: &CancellationToken,
+) -> PictureText {
+    if picture.images.is_empty() {
+        return PictureText::TooMany;
+    }
+    let mut text = String::new();
+    for image in &picture.images {
+        if !is_picture(image) {
+            return PictureText::Failed;
+        }
+        match run(image, job, worker, until, cancel).await {
+            Recognition::Text(more) => {
+                text.push_str(&more);
+                text.push_str("\n\n");
+            }
+            Recognition::Failed => return PictureText::Failed,
+            Recognition::LanguageMissing => return PictureText::LanguageMissing,
+            Recognition::Late => return PictureText::Late,
+        }
+    }
+    let markdown = recognized(&text, &job.limits);
+    if markdown.trim().is_empty() {
+        PictureText::Nothing
+    } else {
+        PictureText::Recognized(markdown)
+    }
+}
+
+/// Runs the program on one image, within what is left of the time.
+async fn run(
+    image: &[u8],
+    job: &OcrJob,
+    worker: &Worker,
+    until: Instant,
+    cancel: &CancellationToken,
+) -> Recognition {
+    let work = async {
+        let _permit = worker.permit().await?;
+        let mut child = start(image, job, worker)
+            .inspect_err(|error| tracing::warn!(%error, "OCR cannot be started"))
+            .ok()?;
+        let (text, message) = tokio::join!(
+            read(child.stdout.take(), job.limits.max_text_bytes),
+            read(child.stderr.take(), MAX_MESSAGE_BYTES),
+        );
+        // What is beyond the limits is not read, so the program may still want to write.
+        end(&mut child);
+        let status = child.wait().await.ok()?;
+        Some((text, message, status))
+    };
+    let done = tokio::select! {
+        done = tokio::time::timeout_at(until, work) => done,
+        () = cancel.cancelled() => return Recognition::Late,
+    };
+    let Ok(done) = done else {
+        return Recognition::Late;
+    };
+    match done {
+        Some((text, _, status)) if status.success() => Recognition::Text(text),
+        Some((_, message, _)) if message.contains(".traineddata") => Recognition::LanguageMissing,
+        Some(_) | None => Recognition::Failed,
+    }
+}
+
+async fn read(stream: Option<impl AsyncRead + Unpin>, max_bytes: u64) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        let _ = stream.take(max_bytes).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::memfd_create("picture", flags)?);
+    file.write_all(image)?;
+    file.rewind()?;
+    Command::new(worker.executable())
+        .arg(ARGUMENT)
+        .arg(serde_json::to_string(job)?)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(file))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+/// The program's file, when it is there and may be run.
+fn find_program(settings: &OcrSettings) -> Option<PathBuf> {
+    if !settings.has_valid_languages() {
+        return None;
+    }
+    let found = match &settings.program {
+        Some(program) => Some(program.clone()),
+        None => PROGRAMS
+            .map(PathBuf::from)
+            .into_iter()
+            .find(|program| is_program(program)),
+    };
+    found?
+        .canonicalize()
+        .ok()
+        .filter(|program| is_program(program))
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn languages_are_names_and_nothing_else() {
+        let valid = |languages: &str| {
+            let settings = OcrSettings {
+                languages: languages.to_owned(),
+                ..OcrSettings::default()
+            };
+            settings.has_valid_languages()
+        };
+        assert!(valid("eng") && valid("deu+eng") && valid("chi_sim+script/Latin"));
+        for wrong in [
+            "", "+", "eng+", "--help", "eng deu", "../eng", "e;rm", "eng\n",
+        ] {
+            assert!(!valid(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_not_available() {
+        let settings = |program: &str| OcrSettings {
+            program: Some(program.into()),
+            ..OcrSettings::default()
+        };
+        assert!(!Ocr::new(settings("/nowhere/tesseract")).is_available());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(!Ocr::new(settings(file.path().to_str().unwrap())).is_available());
+        assert!(Ocr::new(settings("/bin/sh")).is_available());
+    }
+}

@@ -1,0 +1,317 @@
+//! The text of scans and pictures, by the real program, and what is said without it.
+
+use std::io::{Cursor, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use dray_reading::ocr::OcrSettings;
+use dray_reading::policy::Policy;
+use dray_reading::reader::Reader;
+use dray_reading::record::{Code, Outcome};
+use dray_reading::request::Request;
+use zip::write::SimpleFileOptions;
+
+use super::world::{World, read, unframe};
+
+/// `Invoice number 4711` and `The quick brown fox jumps`, 1000 by 300 pixels, as a TIFF file with one strip (Group 4).
+const SCAN: &[u8] = include_bytes!("../data/scan.tif");
+
+/// The strip alone, which a PDF takes as it is.
+fn strip() -> &'static [u8] {
+    let number = |at: usize, bytes: usize| {
+        let mut number = [0; 8];
+        number[..bytes].copy_from_slice(&SCAN[at..at + bytes]);
+        usize::from_le_bytes(number)
+    };
+    let directory = number(4, 4);
+    let value = |tag: usize| {
+        let entries = (0..number(directory, 2)).map(|at| directory + 2 + 12 * at);
+        let entry = entries
+            .clone()
+            .find(|entry| number(*entry, 2) == tag)
+            .unwrap();
+        number(entry + 8, 4)
+    };
+    &SCAN[value(273)..value(273) + value(279)]
+}
+
+/// A PDF of pages, each with the content and the XObjects given.
+fn pdf(pages: &[(&str, &str)], stream: &[u8], filter: &str) -> Vec<u8> {
+    let mut objects: Vec<Vec<u8>> = vec![b"<< /Type /Catalog /Pages 2 0 R >>".to_vec()];
+    let kids: Vec<String> = (0..pages.len())
+        .map(|at| format!("{} 0 R", 5 + 2 * at))
+        .collect();
+    let kids = format!(
+        "<< /Type /Pages /Kids [{}] /Count {} >>",
+        kids.join(" "),
+        pages.len()
+    );
+    objects.push(kids.into_bytes());
+    objects.push(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>".to_vec());
+    let image = format!(
+        "<< /Type /XObject /Subtype /Image /Width 1000 /Height 300 /BitsPerComponent 1 /ColorSpace /DeviceGray \
+         /Filter /{filter} /DecodeParms << /K -1 /Columns 1000 /Rows 300 >> /Length {} >>\nstream\n",
+        stream.len()
+    );
+    objects.push([image.as_bytes(), stream, b"\nendstream"].concat());
+    for (at, (content, resources)) in pages.iter().enumerate() {
+        let page = format!(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents {} 0 R /Resources << /Font << /F 3 0 R >> {resources} >> >>",
+            6 + 2 * at
+        );
+        objects.push(page.into_bytes());
+        let content = format!(
+            "<< /Length {} >>\nstream\n{content}\nendstream",
+            content.len()
+        );
+        objects.push(content.into_bytes());
+    }
+    let mut file = b"%PDF-1.7\n".to_vec();
+    let mut places = Vec::new();
+    for (at, object) in objects.iter().enumerate() {
+        places.push(file.len());
+        write!(file, "{} 0 obj\n", at + 1).unwrap();
+        file.extend_from_slice(object);
+        file.extend_from_slice(b"\nendobj\n");
+    }
+    let start = file.len();
+    write!(file, "xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1).unwrap();
+    for place in places {
+        write!(file, "{place:010} 00000 n \n").unwrap();
+    }
+    write!(
+        file,
+        "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n",
+        objects.len() + 1
+    )
+    .unwrap();
+    file
+}
+
+const TEXT: (&str, &str) = ("BT /F 12 Tf 50 700 Td (Words of the cover page) Tj ET", "");
+const PICTURE: (&str, &str) = ("q 580 0 0 700 10 50 cm /I Do Q", "/XObject << /I 4 0 R >>");
+
+fn scan() -> Vec<u8> {
+    pdf(&[TEXT, PICTURE, TEXT], strip(), "CCITTFaxDecode")
+}
+
+fn reader(world: &World, settings: OcrSettings) -> Reader {
+    world.reader(Policy::default()).with_ocr(settings)
+}
+
+fn by_program(program: &str) -> OcrSettings {
+    OcrSettings {
+        program: Some(program.into()),
+        ..OcrSettings::default()
+    }
+}
+
+/// A program of this text in the workspace.
+fn script(world: &World, text: &str) -> OcrSettings {
+    let path = world.root.join("program");
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    by_program(path.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_scanned_page_is_read_in_its_place() {
+    let world = World::with(&[("scan.pdf", &scan())]);
+    let reader = reader(&world, OcrSettings::default());
+    let record = read(&reader, &Request::of_path("scan.pdf")).await;
+    assert_eq!(
+        unframe(&record.output).1,
+        "Words of the cover page\n\n\
+         _(page 2 is a picture; its text was recognised by OCR and may have errors)_\n\n\
+         Invoice number 4711 The quick brown fox jumps\n\nWords of the cover page"
+    );
+    assert_eq!(
+        (record.outcome, record.error_code, record.truncated),
+        (Outcome::Inline, None, false)
+    );
+    let of_page = Request {
+        range: Some("page 3".to_owned()),
+        ..Request::of_path("scan.pdf")
+    };
+    assert_eq!(
+        unframe(&read(&reader, &of_page).await.output).1,
+        "Words of the cover page"
+    );
+    let find = Request {
+        find: Some("4711".to_owned()),
+        ..Request::of_path("scan.pdf")
+    };
+    assert!(read(&reader, &find).await.output.contains("page 2"));
+}
+
+#[tokio::test]
+async fn a_picture_is_read_also_within_an_archive() {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    archive
+        .start_file("in/scan.tif", SimpleFileOptions::default())
+        .unwrap();
+    archive.write_all(SCAN).unwrap();
+    let archive = archive.finish().unwrap().into_inner();
+    let world = World::with(&[("scan.tif", SCAN), ("a.zip", &archive)]);
+    let reader = reader(&world, OcrSettings::default());
+    let member = Request {
+        member: Some("in/scan.tif".to_owned()),
+        ..Request::of_path("a.zip")
+    };
+    for request in [Request::of_path("scan.tif"), member] {
+        let record = read(&reader, &request).await;
+        assert_eq!(
+            unframe(&record.output).1,
+            "_(this file is a picture; its text was recognised by OCR and may have errors)_\n\n\
+             Invoice number 4711 The quick brown fox jumps"
+        );
+        assert_eq!(record.mime.as_deref(), Some("image/tiff"));
+    }
+}
+
+#[tokio::test]
+async fn without_the_program_the_result_says_what_to_install() {
+    let world = World::with(&[
+        ("scan.pdf", &scan()),
+        ("only.pdf", &pdf(&[PICTURE], strip(), "CCITTFaxDecode")),
+        ("scan.tif", SCAN),
+    ]);
+    let reader = reader(&world, by_program("/nowhere/tesseract"));
+    let record = read(&reader, &Request::of_path("scan.pdf")).await;
+    assert!(record.output.contains(
+        "page\n\n_(page 2 is a picture; OCR is not available: install tesseract-ocr)_\n\nWords"
+    ));
+    assert!(record.warnings[0].starts_with("OCR is not available here: install tesseract-ocr"));
+    let record = read(&reader, &Request::of_path("only.pdf")).await;
+    assert_eq!(
+        (record.outcome, record.error_code),
+        (Outcome::Note, Some(Code::NoText))
+    );
+    assert!(
+        record
+            .output
+            .contains("_(OCR is not available here: install tesseract-ocr")
+    );
+    let record = read(&reader, &Request::of_path("scan.tif")).await;
+    assert_eq!(
+        (record.outcome, record.error_code),
+        (Outcome::Refuse, Some(Code::KindNotAllowed))
+    );
+    assert!(
+        record
+            .output
+            .contains("OCR is not available here: install tesseract-ocr")
+    );
+}
+
+#[tokio::test]
+async fn a_missing_language_is_named() {
+    let world = World::with(&[("scan.pdf", &scan())]);
+    let settings = OcrSettings {
+        languages: "tlh".to_owned(),
+        ..OcrSettings::default()
+    };
+    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    assert!(
+        record
+            .output
+            .contains("OCR is not available: install the data of its languages"),
+        "{}",
+        record.output
+    );
+}
+
+#[tokio::test]
+async fn when_it_is_off_pictures_are_left_alone() {
+    let world = World::with(&[
+        ("only.pdf", &pdf(&[PICTURE], strip(), "CCITTFaxDecode")),
+        ("scan.tif", SCAN),
+    ]);
+    let record = world.read("only.pdf").await;
+    assert_eq!(
+        unframe(&record.output).1,
+        "_(No extractable text found in this PDF -- it may be scanned or image-only. No OCR is performed in-process.)_"
+    );
+    assert_eq!(
+        world.read("scan.tif").await.error_code,
+        Some(Code::KindNotAllowed)
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_end_is_ended_and_the_text_says_so() {
+    let world = World::with(&[("scan.pdf", &scan())]);
+    let settings = OcrSettings {
+        timeout: Duration::from_millis(300),
+        ..script(&world, "while :; do :; done")
+    };
+    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    assert!(
+        record
+            .output
+            .contains("_(page 2 is a picture; it was not read in the time for OCR")
+    );
+    assert!(record.truncated);
+}
+
+#[tokio::test]
+async fn more_pictures_than_are_read_are_counted_out() {
+    let pages = pdf(&[PICTURE, PICTURE, PICTURE], strip(), "CCITTFaxDecode");
+    let world = World::with(&[("scan.pdf", &pages)]);
+    let settings = OcrSettings {
+        max_pictures: 2,
+        ..script(&world, "echo recognised words")
+    };
+    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    assert_eq!(
+        record.output.matches("\nrecognised words\n").count(),
+        2,
+        "{}",
+        record.output
+    );
+    assert!(
+        record
+            .output
+            .contains("_(page 3 is a picture; there are more than are read at once")
+    );
+    assert!(record.truncated);
+}
+
+#[tokio::test]
+async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
+    let world = World::with(&[("scan.tif", SCAN), ("secret", b"secret words\n")]);
+    let secret = world.root.join("secret");
+    let written = world.root.join("written");
+    let text = format!(
+        "echo before\nread line < {} && echo leaked $line\necho x > {}\necho after",
+        secret.display(),
+        written.display()
+    );
+    let record = read(
+        &reader(&world, script(&world, &text)),
+        &Request::of_path("scan.tif"),
+    )
+    .await;
+    assert!(record.output.contains("before"), "{}", record.output);
+    assert!(!record.output.contains("leaked"), "{}", record.output);
+    assert!(!Path::new(&written).exists());
+}
+
+/// Tesseract takes what is no picture for a list of files to open.
+#[tokio::test]
+async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
+    let list = pdf(
+        &[TEXT, PICTURE],
+        b"/etc/hostname\nhttp://127.0.0.1/x.png\n",
+        "DCTDecode",
+    );
+    let world = World::with(&[("list.pdf", &list)]);
+    let settings = script(&world, "echo program ran");
+    let record = read(&reader(&world, settings), &Request::of_path("list.pdf")).await;
+    assert!(!record.output.contains("program ran"), "{}", record.output);
+    assert_eq!(
+        record.warnings,
+        ["page 2 is a picture of a kind whose text cannot be recognised"]
+    );
+}
