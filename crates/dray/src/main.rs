@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+mod bus_failure;
 mod cli;
 mod commands;
 mod demo;

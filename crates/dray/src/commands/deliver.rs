@@ -78,10 +78,10 @@ pub(crate) async fn resend(global: &Global, resend: &Resend) -> Result<(), Failu
         delivery_id: resend.delivery.clone(),
         all: resend.all,
     };
-    let accepted = world.bus.call(&meta, &request).await.map_err(Fault::from);
+    let accepted = world.call(&meta, &request).await;
     let outcome = match accepted {
         Ok(accepted) => wait(global, &world, &accepted.delivery_id, resend.timeout).await,
-        Err(fault) => Err(fault.into()),
+        Err(failure) => Err(failure),
     };
     world.close().await;
     outcome
@@ -147,7 +147,7 @@ async fn submit(
             .map_err(|error| Failure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    let accepted = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+    let accepted = world.call(&meta, &request).await?;
     if accepted.duplicate {
         note("This delivery was asked for before; waiting for its end.");
     }
@@ -242,7 +242,7 @@ async fn ended(
             delivery_id: delivery_id.to_owned(),
             wait_ms: u64::try_from(LOOK.as_millis()).unwrap_or(u64::MAX),
         };
-        let report = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+        let report = world.call(&meta, &request).await?;
         if report.finished {
             return Ok(report);
         }

@@ -78,7 +78,7 @@ async fn ask_sandbox(
             follow: true,
         };
         let meta = world.meta(STAT_TIMEOUT);
-        let entry = world.bus.call(&meta, &stat).await.map_err(Fault::from)?;
+        let entry = world.call(&meta, &stat).await?;
         let mut name = name::shown_name(path);
         if entry.kind == "dir" {
             note(&format!(
@@ -104,7 +104,7 @@ async fn session_chat(
         session: request.session.clone(),
     };
     let meta = world.meta(STAT_TIMEOUT);
-    let session = world.bus.call(&meta, &show).await.map_err(Fault::from)?;
+    let session = world.call(&meta, &show).await?;
     let chat = session.chat;
     chat.ok_or_else(|| Fault::from(dray_platform_delivery::error::Error::NoChat).into())
 }

@@ -54,9 +54,9 @@ async fn answer(
     let timeout = fetch.timeout.map_or(MAX_TIMEOUT, Duration::from_secs);
     let meta = world.meta(timeout + MARGIN);
     let waiting = progress::waiting("fetching", global.json);
-    let reply = world.bus.call_once(&meta, request).await;
+    let reply = world.call_once(&meta, request).await;
     waiting.finish_and_clear();
-    let reply = reply.map_err(Fault::from)?;
+    let reply = reply?;
     if let Some(output) = &fetch.output {
         let content = reply.content.clone().ok_or_else(Fault::internal)?;
         let content = Content::try_from(content).map_err(|_| Fault::internal())?;

@@ -397,12 +397,9 @@ async fn outside(
         ..v1::FetchRequest::default()
     };
     let waiting = progress::waiting("fetching", global.json);
-    let reply = world.bus.call_once(&world.meta(FETCH), &request).await;
+    let reply = world.call_once(&world.meta(FETCH), &request).await;
     waiting.finish_and_clear();
-    let content = reply
-        .map_err(Fault::from)?
-        .content
-        .ok_or_else(Fault::internal)?;
+    let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = Content::try_from(content).map_err(|_| Fault::internal())?;
     Ok((url.to_owned(), spool(world, content, most).await?))
 }

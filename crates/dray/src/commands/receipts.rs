@@ -6,7 +6,6 @@ use dray_content::name;
 use dray_content::size::human;
 use dray_platform::Target;
 use dray_proto::v1;
-use dray_types::Fault;
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Receipts};
@@ -48,7 +47,7 @@ async fn reports(
             delivery_id: delivery_id.clone(),
             wait_ms: 0,
         };
-        let report = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+        let report = world.call(&meta, &request).await?;
         return Ok((vec![report], false));
     }
     let request = v1::ListReceiptsRequest {
@@ -56,7 +55,7 @@ async fn reports(
         open_only: receipts.open,
         limit: receipts.limit,
     };
-    let reply = world.bus.call(&meta, &request).await.map_err(Fault::from)?;
+    let reply = world.call(&meta, &request).await?;
     Ok((reply.reports, reply.truncated))
 }
 

@@ -65,13 +65,9 @@ async fn answer(
         presign: false,
     };
     let waiting = progress::waiting("resolving", global.json);
-    let reply = world.bus.call(&meta, &request).await;
+    let reply = world.call(&meta, &request).await;
     waiting.finish_and_clear();
-    match reply
-        .map_err(Fault::from)?
-        .outcome
-        .ok_or_else(Fault::internal)?
-    {
+    match reply?.outcome.ok_or_else(Fault::internal)? {
         v1::resolve_reply::Outcome::Resolved(resolved) => text(world, resolved).await,
         v1::resolve_reply::Outcome::Invalid(invalid) => Err(rejection(invalid).into()),
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use dray_content::name;
 use dray_proto::v1;
-use dray_types::Fault;
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Session};
@@ -90,8 +89,7 @@ async fn ask<C: dray_proto::Call>(
     time: Duration,
     request: &C,
 ) -> Result<C::Reply, Failure> {
-    let reply = world.bus.call(&world.meta(time), request).await;
-    Ok(reply.map_err(Fault::from)?)
+    world.call(&world.meta(time), request).await
 }
 
 fn show(global: &Global, session: &v1::Session) {

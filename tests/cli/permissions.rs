@@ -1,0 +1,59 @@
+//! A user of the bus who may not do what a command needs.
+
+use dray_testkit::nats::Options;
+
+use super::{Home, check, line};
+
+#[test]
+fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
+    let server = Options::default()
+        .config(
+            r#"
+authorization {
+  users = [
+    {
+      user: "narrow", password: "pw"
+      permissions: {
+        publish: { allow: ["$JS.API.>", "dray.other.>"] }
+        subscribe: { allow: ["_INBOX_narrow.>", "_INBOX_command-line.>", "_INBOX.>"] }
+      }
+    }
+  ]
+}"#,
+        )
+        .start();
+    let url = server.url().replace("nats://", "nats://narrow:pw@");
+    let home = Home::new();
+    let store = [
+        "--set",
+        "store.s3.access_key=k",
+        "--set",
+        "store.s3.secret_key=s",
+    ];
+    for (arguments, subject) in [
+        (
+            &["fetch", "http://example.org/"][..],
+            "dray.egress.v1.fetch",
+        ),
+        (
+            &["resolve", "--arguments", r#"{"a":"file:url::http://x/"}"#],
+            "dray.file.v1.resolve",
+        ),
+        (&["sandbox", "ls", "docker:web"], "dray.sandbox.v1.list"),
+    ] {
+        let mut command = home.dray(arguments);
+        command.args(["--nats", &url, "--json"]).args(store);
+        let refused = command.output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let fault = &line(&refused)["fault"];
+        assert_eq!(fault["detail"], "bus_permission", "{fault}");
+        assert_eq!(fault["code"], "denied");
+        for text in ["message", "advice"] {
+            assert!(fault[text].as_str().unwrap().contains(subject), "{fault}");
+        }
+    }
+    let mut command = home.dray(&["sandbox", "ls", "docker:web"]);
+    let refused = command.args(["--nats", &url]).output().unwrap();
+    check(&refused, 1, "");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("accounts.conf"));
+}
