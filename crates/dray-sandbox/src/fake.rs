@@ -267,6 +267,11 @@ impl Fake {
         self.state().faults.entry(call).or_default().extend(faults);
     }
 
+    /// Lets the next calls of this kind behave again.
+    pub fn clear_faults(&self, call: Call) {
+        self.state().faults.remove(&call);
+    }
+
     /// What a file holds; `None` when there is none.
     pub fn content(&self, path: &str) -> Option<Bytes> {
         let path = SandboxPath::new(path).ok()?;

@@ -86,6 +86,8 @@ pub struct Failed {
     pub cancelled: bool,
     /// Temp files that could not be removed; for the operator.
     pub left: Vec<SandboxPath>,
+    /// Whether a later transfer of the same file can go on with what this one moved.
+    pub kept: bool,
     /// How far it went.
     pub receipt: Receipt,
 }

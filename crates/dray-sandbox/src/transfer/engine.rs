@@ -246,6 +246,22 @@ impl Engine {
         usable.get(best.unwrap_or(0)).copied()
     }
 
+    /// The best transport that can begin in the middle of a file and was not given up.
+    pub(super) fn resuming(&self, way: Way, path: &SandboxPath) -> Option<Transport> {
+        let usable = match way {
+            Way::Out => self.sandbox.transports(path),
+            Way::In => self.sandbox.write_transports(path),
+        };
+        let memory = self.memory();
+        let is_given_up = |transport| {
+            let key = (way == Way::Out, transport);
+            memory.given_up.contains_key(&key)
+        };
+        usable
+            .into_iter()
+            .find(|transport| self.sandbox.resumes(*transport) && !is_given_up(*transport))
+    }
+
     /// Gives a transport up for this incarnation.
     pub(super) fn give_up(&self, way: Way, skipped: Skipped) {
         let key = (way == Way::Out, skipped.transport);

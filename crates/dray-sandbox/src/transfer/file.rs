@@ -1,9 +1,13 @@
 //! Files of this host as the ends of a transfer. They are hashed and written on another thread than the one that moves
 //! the bytes, so that a digest of ours costs no time of its own.
 
-use std::fs::File;
-use std::io::{self, Seek as _, Write as _};
-use std::os::unix::fs::FileExt as _;
+mod partial;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, Permissions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempPath;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use self::partial::Partial;
 use super::peer::{Sink, Source};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
@@ -41,13 +46,49 @@ impl Output {
     }
 }
 
+/// The name that content has until all of it was proved.
+enum Temporary {
+    /// It goes with the sink.
+    Dropped(TempPath),
+    /// It stays when the transfer is interrupted.
+    Kept(PathBuf),
+}
+
+impl Temporary {
+    fn persist(self, target: &Path) -> io::Result<()> {
+        match self {
+            Self::Dropped(path) => path.persist(target).map_err(|error| error.error),
+            Self::Kept(path) => std::fs::rename(path, target),
+        }
+    }
+
+    /// The same, unless the name is taken.
+    fn persist_new(self, target: &Path) -> io::Result<()> {
+        match self {
+            Self::Dropped(path) => path.persist_noclobber(target).map_err(|error| error.error),
+            Self::Kept(path) => {
+                let linked = std::fs::hard_link(&path, target);
+                std::fs::remove_file(path)?;
+                linked
+            }
+        }
+    }
+}
+
 /// A file of this host that gets its name when all of it was proved. Until then it has a name of its own in the same
-/// directory, mode 0600, which goes when this is dropped. Not synced to the disk, like the output of `cp`.
+/// directory, mode 0600, which goes when this is dropped. Its owner may execute it in the end if that of the source may. Not synced to the disk, like the output of `cp`.
 pub struct FileSink {
     target: PathBuf,
-    /// `None` once it has its name or was removed.
-    temporary: Option<TempPath>,
-    file: Arc<File>,
+    /// `None` before the first byte of a resumable file, and once it has its name or was removed.
+    temporary: Option<Temporary>,
+    file: Option<Arc<File>>,
+    /// What the bytes of a resumable file belong to.
+    origin: Option<Vec<u8>>,
+    /// Why what an earlier transfer left was of no use.
+    restarted: Option<&'static str>,
+    replace: bool,
+    /// Whether its owner may execute it where it comes from.
+    executable: bool,
     batch: Vec<Bytes>,
     gathered: usize,
     /// The last batch; `None` before the first byte and after a failure.
@@ -78,14 +119,67 @@ impl FileSink {
             .tempfile_in(directory)?;
         let (file, temporary) = named.into_parts();
         Ok(Self {
-            target,
-            temporary: Some(temporary),
-            file: Arc::new(file),
+            temporary: Some(Temporary::Dropped(temporary)),
+            file: Some(Arc::new(file)),
+            origin: None,
+            ..Self::resumable(target, Vec::new())
+        })
+    }
+
+    /// The same for a file that is kept beside its name when the transfer is interrupted, for the next one to continue.
+    /// `origin` stands for what is copied, say the sandbox and the path in it.
+    pub fn resumable(target: impl Into<PathBuf>, origin: impl Into<Vec<u8>>) -> Self {
+        Self {
+            target: target.into(),
+            temporary: None,
+            file: None,
+            origin: Some(origin.into()),
+            restarted: None,
+            replace: true,
+            executable: false,
             batch: Vec::new(),
             gathered: 0,
             writing: None,
             sha256: Sha256Digest::of(b""),
-        })
+        }
+    }
+
+    /// The same, but a file that has the name by the end is [`ErrorKind::Exists`] and stays.
+    #[must_use]
+    pub const fn exclusive(mut self) -> Self {
+        self.replace = false;
+        self
+    }
+
+    /// Why what an earlier transfer left was thrown away and all of it is copied again; `None` when it was not.
+    pub const fn restarted(&self) -> Option<&'static str> {
+        self.restarted
+    }
+
+    /// Opens the partial file of what is copied.
+    async fn open_partial(&mut self, of: &Metadata) -> Result<(), Error> {
+        let Some(origin) = self.origin.clone().filter(|_| self.file.is_none()) else {
+            return Ok(());
+        };
+        let (target, of) = (self.target.clone(), of.clone());
+        let opened = spawn_blocking(move || Partial::open(&target, &origin, &of)).await;
+        let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let Partial { path, file, stale } = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let error = "another transfer writes the same partial file";
+                Error::new(ErrorKind::Exists, error)
+            }
+            _ => failed(&error),
+        })?;
+        self.restarted = stale.then_some("the file changed since the earlier transfer");
+        self.temporary = Some(Temporary::Kept(path));
+        self.file = Some(Arc::new(file));
+        Ok(())
+    }
+
+    fn opened(&self) -> Result<Arc<File>, Error> {
+        let none = || Error::new(ErrorKind::Protocol, "no file on this host was opened");
+        self.file.clone().ok_or_else(none)
     }
 
     /// Waits for the last batch and hands over the next one.
@@ -120,6 +214,8 @@ fn failed(error: &io::Error) -> Error {
             ErrorKind::NoSpace
         }
         io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        io::ErrorKind::AlreadyExists => ErrorKind::Exists,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, format!("a file on this host: {error}"))
@@ -127,14 +223,19 @@ fn failed(error: &io::Error) -> Error {
 
 #[async_trait]
 impl Sink for FileSink {
-    async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.open_partial(file).await?;
+        self.executable = file.mode & 0o100 != 0;
         if self.writing.is_some() {
             // Nothing may be written after the file was cut.
             drop(self.written().await);
         }
         (self.batch, self.gathered) = (Vec::new(), 0);
         self.sha256 = Sha256Digest::of(b"");
-        let file = Arc::clone(&self.file);
+        let file = self.opened()?;
+        if self.origin.is_some() && file.metadata().is_ok_and(|there| there.len() > 0) {
+            self.restarted = Some("what the earlier transfer left cannot be continued");
+        }
         self.writing = Some(spawn_blocking(move || {
             file.set_len(0)?;
             (&*file).rewind()?;
@@ -144,6 +245,32 @@ impl Sink for FileSink {
             })
         }));
         Ok(())
+    }
+
+    async fn resume(&mut self, file: &Metadata) -> Result<Option<Body>, Error> {
+        if self.origin.is_none() {
+            return Ok(None);
+        }
+        self.open_partial(file).await?;
+        self.executable = file.mode & 0o100 != 0;
+        let kept = self.opened()?;
+        let length = kept.metadata().map_err(|error| failed(&error))?.len();
+        if length == 0 || length > file.size {
+            return Ok(None);
+        }
+        let body = FileSource::shared(Arc::clone(&kept), length).unhashed();
+        let mut bytes = FileSource::shared(Arc::clone(&kept), length).unhashed();
+        let mut sha256 = Sha256::new();
+        while let Some(piece) = bytes.next().await.transpose()? {
+            sha256.update(&piece);
+        }
+        (&*kept)
+            .seek(SeekFrom::Start(length))
+            .map_err(|error| failed(&error))?;
+        self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
+        let output = Output { file: kept, sha256 };
+        self.writing = Some(spawn_blocking(move || Ok(output)));
+        Ok(Some(body))
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
@@ -176,10 +303,15 @@ impl Sink for FileSink {
         let Some(temporary) = self.temporary.take() else {
             return Err(Error::new(ErrorKind::Protocol, "finished twice"));
         };
-        let target = self.target.clone();
+        let (target, replace) = (self.target.clone(), self.replace);
+        let file = self.opened()?;
+        let mode = if self.executable { 0o700 } else { 0o600 };
         let persisted = spawn_blocking(move || {
-            let persisted = temporary.persist(target);
-            persisted.map_err(|error| error.error)
+            file.set_permissions(Permissions::from_mode(mode))?;
+            if replace {
+                return temporary.persist(&target);
+            }
+            temporary.persist_new(&target)
         });
         blocking_result(persisted.await)
     }
@@ -188,7 +320,26 @@ impl Sink for FileSink {
         if self.writing.is_some() {
             drop(self.written().await);
         }
-        self.temporary = None;
+        if let Some(Temporary::Kept(path)) = self.temporary.take() {
+            // Without its name it goes when it is closed.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    async fn interrupt(&mut self) -> bool {
+        if self.origin.is_none() || self.file.is_none() {
+            self.abort().await;
+            return false;
+        }
+        // What was handed over is written even when this fails.
+        let _ = self.flush().await;
+        let kept = self.file.as_ref().and_then(|file| file.metadata().ok());
+        if kept.is_some_and(|kept| kept.len() > 0) {
+            self.temporary = None;
+            return true;
+        }
+        self.abort().await;
+        false
     }
 }
 
@@ -213,11 +364,27 @@ struct Reading {
 impl FileSource {
     /// An open regular file of this size.
     pub fn new(file: File, size: u64) -> Self {
+        Self::shared(Arc::new(file), size)
+    }
+
+    fn shared(file: Arc<File>, size: u64) -> Self {
         Self {
-            file: Arc::new(file),
+            file,
             size,
             sha256: Arc::default(),
         }
+    }
+
+    /// All of it, with no digest computed.
+    fn unhashed(self) -> Body {
+        let mut reading = Reading {
+            source: self,
+            at: 0,
+            sha256: None,
+            next: None,
+        };
+        reading.read_ahead();
+        Body::new(stream::try_unfold(reading, Reading::step))
     }
 
     fn known(&self) -> Option<Sha256Digest> {
@@ -298,125 +465,5 @@ impl Source for FileSource {
         };
         reading.read_ahead();
         Ok(Body::new(stream::try_unfold(reading, Reading::step)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-    use crate::fake::Fake;
-    use crate::metadata::Metadata;
-    use crate::{Follow, Sandbox as _, SandboxPath};
-
-    async fn metadata() -> Metadata {
-        let fake = Fake::new();
-        fake.file("/work/a", "x");
-        let path = SandboxPath::new("/work/a").unwrap();
-        fake.stat(&path, Follow::Yes).await.unwrap()
-    }
-
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(directory).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.collect()
-    }
-
-    #[tokio::test]
-    async fn a_file_appears_whole_with_the_digest_of_its_bytes() {
-        let directory = tempfile::tempdir().unwrap();
-        let target = directory.path().join("a");
-        let file = metadata().await;
-        let mut sink = FileSink::create(&target).unwrap();
-        for attempt in 0..2_u8 {
-            sink.begin(&file).await.unwrap();
-            for piece in 0..7_u8 {
-                let piece = vec![piece ^ attempt; 300_000];
-                sink.write(piece.into()).await.unwrap();
-            }
-        }
-        sink.flush().await.unwrap();
-        let expected: Vec<u8> = (0..7_u8)
-            .flat_map(|piece| vec![piece ^ 1; 300_000])
-            .collect();
-        assert_eq!(sink.sha256(), Some(Sha256Digest::of(&expected)));
-        assert!(!target.exists());
-        let sha256 = Sha256Digest::of(&expected);
-        sink.finish(sha256, expected.len() as u64).await.unwrap();
-        assert!(std::fs::read(&target).unwrap() == expected);
-        let mode = std::fs::metadata(&target).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(names(directory.path()), ["a"]);
-    }
-
-    #[tokio::test]
-    async fn an_aborted_or_dropped_file_leaves_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = metadata().await;
-        for abort in [true, false] {
-            let mut sink = FileSink::create(directory.path().join("a")).unwrap();
-            sink.begin(&file).await.unwrap();
-            sink.write(vec![1; 600_000].into()).await.unwrap();
-            if abort {
-                sink.abort().await;
-            }
-            drop(sink);
-            assert!(names(directory.path()).is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_of_this_host_is_no_space() {
-        let file = metadata().await;
-        let mut sink = FileSink::create(std::env::temp_dir().join("unused")).unwrap();
-        // Every write to this device fails as on a full disk.
-        sink.file = Arc::new(File::options().write(true).open("/dev/full").unwrap());
-        let output = Output {
-            file: Arc::clone(&sink.file),
-            sha256: Sha256::new(),
-        };
-        sink.begin(&file).await.unwrap();
-        sink.writing = Some(spawn_blocking(move || Ok(output)));
-        sink.write(vec![1; 10].into()).await.unwrap();
-        let error = sink.flush().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NoSpace);
-    }
-
-    #[tokio::test]
-    async fn a_source_knows_its_digest_after_it_was_sent_and_before() {
-        let content: Vec<u8> = (0..251_u8).cycle().take(700_000).collect();
-        let source = |length| {
-            let file = tempfile::tempfile().unwrap();
-            (&file).write_all(&content).unwrap();
-            FileSource::new(file, length)
-        };
-        let sent = source(700_000);
-        let body = sent.open(0).await.unwrap();
-        assert!(body.read_all(1 << 20).await.unwrap() == content);
-        assert_eq!(sent.known(), Some(Sha256Digest::of(&content)));
-        let rest = sent.open(650_000).await.unwrap();
-        assert!(rest.read_all(1 << 20).await.unwrap() == content[650_000..]);
-        let unsent = source(700_000);
-        assert_eq!(unsent.known(), None);
-        assert_eq!(unsent.sha256().await.unwrap(), Sha256Digest::of(&content));
-        let short = source(700_001).open(0).await.unwrap();
-        let error = short.read_all(1 << 20).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Truncated);
-        let empty = FileSource::new(tempfile::tempfile().unwrap(), 0);
-        assert_eq!(empty.sha256().await.unwrap(), Sha256Digest::of(b""));
-    }
-
-    #[tokio::test]
-    async fn a_source_that_changes_between_two_attempts_is_refused() {
-        let file = tempfile::tempfile().unwrap();
-        (&file).write_all(b"abc").unwrap();
-        let writer = file.try_clone().unwrap();
-        let source = FileSource::new(file, 3);
-        source.open(0).await.unwrap().read_all(10).await.unwrap();
-        writer.write_all_at(b"xyz", 0).unwrap();
-        let again = source.open(0).await.unwrap();
-        let error = again.read_all(10).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
     }
 }

@@ -16,6 +16,7 @@ use super::schedule::{Schedule, Stage, Trouble};
 use super::witness::Before;
 use super::{Failed, Got, prove};
 use crate::backend::{Follow, Read};
+use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{FileKind, Fingerprint, Integrity, Metadata, Transport};
 use crate::path::SandboxPath;
@@ -58,6 +59,7 @@ impl Engine {
                 receipt: &mut receipt,
                 schedule: Schedule::new(self, Way::Out),
                 partial: None,
+                may_continue: true,
             };
             let run = Box::pin(getting.run());
             cancel.run_until_cancelled(run).await
@@ -68,11 +70,19 @@ impl Engine {
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
-        let _ = timeout(self.options.answer, sink.abort()).await;
+        let ended = async {
+            if cancelled || is_continuable(error.kind()) {
+                return sink.interrupt().await;
+            }
+            sink.abort().await;
+            false
+        };
+        let kept = timeout(self.options.answer, ended).await;
         Err(Failed {
             error,
             cancelled,
             left: Vec::new(),
+            kept: kept.unwrap_or(false),
             receipt,
         })
     }
@@ -130,6 +140,11 @@ pub(super) const fn interrupted(kind: ErrorKind) -> bool {
     )
 }
 
+/// Whether a later transfer may go on with what this one moved before it failed.
+pub(super) const fn is_continuable(kind: ErrorKind) -> bool {
+    interrupted(kind) || matches!(kind, ErrorKind::SandboxStopped | ErrorKind::SandboxPaused)
+}
+
 pub(super) fn cancelled() -> Error {
     Error::new(ErrorKind::Unavailable, "cancelled by the caller")
 }
@@ -148,6 +163,8 @@ struct Getting<'a> {
     receipt: &'a mut Receipt,
     schedule: Schedule<'a>,
     partial: Option<Partial>,
+    /// Whether the sink was not yet asked for what an earlier transfer left in it.
+    may_continue: bool,
 }
 
 /// A copy under way.
@@ -155,6 +172,8 @@ struct Partial {
     file: Metadata,
     before: Before,
     seen: Seen,
+    /// Whether an earlier transfer brought its first bytes.
+    continued: bool,
 }
 
 /// A copy that is proved.
@@ -193,11 +212,20 @@ impl Getting<'_> {
 
     async fn attempt(&mut self) -> Result<Done, Trouble> {
         let file = self.look().await?;
-        let transport = self.schedule.choose(&file.real_path, self.receipt)?;
+        let kept = self.kept(&file).await?;
+        let transport = match &kept {
+            Some((transport, _)) => *transport,
+            None => self.schedule.choose(&file.real_path, self.receipt)?,
+        };
         self.receipt.transport = Some(transport);
-        let partial = self.begin(file, transport).await?;
+        let partial = self.begin(file, transport, kept.map(|(_, body)| body));
+        let partial = partial.await?;
         let partial = self.fetch(partial, transport).await?;
         let (partial, integrity) = self.prove(partial).await?;
+        if partial.continued && integrity == Integrity::SizeMtime {
+            let error = "nothing in the sandbox proves what an earlier transfer brought";
+            return Err(Trouble::transport(Error::new(ErrorKind::Corrupted, error)));
+        }
         self.publish(partial, integrity).await
     }
 
@@ -222,8 +250,25 @@ impl Getting<'_> {
         Ok(file)
     }
 
-    /// Goes on with what an earlier attempt left, if it is still the same file; else begins anew.
-    async fn begin(&mut self, file: Metadata, transport: Transport) -> Result<Partial, Trouble> {
+    /// What an earlier transfer left of this very file in the sink, and a transport that can go on behind it.
+    async fn kept(&mut self, file: &Metadata) -> Result<Option<(Transport, Body)>, Trouble> {
+        if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
+            return Ok(None);
+        }
+        let Some(transport) = self.engine.resuming(Way::Out, &file.real_path) else {
+            return Ok(None);
+        };
+        let body = self.sink.resume(file).await.map_err(Trouble::host)?;
+        Ok(body.map(|body| (transport, body)))
+    }
+
+    /// Goes on with what an earlier attempt or transfer left, if it is still the same file; else begins anew.
+    async fn begin(
+        &mut self,
+        file: Metadata,
+        transport: Transport,
+        kept: Option<Body>,
+    ) -> Result<Partial, Trouble> {
         if let Some(mut partial) = self.partial.take()
             && self.engine.sandbox.resumes(transport)
             && partial.seen.settled
@@ -235,14 +280,32 @@ impl Getting<'_> {
             partial.file = file;
             return Ok(partial);
         }
-        self.receipt.resumed = false;
+        let continued = kept.is_some();
+        self.receipt.resumed = continued;
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
-        let before = engine.before(&file, transport).await?;
-        self.sink.begin(&file).await.map_err(Trouble::host)?;
+        let before = engine.before(&file, transport, continued).await?;
         let mut seen = Seen::new(file.size);
-        seen.ask(&*self.sink);
-        Ok(Partial { file, before, seen })
+        match kept {
+            None => {
+                self.sink.begin(&file).await.map_err(Trouble::host)?;
+                seen.ask(&*self.sink);
+            }
+            Some(mut body) => {
+                // A digest of the sink counts these bytes already.
+                seen.ask(&*self.sink);
+                while let Some(piece) = body.next().await {
+                    seen.update(&piece.map_err(Trouble::host)?);
+                }
+                self.schedule.continued(seen.bytes);
+            }
+        }
+        Ok(Partial {
+            file,
+            before,
+            seen,
+            continued,
+        })
     }
 
     /// Reads what is missing.
@@ -251,16 +314,22 @@ impl Getting<'_> {
         mut partial: Partial,
         transport: Transport,
     ) -> Result<Partial, Trouble> {
-        let Partial { file, before, seen } = &mut partial;
+        let Partial {
+            file, before, seen, ..
+        } = &mut partial;
         let offset = seen.bytes;
         self.receipt.attempts += 1;
         self.progress
             .began(self.receipt.attempts, transport, offset);
+        let engine = self.engine;
         // What broke off after its last byte has nothing to read, and some transports cannot begin at the end.
         if offset > 0 && offset == file.size {
+            if before.wants_digest() {
+                let print = engine.print(&file.real_path, file.size).await;
+                before.set_digest(print.unwrap_or_default());
+            }
             return Ok(partial);
         }
-        let engine = self.engine;
         let copied = async {
             let read = Read {
                 transport,
@@ -307,7 +376,9 @@ impl Getting<'_> {
 
     /// Compares what came with what the sandbox says is there. A failure to ask is asked again without copying anew.
     async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
-        let Partial { file, before, seen } = &partial;
+        let Partial {
+            file, before, seen, ..
+        } = &partial;
         let (engine, path) = (self.engine, self.path);
         if let Before::Settled(state) | Before::Watched(state, _) = before {
             let unchanged = self

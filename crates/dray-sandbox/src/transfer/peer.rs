@@ -17,6 +17,12 @@ pub trait Sink: Send + Sync {
     /// A copy of this file begins. What was written before is void.
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error>;
 
+    /// The bytes of this very file, from its first one on, that an interrupted transfer left in the sink; they count as
+    /// written. `None` when there are none: then `begin` follows. Asked at most once, before the first copy.
+    async fn resume(&mut self, _file: &Metadata) -> Result<Option<Body>, Error> {
+        Ok(None)
+    }
+
     /// The next bytes.
     async fn write(&mut self, piece: Bytes) -> Result<(), Error>;
 
@@ -37,6 +43,13 @@ pub trait Sink: Send + Sync {
 
     /// The transfer failed; removes what was written. May be called without `begin`.
     async fn abort(&mut self);
+
+    /// The transfer was interrupted. A sink that can [resume](Self::resume) keeps what was written; every other one
+    /// aborts. Returns whether something was kept.
+    async fn interrupt(&mut self) -> bool {
+        self.abort().await;
+        false
+    }
 }
 
 /// What a put writes.

@@ -11,10 +11,26 @@ use crate::policy::{Policy, Way};
 
 /// Epochs from here on are times in milliseconds, not counts of workers: nobody worked on the one before.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
+/// The epoch of temp files that stay for a later put of the same content to continue.
+pub(super) const KEPT_EPOCH: u64 = TIME_EPOCHS;
 /// Letters and digits of an operation in a temp name.
 const LONGEST_OPERATION: usize = 40;
 
 impl Engine {
+    /// Makes a directory and what is missing above it, and returns it with its links resolved. Fine when it exists.
+    ///
+    /// # Errors
+    ///
+    /// Policy's refusals, [`ErrorKind::NotDirectory`], and what the sandbox says.
+    pub async fn make_directory(
+        &self,
+        policy: &Policy,
+        path: &SandboxPath,
+    ) -> Result<SandboxPath, Error> {
+        policy.check(path, Way::In)?;
+        self.directory(policy, path).await
+    }
+
     /// The directory with its links resolved, made when it is missing. Policy is asked before anything is made, with
     /// the path that would come to be.
     pub(super) async fn directory(
@@ -104,24 +120,19 @@ pub(super) fn temp(
     directory.join(name::part(raw, &nonce))
 }
 
-/// Whether a name is one that [`temp`] makes for an epoch in milliseconds: `….<operation>.<epoch>[.<attempt>].part`.
-pub(super) fn is_temp(name: &[u8]) -> bool {
-    let Some(stem) = name
-        .strip_prefix(b".")
-        .and_then(|name| name.strip_suffix(b".part"))
-    else {
-        return false;
-    };
+/// The epoch in a name that [`temp`] makes for an epoch in milliseconds: `….<operation>.<epoch>[.<attempt>].part`.
+pub(super) fn temp_epoch(name: &[u8]) -> Option<u64> {
+    let stem = name.strip_prefix(b".")?.strip_suffix(b".part")?;
     let mut words = stem.rsplit(|byte| *byte == b'.');
     let number = |word: &[u8]| str::from_utf8(word).ok()?.parse::<u64>().ok();
-    let is_epoch = |word: &[u8]| number(word).is_some_and(|epoch| epoch >= TIME_EPOCHS);
     let last = words.next().unwrap_or_default();
     let epoch = match number(last) {
         Some(attempt) if attempt < TIME_EPOCHS => words.next().unwrap_or_default(),
         _ => last,
     };
     let operation = words.next().unwrap_or_default();
-    is_epoch(epoch) && !operation.is_empty() && operation.iter().all(u8::is_ascii_alphanumeric)
+    let is_word = !operation.is_empty() && operation.iter().all(u8::is_ascii_alphanumeric);
+    number(epoch).filter(|epoch| is_word && *epoch >= TIME_EPOCHS)
 }
 
 #[cfg(test)]
@@ -133,7 +144,7 @@ mod tests {
         let directory = SandboxPath::new("/w").unwrap();
         for (name, attempt) in [(&b"a.csv"[..], 1), (b"a.csv", 2), (&[b'x'; 255], 16)] {
             let temp = temp(&directory, name, "01JD4NQ2", 1_763_000_000_000, attempt).unwrap();
-            assert!(is_temp(temp.name()), "{temp}");
+            assert_eq!(temp_epoch(temp.name()), Some(1_763_000_000_000), "{temp}");
         }
         for name in [
             ".a.csv.op1.1.part",
@@ -143,7 +154,7 @@ mod tests {
             ".video.part",
             ".part",
         ] {
-            assert!(!is_temp(name.as_bytes()), "{name}");
+            assert_eq!(temp_epoch(name.as_bytes()), None, "{name}");
         }
     }
 

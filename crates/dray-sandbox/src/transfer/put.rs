@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::leftovers::Leftovers;
 use super::engine::Engine;
-use super::get::{cancelled, interrupted, milliseconds};
+use super::get::{cancelled, interrupted, is_continuable, milliseconds};
 use super::options::PutOptions;
 use super::peer::{Progress, Source};
-use super::place::{TIME_EPOCHS, temp};
+use super::place::{KEPT_EPOCH, TIME_EPOCHS, temp};
 use super::schedule::{Schedule, Trouble};
 use super::{Failed, Put};
 use crate::backend::{Follow, Write};
@@ -50,40 +50,35 @@ impl Engine {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<Put, Failed> {
-        let started = Instant::now();
-        let mut putting = Putting {
-            engine: self,
-            name,
-            source,
-            options,
-            progress,
-            receipt: Receipt::default(),
-            schedule: Schedule::new(self, Way::In),
-            ours: Leftovers::new(self),
-            digest: None,
-            resume: None,
-            number: 1,
+        let putting = Putting::new(self, name, source, options, progress);
+        putting.run_until(directory, cancel).await
+    }
+
+    /// The same for a transfer that a later one may continue: when it is cancelled, interrupted or killed, what was
+    /// written keeps its temp name, and the next put with the same [`PutOptions::operation`] goes on there. That word
+    /// must therefore stand for the content. A digest of the whole file decides whether both parts belong together; if
+    /// they do not, it is written again from its beginning. What is not continued within a day is removed by a later put
+    /// into the same directory. [`PutOptions::epoch`] counts for nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put`]; [`Failed::kept`] says whether something was kept.
+    pub async fn put_resumable(
+        &self,
+        directory: &SandboxPath,
+        name: &[u8],
+        source: &dyn Source,
+        options: &PutOptions<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let options = PutOptions {
+            epoch: KEPT_EPOCH,
+            ..*options
         };
-        let outcome = {
-            let run = Box::pin(putting.run(directory));
-            cancel.run_until_cancelled(run).await
-        };
-        let left = putting.clean().await;
-        let mut receipt = putting.receipt;
-        receipt.milliseconds = milliseconds(started);
-        let (error, cancelled) = match outcome {
-            Some(Ok((placed, sha256))) => {
-                return Ok(placed.into_put(source.size(), sha256, left, receipt));
-            }
-            Some(Err(error)) => (error, false),
-            None => (cancelled(), true),
-        };
-        Err(Failed {
-            error,
-            cancelled,
-            left,
-            receipt,
-        })
+        let mut putting = Putting::new(self, name, source, &options, progress);
+        putting.keeps = true;
+        putting.run_until(directory, cancel).await
     }
 }
 
@@ -137,9 +132,72 @@ struct Putting<'a> {
     resume: Option<SandboxPath>,
     /// The candidate name that is tried: 1 is the name itself.
     number: u32,
+    /// Whether what was written stays for a later put when this one is interrupted.
+    keeps: bool,
+    /// The temp file that would stay.
+    kept: Option<SandboxPath>,
 }
 
-impl Putting<'_> {
+impl<'a> Putting<'a> {
+    fn new(
+        engine: &'a Engine,
+        name: &'a [u8],
+        source: &'a dyn Source,
+        options: &'a PutOptions<'a>,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        Self {
+            engine,
+            name,
+            source,
+            options,
+            progress,
+            receipt: Receipt::default(),
+            schedule: Schedule::new(engine, Way::In),
+            ours: Leftovers::new(engine),
+            digest: None,
+            resume: None,
+            number: 1,
+            keeps: false,
+            kept: None,
+        }
+    }
+
+    async fn run_until(
+        mut self,
+        directory: &SandboxPath,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let started = Instant::now();
+        let outcome = {
+            let run = Box::pin(self.run(directory));
+            cancel.run_until_cancelled(run).await
+        };
+        let continuable = match &outcome {
+            Some(Ok(_)) => false,
+            Some(Err(error)) => is_continuable(error.kind()),
+            None => true,
+        };
+        let kept = continuable && self.keep();
+        let left = self.clean().await;
+        let mut receipt = std::mem::take(&mut self.receipt);
+        receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok((placed, sha256))) => {
+                return Ok(placed.into_put(self.source.size(), sha256, left, receipt));
+            }
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        Err(Failed {
+            error,
+            cancelled,
+            left,
+            kept,
+            receipt,
+        })
+    }
+
     async fn run(&mut self, directory: &SandboxPath) -> Result<(Placed, Sha256Digest), Error> {
         let policy = self.options.policy;
         policy.check(&directory.join(self.name)?, Way::In)?;
@@ -147,6 +205,11 @@ impl Putting<'_> {
         let directory = self.prepared(directory).await?;
         policy.check(&directory.join(self.name)?, Way::In)?;
         self.forget_predecessors(&directory).await?;
+        if self.keeps {
+            let kept = self.temp(&directory, 1)?;
+            self.resume = Some(kept.clone());
+            self.kept = Some(kept);
+        }
         loop {
             match self.attempt(&directory).await {
                 Ok(placed) => {
@@ -218,8 +281,8 @@ impl Putting<'_> {
             }
             _ => (self.temp(directory, self.receipt.attempts + 1)?, 0),
         };
+        self.receipt.resumed = offset > 0;
         if offset > 0 {
-            self.receipt.resumed = true;
             self.schedule.continued(offset);
         }
         match self.write(&path, offset).await {

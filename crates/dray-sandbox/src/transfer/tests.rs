@@ -7,6 +7,7 @@ mod names;
 mod properties;
 mod put;
 mod refusals;
+mod resume;
 mod tree;
 mod witness;
 

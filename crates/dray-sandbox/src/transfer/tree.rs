@@ -116,6 +116,7 @@ impl Engine {
             error,
             cancelled,
             left: Vec::new(),
+            kept: false,
             receipt: getting.receipt,
         })
     }

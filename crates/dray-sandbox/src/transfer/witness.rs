@@ -48,7 +48,8 @@ impl Before {
 }
 
 impl Engine {
-    /// Chooses the evidence for a get: the cheapest that is enough.
+    /// Chooses the evidence for a get: the cheapest that is enough. Bytes that an earlier transfer left (`continued`) are
+    /// proved by a digest only.
     ///
     /// # Errors
     ///
@@ -57,8 +58,9 @@ impl Engine {
         &self,
         file: &Metadata,
         transport: Transport,
+        continued: bool,
     ) -> Result<Before, Error> {
-        let times_suffice = self.times_suffice(file.size, transport);
+        let times_suffice = !continued && self.times_suffice(file.size, transport);
         if times_suffice || self.watches(file.size) {
             match self.settled(file).await? {
                 Some(state) if times_suffice => return Ok(Before::Settled(state)),

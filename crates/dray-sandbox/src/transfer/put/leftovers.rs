@@ -8,11 +8,13 @@ use super::{Placed, Putting};
 use crate::error::{Error, ErrorKind};
 use crate::path::SandboxPath;
 use crate::transfer::engine::Engine;
-use crate::transfer::place::is_temp;
+use crate::transfer::place::{KEPT_EPOCH, temp_epoch};
 
 /// Age from which a temp file belongs to nobody: a live writer gives up after 30 s without a byte, and the digest of a
 /// written file takes minutes at most.
 const ABANDONED_NS: i128 = 10 * 60 * 1_000_000_000;
+/// The same of a temp file that stays for a later put to continue.
+const KEPT_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
 /// Entries of a directory that are looked through.
 const MAX_LISTED: usize = 10_000;
 
@@ -88,6 +90,16 @@ impl Putting<'_> {
         }
     }
 
+    /// Leaves the temp file that a later put can continue where it is. Returns whether there is one.
+    pub(super) fn keep(&mut self) -> bool {
+        let ours = &self.ours.paths;
+        let Some(kept) = self.kept.take_if(|kept| ours.contains(kept)) else {
+            return false;
+        };
+        self.ours.forget(&kept);
+        true
+    }
+
     /// Removes all that is ours and not in its place, and names what stays. With the sandbox its files are gone.
     pub(super) async fn clean(&mut self) -> Vec<SandboxPath> {
         let mut left = Vec::new();
@@ -128,10 +140,15 @@ impl Putting<'_> {
             return;
         };
         for entry in listing.entries {
-            let abandoned = entry
-                .mtime_ns
-                .is_some_and(|mtime| mtime < now - ABANDONED_NS);
-            if abandoned && is_temp(entry.path.name()) {
+            let Some(epoch) = temp_epoch(entry.path.name()) else {
+                continue;
+            };
+            let age = if epoch == KEPT_EPOCH {
+                KEPT_NS
+            } else {
+                ABANDONED_NS
+            };
+            if entry.mtime_ns.is_some_and(|mtime| mtime < now - age) {
                 let path = entry.path;
                 match self.discard(&path).await {
                     Ok(()) => tracing::info!(%path, "removed an abandoned temp file"),

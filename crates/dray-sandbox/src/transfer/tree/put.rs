@@ -94,6 +94,7 @@ impl Engine {
             error,
             cancelled,
             left: putting.left,
+            kept: false,
             receipt: putting.receipt,
         })
     }
