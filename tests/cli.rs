@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use crate::support;
 
+mod copies;
+mod permissions;
 mod terminal;
 
 struct Home(tempfile::TempDir);

@@ -2,10 +2,18 @@
 //! this host, without a bus and a store between them: each is read once, hashed on its way and written once. Policy,
 //! proof and receipts are those of the service. Keeps no sessions.
 
+mod copy;
+mod listing;
+mod pipe;
+
+pub use copy::Copied;
+pub use listing::{ListedFile, Tree};
+
 use dray_content::name;
 use dray_proto::v1;
 use dray_sandbox::transfer::{
-    FileSink, FileSource, GetOptions, GetTreeOptions, Progress, PutOptions, TreeFormat,
+    Failed, FileSink, FileSource, GetOptions, GetTreeOptions, Progress, Put, PutOptions, Source,
+    TreeFormat,
 };
 use dray_types::{Clock, Fault, OperationId, TenantId};
 use tokio_util::sync::CancellationToken;
@@ -18,8 +26,9 @@ use crate::service::{Opened, resolve};
 use crate::sessions::token;
 use crate::wire;
 
-/// Mode bits of files that are put.
-const FILE_MODE: u32 = 0o644;
+/// What to do when a transfer broke off and what it moved is kept.
+pub const KEPT_ADVICE: &str =
+    "What was copied so far is kept; the same command with --resume continues there.";
 
 /// One sandbox, opened for one command.
 #[derive(Debug)]
@@ -48,10 +57,15 @@ pub struct Received {
 pub struct PutFile<'a> {
     /// Directory in the sandbox, as it was typed.
     pub directory: &'a [u8],
-    /// Name there.
-    pub name: &'a str,
+    /// Name there, exactly.
+    pub name: &'a [u8],
     /// `rename`, `fail` or `overwrite`.
     pub collision: &'a str,
+    /// Mode bits.
+    pub mode: u32,
+    /// Stands for the content of a file that a later put can continue when this one is interrupted: ASCII letters and
+    /// digits, at most 40.
+    pub resume: Option<&'a str>,
 }
 
 impl DirectSandbox {
@@ -88,6 +102,17 @@ impl DirectSandbox {
             clock,
             operation: OperationId::mint(),
         })
+    }
+
+    /// What a file of this sandbox is known by, for [`FileSink::resumable`].
+    ///
+    /// # Errors
+    ///
+    /// A path that is none.
+    pub fn origin(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        let handle = self.opened.engine.handle().to_string();
+        Ok([handle.as_bytes(), b" ", path.as_bytes()].concat())
     }
 
     /// The name that a file gets on this host.
@@ -138,7 +163,7 @@ impl DirectSandbox {
         };
         let engine = &self.opened.engine;
         let got = engine.get(&path, &options, sink, progress, cancel).await;
-        let got = got.map_err(|failed| self.opened.transfer_failed(failed))?;
+        let got = got.map_err(|failed| self.fault(failed))?;
         Ok(Received {
             size: got.size,
             sha256: wire::digest(got.sha256),
@@ -182,7 +207,8 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As the service answers; what was written is removed then, also when `cancel` fires.
+    /// As the service answers; what was written is removed then, also when `cancel` fires, unless a later put can go on
+    /// with it.
     pub async fn put(
         &self,
         put: PutFile<'_>,
@@ -191,18 +217,32 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<v1::PlacedFile, Fault> {
         let placed = self.try_put(put, source, progress, cancel).await;
-        placed.map_err(Fault::from)
+        let placed = placed.map_err(Fault::from)?;
+        placed
+            .map(|placed| self.placed(&placed))
+            .map_err(|failed| self.fault(failed))
+    }
+
+    /// A failed transfer as callers see it.
+    fn fault(&self, failed: Failed) -> Fault {
+        let kept = failed.kept;
+        let fault = Fault::from(self.opened.transfer_failed(failed));
+        if kept {
+            fault.advice(KEPT_ADVICE)
+        } else {
+            fault
+        }
     }
 
     async fn try_put(
         &self,
         put: PutFile<'_>,
-        source: &FileSource,
+        source: &dyn Source,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<v1::PlacedFile, Error> {
+    ) -> Result<Result<Put, Failed>, Error> {
         let most = self.config.max_file.as_u64();
-        let size = dray_sandbox::transfer::Source::size(source);
+        let size = source.size();
         if size > most {
             return Err(dray_sandbox::Error::too_large(size, most).into());
         }
@@ -210,32 +250,34 @@ impl DirectSandbox {
         let options = PutOptions {
             policy: &self.opened.policy,
             collision: wire::collision(put.collision)?,
-            mode: FILE_MODE,
-            operation: operation.get(..16).unwrap_or_default(),
+            mode: put.mode,
+            operation: put
+                .resume
+                .unwrap_or_else(|| operation.get(..16).unwrap_or_default()),
             epoch: self.clock.now_ms(),
         };
         let (engine, directory) = (&self.opened.engine, self.opened.path(put.directory)?);
-        let called = name::clean(put.name);
-        let placed = engine
-            .put(
-                &directory,
-                called.as_bytes(),
-                source,
-                &options,
-                progress,
-                cancel,
-            )
-            .await
-            .map_err(|failed| self.opened.transfer_failed(failed))?;
-        let mut receipt = wire::receipt(&placed.receipt, "put", &self.operation, engine.handle());
+        Ok(if put.resume.is_some() {
+            let put =
+                engine.put_resumable(&directory, put.name, source, &options, progress, cancel);
+            put.await
+        } else {
+            let put = engine.put(&directory, put.name, source, &options, progress, cancel);
+            put.await
+        })
+    }
+
+    fn placed(&self, placed: &Put) -> v1::PlacedFile {
+        let handle = self.opened.engine.handle();
+        let mut receipt = wire::receipt(&placed.receipt, "put", &self.operation, handle);
         receipt.path = placed.path.as_bytes().to_vec();
-        Ok(v1::PlacedFile {
+        v1::PlacedFile {
             path: placed.path.as_bytes().to_vec(),
             size: placed.size,
             sha256: wire::digest(placed.sha256),
             renamed: placed.renamed,
             existed: placed.existed,
             receipt: Some(receipt),
-        })
+        }
     }
 }

@@ -13,7 +13,10 @@ use dray_types::{ByteSize, FaultCode, Period, TenantId};
 
 pub(crate) use chat::Chat;
 pub(crate) use read::{Classify, Limits, Place, Read};
-pub(crate) use transfer::{Deliver, Receipts, Resend, Sandbox, Send, Session, Way};
+pub(crate) use transfer::{
+    Deliver, Receipts, Resend, Sandbox, SandboxCp, SandboxGet, SandboxPut, Send, Session,
+    TransferOptions, Way,
+};
 
 /// Exit codes, shown at the end of `--help`.
 const AFTER_HELP: &str = "\

@@ -110,45 +110,24 @@ pub(crate) enum Sandbox {
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: u32,
     },
-    /// Copies a file, or a directory as a ZIP, to this machine, with proof.
-    Get {
-        /// The sandbox.
-        sandbox: String,
-        /// The path in it.
-        path: PathBuf,
-        /// Where to write; `-` is standard output. The file's own name in the current directory by default; an existing
-        /// file is never overwritten unless it is named here.
-        #[arg(short, long, value_name = "FILE")]
-        output: Option<PathBuf>,
-        /// Most bytes to take.
-        #[arg(long, value_name = "N")]
-        size_limit: Option<ByteSize>,
-        /// Takes a directory as a tar instead of a ZIP.
-        #[arg(long)]
-        tar: bool,
-        /// Seconds it may take in all.
-        #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-        timeout: u64,
-    },
-    /// Copies a file of this machine into a sandbox, with proof. The same command again finds the file in place.
-    Put {
-        /// The file here; `-` is standard input, which needs --name.
-        file: PathBuf,
-        /// The sandbox.
-        sandbox: String,
-        /// Directory in it; its working directory by default.
-        #[arg(default_value = ".")]
-        directory: PathBuf,
-        /// Name there; the file's own by default.
-        #[arg(long)]
-        name: Option<String>,
-        /// What to do when the name is taken: rename, fail or overwrite.
-        #[arg(long, default_value = "rename", value_parser = ["rename", "fail", "overwrite"])]
-        collision: String,
-        /// Seconds it may take in all.
-        #[arg(long, value_name = "SECONDS", default_value_t = 600)]
-        timeout: u64,
-    },
+    /// Copies files, or directories as a ZIP each, to this machine, with proof.
+    Get(SandboxGet),
+    /// Copies files and directories of this machine into a sandbox, with proof. The same command again finds in place
+    /// what is there.
+    #[command(override_usage = "dray sandbox put [OPTIONS] <FILE>... <SANDBOX> [DIRECTORY]")]
+    Put(SandboxPut),
+    /// Copies files and directories between two sandboxes, or between one and this machine, with proof.
+    ///
+    /// A path in a sandbox is written SANDBOX:PATH, for example docker:web:/data/a.csv or ssh:me@host:~/a.csv; PATH begins
+    /// with `/`, `~` or `.`, and without it the working directory is meant. Everything else is a path of this machine;
+    /// one that holds a colon is written with `./` in front.
+    ///
+    /// An existing directory as TO, or one with `/` at its end, gets what is copied under its own name; any other TO is
+    /// the new name. FROM/. is what a directory holds. A directory that is there already is merged with. Permission bits
+    /// and empty directories are copied, links and special files are left out and named. Every file appears under its
+    /// name when all of it is there and proved; what failed is named and leaves nothing.
+    #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
+    Cp(SandboxCp),
     /// Removes a file, or a directory with what is in it.
     Rm {
         /// The sandbox.
@@ -159,6 +138,75 @@ pub(crate) enum Sandbox {
         #[arg(short, long)]
         recursive: bool,
     },
+}
+
+/// `dray sandbox get`
+#[derive(Debug, Args)]
+pub(crate) struct SandboxGet {
+    /// The sandbox.
+    pub(crate) sandbox: String,
+    /// The paths in it.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Where to write: a file, an existing directory, or `-` for standard output. The file's own name in the current
+    /// directory by default; an existing file is never overwritten unless it is named here. Several paths need a
+    /// directory.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Most bytes of each path to take.
+    #[arg(long, value_name = "N")]
+    pub(crate) size_limit: Option<ByteSize>,
+    /// Takes a directory as a tar instead of a ZIP.
+    #[arg(long)]
+    pub(crate) tar: bool,
+    #[command(flatten)]
+    pub(crate) transfer: TransferOptions,
+}
+
+/// `dray sandbox put`
+#[derive(Debug, Args)]
+pub(crate) struct SandboxPut {
+    /// Files and directories here, then the sandbox, then a directory in it (its working directory by default, made
+    /// when missing). The first operand after a file that reads KIND:NAME is the sandbox; a file of such a name is
+    /// written with `./` in front. `-` alone is standard input, which needs --name. A directory goes in under its own
+    /// name; links and special files in it are left out and named.
+    #[arg(required = true, num_args = 2.., value_name = "OPERAND")]
+    pub(crate) operands: Vec<PathBuf>,
+    /// Name there, for one file; its own by default.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// What to do when a file's name is taken by another file: rename the new one, fail, or overwrite. Directories of
+    /// the same name are merged.
+    #[arg(long, default_value = "rename", value_parser = ["rename", "fail", "overwrite"])]
+    pub(crate) collision: String,
+    #[command(flatten)]
+    pub(crate) transfer: TransferOptions,
+}
+
+/// `dray sandbox cp`
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCp {
+    /// What to copy, and where to.
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub(crate) operands: Vec<PathBuf>,
+    /// What to do when a file's name is taken by another file: overwrite it, fail, or rename the new one.
+    #[arg(long, default_value = "overwrite", value_parser = ["overwrite", "fail", "rename"])]
+    pub(crate) collision: String,
+    #[command(flatten)]
+    pub(crate) transfer: TransferOptions,
+}
+
+/// Options of every copy.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TransferOptions {
+    /// Keeps what was copied of a file when the command is interrupted, and continues there the next time. The file
+    /// must be the same by size, time and inode, and a digest of all of it decides; otherwise it is copied from its
+    /// beginning, which is said. Not between two sandboxes.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Seconds it may take in all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) timeout: u64,
 }
 
 /// `dray receipts`

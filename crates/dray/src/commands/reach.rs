@@ -49,9 +49,21 @@ pub(crate) fn absolute(sandbox: &str) -> String {
 
 /// The options of a command that names this sandbox. What `--set` says of local sandboxes has precedence.
 pub(crate) fn allowed(global: &Global, sandbox: &str) -> Global {
+    allowed_all(global, [sandbox])
+}
+
+/// The same for a command that names several.
+pub(crate) fn allowed_all<'a>(
+    global: &Global,
+    sandboxes: impl IntoIterator<Item = &'a str>,
+) -> Global {
     let mut global = global.clone();
-    if let Some(folder) = folder(sandbox) {
-        let roots = serde_json::json!([folder.to_string_lossy()]);
+    let folders = sandboxes.into_iter().filter_map(folder);
+    let roots: Vec<_> = folders
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .collect();
+    if !roots.is_empty() {
+        let roots = serde_json::json!(roots);
         let root = format!("sandbox-transfer.local.roots={roots}");
         global.overrides.insert(0, root);
     }

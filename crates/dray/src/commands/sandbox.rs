@@ -1,7 +1,15 @@
 //! `dray sandbox`: files in and out of a sandbox, by hand.
 
+mod copy;
 mod direct;
+mod end;
+mod get;
+mod operands;
+mod plan;
+mod put;
+mod report;
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,15 +17,13 @@ use std::time::Duration;
 use dray_content::name;
 use dray_content::size::human;
 use dray_proto::v1;
-use dray_store::Label;
-use dray_types::{ByteSize, Claim, Fault};
+use dray_types::Fault;
 use serde_json::{Value, json};
 
+use self::copy::Reach;
 use crate::cli::{Global, Sandbox};
-use crate::commands::fetch::write_claim;
-use crate::commands::{reach, shown, upload};
+use crate::commands::{reach, shown};
 use crate::outcome::{Failure, print_line};
-use crate::progress;
 use crate::world::{self, World};
 
 /// The service that is asked.
@@ -29,40 +35,47 @@ const SHOWN: usize = 4096;
 
 /// Does one of the commands.
 pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failure> {
-    reach::check(named(command))?;
-    check_input(command)?;
-    let reaching = reach::allowed(global, named(command));
-    let copies = matches!(command, Sandbox::Get { .. } | Sandbox::Put { .. });
-    if copies && let Some(config) = world::own_sandboxes(&reaching)? {
-        let copied = direct::run(&reaching, config, command).await;
-        return copied.map_err(|failure| explained(failure, command));
+    let sandboxes = operands::sandboxes(command)?;
+    for sandbox in &sandboxes {
+        reach::check(sandbox)?;
     }
-    let world = match command {
-        Sandbox::Get { .. } | Sandbox::Put { .. } => World::open(&reaching, &[SERVICE]).await?,
-        _ => World::open_to_ask(&reaching, &[SERVICE]).await?,
-    };
+    let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
+    let copies = matches!(command, Sandbox::Get(_) | Sandbox::Put(_) | Sandbox::Cp(_));
+    if copies && let Some(config) = world::own_sandboxes(&reaching)? {
+        return Box::pin(run_copy(&reaching, &Reach::Direct(&config), command)).await;
+    }
+    if copies {
+        let world = World::open(&reaching, &[SERVICE]).await?;
+        let outcome = Box::pin(run_copy(&reaching, &Reach::Served(&world), command)).await;
+        world.close().await;
+        return outcome;
+    }
+    let world = World::open_to_ask(&reaching, &[SERVICE]).await?;
     let outcome = one(global, &world, command).await;
     world.close().await;
-    outcome.map_err(|failure| explained(failure, command))
+    let sandbox = sandboxes.first().map_or("", String::as_str);
+    let removes = matches!(command, Sandbox::Rm { .. });
+    outcome.map_err(|failure| explained(failure, sandbox, removes))
 }
 
-/// Standard input has no name of its own.
-fn check_input(command: &Sandbox) -> Result<(), Failure> {
+async fn run_copy(global: &Global, reach: &Reach<'_>, command: &Sandbox) -> Result<(), Failure> {
     match command {
-        Sandbox::Put { file, name, .. } if file == Path::new("-") && name.is_none() => {
-            let text = "standard input has no name: add --name NAME";
-            Err(Failure::Usage(text.to_owned()))
-        }
-        _ => Ok(()),
+        Sandbox::Get(get) => get::run(global, reach, get).await,
+        Sandbox::Put(put) => put::run(global, reach, put).await,
+        Sandbox::Cp(cp) => copy::cp(global, reach, cp).await,
+        _ => Err(Fault::internal().into()),
     }
 }
 
 /// A failure in the words of whoever typed the name of a sandbox.
-fn explained(failure: Failure, command: &Sandbox) -> Failure {
+fn explained(failure: Failure, sandbox: &str, removes: bool) -> Failure {
     let Failure::Fault(fault) = failure else {
         return failure;
     };
-    let sandbox = name::shown(named(command), 200);
+    if direct::is_kept(&Failure::Fault(fault.clone())) {
+        return fault.into();
+    }
+    let sandbox = name::shown(sandbox, 200);
     let (message, advice) = match fault.detail.as_str() {
         "sandbox_gone" => (
             format!("There is no sandbox {sandbox} here."),
@@ -76,24 +89,13 @@ fn explained(failure: Failure, command: &Sandbox) -> Failure {
             format!("The sandbox {sandbox} cannot be reached right now."),
             "Check that what runs it (an engine, a host) is up and that this user may use it.",
         ),
-        "is_directory" if matches!(command, Sandbox::Rm { .. }) => (
+        "is_directory" if removes => (
             fault.message.clone(),
             "Add --recursive to remove it with what is in it.",
         ),
         _ => return fault.into(),
     };
     Fault { message, ..fault }.advice(advice).into()
-}
-
-/// The sandbox that a command is about.
-fn named(command: &Sandbox) -> &str {
-    let (Sandbox::Probe { sandbox }
-    | Sandbox::Stat { sandbox, .. }
-    | Sandbox::Ls { sandbox, .. }
-    | Sandbox::Get { sandbox, .. }
-    | Sandbox::Put { sandbox, .. }
-    | Sandbox::Rm { sandbox, .. }) = command;
-    sandbox
 }
 
 async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Failure> {
@@ -128,8 +130,7 @@ async fn one(global: &Global, world: &World, command: &Sandbox) -> Result<(), Fa
             list(global, &ask(world, SHORT, &request).await?);
             Ok(())
         }
-        Sandbox::Get { .. } => get(global, world, command).await,
-        Sandbox::Put { .. } => put(global, world, command).await,
+        Sandbox::Get(_) | Sandbox::Put(_) | Sandbox::Cp(_) => Err(Fault::internal().into()),
         Sandbox::Rm {
             sandbox,
             path,
@@ -152,8 +153,7 @@ async fn ask<C: dray_proto::Call>(
     time: Duration,
     request: &C,
 ) -> Result<C::Reply, Failure> {
-    let reply = world.bus.call(&world.meta(time), request).await;
-    Ok(reply.map_err(Fault::from)?)
+    world.call(&world.meta(time), request).await
 }
 
 /// A sandbox by the name that was typed.
@@ -273,71 +273,17 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-async fn get(global: &Global, world: &World, command: &Sandbox) -> Result<(), Failure> {
-    let Sandbox::Get {
-        sandbox,
-        path,
-        output,
-        size_limit,
-        tar,
-        timeout,
-    } = command
-    else {
-        return Ok(());
-    };
-    let time = Duration::from_secs(*timeout);
-    let stat = v1::StatSandboxRequest {
-        sandbox: Some(address(sandbox)),
-        path: raw(path),
-        follow: true,
-    };
-    let waiting = progress::waiting("fetching from the sandbox", global.json);
-    let entry = ask(world, time, &stat).await?;
-    let max_bytes = size_limit.map_or(0, ByteSize::as_u64);
-    let (claim, receipt) = if entry.kind == "dir" {
-        let request = v1::GetSandboxTreeRequest {
-            sandbox: Some(address(sandbox)),
-            path: raw(path),
-            format: if *tar { "tar" } else { "zip" }.to_owned(),
-            max_bytes,
-        };
-        let tree = ask(world, time, &request).await?;
-        for skipped in &tree.skipped {
-            crate::outcome::note(&format!("left out: {}", name::shown(skipped, SHOWN)));
-        }
-        (tree.claim, tree.receipt)
-    } else {
-        let request = v1::GetSandboxFileRequest {
-            sandbox: Some(address(sandbox)),
-            path: raw(path),
-            max_bytes,
-        };
-        let file = ask(world, time, &request).await?;
-        (file.claim, file.receipt)
-    };
-    waiting.finish_and_clear();
-    let claim = Claim::try_from(claim.ok_or_else(Fault::internal)?).map_err(Fault::from)?;
-    let output = match output {
-        Some(output) => output.clone(),
-        None => free_name(&claim.artifact.name),
-    };
-    write_claim(global, world, &claim, &output).await?;
-    if output != Path::new("-") {
-        let sha256 = claim.artifact.sha256.to_hex();
-        let size = claim.artifact.size;
-        written(global, &output, size, &sha256, receipt.as_ref());
-    }
-    Ok(())
-}
-
-/// A name in the current directory that nothing has yet.
-fn free_name(wanted: &str) -> PathBuf {
-    let clean = name::clean(wanted.as_bytes());
-    std::iter::once(clean.clone())
-        .chain((2..=9999).map(|number| name::cli_numbered(&clean, number)))
-        .map(PathBuf::from)
+/// A name in a directory of this machine that nothing has yet. The current directory is the empty path.
+fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
+    let numbered = (2..=9999).map(|number| {
+        let wanted = String::from_utf8_lossy(wanted);
+        directory.join(name::cli_numbered(&wanted, number))
+    });
+    let wanted = directory.join(OsStr::from_bytes(wanted));
+    std::iter::once(wanted.clone())
+        .chain(numbered)
         .find(|candidate| std::fs::symlink_metadata(candidate).is_err())
-        .unwrap_or_else(|| PathBuf::from(clean))
+        .unwrap_or(wanted)
 }
 
 fn written(
@@ -393,40 +339,6 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
     )
 }
 
-async fn put(global: &Global, world: &World, command: &Sandbox) -> Result<(), Failure> {
-    let Sandbox::Put {
-        file,
-        sandbox,
-        directory,
-        name: called,
-        collision,
-        timeout,
-    } = command
-    else {
-        return Ok(());
-    };
-    let claim = match called {
-        Some(called) if file == Path::new("-") => {
-            let label = Label::new("application/octet-stream", called);
-            upload::stream(global, world, tokio::io::stdin(), None, label).await?
-        }
-        _ => upload::file(global, world, file, called.as_deref()).await?,
-    };
-    let request = v1::PutSandboxFileRequest {
-        sandbox: Some(address(sandbox)),
-        name: claim.artifact.name.clone().into_bytes(),
-        claim: Some(claim.into()),
-        directory: raw(directory),
-        collision: collision.clone(),
-        mode: 0,
-    };
-    let waiting = progress::waiting("putting into the sandbox", global.json);
-    let placed = ask(world, Duration::from_secs(*timeout), &request).await?;
-    waiting.finish_and_clear();
-    self::placed(global, &placed);
-    Ok(())
-}
-
 /// Says where a file is now.
 fn placed(global: &Global, placed: &v1::PlacedFile) {
     let path = plain(&placed.path);
@@ -460,17 +372,11 @@ mod tests {
 
     use super::*;
 
-    fn probe(sandbox: &str) -> Sandbox {
-        Sandbox::Probe {
-            sandbox: sandbox.to_owned(),
-        }
-    }
-
     #[test]
     fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {
         for detail in ["sandbox_gone", "no_backend", "unavailable"] {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
-            let said = explained(fault.into(), &probe("docker:w\u{1b}eb")).to_string();
+            let said = explained(fault.into(), "docker:w\u{1b}eb", false).to_string();
             assert!(said.contains(" docker:w?eb "), "{said}");
         }
     }
@@ -480,7 +386,8 @@ mod tests {
         let fault = Fault::new(FaultCode::NotFound, "There is no such file in the sandbox.");
         let said = explained(
             fault.clone().detail("not_found").into(),
-            &probe("docker:web"),
+            "docker:web",
+            false,
         );
         assert_eq!(said.to_string(), fault.message);
     }

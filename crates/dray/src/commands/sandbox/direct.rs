@@ -1,117 +1,38 @@
-//! `dray sandbox get` and `put` without a running system: bytes go straight between the sandbox and files of this
-//! machine. Nothing of them passes a bus or a store, and no service is started.
+//! Copies of a single file without a running system: bytes go straight between the sandbox and a file of this machine.
+//! Nothing of them passes a bus or a store, and no service is started.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_content::name;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
-use dray_sandbox_transfer::direct::{DirectSandbox, PutFile, Received};
+use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, Received};
 use dray_sandbox_transfer::files::{FileSink, FileSource, Progress};
-use dray_types::{ByteSize, Clock, Fault, FaultCode};
+use dray_types::{ByteSize, Clock, Fault, FaultCode, Sha256Digest};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use super::{SHOWN, free_name, hex, placed, raw, written};
-use crate::cli::{Global, Sandbox};
+use super::{SHOWN, free_name_in, raw};
+use crate::cli::{Global, SandboxGet, SandboxPut};
 use crate::commands::reach::absolute;
 use crate::commands::upload;
 use crate::outcome::{Failure, note};
 use crate::{progress, world};
 
-/// Does `get` or `put`.
-pub(super) async fn run(global: &Global, config: Config, command: &Sandbox) -> Result<(), Failure> {
-    match command {
-        Sandbox::Put { .. } => run_put(global, config, command).await,
-        _ => run_get(global, config, command).await,
-    }
-}
-
-/// Copies out of a sandbox.
-async fn run_get(global: &Global, config: Config, command: &Sandbox) -> Result<(), Failure> {
-    let Sandbox::Get {
-        sandbox,
-        path,
-        output,
-        size_limit,
-        tar,
-        timeout,
-    } = command
-    else {
-        return Ok(());
-    };
-    let get = Get {
-        sandbox,
-        path,
-        output: output.as_deref(),
-        size_limit: *size_limit,
-        tar: *tar,
-        time: Duration::from_secs(*timeout),
-    };
-    let Fetched { output, received } = self::get(global, config, &get).await?;
-    for skipped in &received.skipped {
-        note(&format!("left out: {}", name::shown(skipped, SHOWN)));
-    }
-    if let Some(output) = output {
-        let (size, sha256) = (received.size, hex(&received.sha256));
-        written(global, &output, size, &sha256, Some(&received.receipt));
-    }
-    Ok(())
-}
-
-/// Copies into a sandbox.
-async fn run_put(global: &Global, config: Config, command: &Sandbox) -> Result<(), Failure> {
-    let Sandbox::Put {
-        file,
-        sandbox,
-        directory,
-        name: called,
-        collision,
-        timeout,
-    } = command
-    else {
-        return Ok(());
-    };
-    let put = Put {
-        file,
-        sandbox,
-        directory,
-        name: called.as_deref(),
-        collision,
-        time: Duration::from_secs(*timeout),
-    };
-    placed(global, &self::put(global, config, &put).await?);
-    Ok(())
-}
+/// Mode bits of a file that is put, less those that let it be executed.
+const FILE_MODE: u32 = 0o644;
+/// Digits of what stands for the content of a file.
+const CONTENT_DIGITS: usize = 24;
 
 /// A file that was fetched.
-struct Fetched {
+pub(super) struct Fetched {
     /// Where it is; `None` when it went to standard output.
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// What it is, and how it came.
-    received: Received,
-}
-
-/// What `get` asks for.
-struct Get<'a> {
-    sandbox: &'a str,
-    path: &'a Path,
-    output: Option<&'a Path>,
-    size_limit: Option<ByteSize>,
-    tar: bool,
-    time: Duration,
-}
-
-/// What `put` asks for.
-struct Put<'a> {
-    file: &'a Path,
-    sandbox: &'a str,
-    directory: &'a Path,
-    name: Option<&'a str>,
-    collision: &'a str,
-    time: Duration,
+    pub(super) received: Received,
 }
 
 /// Shows progress as a bar.
@@ -125,32 +46,45 @@ impl Progress for Bar {
 }
 
 /// Copies a file or a directory out of a sandbox.
-async fn get(global: &Global, config: Config, get: &Get<'_>) -> Result<Fetched, Failure> {
+pub(super) async fn get(
+    global: &Global,
+    sandbox: &DirectSandbox,
+    path: &Path,
+    get: &SandboxGet,
+    cancel: &CancellationToken,
+) -> Result<Fetched, Failure> {
     let bar = Bar(progress::bytes(Some(0), global.json));
-    let cancel = CancellationToken::new();
-    let got = until(get.time, &cancel, fetch(global, config, get, &bar, &cancel)).await;
+    let got = fetch(sandbox, path, get, &bar, cancel).await;
     bar.0.finish_and_clear();
     got
 }
 
 async fn fetch(
-    global: &Global,
-    config: Config,
-    get: &Get<'_>,
+    sandbox: &DirectSandbox,
+    path: &Path,
+    get: &SandboxGet,
     bar: &Bar,
     cancel: &CancellationToken,
 ) -> Result<Fetched, Failure> {
-    let sandbox = open(global, config, get.sandbox).await?;
-    let path = raw(get.path);
+    let path = raw(path);
     let most = get.size_limit.map_or(0, ByteSize::as_u64);
-    let mut target = Target::new(get.output, || sandbox.file_name(&path))?;
+    let origin = if get.transfer.resume {
+        Some(sandbox.origin(&path)?)
+    } else {
+        None
+    };
+    let output = get.output.as_deref();
+    let mut target = Target::new(output, origin, || sandbox.file_name(&path))?;
     let got = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
         .await;
+    if let Some(why) = target.sink.restarted() {
+        note_restart(&path, why);
+    }
     let received = match got {
         Err(fault) if fault.detail == "is_directory" => {
             let format = if get.tar { "tar" } else { "zip" };
-            target = Target::new(get.output, || sandbox.archive_name(&path, format))?;
+            target = Target::new(output, None, || sandbox.archive_name(&path, format))?;
             let sink = &mut target.sink;
             sandbox.get_tree(&path, format, most, sink, cancel).await?
         }
@@ -160,44 +94,80 @@ async fn fetch(
     Ok(Fetched { output, received })
 }
 
+/// Says that what an earlier command brought of a file is of no use.
+pub(super) fn note_restart(path: &[u8], why: &str) {
+    note(&format!(
+        "{}: copied from its beginning, since {why}",
+        name::shown(path, SHOWN)
+    ));
+}
+
 /// Copies a file of this machine, or standard input, into a sandbox.
-async fn put(global: &Global, config: Config, put: &Put<'_>) -> Result<v1::PlacedFile, Failure> {
+pub(super) async fn put(
+    global: &Global,
+    config: Config,
+    put: &SandboxPut,
+) -> Result<v1::PlacedFile, Failure> {
+    let operands = put.parse()?;
+    let file = operands.files.first().ok_or_else(Fault::internal)?;
     let bar = Bar(progress::bytes(Some(0), global.json));
     let cancel = CancellationToken::new();
     let sending = async {
-        let (source, own) = source(put.file).await?;
-        let sandbox = open(global, config, put.sandbox).await?;
+        let (source, executable, content) = source(file).await?;
+        let sandbox = open(global, config, operands.sandbox).await?;
+        let own = file
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let called = name::clean(put.name.clone().or(own).unwrap_or_default());
         let wanted = PutFile {
-            directory: &raw(put.directory),
-            name: put.name.unwrap_or(&own),
-            collision: put.collision,
+            directory: &raw(operands.directory),
+            name: called.as_bytes(),
+            collision: &put.collision,
+            mode: FILE_MODE | executable,
+            resume: put.transfer.resume.then_some(content.as_str()),
         };
         Ok(sandbox.put(wanted, &source, &bar, &cancel).await?)
     };
-    let placed = until(put.time, &cancel, sending).await;
+    let placed = until(Duration::from_secs(put.transfer.timeout), &cancel, sending).await;
     bar.0.finish_and_clear();
     placed
 }
 
-async fn open(global: &Global, config: Config, sandbox: &str) -> Result<DirectSandbox, Failure> {
+/// Opens a sandbox for one command.
+pub(super) async fn open(
+    global: &Global,
+    config: Config,
+    sandbox: &str,
+) -> Result<DirectSandbox, Failure> {
     let tenant = world::tenant(global)?;
     let address = absolute(sandbox);
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
 }
 
-/// A file to send, and its own name.
-async fn source(file: &Path) -> Result<(FileSource, String), Failure> {
+/// A file to send, the bits of its mode that let it be executed, and what stands for its content: the same for as long
+/// as nothing touches the file.
+pub(super) async fn source(file: &Path) -> Result<(FileSource, u32, String), Failure> {
     if file == Path::new("-") {
         let failed = || Failure::local("cannot read standard input");
         let held = tokio::task::spawn_blocking(hold_input).await;
         let held = held.map_err(std::io::Error::other).and_then(|held| held);
         let (held, size) = held.map_err(failed())?;
-        return Ok((FileSource::new(held, size), String::new()));
+        return Ok((FileSource::new(held, size), 0, String::new()));
     }
     let (opened, size) = upload::open(file).await?;
-    let own = file.file_name().map(|name| name.to_string_lossy());
-    let own = own.unwrap_or_default().into_owned();
-    Ok((FileSource::new(opened.into_std().await, size), own))
+    let opened = opened.into_std().await;
+    let failed = Failure::local(format!("cannot read {}", file.display()));
+    let seen = opened.metadata().map_err(failed)?;
+    let state = format!(
+        "{} {} {size} {} {}",
+        seen.dev(),
+        seen.ino(),
+        seen.mtime(),
+        seen.mtime_nsec()
+    );
+    let mut content = Sha256Digest::of(state.as_bytes()).to_hex();
+    content.truncate(CONTENT_DIGITS);
+    Ok((FileSource::new(opened, size), seen.mode() & 0o111, content))
 }
 
 /// Standard input in a file without a name, since a put may have to read it again, and how long it is.
@@ -209,13 +179,13 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
 
 /// Waits for the work, but no longer than it may take and not after Ctrl-C. What was half done is removed before this
 /// returns.
-async fn until<T>(
+pub(super) async fn until<T>(
     time: Duration,
     cancel: &CancellationToken,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let mut work = std::pin::pin!(work);
-    let failure = tokio::select! {
+    let mut failure = tokio::select! {
         done = &mut work => return done,
         () = tokio::time::sleep(time) => {
             Fault::new(FaultCode::Timeout, "The transfer took longer than --timeout allows.")
@@ -223,8 +193,18 @@ async fn until<T>(
         _ = tokio::signal::ctrl_c() => Fault::new(FaultCode::Unavailable, "Interrupted."),
     };
     cancel.cancel();
-    drop(tokio::time::timeout(CLEANUP_TIMEOUT, work).await);
+    let ended = tokio::time::timeout(CLEANUP_TIMEOUT, work).await;
+    if let Ok(Err(ended)) = ended
+        && is_kept(&ended)
+    {
+        failure = failure.advice(KEPT_ADVICE);
+    }
     Err(failure.into())
+}
+
+/// Whether a later command can go on with what this failure left.
+pub(super) fn is_kept(failure: &Failure) -> bool {
+    matches!(failure, Failure::Fault(fault) if fault.advice == KEPT_ADVICE)
 }
 
 /// How long the removal of what was half done may take.
@@ -248,9 +228,15 @@ fn is_stream(output: &Path) -> bool {
 impl Target {
     fn new(
         output: Option<&Path>,
+        origin: Option<Vec<u8>>,
         called: impl FnOnce() -> Result<String, Fault>,
     ) -> Result<Self, Failure> {
         if let Some(output) = output.filter(|output| is_stream(output)) {
+            if origin.is_some() {
+                return Err(Failure::Usage(
+                    "--resume needs a file to write to".to_owned(),
+                ));
+            }
             let failed = || Failure::local("cannot make a temporary folder");
             let folder = tempfile::tempdir().map_err(failed())?;
             let file = folder.path().join("content");
@@ -261,12 +247,17 @@ impl Target {
             });
         }
         let output = match output {
+            Some(output) if output.is_dir() => free_name_in(output, called()?.as_bytes()),
             Some(output) => output.to_path_buf(),
-            None => free_name(&called()?),
+            None => free_name_in(Path::new(""), called()?.as_bytes()),
         };
         let failed = Failure::local(format!("cannot write {}", output.display()));
+        let sink = match origin {
+            Some(origin) => FileSink::resumable(&output, origin),
+            None => FileSink::create(&output).map_err(failed)?,
+        };
         Ok(Self {
-            sink: FileSink::create(&output).map_err(failed)?,
+            sink,
             output: Some(output),
             held: None,
         })
@@ -318,7 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_device_is_told_as_what_it_is() {
-        let target = Target::new(Some(Path::new("/dev/full")), || Ok(String::new())).unwrap();
+        let target = Target::new(Some(Path::new("/dev/full")), None, || Ok(String::new())).unwrap();
         let (_folder, held) = target.held.as_ref().unwrap();
         std::fs::write(held, "content").unwrap();
         let failure = target.deliver().await.unwrap_err();

@@ -1,0 +1,164 @@
+//! A file from one sandbox into another.
+
+use dray_proto::v1;
+use dray_sandbox::transfer::{Failed, FileSink, FileSource, GetOptions, Progress, Put};
+use dray_sandbox::{Again, Error as SandboxError, ErrorKind};
+use dray_types::Fault;
+use tokio_util::sync::CancellationToken;
+
+use super::pipe::pipe;
+use super::{DirectSandbox, PutFile, Received};
+use crate::error::Error;
+use crate::wire;
+
+/// A file that was copied from one sandbox into another.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    /// Where it is now.
+    pub placed: v1::PlacedFile,
+    /// How it was read; `None` when the very same file was there already.
+    pub read: Option<v1::TransferReceipt>,
+    /// Whether it passed through a file of this host, because one side had to begin again.
+    pub through_file: bool,
+}
+
+/// How one try ended.
+enum Ended {
+    Copied(Put, Option<v1::TransferReceipt>),
+    /// One side broke off in a way that a copy through a file survives.
+    Broken(Fault),
+    Failed(Fault),
+}
+
+impl DirectSandbox {
+    /// Copies a file of this sandbox into another one: the bytes that are read are written, and published there when both
+    /// sandboxes agree on their digest. A copy that breaks off is made again, through a file of this host.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`] and [`Self::put`].
+    pub async fn copy_file(
+        &self,
+        path: &[u8],
+        size: u64,
+        to: &Self,
+        put: PutFile<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Copied, Fault> {
+        let streamed = self.stream_file(path, size, to, put, progress, cancel);
+        match Box::pin(streamed).await? {
+            Ended::Copied(placed, read) => {
+                return Ok(Copied {
+                    placed: to.placed(&placed),
+                    read,
+                    through_file: false,
+                });
+            }
+            Ended::Failed(fault) => return Err(fault),
+            Ended::Broken(fault) if cancel.is_cancelled() => return Err(fault),
+            Ended::Broken(fault) => {
+                tracing::warn!(%fault, "the copy broke off; it is made again through a file");
+            }
+        }
+        let spooled = self.spool_file(path, to, put, progress, cancel);
+        Box::pin(spooled).await
+    }
+
+    async fn stream_file(
+        &self,
+        path: &[u8],
+        size: u64,
+        to: &Self,
+        put: PutFile<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Ended, Fault> {
+        let path = self.opened.path(path).map_err(Fault::from)?;
+        let engine = &self.opened.engine;
+        let options = GetOptions {
+            policy: &self.opened.policy,
+            max_bytes: self.config.max_file.as_u64(),
+        };
+        // Before anything is asked of the other sandbox: what may not be read is not looked for there.
+        let found = engine.stat(options.policy, &path, dray_sandbox::Follow::Yes);
+        let real = found.await.map_err(Error::from)?.real_path;
+        let (mut sink, source, wanted) = pipe(size, engine, &real);
+        let cancel_get = cancel.child_token();
+        let getting = async {
+            let wanted = cancel_get.run_until_cancelled(wanted).await;
+            if !matches!(wanted, Some(Ok(()))) {
+                return None;
+            }
+            Some(
+                engine
+                    .get(&path, &options, &mut sink, &(), &cancel_get)
+                    .await,
+            )
+        };
+        let putting = async {
+            let put = to.try_put(put, &source, progress, cancel).await;
+            if !source.is_proved() {
+                cancel_get.cancel();
+            }
+            put
+        };
+        let (got, put) = tokio::join!(getting, putting);
+        let read = match got {
+            Some(Err(failed)) if !failed.cancelled => return Ok(self.ended(failed)),
+            Some(Ok(got)) => {
+                let handle = engine.handle();
+                Some(wire::receipt(&got.receipt, "get", &self.operation, handle))
+            }
+            _ => None,
+        };
+        match put.map_err(Fault::from)? {
+            Ok(placed) => Ok(Ended::Copied(placed, read)),
+            Err(failed) => Ok(to.ended(failed)),
+        }
+    }
+
+    /// How a side ended the try.
+    fn ended(&self, failed: Failed) -> Ended {
+        let survives = survives(&failed.error) && !failed.cancelled;
+        let fault = self.fault(failed);
+        if survives {
+            Ended::Broken(fault)
+        } else {
+            Ended::Failed(fault)
+        }
+    }
+
+    async fn spool_file(
+        &self,
+        path: &[u8],
+        to: &Self,
+        put: PutFile<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Copied, Fault> {
+        let failed = |error: std::io::Error| {
+            let what = "a file on this host";
+            Fault::from(Error::from(
+                SandboxError::new(ErrorKind::NoSpace, what).caused_by(error),
+            ))
+        };
+        let directory = tempfile::tempdir_in(&self.config.spool_folder).map_err(failed)?;
+        let file = directory.path().join("content");
+        let mut sink = FileSink::create(&file).map_err(failed)?;
+        let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;
+        let source = std::fs::File::open(&file).map_err(failed)?;
+        let source = FileSource::new(source, received.size);
+        let placed = to.put(put, &source, progress, cancel).await?;
+        Ok(Copied {
+            placed,
+            read: Some(received.receipt),
+            through_file: true,
+        })
+    }
+}
+
+/// Whether a copy that failed like this may still go well through a file, where each side tries again by itself.
+fn survives(error: &SandboxError) -> bool {
+    error.kind() == ErrorKind::ToolMissing || matches!(error.kind().again(), Again::BackOff(_))
+}

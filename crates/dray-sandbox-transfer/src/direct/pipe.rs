@@ -1,0 +1,229 @@
+//! Bytes from a get into a put, without a file between them.
+//!
+//! The last bytes are held back until the get has proved all of them, so that the put can neither finish nor publish
+//! what was not proved. A pipe goes one way once: a side that has to begin again breaks it, and the caller copies through
+//! a file instead.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::transfer::{Engine, Sink, Source};
+use dray_sandbox::{Body, Error, ErrorKind, Metadata, SandboxPath};
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use tokio::sync::{mpsc, oneshot};
+
+/// Pieces under way between the two sides.
+const MAX_PIECES: usize = 8;
+
+/// What both sides know.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Digest of all bytes, once they are proved.
+    proved: OnceLock<Sha256Digest>,
+}
+
+/// The side that a get writes to.
+#[derive(Debug)]
+pub(super) struct PipeSink {
+    shared: Arc<Shared>,
+    /// `None` when the get is over.
+    pieces: Option<mpsc::Sender<Bytes>>,
+    last: Option<Bytes>,
+    broken: bool,
+}
+
+/// The side that a put reads from.
+#[derive(Debug)]
+pub(super) struct PipeSource<'a> {
+    shared: Arc<Shared>,
+    size: u64,
+    /// Where the bytes come from, for a digest before the first of them.
+    origin: (&'a Engine, &'a SandboxPath),
+    /// Taken by the first reader, which is told to `opened`.
+    pieces: Mutex<Option<Opening>>,
+}
+
+#[derive(Debug)]
+struct Opening {
+    pieces: mpsc::Receiver<Bytes>,
+    opened: oneshot::Sender<()>,
+}
+
+/// Both sides for a file of this size, and what says that the put wants its bytes.
+pub(super) fn pipe<'a>(
+    size: u64,
+    engine: &'a Engine,
+    path: &'a SandboxPath,
+) -> (PipeSink, PipeSource<'a>, oneshot::Receiver<()>) {
+    let shared = Arc::<Shared>::default();
+    let (sender, pieces) = mpsc::channel(MAX_PIECES);
+    let (opened, wanted) = oneshot::channel();
+    let sink = PipeSink {
+        shared: Arc::clone(&shared),
+        pieces: Some(sender),
+        last: None,
+        broken: false,
+    };
+    let source = PipeSource {
+        shared,
+        size,
+        origin: (engine, path),
+        pieces: Mutex::new(Some(Opening { pieces, opened })),
+    };
+    (sink, source, wanted)
+}
+
+fn broken() -> Error {
+    Error::new(
+        ErrorKind::Truncated,
+        "the copy between the sandboxes broke off",
+    )
+}
+
+impl PipeSink {
+    async fn send(&mut self, piece: Bytes) -> Result<(), Error> {
+        let pieces = self.pieces.as_ref().ok_or_else(broken)?;
+        pieces.send(piece).await.map_err(|_| broken())
+    }
+}
+
+#[async_trait]
+impl Sink for PipeSink {
+    async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
+        if self.broken {
+            // What the put has of an earlier copy cannot be taken back.
+            self.pieces = None;
+            return Err(broken());
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        self.broken = true;
+        match self.last.replace(piece) {
+            Some(earlier) => self.send(earlier).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        let _ = self.shared.proved.set(sha256);
+        if let Some(last) = self.last.take() {
+            self.send(last).await?;
+        }
+        self.pieces = None;
+        Ok(())
+    }
+
+    async fn abort(&mut self) {
+        self.pieces = None;
+    }
+}
+
+impl PipeSource<'_> {
+    /// Whether the get proved all bytes.
+    pub(super) fn is_proved(&self) -> bool {
+        self.shared.proved.get().is_some()
+    }
+}
+
+#[async_trait]
+impl Source for PipeSource<'_> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The proved digest, or before there is one, what the other sandbox says.
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        if let Some(proved) = self.shared.proved.get() {
+            return Ok(*proved);
+        }
+        let (engine, path) = self.origin;
+        match engine.sandbox().fingerprint(path).await? {
+            dray_sandbox::Fingerprint::Sha256(sha256, _) => Ok(sha256),
+            dray_sandbox::Fingerprint::Cksum(..) => {
+                let error = "nothing there computes a SHA-256";
+                Err(Error::new(ErrorKind::ToolMissing, error))
+            }
+        }
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let opening = pieces.take().filter(|_| offset == 0).ok_or_else(broken)?;
+        // Nobody waits any more when the get was cancelled; then the pieces end.
+        let _ = opening.opened.send(());
+        let state = Some((opening.pieces, Arc::clone(&self.shared)));
+        Ok(Body::new(stream::unfold(state, |state| async move {
+            let (mut pieces, shared) = state?;
+            match pieces.recv().await {
+                Some(piece) => Some((Ok(piece), Some((pieces, shared)))),
+                None if shared.proved.get().is_some() => None,
+                None => Some((Err(broken()), None)),
+            }
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_sandbox::fake::Fake;
+    use dray_sandbox::transfer::EngineOptions;
+
+    use super::*;
+
+    async fn metadata(fake: &Fake, path: &SandboxPath) -> Metadata {
+        use dray_sandbox::{Follow, Sandbox as _};
+        fake.stat(path, Follow::Yes).await.unwrap()
+    }
+
+    fn engine() -> (Fake, Engine, SandboxPath) {
+        let fake = Fake::new();
+        fake.file("/work/a", "abcdef");
+        let engine = Engine::new(Arc::new(fake.clone()), EngineOptions::default());
+        (fake, engine, SandboxPath::new("/work/a").unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_wait_for_the_proof() {
+        let (fake, engine, path) = engine();
+        let (mut sink, source, wanted) = pipe(6, &engine, &path);
+        let mut body = source.open(0).await.unwrap();
+        wanted.await.unwrap();
+        sink.begin(&metadata(&fake, &path).await).await.unwrap();
+        sink.write("abc".into()).await.unwrap();
+        sink.write("def".into()).await.unwrap();
+        assert_eq!(body.next().await.unwrap().unwrap(), "abc");
+        assert!(futures_util::poll!(std::pin::pin!(body.next())).is_pending());
+        let sha256 = Sha256Digest::of(b"abcdef");
+        sink.finish(sha256, 6).await.unwrap();
+        assert_eq!(body.next().await.unwrap().unwrap(), "def");
+        assert!(body.next().await.is_none());
+        assert_eq!(source.sha256().await.unwrap(), sha256);
+    }
+
+    #[tokio::test]
+    async fn without_the_proof_the_put_gets_an_error_and_no_end() {
+        let (fake, engine, path) = engine();
+        let (mut sink, source, _wanted) = pipe(6, &engine, &path);
+        let mut body = source.open(0).await.unwrap();
+        sink.begin(&metadata(&fake, &path).await).await.unwrap();
+        sink.write("abcdef".into()).await.unwrap();
+        sink.abort().await;
+        assert!(body.next().await.unwrap().is_err());
+        assert!(source.open(0).await.is_err(), "it goes one way once");
+    }
+
+    #[tokio::test]
+    async fn a_get_that_begins_again_breaks_the_pipe() {
+        let (fake, engine, path) = engine();
+        let (mut sink, _source, _wanted) = pipe(6, &engine, &path);
+        let file = metadata(&fake, &path).await;
+        sink.begin(&file).await.unwrap();
+        sink.begin(&file).await.unwrap();
+        sink.write("abc".into()).await.unwrap();
+        assert!(sink.begin(&file).await.is_err());
+    }
+}

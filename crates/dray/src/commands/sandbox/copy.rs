@@ -1,0 +1,479 @@
+//! Copies of several files: each by itself, proved, and published when it is whole.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_content::name;
+use dray_proto::v1;
+use dray_sandbox_transfer::Config;
+use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile};
+use dray_sandbox_transfer::files::{FileSink, Progress};
+use dray_types::{Claim, Fault, FaultCode};
+use futures_util::{StreamExt as _, stream};
+use indicatif::ProgressBar;
+use tokio_util::sync::CancellationToken;
+
+use super::direct::{self, is_kept, until};
+use super::end::{End, Found, local_path};
+use super::operands::Operand;
+use super::plan::{Destination, Job, Plan, is_about_one_file, join};
+use super::report::{FileReport, Report};
+use super::{address, ask, explained};
+use crate::cli::{Global, SandboxCp, SandboxPut, TransferOptions};
+use crate::commands::fetch::write_claim;
+use crate::commands::upload;
+use crate::outcome::Failure;
+use crate::progress;
+use crate::world::World;
+
+/// Files that are copied at the same time; sandboxes have limits of their own.
+const MAX_PARALLEL: usize = 4;
+
+/// How the sandboxes of a command are reached.
+pub(super) enum Reach<'a> {
+    /// This process opens them.
+    Direct(&'a Config),
+    /// A running system does.
+    Served(&'a World),
+}
+
+/// A copy of everything that was named.
+struct Copy<'a> {
+    global: &'a Global,
+    source: End<'a>,
+    target: End<'a>,
+    collision: &'a str,
+    /// The mode of a file in a sandbox that has these permission bits where it comes from.
+    mode: fn(u32) -> u32,
+    resume: bool,
+    time: Duration,
+    bar: ProgressBar,
+    moved: AtomicU64,
+    report: Mutex<Report>,
+    stop: AtomicBool,
+    cancel: CancellationToken,
+}
+
+/// Adds one file to the bar of all.
+struct JobProgress<'a> {
+    bar: &'a ProgressBar,
+    all: &'a AtomicU64,
+    own: AtomicU64,
+}
+
+impl Progress for JobProgress<'_> {
+    fn moved(&self, done: u64, _of: u64) {
+        let before = self.own.swap(done, Ordering::Relaxed);
+        // A copy that begins again takes back what it had; the sum wraps and comes out right.
+        self.all
+            .fetch_add(done.wrapping_sub(before), Ordering::Relaxed);
+        self.bar.set_position(self.all.load(Ordering::Relaxed));
+    }
+}
+
+/// `put` of several files or of directories.
+pub(super) async fn put(
+    global: &Global,
+    reach: &Reach<'_>,
+    put: &SandboxPut,
+) -> Result<(), Failure> {
+    let operands = put.parse()?;
+    let target = open(global, reach, operands.sandbox).await;
+    let target = target.map_err(|failure| explained(failure, operands.sandbox, false))?;
+    let directory = super::raw(operands.directory);
+    let named: Vec<_> = operands.files.iter().map(|file| super::raw(file)).collect();
+    let copy = Copy::new(
+        global,
+        (End::Local, target),
+        &put.collision,
+        put.transfer,
+        |mode| 0o644 | (mode & 0o111),
+    );
+    copy.run(&named, Destination::Into(&directory)).await
+}
+
+/// `cp`.
+pub(super) async fn cp(global: &Global, reach: &Reach<'_>, cp: &SandboxCp) -> Result<(), Failure> {
+    let (from, to) = cp.parse()?;
+    let first = from.first().and_then(|from| from.sandbox.as_deref());
+    if cp.transfer.resume && first.is_some() && to.sandbox.is_some() {
+        let text = "--resume is for copies from or to this machine; between sandboxes, the same command again passes \
+                    over the files that are there already";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let source = open_operand(global, reach, first).await?;
+    let target = open_operand(global, reach, to.sandbox.as_deref()).await?;
+    let is_directory = from.len() > 1;
+    let named: Vec<_> = from
+        .iter()
+        .map(|operand: &Operand| operand.path.clone())
+        .collect();
+    let destination = if is_directory {
+        check_directory(&target, &to.path).await?;
+        Destination::Into(&to.path)
+    } else {
+        Destination::To(&to.path)
+    };
+    let ends = (source, target);
+    let copy = Copy::new(global, ends, &cp.collision, cp.transfer, |mode| {
+        mode | 0o600
+    });
+    copy.run(&named, destination).await
+}
+
+/// Several things need a directory to go into; one that is missing must be asked for with a slash.
+async fn check_directory(target: &End<'_>, path: &[u8]) -> Result<(), Failure> {
+    match target.stat(path).await? {
+        Found::Directory => Ok(()),
+        Found::Nothing if path.ends_with(b"/") => Ok(()),
+        _ => Err(Failure::Usage(format!(
+            "{} is not a directory; several things need one, and `/` at its end makes it",
+            super::plain(path)
+        ))),
+    }
+}
+
+async fn open_operand<'a>(
+    global: &Global,
+    reach: &Reach<'a>,
+    sandbox: Option<&'a str>,
+) -> Result<End<'a>, Failure> {
+    let Some(sandbox) = sandbox else {
+        return Ok(End::Local);
+    };
+    let opened = open(global, reach, sandbox).await;
+    opened.map_err(|failure| explained(failure, sandbox, false))
+}
+
+async fn open<'a>(
+    global: &Global,
+    reach: &Reach<'a>,
+    sandbox: &'a str,
+) -> Result<End<'a>, Failure> {
+    Ok(match reach {
+        Reach::Served(world) => End::Served(world, sandbox),
+        Reach::Direct(config) => {
+            let opened = direct::open(global, (*config).clone(), sandbox).await?;
+            End::Direct(Box::new(opened))
+        }
+    })
+}
+
+impl<'a> Copy<'a> {
+    fn new(
+        global: &'a Global,
+        (source, target): (End<'a>, End<'a>),
+        collision: &'a str,
+        options: TransferOptions,
+        mode: fn(u32) -> u32,
+    ) -> Self {
+        Self {
+            global,
+            source,
+            target,
+            collision,
+            mode,
+            resume: options.resume,
+            time: Duration::from_secs(options.timeout),
+            bar: progress::bytes(Some(0), global.json),
+            moved: AtomicU64::new(0),
+            report: Mutex::default(),
+            stop: AtomicBool::new(false),
+            cancel: CancellationToken::new(),
+        }
+    }
+
+    async fn run(self, named: &[Vec<u8>], destination: Destination<'_>) -> Result<(), Failure> {
+        let outcome = until(self.time, &self.cancel, self.copy_all(named, destination)).await;
+        self.bar.finish_and_clear();
+        let report = self
+            .report
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        report.finish(self.global, outcome.err())
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Report)) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bar.suspend(|| change(&mut report));
+    }
+
+    async fn copy_all(
+        &self,
+        named: &[Vec<u8>],
+        destination: Destination<'_>,
+    ) -> Result<(), Failure> {
+        let mut plan = Plan::default();
+        for from in named {
+            let added = plan
+                .add(&self.source, from, &self.target, destination)
+                .await;
+            added.map_err(|failure| self.explained(failure))?;
+        }
+        let Plan {
+            directories,
+            jobs,
+            skipped,
+            failed,
+        } = {
+            self.bar.set_length(plan.bytes());
+            plan
+        };
+        self.note(|report| {
+            report.skipped(self.global, skipped);
+            for (from, failure) in failed {
+                report.failed(self.global, from, failure);
+            }
+        });
+        self.make_directories(&directories, &jobs).await?;
+        let copies = stream::iter(&jobs).map(|job| self.copy_one(job));
+        copies.buffer_unordered(MAX_PARALLEL).collect::<()>().await;
+        Ok(())
+    }
+
+    async fn make_directories(&self, directories: &[Vec<u8>], jobs: &[Job]) -> Result<(), Failure> {
+        let mut made = 0;
+        let mut lost = Vec::new();
+        for directory in directories {
+            let outcome = self.target.make_directory(directory).await;
+            if outcome.map_err(|failure| self.explained(failure))? {
+                made += 1;
+            } else if !jobs.iter().any(|job| job.directory.starts_with(directory)) {
+                let called = name::shown(directory, super::SHOWN);
+                lost.push(format!(
+                    "{called}: a running system makes no empty directories"
+                ));
+            }
+        }
+        self.note(|report| {
+            report.made_directories(made);
+            report.skipped(self.global, lost);
+        });
+        Ok(())
+    }
+
+    async fn copy_one(&self, job: &Job) {
+        if self.stop.load(Ordering::Relaxed) || self.cancel.is_cancelled() {
+            self.note(|report| report.not_tried(job.from.clone()));
+            return;
+        }
+        let progress = JobProgress {
+            bar: &self.bar,
+            all: &self.moved,
+            own: AtomicU64::new(0),
+        };
+        match self.copy_file(job, &progress).await {
+            Ok(file) => self.note(|report| report.arrived(self.global, file)),
+            Err(failure) => {
+                if !is_about_one_file(&failure) {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+                let failure = if self.cancel.is_cancelled() {
+                    interrupted(&failure)
+                } else {
+                    self.explained(failure)
+                };
+                self.note(|report| report.failed(self.global, job.from.clone(), failure));
+            }
+        }
+    }
+
+    /// A failure with the name of the sandbox, where there is only one.
+    fn explained(&self, failure: Failure) -> Failure {
+        match (&self.source, &self.target) {
+            (End::Local, End::Served(_, sandbox)) | (End::Served(_, sandbox), End::Local) => {
+                explained(failure, sandbox, false)
+            }
+            _ => failure,
+        }
+    }
+
+    async fn copy_file(&self, job: &Job, progress: &dyn Progress) -> Result<FileReport, Failure> {
+        match (&self.source, &self.target) {
+            (End::Local, End::Direct(sandbox)) => self.send(job, sandbox, progress).await,
+            (End::Direct(sandbox), End::Local) => self.receive(job, sandbox, progress).await,
+            (End::Direct(from), End::Direct(to)) => self.pass(job, from, to, progress).await,
+            (End::Local, End::Served(world, to)) => {
+                let file = local_path(&job.from);
+                let claim = upload::file(self.global, world, &file, None).await?;
+                self.place(job, world, to, claim).await
+            }
+            (End::Served(world, from), End::Served(_, to)) => {
+                let (claim, receipt) = self.store(job, world, from).await?;
+                let placed = self.place(job, world, to, claim).await?;
+                Ok(FileReport {
+                    read_receipt: receipt,
+                    ..placed
+                })
+            }
+            (End::Served(world, from), End::Local) => self.write(job, world, from).await,
+            _ => Err(Fault::internal().into()),
+        }
+    }
+
+    /// From this machine into a sandbox.
+    async fn send(
+        &self,
+        job: &Job,
+        sandbox: &DirectSandbox,
+        progress: &dyn Progress,
+    ) -> Result<FileReport, Failure> {
+        let (source, _, content) = direct::source(&local_path(&job.from)).await?;
+        let put = self.put_file(job, self.resume.then_some(content.as_str()));
+        let placed = sandbox.put(put, &source, progress, &self.cancel).await?;
+        Ok(FileReport::placed(job.from.clone(), placed))
+    }
+
+    fn put_file<'b>(&'b self, job: &'b Job, resume: Option<&'b str>) -> PutFile<'b> {
+        PutFile {
+            directory: &job.directory,
+            name: &job.name,
+            collision: self.collision,
+            mode: (self.mode)(job.mode),
+            resume,
+        }
+    }
+
+    /// From a sandbox to this machine.
+    async fn receive(
+        &self,
+        job: &Job,
+        sandbox: &DirectSandbox,
+        progress: &dyn Progress,
+    ) -> Result<FileReport, Failure> {
+        let (output, renamed) = self.local_target(job)?;
+        let mut sink = if self.resume {
+            FileSink::resumable(&output, sandbox.origin(&job.from)?)
+        } else {
+            let failed = Failure::local(format!("cannot write {}", output.display()));
+            FileSink::create(&output).map_err(failed)?
+        };
+        if self.collision != "overwrite" {
+            sink = sink.exclusive();
+        }
+        let got = sandbox
+            .get(&job.from, 0, &mut sink, progress, &self.cancel)
+            .await;
+        if let Some(why) = sink.restarted() {
+            self.bar.suspend(|| direct::note_restart(&job.from, why));
+        }
+        let received = got?;
+        Ok(FileReport {
+            from: job.from.clone(),
+            to: super::raw(&output),
+            size: received.size,
+            sha256: received.sha256,
+            renamed,
+            existed: false,
+            receipt: Some(received.receipt),
+            read_receipt: None,
+        })
+    }
+
+    /// The file of this machine that is written, and whether another name had to be taken.
+    fn local_target(&self, job: &Job) -> Result<(PathBuf, bool), Failure> {
+        let wanted = local_path(&join(&job.directory, &job.name));
+        let Ok(there) = std::fs::symlink_metadata(&wanted) else {
+            return Ok((wanted, false));
+        };
+        let refused = |detail: &str, text: &str| {
+            let text = format!("{}: {text}", super::plain(&super::raw(&wanted)));
+            Err(Fault::new(FaultCode::InvalidArgument, text)
+                .detail(detail)
+                .into())
+        };
+        match self.collision {
+            "rename" => {
+                let free = super::free_name_in(&local_path(&job.directory), &job.name);
+                Ok((free, true))
+            }
+            "fail" => refused("exists", "the name is taken"),
+            _ if there.is_dir() => refused("is_directory", "a directory is not overwritten"),
+            _ if !there.is_file() && !there.is_symlink() => {
+                refused("not_regular", "only regular files are overwritten")
+            }
+            _ => Ok((wanted, false)),
+        }
+    }
+
+    /// From one sandbox into another.
+    async fn pass(
+        &self,
+        job: &Job,
+        from: &DirectSandbox,
+        to: &DirectSandbox,
+        progress: &dyn Progress,
+    ) -> Result<FileReport, Failure> {
+        let put = self.put_file(job, None);
+        let copied = from.copy_file(&job.from, job.size, to, put, progress, &self.cancel);
+        let copied = copied.await?;
+        Ok(FileReport {
+            read_receipt: copied.read,
+            ..FileReport::placed(job.from.clone(), copied.placed)
+        })
+    }
+
+    /// Puts a stored file into a sandbox of a running system.
+    async fn place(
+        &self,
+        job: &Job,
+        world: &World,
+        sandbox: &str,
+        claim: Claim,
+    ) -> Result<FileReport, Failure> {
+        let request = v1::PutSandboxFileRequest {
+            sandbox: Some(address(sandbox)),
+            claim: Some(claim.into()),
+            directory: job.directory.clone(),
+            name: job.name.clone(),
+            collision: self.collision.to_owned(),
+            mode: (self.mode)(job.mode),
+        };
+        let placed = ask(world, self.time, &request).await?;
+        Ok(FileReport::placed(job.from.clone(), placed))
+    }
+
+    /// Stores a file of a sandbox of a running system.
+    async fn store(
+        &self,
+        job: &Job,
+        world: &World,
+        sandbox: &str,
+    ) -> Result<(Claim, Option<v1::TransferReceipt>), Failure> {
+        let request = v1::GetSandboxFileRequest {
+            sandbox: Some(address(sandbox)),
+            path: job.from.clone(),
+            max_bytes: 0,
+        };
+        let file = ask(world, self.time, &request).await?;
+        let claim = file.claim.ok_or_else(Fault::internal)?;
+        Ok((Claim::try_from(claim).map_err(Fault::from)?, file.receipt))
+    }
+
+    async fn write(&self, job: &Job, world: &World, sandbox: &str) -> Result<FileReport, Failure> {
+        let (output, renamed) = self.local_target(job)?;
+        let (claim, receipt) = self.store(job, world, sandbox).await?;
+        write_claim(self.global, world, &claim, &output).await?;
+        Ok(FileReport {
+            from: job.from.clone(),
+            to: super::raw(&output),
+            size: claim.artifact.size,
+            sha256: claim.artifact.sha256.as_bytes().to_vec(),
+            renamed,
+            existed: false,
+            receipt,
+            read_receipt: None,
+        })
+    }
+}
+
+/// What a copy that was cut short is called; what is kept of it is still said.
+fn interrupted(failure: &Failure) -> Failure {
+    let fault = Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted");
+    if is_kept(failure) {
+        return fault.advice(KEPT_ADVICE).into();
+    }
+    fault.into()
+}

@@ -1,0 +1,194 @@
+//! The two ends of a copy: this machine, a sandbox that this process opened, or one of a running system.
+
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use dray_content::name;
+use dray_proto::v1;
+use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
+use dray_types::{Fault, FaultCode};
+
+use super::{SHORT, SHOWN, address, ask};
+use crate::outcome::Failure;
+use crate::world::World;
+
+/// Levels and entries that a running system is asked for.
+const MAX_SERVED: (u32, u32) = (64, 10_000);
+
+/// One end.
+pub(super) enum End<'a> {
+    Local,
+    Direct(Box<DirectSandbox>),
+    Served(&'a World, &'a str),
+}
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    Directory,
+    /// A regular file of this size and these permission bits.
+    File(u64, u32),
+    Special,
+}
+
+impl End<'_> {
+    /// What a path is, links followed.
+    pub(super) async fn stat(&self, path: &[u8]) -> Result<Found, Failure> {
+        let entry = match self {
+            Self::Local => return stat_local(path),
+            Self::Direct(sandbox) => sandbox.stat(path).await?,
+            Self::Served(world, sandbox) => {
+                let request = v1::StatSandboxRequest {
+                    sandbox: Some(address(sandbox)),
+                    path: path.to_vec(),
+                    follow: true,
+                };
+                match ask(world, SHORT, &request).await {
+                    Err(Failure::Fault(fault)) if fault.detail == "not_found" => None,
+                    entry => Some(entry?),
+                }
+            }
+        };
+        Ok(match entry {
+            None => Found::Nothing,
+            Some(entry) => match entry.kind.as_str() {
+                "dir" => Found::Directory,
+                "file" => Found::File(entry.size, entry.mode & 0o777),
+                _ => Found::Special,
+            },
+        })
+    }
+
+    /// What lies beneath a directory.
+    pub(super) async fn tree(&self, path: &[u8]) -> Result<Tree, Failure> {
+        match self {
+            Self::Local => {
+                let path = local_path(path);
+                let walked = tokio::task::spawn_blocking(move || walk(&path)).await;
+                walked.map_err(|error| Failure::local("cannot list files")(error.into()))?
+            }
+            Self::Direct(sandbox) => Ok(sandbox.tree(path).await?),
+            Self::Served(world, sandbox) => served_tree(world, sandbox, path).await,
+        }
+    }
+
+    /// Makes a directory and what is missing above it. Returns whether this end can do so.
+    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<bool, Failure> {
+        match self {
+            Self::Local => {
+                let path = local_path(path);
+                let failed = Failure::local(format!("cannot make {}", path.display()));
+                std::fs::create_dir_all(&path).map_err(failed)?;
+            }
+            Self::Direct(sandbox) => sandbox.make_directory(path).await?,
+            // A put makes the directories above its file.
+            Self::Served(..) => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// A path of this machine.
+pub(super) fn local_path(path: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()))
+}
+
+fn stat_local(path: &[u8]) -> Result<Found, Failure> {
+    let path = local_path(path);
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(Found::Directory),
+        Ok(found) if found.is_file() => Ok(Found::File(
+            found.size(),
+            found.permissions().mode() & 0o777,
+        )),
+        Ok(_) => Ok(Found::Special),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) => Err(Failure::local(format!("cannot read {}", path.display()))(
+            error,
+        )),
+    }
+}
+
+/// What lies beneath a directory of this machine. Links are named and not followed.
+fn walk(directory: &Path) -> Result<Tree, Failure> {
+    let mut tree = Tree {
+        path: directory.as_os_str().as_bytes().to_vec(),
+        ..Tree::default()
+    };
+    let mut pending = vec![PathBuf::new()];
+    while let Some(relative) = pending.pop() {
+        let here = directory.join(&relative);
+        let failed = || Failure::local(format!("cannot read {}", here.display()));
+        let entries = std::fs::read_dir(&here).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries = entries.map_err(failed())?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let called = relative.join(entry.file_name());
+            let name = called.as_os_str().as_bytes().to_vec();
+            let metadata = entry.metadata().map_err(failed())?;
+            if metadata.is_dir() {
+                tree.directories.push(name);
+                pending.push(called);
+            } else if metadata.is_file() {
+                tree.files.push(ListedFile {
+                    name,
+                    size: metadata.size(),
+                    mode: metadata.permissions().mode() & 0o777,
+                });
+            } else {
+                let why = if metadata.is_symlink() {
+                    "a link"
+                } else {
+                    "not a regular file"
+                };
+                tree.skipped
+                    .push(format!("{}: {why}", name::shown(&name, SHOWN)));
+            }
+        }
+    }
+    Ok(tree)
+}
+
+async fn served_tree(world: &World, sandbox: &str, path: &[u8]) -> Result<Tree, Failure> {
+    let (depth, limit) = MAX_SERVED;
+    let request = v1::ListSandboxRequest {
+        sandbox: Some(address(sandbox)),
+        path: path.to_vec(),
+        depth,
+        limit,
+    };
+    let listing = ask(world, SHORT, &request).await?;
+    if listing.truncated {
+        let text = "The directory has more entries than a running system lists.";
+        let advice = "Copy its parts one by one, or leave out --nats.";
+        let fault = Fault::new(FaultCode::TooLarge, text).detail("too_large");
+        return Err(fault.advice(advice).into());
+    }
+    let mut tree = Tree::default();
+    let stat = v1::StatSandboxRequest {
+        sandbox: Some(address(sandbox)),
+        path: path.to_vec(),
+        follow: true,
+    };
+    tree.path = ask(world, SHORT, &stat).await?.real_path;
+    for entry in listing.entries {
+        let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
+            continue;
+        };
+        let called = called.strip_prefix(b"/").unwrap_or(called).to_vec();
+        match entry.kind.as_str() {
+            "dir" => tree.directories.push(called),
+            "file" => tree.files.push(ListedFile {
+                name: called,
+                size: entry.size,
+                mode: entry.mode & 0o777,
+            }),
+            kind => tree
+                .skipped
+                .push(format!("{}: {kind}", name::shown(&called, SHOWN))),
+        }
+    }
+    Ok(tree)
+}

@@ -1,0 +1,207 @@
+//! `dray sandbox get`: files out of a sandbox, each directory as one archive.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dray_content::name;
+use dray_proto::v1;
+use dray_sandbox_transfer::direct::{DirectSandbox, Received};
+use dray_types::{ByteSize, Claim, Fault};
+use tokio_util::sync::CancellationToken;
+
+use super::copy::Reach;
+use super::direct::{self, Fetched, until};
+use super::plan::is_about_one_file;
+use super::report::{FileReport, Report};
+use super::{SHOWN, address, ask, explained, free_name_in, hex, raw, written};
+use crate::cli::{Global, SandboxGet};
+use crate::commands::fetch::write_claim;
+use crate::outcome::{Failure, note};
+use crate::progress;
+use crate::world::World;
+
+/// The sandbox that is read.
+enum Source<'a> {
+    Direct(Box<DirectSandbox>),
+    Served(&'a World),
+}
+
+/// One get.
+struct Get<'a> {
+    global: &'a Global,
+    source: Source<'a>,
+    command: &'a SandboxGet,
+    cancel: CancellationToken,
+}
+
+pub(super) async fn run(
+    global: &Global,
+    reach: &Reach<'_>,
+    command: &SandboxGet,
+) -> Result<(), Failure> {
+    let outcome = try_run(global, reach, command).await;
+    outcome.map_err(|failure| explained(failure, &command.sandbox, false))
+}
+
+async fn try_run(global: &Global, reach: &Reach<'_>, command: &SandboxGet) -> Result<(), Failure> {
+    let time = Duration::from_secs(command.transfer.timeout);
+    let cancel = CancellationToken::new();
+    let opened = async {
+        Ok(match reach {
+            Reach::Direct(config) => {
+                let opened = direct::open(global, (*config).clone(), &command.sandbox).await?;
+                Source::Direct(Box::new(opened))
+            }
+            Reach::Served(world) => Source::Served(world),
+        })
+    };
+    let get = Get {
+        source: until(time, &cancel, opened).await?,
+        global,
+        command,
+        cancel,
+    };
+    match command.paths.as_slice() {
+        [path] => {
+            let fetched = until(time, &get.cancel, get.fetch(path)).await?;
+            get.print(&fetched);
+            Ok(())
+        }
+        paths => get.run_many(paths, time).await,
+    }
+}
+
+impl Get<'_> {
+    async fn fetch(&self, path: &Path) -> Result<Fetched, Failure> {
+        match &self.source {
+            Source::Direct(sandbox) => {
+                direct::get(self.global, sandbox, path, self.command, &self.cancel).await
+            }
+            Source::Served(world) => self.fetch_served(world, path).await,
+        }
+    }
+
+    fn print(&self, fetched: &Fetched) {
+        let Fetched { output, received } = fetched;
+        for skipped in &received.skipped {
+            note(&format!("left out: {}", name::shown(skipped, SHOWN)));
+        }
+        if let Some(output) = output {
+            let (size, sha256) = (received.size, hex(&received.sha256));
+            written(self.global, output, size, &sha256, Some(&received.receipt));
+        }
+    }
+
+    /// Several paths into one directory; those that can be had come, the others are named.
+    async fn run_many(&self, paths: &[PathBuf], time: Duration) -> Result<(), Failure> {
+        if let Some(output) = self
+            .command
+            .output
+            .as_deref()
+            .filter(|output| !output.is_dir())
+        {
+            return Err(Failure::Usage(format!(
+                "{} is not a directory, and several paths need one",
+                output.display()
+            )));
+        }
+        let mut report = Report::default();
+        let fetching = async {
+            let mut stopped = false;
+            for path in paths {
+                if stopped || self.cancel.is_cancelled() {
+                    report.not_tried(raw(path));
+                    continue;
+                }
+                match self.fetch(path).await {
+                    Ok(fetched) => self.note(&mut report, path, fetched),
+                    Err(failure) => {
+                        stopped = !is_about_one_file(&failure);
+                        let failure = explained(failure, &self.command.sandbox, false);
+                        report.failed(self.global, raw(path), failure);
+                    }
+                }
+            }
+            Ok(())
+        };
+        let outcome = until(time, &self.cancel, fetching).await;
+        report.finish(self.global, outcome.err())
+    }
+
+    fn note(&self, report: &mut Report, path: &Path, fetched: Fetched) {
+        let Fetched { output, received } = fetched;
+        report.skipped(self.global, received.skipped);
+        let file = FileReport {
+            from: raw(path),
+            to: output.as_deref().map(raw).unwrap_or_default(),
+            size: received.size,
+            sha256: received.sha256,
+            renamed: false,
+            existed: false,
+            receipt: Some(received.receipt),
+            read_receipt: None,
+        };
+        report.arrived(self.global, file);
+    }
+
+    /// Through the store of a running system.
+    async fn fetch_served(&self, world: &World, path: &Path) -> Result<Fetched, Failure> {
+        if self.command.transfer.resume {
+            let text = "--resume is for copies without a running system: leave out --nats";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        let waiting = progress::waiting("fetching from the sandbox", self.global.json);
+        let stored = self.store(world, path).await;
+        waiting.finish_and_clear();
+        let (claim, received) = stored?;
+        let called = || name::clean(&claim.artifact.name);
+        let output = match self.command.output.as_deref() {
+            Some(output) if output.is_dir() => free_name_in(output, called().as_bytes()),
+            Some(output) => output.to_path_buf(),
+            None => free_name_in(Path::new(""), called().as_bytes()),
+        };
+        write_claim(self.global, world, &claim, &output).await?;
+        Ok(Fetched {
+            output: (output != Path::new("-")).then_some(output),
+            received,
+        })
+    }
+
+    async fn store(&self, world: &World, path: &Path) -> Result<(Claim, Received), Failure> {
+        let sandbox = || Some(address(&self.command.sandbox));
+        let time = Duration::from_secs(self.command.transfer.timeout);
+        let stat = v1::StatSandboxRequest {
+            sandbox: sandbox(),
+            path: raw(path),
+            follow: true,
+        };
+        let entry = ask(world, time, &stat).await?;
+        let max_bytes = self.command.size_limit.map_or(0, ByteSize::as_u64);
+        let (claim, receipt, skipped) = if entry.kind == "dir" {
+            let request = v1::GetSandboxTreeRequest {
+                sandbox: sandbox(),
+                path: raw(path),
+                format: if self.command.tar { "tar" } else { "zip" }.to_owned(),
+                max_bytes,
+            };
+            let tree = ask(world, time, &request).await?;
+            (tree.claim, tree.receipt, tree.skipped)
+        } else {
+            let request = v1::GetSandboxFileRequest {
+                sandbox: sandbox(),
+                path: raw(path),
+                max_bytes,
+            };
+            let file = ask(world, time, &request).await?;
+            (file.claim, file.receipt, Vec::new())
+        };
+        let claim = Claim::try_from(claim.ok_or_else(Fault::internal)?).map_err(Fault::from)?;
+        let received = Received {
+            size: claim.artifact.size,
+            sha256: claim.artifact.sha256.as_bytes().to_vec(),
+            receipt: receipt.unwrap_or_default(),
+            skipped,
+        };
+        Ok((claim, received))
+    }
+}

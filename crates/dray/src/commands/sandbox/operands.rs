@@ -1,0 +1,278 @@
+//! What was typed after `get`, `put` and `cp`.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Sandbox, SandboxCp, SandboxPut};
+use crate::commands::reach;
+use crate::outcome::Failure;
+
+/// The operands of `put`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PutOperands<'a> {
+    pub(super) files: &'a [PathBuf],
+    pub(super) sandbox: &'a str,
+    pub(super) directory: &'a Path,
+}
+
+impl SandboxPut {
+    /// Files, the sandbox, and the directory: the first operand after a file that reads KIND:NAME is the sandbox.
+    pub(super) fn parse(&self) -> Result<PutOperands<'_>, Failure> {
+        let is_sandbox = |operand: &PathBuf| {
+            operand
+                .to_str()
+                .is_some_and(|text| reach::check(text).is_ok())
+        };
+        let found = self.operands.iter().skip(1).position(is_sandbox);
+        let (files, rest) = match found {
+            Some(position) => self.operands.split_at(position + 1),
+            None => return Err(self.no_sandbox()),
+        };
+        let (sandbox, directory) = match rest {
+            [sandbox] => (sandbox, Path::new(".")),
+            [sandbox, directory] => (sandbox, directory.as_path()),
+            _ => {
+                let text = "one directory at most follows the sandbox; files stand before it";
+                return Err(Failure::Usage(text.to_owned()));
+            }
+        };
+        let operands = PutOperands {
+            files,
+            sandbox: sandbox.to_str().unwrap_or_default(),
+            directory,
+        };
+        self.check(operands)?;
+        Ok(operands)
+    }
+
+    /// What a sandbox would look like, shown at the operand that should have been one.
+    fn no_sandbox(&self) -> Failure {
+        let last = self.operands.last().map(|last| last.to_string_lossy());
+        let refused = reach::check(&last.unwrap_or_default());
+        refused.err().unwrap_or_else(|| {
+            Failure::Usage("name the sandbox after the files, for example docker:web".to_owned())
+        })
+    }
+
+    fn check(&self, operands: PutOperands<'_>) -> Result<(), Failure> {
+        let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+        let has_input = operands.files.iter().any(|file| file == Path::new("-"));
+        match operands.files {
+            [_] if has_input && self.name.is_none() => {
+                usage("standard input has no name: add --name NAME")
+            }
+            [_] if has_input && self.transfer.resume => {
+                usage("standard input cannot be continued: leave out --resume")
+            }
+            [_] => Ok(()),
+            _ if has_input => usage("standard input goes alone; a file of that name is ./-"),
+            _ if self.name.is_some() => usage("--name is for one file"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One end of a copy as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Operand {
+    /// `None` for this machine.
+    pub(super) sandbox: Option<String>,
+    /// A path there.
+    pub(super) path: Vec<u8>,
+}
+
+impl Operand {
+    /// `KIND:NAME:PATH`, `KIND:NAME`, or a path of this machine.
+    pub(super) fn parse(typed: &Path) -> Self {
+        let bytes = typed.as_os_str().as_bytes();
+        let here = || Self {
+            sandbox: None,
+            path: bytes.to_vec(),
+        };
+        let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
+            return here();
+        };
+        let kind = bytes.get(..colon).unwrap_or_default();
+        let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        if kind.is_empty() || !kind.iter().all(is_word) {
+            return here();
+        }
+        let name_at = colon + 1;
+        let rest = bytes.get(name_at..).unwrap_or_default();
+        // A name is not empty, so the path's colon is not the first character.
+        let is_path = |window: &[u8]| matches!(window, [b':', b'/' | b'~' | b'.']);
+        let split = rest.windows(2).skip(1).position(is_path).map(|at| at + 1);
+        let (name, path) = match split {
+            Some(at) => (rest.get(..at), rest.get(at + 1..)),
+            None => (
+                Some(rest.strip_suffix(b":").unwrap_or(rest)),
+                Some(&b"."[..]),
+            ),
+        };
+        let address = [kind, b":", name.unwrap_or_default()].concat();
+        match String::from_utf8(address) {
+            Ok(sandbox) if !name.unwrap_or_default().is_empty() => Self {
+                sandbox: Some(sandbox),
+                path: path.unwrap_or_default().to_vec(),
+            },
+            _ => here(),
+        }
+    }
+}
+
+impl SandboxCp {
+    /// What is copied, and where to.
+    pub(super) fn parse(&self) -> Result<(Vec<Operand>, Operand), Failure> {
+        let mut operands: Vec<_> = self
+            .operands
+            .iter()
+            .map(|path| Operand::parse(path))
+            .collect();
+        let usage = |text: &str| Failure::Usage(text.to_owned());
+        let to = operands.pop().ok_or_else(|| usage("name where to copy"))?;
+        if operands
+            .iter()
+            .chain([&to])
+            .any(|operand| operand.path == b"-")
+        {
+            return Err(usage(
+                "cp copies no standard input or output: use put and get; a file of that name is ./-",
+            ));
+        }
+        if to.sandbox.is_none() && operands.iter().any(|from| from.sandbox.is_none()) {
+            return Err(usage(
+                "one side must be in a sandbox, written SANDBOX:PATH, for example docker:web:/data/a.csv",
+            ));
+        }
+        if operands
+            .iter()
+            .any(|from| from.sandbox != operands.first().and_then(|first| first.sandbox.clone()))
+        {
+            return Err(usage(
+                "all that is copied must come from one sandbox or this machine",
+            ));
+        }
+        Ok((operands, to))
+    }
+}
+
+/// Every sandbox that a command names.
+pub(super) fn sandboxes(command: &Sandbox) -> Result<Vec<String>, Failure> {
+    Ok(match command {
+        Sandbox::Probe { sandbox }
+        | Sandbox::Stat { sandbox, .. }
+        | Sandbox::Ls { sandbox, .. }
+        | Sandbox::Rm { sandbox, .. } => vec![sandbox.clone()],
+        Sandbox::Get(get) => vec![get.sandbox.clone()],
+        Sandbox::Put(put) => vec![put.parse()?.sandbox.to_owned()],
+        Sandbox::Cp(cp) => {
+            let (from, to) = cp.parse()?;
+            let first = from.into_iter().next();
+            first
+                .into_iter()
+                .chain([to])
+                .filter_map(|operand| operand.sandbox)
+                .collect()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn put(operands: &[&str]) -> SandboxPut {
+        let arguments = ["dray", "sandbox", "put"].iter().chain(operands);
+        match Cli::try_parse_from(arguments).unwrap().command {
+            Command::Sandbox(Sandbox::Put(put)) => put,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn files_stand_before_the_sandbox_and_one_directory_behind_it() {
+        for (operands, files, sandbox, directory) in [
+            (&["a", "docker:web"][..], 1, "docker:web", "."),
+            (
+                &["a", "b c", "docker:web", "/data"],
+                2,
+                "docker:web",
+                "/data",
+            ),
+            (
+                &["a", "local:/srv/box", "data"],
+                1,
+                "local:/srv/box",
+                "data",
+            ),
+            (&["docker:a", "docker:web"], 1, "docker:web", "."),
+            (&["a", "./docker:b", "docker:web"], 2, "docker:web", "."),
+            (
+                &["a", "docker:b", "docker:web"],
+                1,
+                "docker:b",
+                "docker:web",
+            ),
+            (
+                &["--", "-a", "ssh:me@host:22", "-b"],
+                1,
+                "ssh:me@host:22",
+                "-b",
+            ),
+        ] {
+            let put = put(operands);
+            let parsed = put.parse().unwrap();
+            let found = (parsed.files.len(), parsed.sandbox, parsed.directory);
+            assert_eq!(
+                found,
+                (files, sandbox, Path::new(directory)),
+                "{operands:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_put_that_makes_no_sense_is_refused_with_what_would() {
+        for (operands, expected) in [
+            (&["a", "web"][..], "write KIND:NAME"),
+            (&["a", "docker:web", "x", "y"], "one directory"),
+            (&["-", "docker:web"], "--name"),
+            (&["a", "-", "docker:web"], "alone"),
+            (&["a", "b", "docker:web", "--name", "c"], "one file"),
+            (&["-", "docker:web", "--name", "c", "--resume"], "--resume"),
+        ] {
+            let said = put(operands).parse().unwrap_err().to_string();
+            assert!(said.contains(expected), "{operands:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_path_begins_after_the_first_colon_that_can_stand_before_one() {
+        for (typed, sandbox, path) in [
+            ("docker:web:/a b:/c", Some("docker:web"), "/a b:/c"),
+            ("docker:web:~/x", Some("docker:web"), "~/x"),
+            ("docker:web:./x", Some("docker:web"), "./x"),
+            ("docker:web", Some("docker:web"), "."),
+            ("docker:web:", Some("docker:web"), "."),
+            ("ssh:me@host:2222:/a", Some("ssh:me@host:2222"), "/a"),
+            ("ssh:me@[::1]:22:/a", Some("ssh:me@[::1]:22"), "/a"),
+            (
+                "local:/srv/box:/srv/box/a",
+                Some("local:/srv/box"),
+                "/srv/box/a",
+            ),
+            ("local:./box:./a", Some("local:./box"), "./a"),
+            ("./docker:web", None, "./docker:web"),
+            ("/a:/b", None, "/a:/b"),
+            ("-x", None, "-x"),
+            ("Report: final.txt", None, "Report: final.txt"),
+        ] {
+            let operand = Operand::parse(Path::new(typed));
+            assert_eq!(operand.sandbox.as_deref(), sandbox, "{typed}");
+            assert_eq!(operand.path, path.as_bytes(), "{typed}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Which files a copy is made of, and where each goes.
+
+use super::end::{End, Found};
+use crate::outcome::Failure;
+use dray_types::{Fault, FaultCode};
+
+/// One file to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) from: Vec<u8>,
+    /// Directory at the other end.
+    pub(super) directory: Vec<u8>,
+    pub(super) name: Vec<u8>,
+    pub(super) size: u64,
+    /// Permission bits at the source.
+    pub(super) mode: u32,
+}
+
+/// All that a copy does.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Directories to make, each after the one that holds it.
+    pub(super) directories: Vec<Vec<u8>>,
+    pub(super) jobs: Vec<Job>,
+    /// What is left out, a line each.
+    pub(super) skipped: Vec<String>,
+    /// What cannot be copied.
+    pub(super) failed: Vec<(Vec<u8>, Failure)>,
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Destination<'a> {
+    /// Into this directory, under the source's own name.
+    Into(&'a [u8]),
+    /// To this path: into it when it is a directory, otherwise under its name.
+    To(&'a [u8]),
+}
+
+pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    match directory {
+        [] => name.to_vec(),
+        [.., b'/'] => [directory, name].concat(),
+        _ => [directory, b"/", name].concat(),
+    }
+}
+
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/');
+    path.get(..=end.unwrap_or(0)).unwrap_or_default()
+}
+
+/// The directory and the name of a path.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let path = trimmed(path);
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", path.get(1..).unwrap_or_default()),
+        Some(at) => (
+            path.get(..at).unwrap_or_default(),
+            path.get(at + 1..).unwrap_or_default(),
+        ),
+        None => (b".", path),
+    }
+}
+
+/// The name that what is copied has of its own; `None` for `.`, `..` and the root, which mean what they hold.
+fn own_name(path: &[u8]) -> Option<&[u8]> {
+    let (_, name) = split(path);
+    let is_name = !matches!(name, b"" | b"." | b".." | b"~");
+    is_name.then_some(name)
+}
+
+impl Plan {
+    /// Adds what is at one path of the source.
+    pub(super) async fn add(
+        &mut self,
+        source: &End<'_>,
+        from: &[u8],
+        target: &End<'_>,
+        destination: Destination<'_>,
+    ) -> Result<(), Failure> {
+        let found = match source.stat(from).await {
+            Ok(found) => found,
+            Err(failure) if is_about_one_file(&failure) => {
+                self.failed.push((from.to_vec(), failure));
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        match found {
+            Found::File(size, mode) => {
+                let (directory, name) = place_file(from, target, destination).await?;
+                self.jobs.push(Job {
+                    from: from.to_vec(),
+                    directory,
+                    name,
+                    size,
+                    mode,
+                });
+            }
+            Found::Directory => {
+                let root = place_directory(from, target, destination).await?;
+                self.add_tree(source, from, &root).await?;
+            }
+            Found::Nothing => {
+                let fault = Fault::new(FaultCode::NotFound, "There is no such file.");
+                self.failed
+                    .push((from.to_vec(), fault.detail("not_found").into()));
+            }
+            Found::Special => {
+                let text = "Only regular files and directories are copied.";
+                let fault = Fault::new(FaultCode::InvalidArgument, text).detail("not_regular");
+                self.failed.push((from.to_vec(), fault.into()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_tree(
+        &mut self,
+        source: &End<'_>,
+        from: &[u8],
+        root: &[u8],
+    ) -> Result<(), Failure> {
+        let tree = match source.tree(from).await {
+            Ok(tree) => tree,
+            Err(failure) if is_about_one_file(&failure) => {
+                self.failed.push((from.to_vec(), failure));
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        self.directories.push(root.to_vec());
+        let names = tree.directories.iter().map(|name| join(root, name));
+        self.directories.extend(names);
+        self.skipped.extend(tree.skipped);
+        for file in tree.files {
+            let whole = join(root, &file.name);
+            let (directory, name) = split(&whole);
+            self.jobs.push(Job {
+                from: join(&tree.path, &file.name),
+                directory: directory.to_vec(),
+                name: name.to_vec(),
+                size: file.size,
+                mode: file.mode,
+            });
+        }
+        Ok(())
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.jobs.iter().map(|job| job.size).sum()
+    }
+}
+
+fn nameless() -> Failure {
+    Failure::Usage("name the file that is copied, not only its directory".to_owned())
+}
+
+/// The directory and the name that a file gets.
+async fn place_file(
+    from: &[u8],
+    target: &End<'_>,
+    destination: Destination<'_>,
+) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let own = own_name(from).ok_or_else(nameless);
+    match destination {
+        Destination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
+        Destination::To(path) => {
+            let is_directory = path.ends_with(b"/") || target.stat(path).await? == Found::Directory;
+            if is_directory || own_name(path).is_none() {
+                return Ok((path.to_vec(), own?.to_vec()));
+            }
+            let (directory, name) = split(path);
+            Ok((directory.to_vec(), name.to_vec()))
+        }
+    }
+}
+
+/// The directory that a directory becomes.
+async fn place_directory(
+    from: &[u8],
+    target: &End<'_>,
+    destination: Destination<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let inside = |directory: &[u8]| match own_name(from) {
+        Some(name) => join(directory, name),
+        None => directory.to_vec(),
+    };
+    match destination {
+        Destination::Into(directory) => Ok(inside(directory)),
+        Destination::To(path) if path.ends_with(b"/") => Ok(inside(path)),
+        Destination::To(path) => match target.stat(path).await? {
+            Found::Directory => Ok(inside(path)),
+            Found::Nothing => Ok(path.to_vec()),
+            Found::File(..) | Found::Special => {
+                let text = "A directory cannot take the place of a file.";
+                let fault = Fault::new(FaultCode::InvalidArgument, text).detail("not_directory");
+                Err(fault.into())
+            }
+        },
+    }
+}
+
+/// Whether a failure speaks of one file, so that others may still be copied.
+pub(super) fn is_about_one_file(failure: &Failure) -> bool {
+    const DETAILS: [&str; 14] = [
+        "not_found",
+        "is_directory",
+        "not_directory",
+        "not_regular",
+        "permission_denied",
+        "outside_root",
+        "denied_path",
+        "too_large",
+        "exists",
+        "loop",
+        "invalid_name",
+        "changed_during_transfer",
+        "corrupted",
+        "local",
+    ];
+    match failure {
+        Failure::Fault(fault) => DETAILS.contains(&fault.detail.as_str()),
+        Failure::Local { source, .. } => !matches!(
+            source.kind(),
+            std::io::ErrorKind::StorageFull
+                | std::io::ErrorKind::ReadOnlyFilesystem
+                | std::io::ErrorKind::QuotaExceeded
+        ),
+        Failure::Usage(_) | Failure::Told(_) | Failure::Reported => false,
+        Failure::Configuration(_) | Failure::Unreachable { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart_and_put_together() {
+        for (path, directory, name) in [
+            ("/a", "/", "a"),
+            ("/a/b//", "/a", "b"),
+            ("a b:c", ".", "a b:c"),
+            ("~/-x", "~", "-x"),
+        ] {
+            let parts = split(path.as_bytes());
+            assert_eq!(parts, (directory.as_bytes(), name.as_bytes()), "{path}");
+        }
+        for path in [".", "..", "/", "a/.", "~", "a/.."] {
+            assert_eq!(own_name(path.as_bytes()), None, "{path}");
+        }
+        for (directory, name, whole) in [("/", "a", "/a"), ("a", "b", "a/b"), ("a/", "b", "a/b")] {
+            assert_eq!(
+                join(directory.as_bytes(), name.as_bytes()),
+                whole.as_bytes()
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_goes_into_directories_and_otherwise_takes_the_name() {
+        let here = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            [
+                here.path().as_os_str().as_encoded_bytes(),
+                b"/",
+                name.as_bytes(),
+            ]
+            .concat()
+        };
+        std::fs::create_dir_all(here.path().join("d/e")).unwrap();
+        std::fs::write(here.path().join("f"), "1").unwrap();
+        let local = End::Local;
+        let place = async |to: &str| {
+            let to = at(to);
+            place_file(b"/x/own", &local, Destination::To(&to))
+                .await
+                .unwrap()
+        };
+        assert_eq!(place("d").await, (at("d"), b"own".to_vec()));
+        assert_eq!(place("new/").await, (at("new/"), b"own".to_vec()));
+        assert_eq!(
+            place("new").await,
+            (at("")[..at("").len() - 1].to_vec(), b"new".to_vec())
+        );
+        let into = async |from: &str, to: &str| {
+            place_directory(from.as_bytes(), &local, Destination::To(&at(to))).await
+        };
+        assert_eq!(into("/x/own", "d").await.unwrap(), at("d/own"));
+        assert_eq!(into("/x/own", "new").await.unwrap(), at("new"));
+        assert_eq!(into("/x/own/.", "d").await.unwrap(), at("d"));
+        assert!(into("/x/own", "f").await.is_err());
+    }
+}

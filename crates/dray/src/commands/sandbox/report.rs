@@ -1,0 +1,164 @@
+//! What became of every file of a copy.
+
+use dray_content::size::human;
+use dray_proto::v1;
+use serde_json::{Value, json};
+
+use super::{hex, plain, receipt_json, receipt_line};
+use crate::cli::Global;
+use crate::outcome::{Failure, fault_json, note, print_line};
+
+/// A file that is in its place.
+#[derive(Debug)]
+pub(super) struct FileReport {
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+    pub(super) size: u64,
+    pub(super) sha256: Vec<u8>,
+    /// Whether another name had to be taken.
+    pub(super) renamed: bool,
+    /// Whether the very same file was there already.
+    pub(super) existed: bool,
+    pub(super) receipt: Option<v1::TransferReceipt>,
+    /// How it was read, between two sandboxes.
+    pub(super) read_receipt: Option<v1::TransferReceipt>,
+}
+
+impl FileReport {
+    pub(super) fn placed(from: Vec<u8>, placed: v1::PlacedFile) -> Self {
+        Self {
+            from,
+            to: placed.path,
+            size: placed.size,
+            sha256: placed.sha256,
+            renamed: placed.renamed,
+            existed: placed.existed,
+            receipt: placed.receipt,
+            read_receipt: None,
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "from": plain(&self.from),
+            "to": plain(&self.to),
+            "size": self.size,
+            "sha256": hex(&self.sha256),
+            "renamed": self.renamed,
+            "existed": self.existed,
+            "receipt": self.receipt.as_ref().map(receipt_json),
+            "read_receipt": self.read_receipt.as_ref().map(receipt_json),
+        })
+    }
+
+    fn to_line(&self) -> String {
+        let how = if self.existed {
+            "  (was there already)".to_owned()
+        } else {
+            self.receipt.as_ref().map(receipt_line).unwrap_or_default()
+        };
+        format!("{}  {}{how}", plain(&self.to), human(self.size))
+    }
+}
+
+/// What became of a copy of several files.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    files: Vec<FileReport>,
+    directories: usize,
+    skipped: Vec<String>,
+    failed: Vec<(Vec<u8>, Failure)>,
+    not_tried: Vec<Vec<u8>>,
+}
+
+impl Report {
+    /// Notes a file that arrived, and says so to people.
+    pub(super) fn arrived(&mut self, global: &Global, file: FileReport) {
+        if !global.json {
+            print_line(&file.to_line());
+        }
+        self.files.push(file);
+    }
+
+    pub(super) const fn made_directories(&mut self, count: usize) {
+        self.directories += count;
+    }
+
+    /// Notes what is left out, and says so to people.
+    pub(super) fn skipped(&mut self, global: &Global, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            if !global.json {
+                note(&format!("left out: {line}"));
+            }
+            self.skipped.push(line);
+        }
+    }
+
+    /// Notes a file that did not arrive, and says so to people.
+    pub(super) fn failed(&mut self, global: &Global, from: Vec<u8>, failure: Failure) {
+        if !global.json {
+            note(&format!("not copied: {}", plain(&from)));
+            failure.report(false);
+        }
+        self.failed.push((from, failure));
+    }
+
+    pub(super) fn not_tried(&mut self, from: Vec<u8>) {
+        self.not_tried.push(from);
+    }
+
+    /// Prints the whole for scripts and the sum for people, and says how the command ends. `stopped` is why it ended
+    /// before its time.
+    pub(super) fn finish(
+        mut self,
+        global: &Global,
+        stopped: Option<Failure>,
+    ) -> Result<(), Failure> {
+        self.files.sort_by(|one, other| one.from.cmp(&other.from));
+        if global.json {
+            print_line(&self.to_json(stopped.as_ref()).to_string());
+        } else {
+            self.print_sum();
+            if let Some(stopped) = &stopped {
+                stopped.report(false);
+            }
+        }
+        let first = self.failed.into_iter().map(|(_, failure)| failure).next();
+        match stopped.or(first) {
+            Some(failure) => Err(Failure::Told(Box::new(failure))),
+            None => Ok(()),
+        }
+    }
+
+    fn print_sum(&self) {
+        let left = self.failed.len() + self.not_tried.len();
+        if self.files.len() + left < 2 {
+            return;
+        }
+        let bytes = self.files.iter().map(|file| file.size).sum();
+        let count = self.files.len();
+        let mut sum = format!("{count} of {} files, {}", count + left, human(bytes));
+        if !self.not_tried.is_empty() {
+            sum.push_str(&format!("; {} were not tried", self.not_tried.len()));
+        }
+        note(&sum);
+    }
+
+    fn to_json(&self, stopped: Option<&Failure>) -> Value {
+        let failed: Vec<_> = self
+            .failed
+            .iter()
+            .map(|(from, failure)| json!({ "from": plain(from), "fault": fault_json(&failure.as_fault()) }))
+            .collect();
+        let files: Vec<_> = self.files.iter().map(FileReport::to_json).collect();
+        let not_tried: Vec<_> = self.not_tried.iter().map(|from| plain(from)).collect();
+        json!({
+            "files": files,
+            "directories": self.directories,
+            "skipped": self.skipped,
+            "failed": failed,
+            "not_tried": not_tried,
+            "fault": stopped.map(|failure| fault_json(&failure.as_fault())),
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! `dray sandbox put`, `get` and `cp` of directories and several files, and transfers that a later command continues.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use dray_testkit::docker::{ContainerOptions, Engine};
+use serde_json::Value;
+
+use super::{Home, line};
+use crate::support;
+
+/// Bytes after which an interrupted copy is killed; the files have three times as many.
+const KILLED_AFTER: usize = 4 << 20;
+
+/// A home with two sandboxes beside the current directory.
+struct World {
+    home: Home,
+    here: PathBuf,
+}
+
+impl World {
+    fn new() -> Self {
+        let home = Home::new();
+        let at = |name: &str| home.0.path().join(name);
+        for name in ["here", "a", "b"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        Self {
+            here: at("here"),
+            home,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.home.dray(&["sandbox"]);
+        command
+            .args(arguments)
+            .arg("--json")
+            .current_dir(&self.here);
+        command.output().unwrap()
+    }
+
+    /// A copy that must go well.
+    #[track_caller]
+    fn copy(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        line(&output)
+    }
+
+    /// Runs a copy that the kernel kills when it has written so many bytes of one file.
+    fn kill(&self, arguments: &[&str]) {
+        let mut command = Command::new("bash");
+        command
+            .env_clear()
+            .env("HOME", self.home.0.path())
+            .args([
+                "-c",
+                "ulimit -c 0; ulimit -f $1; shift; exec \"$@\"",
+                "limited",
+            ])
+            .arg((KILLED_AFTER / 1024).to_string())
+            .arg(support::dray())
+            .arg("sandbox")
+            .args(arguments)
+            .current_dir(&self.here);
+        let killed = command.output().unwrap();
+        assert_eq!(killed.status.code(), None, "{killed:?}");
+    }
+
+    /// Names in a directory, hidden ones too.
+    fn names(&self, directory: &str) -> Vec<String> {
+        names(&self.path(directory))
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// A tree with everything that may get lost.
+fn fill(world: &World, root: &str) {
+    world.write(&format!("{root}/-dash.txt"), "dash");
+    world.write(&format!("{root}/a b: c.txt"), "colon");
+    world.write(&format!("{root}/deep/er/run.sh"), "#!/bin/sh\n");
+    world.write(&format!("{root}/empty.txt"), "");
+    std::fs::create_dir_all(world.path(root).join("nothing/in here")).unwrap();
+    let script = world.path(root).join("deep/er/run.sh");
+    std::fs::set_permissions(script, PermissionsExt::from_mode(0o750)).unwrap();
+    std::os::unix::fs::symlink("empty.txt", world.path(root).join("link")).unwrap();
+}
+
+#[track_caller]
+fn check_tree(root: &Path) {
+    assert_eq!(
+        names(root),
+        ["-dash.txt", "a b: c.txt", "deep", "empty.txt", "nothing"]
+    );
+    assert_eq!(
+        std::fs::read_to_string(root.join("a b: c.txt")).unwrap(),
+        "colon"
+    );
+    assert_eq!(names(&root.join("nothing")), ["in here"]);
+    assert!(mode(&root.join("deep/er/run.sh")) & 0o100 != 0);
+    assert!(mode(&root.join("a b: c.txt")) & 0o100 == 0);
+}
+
+#[test]
+fn a_directory_and_several_files_are_put_and_found_in_place_again() {
+    let world = World::new();
+    fill(&world, "here/tree");
+    world.write("here/-x.txt", "x");
+    let put = ["put", "--", "tree", "-x.txt", "local:../a", "in/to"];
+    let run = |expected: bool| {
+        let output = world
+            .home
+            .dray(&["sandbox", "--json"])
+            .args(put)
+            .current_dir(&world.here)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report = line(&output);
+        assert_eq!(report["files"].as_array().unwrap().len(), 5, "{report}");
+        for file in report["files"].as_array().unwrap() {
+            assert_eq!(file["existed"], expected, "{file}");
+            assert_eq!(file["sha256"].as_str().unwrap().len(), 64);
+        }
+        assert_eq!(report["skipped"].as_array().unwrap().len(), 1, "{report}");
+        assert!(report["skipped"][0].as_str().unwrap().starts_with("link: "));
+    };
+    run(false);
+    run(true);
+    check_tree(&world.path("a/in/to/tree"));
+    assert_eq!(world.read("a/in/to/-x.txt"), "x");
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
+    let world = World::new();
+    world.write("here/one.txt", "one");
+    world.write("here/two.txt", "two");
+    world.write("a/two.txt", "another");
+    let put = world.run(&[
+        "put",
+        "one.txt",
+        "none.txt",
+        "two.txt",
+        "local:../a",
+        "--collision",
+        "fail",
+    ]);
+    assert_eq!(put.status.code(), Some(1), "{put:?}");
+    let report = line(&put);
+    assert_eq!(report["files"].as_array().unwrap().len(), 1);
+    let failed = report["failed"].as_array().unwrap();
+    let mut reasons: Vec<_> = failed
+        .iter()
+        .map(|failed| (failed["from"].clone(), failed["fault"]["detail"].clone()))
+        .collect();
+    reasons.sort_by_key(|(from, _)| from.to_string());
+    let expected = [("none.txt", "not_found"), ("two.txt", "exists")];
+    assert_eq!(
+        reasons,
+        expected.map(|(from, why)| (from.into(), why.into()))
+    );
+    assert_eq!(world.names("a"), ["one.txt", "two.txt"]);
+    assert_eq!(world.read("a/two.txt"), "another");
+}
+
+#[test]
+fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
+    let world = World::new();
+    fill(&world, "a/tree");
+    let (a, b) = (world.path("a"), world.path("b"));
+    let at = |sandbox: &Path, path: &str| {
+        let whole = sandbox.display();
+        format!("local:{whole}:{whole}/{path}")
+    };
+    let copied = world.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    assert_eq!(copied["files"].as_array().unwrap().len(), 4, "{copied}");
+    for file in copied["files"].as_array().unwrap() {
+        assert!(
+            file["receipt"]["sha256"] == file["read_receipt"]["sha256"],
+            "{file}"
+        );
+    }
+    check_tree(&b.join("new"));
+    world.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    check_tree(&b.join("new/tree"));
+    world.copy(&["cp", &at(&a, "tree/."), &at(&b, "flat/")]);
+    check_tree(&b.join("flat"));
+    world.copy(&["cp", &at(&a, "tree/."), "out"]);
+    check_tree(&world.path("here/out"));
+    world.copy(&["cp", "out/a b: c.txt", &at(&b, "renamed:.txt")]);
+    assert_eq!(world.read("b/renamed:.txt"), "colon");
+    world.write("here/renamed:.txt", "mine");
+    world.copy(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "rename"]);
+    assert_eq!(world.read("here/renamed: (2).txt"), "colon");
+    let refused = world.run(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "fail"]);
+    assert_eq!(line(&refused)["failed"][0]["fault"]["detail"], "exists");
+    assert_eq!(world.read("here/renamed:.txt"), "mine");
+    world.copy(&["cp", &at(&b, "renamed:.txt"), "."]);
+    assert_eq!(world.read("here/renamed:.txt"), "colon");
+}
+
+#[test]
+fn a_copy_that_makes_no_sense_is_a_wrong_command_line() {
+    let world = World::new();
+    world.write("here/x", "x");
+    for arguments in [
+        &["cp", "x", "y"][..],
+        &["cp", "-", "local:../a:/x"],
+        &["cp", "x", "x", "local:../a:./no/directory"],
+        &["put", "x", "x", "local:../a", "--name", "y"],
+        &["put", "-", "local:../a", "--name", "y", "--resume"],
+        &["get", "local:../a", "x", "y", "-o", "no-directory"],
+        &["cp", "local:../a:./x", "local:../b:./x", "--resume"],
+    ] {
+        let refused = world.run(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn several_paths_are_fetched_into_one_directory() {
+    let world = World::new();
+    world.write("a/x/same.txt", "1");
+    world.write("a/y/same.txt", "2");
+    std::fs::create_dir(world.path("here/out")).unwrap();
+    let got = world.run(&[
+        "get",
+        "local:../a",
+        "x/same.txt",
+        "none",
+        "y/same.txt",
+        "-o",
+        "out",
+    ]);
+    assert_eq!(got.status.code(), Some(1), "{got:?}");
+    let report = line(&got);
+    assert_eq!(report["failed"][0]["fault"]["detail"], "not_found");
+    assert_eq!(world.names("here/out"), ["same (2).txt", "same.txt"]);
+    assert_eq!(world.read("here/out/same (2).txt"), "2");
+}
+
+fn large() -> Vec<u8> {
+    (0..251_u8).cycle().take(3 * KILLED_AFTER).collect()
+}
+
+#[test]
+fn a_killed_get_is_continued_and_one_of_a_changed_file_begins_again() {
+    let world = World::new();
+    world.write("a/big", large());
+    let get = ["get", "local:../a", "big", "--resume"];
+    world.kill(&get);
+    assert_eq!(world.names("here").len(), 1, "the partial file stays");
+    let got = world.copy(&get);
+    assert_eq!(got["receipt"]["resumed"], true, "{got}");
+    assert!(
+        got["receipt"]["integrity"]
+            .as_str()
+            .unwrap()
+            .starts_with("sha256")
+    );
+    assert!(std::fs::read(world.path("here/big")).unwrap() == large());
+    assert_eq!(world.names("here"), ["big"]);
+    std::fs::remove_file(world.path("here/big")).unwrap();
+    world.kill(&get);
+    world.write("a/big", [large(), b"more".to_vec()].concat());
+    let output = world.run(&get);
+    assert_eq!(line(&output)["receipt"]["resumed"], false, "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("copied from its beginning"), "{said}");
+    assert_eq!(world.names("here"), ["big"]);
+}
+
+#[test]
+fn a_killed_put_is_continued_and_nothing_is_left_beside_it() {
+    let world = World::new();
+    world.write("here/big", large());
+    let put = ["put", "big", "local:../a", "--resume"];
+    world.kill(&put);
+    assert_eq!(world.names("a").len(), 1, "the partial file stays");
+    let placed = world.copy(&put);
+    assert_eq!(placed["receipt"]["resumed"], true, "{placed}");
+    assert!(std::fs::read(world.path("a/big")).unwrap() == large());
+    assert_eq!(world.names("a"), ["big"]);
+}
+
+#[test]
+fn cp_between_two_containers_streams_and_the_engine_is_named_by_docker_host() {
+    let engine = Engine::shared();
+    let (one, two) = (
+        engine.container(ContainerOptions::default()),
+        engine.container(ContainerOptions::default()),
+    );
+    one.sh("mkdir -p '/tmp/t/e mpty' && head -c 3000000 /dev/urandom > '/tmp/t/b:ig' && printf x > /tmp/t/-x");
+    let world = World::new();
+    let host = format!("unix://{}", engine.socket().display());
+    let (from, to) = (
+        format!("docker:{}:/tmp/t", one.name()),
+        format!("docker:{}:/tmp/copy", two.name()),
+    );
+    let copied = world
+        .home
+        .dray(&["sandbox", "cp", "--json", &from, &to])
+        .env("DOCKER_HOST", host)
+        .output()
+        .unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    let report = line(&copied);
+    assert_eq!(report["files"].as_array().unwrap().len(), 2, "{report}");
+    let digest = |container: &dray_testkit::docker::Container, at: &str| {
+        container.sh(&format!("cd {at} && sha256sum ./* 2>/dev/null; ls -A"))
+    };
+    assert_eq!(digest(&one, "/tmp/t"), digest(&two, "/tmp/copy"));
+}
