@@ -6,15 +6,24 @@ use dray_types::Period;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::wire::Endpoint;
 
 /// Settings of the Docker backend.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where the engine listens: `unix:///var/run/docker.sock`, or `http://HOST:PORT` (`tcp://` means the same) on a
-    /// network that nobody else can reach. Whoever may talk to it is root on its host.
+    /// Where the engine listens: `unix:///var/run/docker.sock`; `https://HOST:PORT` for TLS with the certificates in
+    /// `cert_path`; `ssh://USER@HOST[:PORT]` for `ssh … docker system dial-stdio`, without a password; or
+    /// `http://HOST:PORT` on a network that nobody else can reach. `tcp://` is `https://` with `tls_verify`, otherwise
+    /// `http://`. Whoever may talk to it is root on its host.
     pub endpoint: String,
+    /// Whether `tcp://` means TLS. Any text of `DOCKER_TLS_VERIFY` means yes. Default false.
+    pub tls_verify: bool,
+    /// Directory with `ca.pem`, which proves the engine, and with `cert.pem` and `key.pem`, which prove this side.
+    pub cert_path: Option<PathBuf>,
+    /// Program for `ssh://` endpoints. Default `ssh`, which is looked for on the path.
+    pub ssh_program: PathBuf,
     /// Time for connecting.
     pub connect_timeout: Period,
     /// Time until the engine begins to answer. While a file is read from a container, every other question about that
@@ -29,6 +38,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             endpoint: "unix:///var/run/docker.sock".to_owned(),
+            tls_verify: false,
+            cert_path: None,
+            ssh_program: PathBuf::from("ssh"),
             connect_timeout: Period::secs(5),
             answer_timeout: Period::secs(120),
             shell_timeout: Period::secs(15),
@@ -41,9 +53,14 @@ impl Default for Config {
 pub enum ConfigError {
     /// Neither a socket of this host nor an address.
     #[error(
-        "`{0}` is not an endpoint; write unix:///PATH or http://HOST:PORT, and put a tunnel in front of TLS and ssh://"
+        "`{0}` is not an endpoint; write unix:///PATH, https://HOST:PORT, ssh://USER@HOST or http://HOST:PORT"
     )]
     Endpoint(String),
+    /// TLS without the authority that proves the engine.
+    #[error(
+        "`{0}` needs `cert_path` (DOCKER_CERT_PATH): a directory with ca.pem, and with cert.pem and key.pem"
+    )]
+    Certificates(String),
 }
 
 impl Config {
@@ -54,17 +71,47 @@ impl Config {
             Some(("unix", path)) if path.starts_with('/') => {
                 Ok(Endpoint::Unix(PathBuf::from(path)))
             }
-            Some(("http" | "tcp", address)) => {
+            Some((scheme @ ("http" | "tcp" | "https"), address)) => {
                 let address = address.strip_suffix('/').unwrap_or(address);
                 let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
                 let plain = !host.is_empty() && !host.contains(['/', '@', '?', '#']);
-                match port.parse::<u16>() {
-                    Ok(_) if plain => Ok(Endpoint::Tcp(address.to_owned())),
-                    _ => Err(wrong()),
+                if !plain || port.parse::<u16>().is_err() {
+                    return Err(wrong());
                 }
+                if scheme == "http" || (scheme == "tcp" && !self.tls_verify) {
+                    return Ok(Endpoint::Tcp(address.to_owned()));
+                }
+                let missing = || ConfigError::Certificates(self.endpoint.clone());
+                Ok(Endpoint::Tls(TlsEndpoint {
+                    address: address.to_owned(),
+                    certificates: self.cert_path.clone().ok_or_else(missing)?,
+                }))
+            }
+            Some(("ssh", destination)) => {
+                self.ssh(destination).ok_or_else(wrong).map(Endpoint::Ssh)
             }
             _ => Err(wrong()),
         }
+    }
+
+    /// `USER@HOST[:PORT]`; nothing in it may look like an option or a command.
+    fn ssh(&self, destination: &str) -> Option<SshEndpoint> {
+        let destination = destination.strip_suffix('/').unwrap_or(destination);
+        let (destination, port) = match destination.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
+            _ => (destination, None),
+        };
+        let destination = destination.replace(['[', ']'], "");
+        let is_plain =
+            |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '.' | '-' | '_' | ':' | '%');
+        let sound = !destination.is_empty()
+            && !destination.starts_with('-')
+            && destination.chars().all(is_plain);
+        sound.then(|| SshEndpoint {
+            program: self.ssh_program.clone(),
+            destination,
+            port,
+        })
     }
 }
 
@@ -95,12 +142,53 @@ mod tests {
     }
 
     #[test]
+    fn tls_needs_certificates_and_tcp_is_tls_when_that_is_asked_for() {
+        let mut config = Config {
+            endpoint: "tcp://engine:2376".to_owned(),
+            cert_path: Some("/certs".into()),
+            ..Config::default()
+        };
+        assert_eq!(config.endpoint(), Ok(Endpoint::Tcp("engine:2376".into())));
+        config.tls_verify = true;
+        let tls = Ok(Endpoint::Tls(TlsEndpoint {
+            address: "engine:2376".into(),
+            certificates: "/certs".into(),
+        }));
+        assert_eq!(config.endpoint(), tls);
+        config.tls_verify = false;
+        config.endpoint = "https://engine:2376/".to_owned();
+        assert_eq!(config.endpoint(), tls);
+        config.cert_path = None;
+        let error = config.endpoint().unwrap_err().to_string();
+        assert!(error.contains("DOCKER_CERT_PATH"), "{error}");
+    }
+
+    #[test]
+    fn an_ssh_endpoint_is_a_destination_and_a_port() {
+        for (text, destination, port) in [
+            ("ssh://me@engine", "me@engine", None),
+            ("ssh://engine:2222/", "engine", Some(2222)),
+            ("ssh://me@[::1]:22", "me@::1", Some(22)),
+            ("ssh://me@[::1]", "me@::1", None),
+        ] {
+            let ssh = SshEndpoint {
+                program: "ssh".into(),
+                destination: destination.into(),
+                port,
+            };
+            assert_eq!(endpoint(text), Ok(Endpoint::Ssh(ssh)), "{text}");
+        }
+    }
+
+    #[test]
     fn anything_else_is_refused_by_its_text() {
         for text in [
             "",
             "unix://run/docker.sock",
-            "https://engine:2376",
-            "ssh://me@engine",
+            "ssh://-oProxyCommand=x",
+            "ssh://me@engine;x",
+            "ssh://me@engine:x",
+            "https://engine",
             "http://engine",
             "http://user@engine:1",
             "http://engine:70000",

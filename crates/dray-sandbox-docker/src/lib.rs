@@ -11,6 +11,7 @@ mod archive;
 mod backend;
 mod client;
 mod config;
+mod dial;
 mod exec;
 mod fault;
 mod list;

@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
+use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::fault;
 
 /// Bytes that are gathered before they are handed on.
@@ -38,6 +39,10 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
     /// Host and port.
     Tcp(String),
+    /// Host and port behind TLS.
+    Tls(TlsEndpoint),
+    /// A host that is reached over SSH.
+    Ssh(SshEndpoint),
 }
 
 /// Either kind of stream.
@@ -63,6 +68,12 @@ impl Endpoint {
                     stream.set_nodelay(true)?;
                     Box::new(stream)
                 }
+                Self::Tls(tls) => {
+                    let stream = TcpStream::connect(&tls.address).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(tls.connect(stream).await?)
+                }
+                Self::Ssh(ssh) => Box::new(ssh.connect()?),
             })
         };
         match timeout(patience, connecting).await {

@@ -17,7 +17,7 @@ use dray_sandbox_e2b::E2bBackend;
 use dray_sandbox_kubernetes::KubernetesBackend;
 use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
-use dray_service::config::{Problem, Section};
+use dray_service::config::{Alias, Parsed, Problem, Section, parse};
 use dray_types::{ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,33 @@ impl Default for Config {
     }
 }
 
+/// As the Docker command line reads it: any text means yes.
+fn any_text(text: &str) -> Result<Parsed, String> {
+    Ok(Parsed::Value((!text.is_empty()).into()))
+}
+
 impl Section for Config {
+    fn aliases() -> &'static [Alias] {
+        const ALIASES: [Alias; 3] = [
+            Alias {
+                variable: "DOCKER_HOST",
+                field: "docker.endpoint",
+                parse: parse::text,
+            },
+            Alias {
+                variable: "DOCKER_TLS_VERIFY",
+                field: "docker.tls_verify",
+                parse: any_text,
+            },
+            Alias {
+                variable: "DOCKER_CERT_PATH",
+                field: "docker.cert_path",
+                parse: parse::text,
+            },
+        ];
+        &ALIASES
+    }
+
     fn validate(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for kind in &self.kinds {

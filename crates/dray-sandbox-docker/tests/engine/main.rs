@@ -12,6 +12,7 @@ mod links;
 mod lists;
 mod mounts;
 mod reads;
+mod remote;
 mod scripted;
 mod states;
 mod times;
