@@ -791,7 +791,7 @@ pub struct TransferReceipt {
     /// SHA-256 of the file, 32 bytes; empty when it failed before.
     #[prost(bytes = "vec", tag = "8")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// `sha256`, `sha256_after`, `weak` or `size_mtime`.
+    /// `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`.
     #[prost(string, tag = "9")]
     pub integrity: ::prost::alloc::string::String,
     /// Whether readers never saw half a file; puts only.
