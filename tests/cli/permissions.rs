@@ -1,11 +1,12 @@
 //! A user of the bus who may not do what a command needs.
 
+use dray_store::embedded::EmbeddedS3;
 use dray_testkit::nats::Options;
 
 use super::{Home, check, line};
 
-#[test]
-fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
     let server = Options::default()
         .config(
             r#"
@@ -22,13 +23,25 @@ authorization {
 }"#,
         )
         .start();
-    let url = server.url().replace("nats://", "nats://narrow:pw@");
+    let url = server.url();
     let home = Home::new();
+    let identity = [
+        "--set",
+        "bus.nats.user=narrow",
+        "--set",
+        "bus.nats.password=pw",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (_store, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let access_key = format!("store.s3.access_key={}", options.access_key.expose());
+    let secret_key = format!("store.s3.secret_key={}", options.secret_key.expose());
     let store = [
+        "--s3",
+        &options.endpoint,
         "--set",
-        "store.s3.access_key=k",
+        &access_key,
         "--set",
-        "store.s3.secret_key=s",
+        &secret_key,
     ];
     for (arguments, subject) in [
         (
@@ -42,7 +55,10 @@ authorization {
         (&["sandbox", "ls", "docker:web"], "dray.sandbox.v1.list"),
     ] {
         let mut command = home.dray(arguments);
-        command.args(["--nats", &url, "--json"]).args(store);
+        command
+            .args(["--nats", &url, "--json"])
+            .args(identity)
+            .args(store);
         let refused = command.output().unwrap();
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         let fault = &line(&refused)["fault"];
@@ -53,7 +69,11 @@ authorization {
         }
     }
     let mut command = home.dray(&["sandbox", "ls", "docker:web"]);
-    let refused = command.args(["--nats", &url]).output().unwrap();
+    let refused = command
+        .args(["--nats", &url])
+        .args(identity)
+        .output()
+        .unwrap();
     check(&refused, 1, "");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("accounts.conf"));
 }

@@ -155,7 +155,7 @@ async fn an_engine_behind_ssh_is_reached_through_dial_stdio() {
         engine.socket().display(),
     );
     std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let config = Config {
         endpoint: "ssh://me@engine:2222".to_owned(),
         ssh_program: program,
