@@ -124,7 +124,7 @@ fn s_3_each_way_out_belongs_to_one_service() {
     let file = effective();
     assert_eq!(file["networks"]["inside"]["internal"], true);
     // Ports are published only from a network that is not internal; without masquerading nothing comes back to it.
-    let options = &file["networks"]["host"]["driver_opts"];
+    let options = &file["networks"]["published"]["driver_opts"];
     let masquerade = "com.docker.network.bridge.enable_ip_masquerade";
     assert_eq!(options[masquerade], "false");
     for (name, service) in file["services"].as_object().unwrap() {
@@ -144,8 +144,16 @@ fn s_3_each_way_out_belongs_to_one_service() {
             name == "orchestrator",
             "{name}"
         );
+        // The first by name that is not internal gets the default route.
+        let default = networks.keys().filter(|network| *network != "inside").min();
+        let default = default.map_or("inside", String::as_str);
+        assert_eq!(
+            default == "published",
+            matches!(name.as_str(), "nats" | "minio"),
+            "{name}"
+        );
         let published = matches!(name.as_str(), "nats" | "minio" | "orchestrator");
-        assert_eq!(networks.contains_key("host"), published, "{name}");
+        assert_eq!(networks.contains_key("published"), published, "{name}");
     }
 }
 
