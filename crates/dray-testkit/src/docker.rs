@@ -3,7 +3,8 @@
 //!
 //! [`Engine::shared`] is one engine for every test process of the machine: the first starts it, and it ends by itself
 //! a few seconds after the last is gone, however that one ended. [`Engine::start`] is one for a single test, which may
-//! kill it. Both need root and the Debian packages `docker.io` and `busybox-static`.
+//! kill it. [`Engine::start_with_network`] has bridges and published ports, in network namespaces of its own. All need
+//! root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2` also.
 
 #![expect(
     clippy::expect_used,
@@ -21,9 +22,11 @@ use std::time::{Duration, Instant};
 mod api;
 mod container;
 mod image;
+mod network;
 
 pub use container::{Container, ContainerOptions, Output, Volume};
 pub use image::{BUSYBOX, SHELL_LESS};
+pub use network::{Network, OUTSIDE_ADDRESS, command_in_network_of};
 
 /// How long an engine may take to be ready or to end.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -35,12 +38,18 @@ const GRACE: &str = "10";
 const GENERATION: u32 = 2;
 
 /// Runs the engine for as long as somebody holds a lock on `users`, then ends it and removes what it left.
-/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace.
+/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace; for an engine with a network
+/// also the name of its namespace and the address outside.
 const SUPERVISOR: &str = r#"
-dir=$1 start=$2 users=$3 grace=$4
-dockerd --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
+dir=$1 start=$2 users=$3 grace=$4 namespace=$5 outside=$6
+if [ -n "$namespace" ]; then
+  create_namespaces "$namespace" "$outside" >"$dir/log" 2>&1 || { echo "failed to start daemon" >>"$dir/log"; exit 1; }
+  set -- nsenter --net="/run/netns/$namespace" dockerd
+else
+  set -- dockerd --bridge none --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false
+fi
+"$@" --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
   --pidfile "$dir/pid" -H "unix://$dir/sock" --shutdown-timeout 5 \
-  --bridge none --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false \
   --exec-opt native.cgroupdriver=cgroupfs >"$dir/log" 2>&1 </dev/null &
 engine=$!
 exec 8>>"$start" 9>>"$users"
@@ -71,6 +80,7 @@ kill -9 $contained $(cat "$dir"/exec/containerd/daemon/io.containerd.runtime.v2.
 cut -d' ' -f2 /proc/self/mounts | sort -r | while read -r mounted; do
   case $mounted in "$dir"/*) umount -l "$mounted" ;; esac
 done
+[ -z "$namespace" ] || { ip netns delete "$namespace"; ip netns delete "$namespace-outside"; }
 rm -rf "$dir"
 "#;
 
@@ -82,6 +92,8 @@ pub struct Engine {
     users: Option<File>,
     /// Only for an engine of one's own.
     own: Option<Own>,
+    /// Only for an engine that was started with one.
+    network: Option<Network>,
 }
 
 #[derive(Debug)]
@@ -112,17 +124,19 @@ impl Engine {
                     folder,
                     users: Some(users),
                     own: None,
+                    network: None,
                 };
             }
         }
         let name = format!("{}", std::process::id());
         let folder = base.join(&name);
         // Its pipes lead nowhere and it ends with its last user, which need not be this process.
-        let mut supervisor = supervise(&base, &folder, GRACE);
+        let mut supervisor = supervise(&base, &folder, GRACE, None);
         let engine = Self {
             folder,
             users: Some(users),
             own: None,
+            network: None,
         };
         engine.wait_until_ready(&mut supervisor);
         engine.import();
@@ -132,15 +146,26 @@ impl Engine {
 
     /// An engine for one test. Ends when it is dropped.
     pub fn start() -> Self {
+        Self::start_in(None)
+    }
+
+    /// An engine for one test whose containers have networks and published ports, apart from those of this machine.
+    /// Ends when it is dropped.
+    pub fn start_with_network() -> Self {
+        Self::start_in(Some(Network::unique()))
+    }
+
+    fn start_in(network: Option<Network>) -> Self {
         let base = tempfile::tempdir().expect("a folder for the engine");
         let users = lock_file(base.path(), "users");
         users.lock_shared().expect("a lock on the engine");
         let folder = base.path().join("engine");
-        let mut supervisor = supervise(base.path(), &folder, "0");
+        let mut supervisor = supervise(base.path(), &folder, "0", network.as_ref());
         let mut engine = Self {
             folder,
             users: Some(users),
             own: None,
+            network,
         };
         engine.wait_until_ready(&mut supervisor);
         engine.own = Some(Own { supervisor, base });
@@ -156,6 +181,17 @@ impl Engine {
     /// What it has written to its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// The network of an engine that was started with one.
+    pub fn network(&self) -> &Network {
+        let network = self.network.as_ref();
+        network.expect("an engine that was started with a network")
+    }
+
+    /// What its API says on `GET target`, for instance `/containers/json?all=1`.
+    pub fn get(&self, target: &str) -> serde_json::Value {
+        api::expect(&self.socket(), "GET", target, &serde_json::Value::Null).json()
     }
 
     /// Kills it (SIGKILL), so that every connection breaks. Only for an engine of one's own.
@@ -227,7 +263,7 @@ fn lock_file(base: &Path, name: &str) -> File {
         .expect("a lock file of the engine")
 }
 
-fn supervise(base: &Path, folder: &Path, grace: &str) -> Child {
+fn supervise(base: &Path, folder: &Path, grace: &str, network: Option<&Network>) -> Child {
     assert!(
         rustix::process::getuid().is_root(),
         "a Docker Engine of one's own needs root"
@@ -240,12 +276,15 @@ fn supervise(base: &Path, folder: &Path, grace: &str) -> Child {
     }
     std::fs::create_dir_all(folder).expect("a folder for the engine");
     std::fs::write(folder.join("daemon.json"), "{}").expect("the engine's configuration file");
+    let script = format!("{}{SUPERVISOR}", network::CREATE_NAMESPACES);
     Command::new("sh")
-        .args(["-c", SUPERVISOR, "sh"])
+        .args(["-c", &script, "sh"])
         .arg(folder)
         .arg(base.join("start"))
         .arg(base.join("users"))
         .arg(grace)
+        .arg(network.map_or("", Network::namespace))
+        .arg(OUTSIDE_ADDRESS.to_string())
         // runc and containerd are looked up there; not everybody has all of them.
         .env(
             "PATH",

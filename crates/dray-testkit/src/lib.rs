@@ -13,4 +13,4 @@ pub mod sshd;
 pub mod tls;
 mod wait;
 
-pub use wait::eventually;
+pub use wait::{eventually, eventually_within};

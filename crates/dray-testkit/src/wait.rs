@@ -11,24 +11,52 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Between two looks at what takes long.
+const LONG_PAUSE: Duration = Duration::from_millis(200);
+
 /// Looks again and again until there is something, at most for 30 seconds.
 ///
 /// # Panics
 /// When there is still nothing; `what` says what was awaited.
-#[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 #[track_caller]
 pub fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
-    let caller = Location::caller();
-    async move {
-        match within(PATIENCE, look).await {
-            Some(found) => found,
-            None => panic!("{caller}: waited {PATIENCE:?} for {what}"),
-        }
+    wait_for(Location::caller(), what, PATIENCE, PAUSE, look)
+}
+
+/// Like [`eventually`] for what takes long, such as the start of a whole deployment: at most `limit`, and with fewer
+/// looks.
+///
+/// # Panics
+/// When there is still nothing; `what` says what was awaited.
+#[track_caller]
+pub fn eventually_within<T>(
+    limit: Duration,
+    what: &str,
+    look: impl AsyncFnMut() -> Option<T>,
+) -> impl Future<Output = T> {
+    wait_for(Location::caller(), what, limit, LONG_PAUSE, look)
+}
+
+#[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
+async fn wait_for<T>(
+    caller: &Location<'_>,
+    what: &str,
+    limit: Duration,
+    pause: Duration,
+    look: impl AsyncFnMut() -> Option<T>,
+) -> T {
+    match within(limit, pause, look).await {
+        Some(found) => found,
+        None => panic!("{caller}: waited {limit:?} for {what}"),
     }
 }
 
-async fn within<T>(patience: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + patience;
+async fn within<T>(
+    limit: Duration,
+    pause: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
+    let end = Instant::now() + limit;
     loop {
         if let Some(found) = look().await {
             return Some(found);
@@ -36,7 +64,7 @@ async fn within<T>(patience: Duration, mut look: impl AsyncFnMut() -> Option<T>)
         if Instant::now() >= end {
             return None;
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 
@@ -58,7 +86,7 @@ mod tests {
     #[tokio::test]
     async fn gives_up_in_the_end() {
         let mut looks = 0;
-        let found = within(Duration::ZERO, async || {
+        let found = within(Duration::ZERO, PAUSE, async || {
             looks += 1;
             None::<()>
         });

@@ -80,6 +80,47 @@ async fn a_killed_engine_leaves_no_process_either() {
     drop(container);
 }
 
+/// Whether something on [`OUTSIDE_ADDRESS`] takes a connection from a program.
+fn reaches_outside(mut from: Command) -> bool {
+    let address = OUTSIDE_ADDRESS.to_string();
+    let attempt = from.args(["nc", "-w", "10", &address, "80"]);
+    let output = attempt.stdin(Stdio::null()).output().unwrap();
+    output.status.success()
+}
+
+#[test]
+fn an_engine_with_a_network_reaches_the_outside_of_its_own_and_leaves_no_namespace() {
+    let engine = Engine::start_with_network();
+    let mut server = engine.network().outside_command("/bin/busybox");
+    let server = server.args(["nc", "-ll", "-p", "80", "-e", "true"]);
+    let mut server = server.spawn().unwrap();
+    let listening = [
+        "sh",
+        "-c",
+        "until nc 127.0.0.1 80 </dev/null; do :; done 2>/dev/null",
+    ];
+    let mut waits = engine.network().outside_command("/bin/busybox");
+    assert!(waits.args(listening).status().unwrap().success());
+
+    assert!(reaches_outside(
+        engine.network().machine_command("/bin/busybox")
+    ));
+    let networks = engine.get("/networks");
+    let names = networks.as_array().unwrap().iter();
+    assert!(
+        names
+            .map(|network| &network["Name"])
+            .any(|name| name == "bridge")
+    );
+    server.kill().unwrap();
+    server.wait().unwrap();
+
+    let namespace = PathBuf::from("/run/netns").join(engine.network().namespace());
+    assert!(namespace.exists());
+    drop(engine);
+    assert!(!namespace.exists());
+}
+
 #[test]
 fn a_small_volume_is_full_soon() {
     let engine = Engine::shared();
