@@ -24,7 +24,7 @@ const CSV: &[u8] = b"crane,hours\n4,12\n7,31\n";
 const LARGE_BYTES: usize = 6 << 20;
 
 /// What a log says when a permission is missing.
-const REFUSALS: [&str; 5] = [
+pub(super) const REFUSALS: [&str; 5] = [
     "permissions violation",
     "authorization violation",
     "accessdenied",

@@ -64,13 +64,19 @@ pub(crate) const TEST: &[Need] = &[
         reason: "images are made of it, since none can be pulled",
     },
     Need {
+        program: "ip",
+        probes: &[&["ip", "-Version"]],
+        package: "iproute2",
+        reason: "a Docker Engine with bridges gets network namespaces of its own",
+    },
+    Need {
         program: "docker compose",
         probes: &[
             &["docker", "compose", "version"],
             &["docker-compose", "version"],
         ],
         package: "docker-compose",
-        reason: "docker-compose.yml is checked by the program that reads it",
+        reason: "docker-compose.yml is checked and started by the program that reads it",
     },
     Need {
         program: "kubectl",
@@ -122,12 +128,6 @@ pub(crate) const BENCH: &[Need] = &[
 
 /// For `cargo xtask blackbox`, beyond what the tests need.
 pub(crate) const BLACKBOX: &[Need] = &[
-    Need {
-        program: "ip",
-        probes: &[&["ip", "-Version"]],
-        package: "iproute2",
-        reason: "network namespaces",
-    },
     Need {
         program: "nft",
         probes: &[&["nft", "--version"]],

@@ -1,0 +1,211 @@
+//! The images that `docker-compose.yml` and `deploy/Dockerfile` name, made from programs of this machine, since none can
+//! be pulled. Each has the programs, entry point and libraries that the deployment uses of the real one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::deploy::{compose, read};
+use crate::support;
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// What `gcr.io/distroless/cc-debian12` has of the libraries that a Rust program may need.
+const DISTROLESS_LIBRARIES: [&str; 8] = [
+    "ld-linux-aarch64.so.1",
+    "ld-linux-x86-64.so.2",
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+];
+
+/// `cargo` in the image that builds: checks that everything the binary was built from is in the build context, and puts
+/// the binary that was built before in its place.
+const CARGO: &str = r#"#!/bin/sh
+set -eu
+[ "$*" = "build --locked --profile dist --package dray" ] || { echo "not expected: cargo $*" >&2; exit 1; }
+while read -r source; do
+    [ -e "$source" ] || { echo "the build context lacks $source" >&2; exit 1; }
+done < /ready/sources
+mkdir -p target/dist
+cp /ready/dray target/dist/dray
+"#;
+
+/// What the entry point of the image of NATS does with options in place of a program.
+const NATS_ENTRY_POINT: &str = r#"#!/bin/sh
+case "${1:-}" in -*) set -- nats-server "$@" ;; esac
+exec "$@"
+"#;
+
+/// Imports all of them with this Docker client.
+pub(super) fn import_all(docker: &dyn Fn() -> Command) {
+    let services = compose::effective()["services"].take();
+    let image = |service: &str| services[service]["image"].as_str().unwrap().to_owned();
+
+    let nats = ImageRoot::with_shell();
+    nats.add_program(&find("nats-server"), "usr/local/bin/nats-server");
+    nats.add_script("usr/local/bin/docker-entrypoint.sh", NATS_ENTRY_POINT);
+    let entry_point = r#"ENTRYPOINT ["/usr/local/bin/docker-entrypoint.sh"]"#;
+    nats.import(docker, &image("nats"), &[entry_point]);
+
+    let fake = Path::new(env!("CARGO_BIN_EXE_fake-minio"));
+    let minio = ImageRoot::with_shell();
+    minio.add_program(fake, "usr/bin/minio");
+    symlink("minio", minio.path("usr/bin/mc")).unwrap();
+    minio.import(
+        docker,
+        &image("minio"),
+        &[r#"ENTRYPOINT ["/usr/bin/minio"]"#],
+    );
+    minio.import(
+        docker,
+        &image("store-setup"),
+        &[r#"ENTRYPOINT ["/usr/bin/mc"]"#],
+    );
+
+    let [builder, runtime] = base_images().try_into().unwrap();
+    let binary = support::dray();
+    let build = ImageRoot::with_shell();
+    build.add_program(&find("install"), "usr/bin/install");
+    build.add_script("usr/local/cargo/bin/cargo", CARGO);
+    build.add_program(&binary, "ready/dray");
+    fs::write(build.path("ready/sources"), sources(&binary)).unwrap();
+    let path = "ENV PATH=/usr/local/cargo/bin:/usr/bin:/bin";
+    build.import(docker, &builder, &[path]);
+
+    let distroless = ImageRoot::new();
+    for library in libraries(&binary) {
+        let name = library.file_name().unwrap().to_str().unwrap();
+        assert!(
+            DISTROLESS_LIBRARIES.contains(&name),
+            "{runtime} has no {name}"
+        );
+        distroless.add_file(&library);
+    }
+    distroless.import(docker, &runtime, &["USER 65532:65532"]);
+}
+
+/// The images that the stages of `deploy/Dockerfile` begin with.
+fn base_images() -> Vec<String> {
+    let text = read("deploy/Dockerfile");
+    let stages = text.lines().filter_map(|line| line.strip_prefix("FROM "));
+    stages
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What a binary was built from, relative to the workspace, a line each: Cargo writes it beside the binary.
+fn sources(binary: &Path) -> String {
+    let file = binary.with_extension("d");
+    let text = fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{} is Cargo's: {error}", file.display()));
+    let root = format!("{}/", support::root().display());
+    let (_, sources) = text.split_once(": ").expect("TARGET: SOURCES");
+    let names: Vec<_> = sources
+        .split_whitespace()
+        .filter_map(|source| source.strip_prefix(&root))
+        .collect();
+    assert!(names.len() > 100, "{names:?}");
+    names.join("\n") + "\n"
+}
+
+/// A program of this machine.
+fn find(program: &str) -> PathBuf {
+    let directories = ["/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let paths = directories.map(|directory| Path::new(directory).join(program));
+    let found = paths.into_iter().find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{program} is not installed"))
+}
+
+/// Shared libraries of a program, with the loader; none for a static one.
+fn libraries(program: &Path) -> BTreeSet<PathBuf> {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/') && !word.ends_with(':'))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// The root directory of an image.
+struct ImageRoot(TempDir);
+
+impl ImageRoot {
+    fn new() -> Self {
+        let root = Self(tempfile::tempdir().unwrap());
+        fs::set_permissions(root.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(root.path("tmp")).unwrap();
+        fs::set_permissions(root.path("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+        root
+    }
+
+    /// With a shell and the usual small programs.
+    fn with_shell() -> Self {
+        let root = Self::new();
+        root.add_program(Path::new(BUSYBOX), "bin/busybox");
+        let applets = support::stdout(Command::new(BUSYBOX).arg("--list"));
+        for applet in applets.lines().filter(|applet| *applet != "busybox") {
+            symlink("busybox", root.path(&format!("bin/{applet}"))).unwrap();
+        }
+        root
+    }
+
+    /// A path in it, whose directory exists.
+    fn path(&self, path: &str) -> PathBuf {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// A program without its symbols, and the libraries that it needs.
+    fn add_program(&self, program: &Path, path: &str) {
+        let target = self.path(path);
+        fs::copy(program, &target).unwrap();
+        // Debug builds are large; without `strip` they only take longer.
+        let _ = Command::new("strip").arg(&target).output();
+        for library in libraries(program) {
+            self.add_file(&library);
+        }
+    }
+
+    /// A file of this machine, on the same path.
+    fn add_file(&self, file: &Path) {
+        let path = file.to_str().unwrap().trim_start_matches('/');
+        fs::copy(file, self.path(path)).unwrap();
+    }
+
+    fn add_script(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn import(&self, docker: &dyn Fn() -> Command, image: &str, changes: &[&str]) {
+        let mut archive = Command::new("tar");
+        archive
+            .arg("--create")
+            .arg("--directory")
+            .arg(self.0.path());
+        let archive = archive.args(["--owner=0", "--group=0", "."]);
+        let mut archive = archive.stdout(Stdio::piped()).spawn().unwrap();
+        let mut import = docker();
+        import.arg("import");
+        for change in changes {
+            import.args(["--change", change]);
+        }
+        import
+            .args(["-", image])
+            .stdin(archive.stdout.take().unwrap());
+        support::stdout(&mut import);
+        assert!(archive.wait().unwrap().success());
+    }
+}

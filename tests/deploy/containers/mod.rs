@@ -1,0 +1,273 @@
+//! `docker compose up` for real: the shipped Compose file and Dockerfile in a Docker Engine with a network of its own, and
+//! the operator's path of `deploy/README.md`, command by command.
+//!
+//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of MinIO are a fake that
+//! enforces the shipped policies, and the compiler's puts the binary under test in its place.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dray_testkit::docker::OUTSIDE_ADDRESS;
+use serde_json::{Value, json};
+
+use super::all_services::REFUSALS;
+use super::compose::SERVICES;
+use crate::support;
+use machine::{OperatorMachine, operator_commands};
+
+mod images;
+mod machine;
+
+/// Services of Compose that have a way to public addresses.
+const WITH_WAY_OUT: [&str; 3] = ["egress-fetcher", "platform-delivery", "orchestrator"];
+
+/// The end of the last command of `deploy/README.md` for one machine, which tests exchange for others.
+const RESOLVE_COMMAND: &str = r#"resolve --arguments '{"plain": "text"}'"#;
+
+/// Tool calls that are in flight when the process is killed.
+const CALLS_IN_FLIGHT: usize = 24;
+/// As many of them fetch at the same time: the fetcher's limit for one host.
+const FETCHES_PER_HOST: usize = 4;
+
+/// Containers that stay; the two others make topology and access keys and end.
+fn permanent() -> Vec<&'static str> {
+    SERVICES.into_iter().chain(["nats", "minio"]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compose_up_runs_all_services_as_the_readme_says() {
+    let machine = OperatorMachine::start();
+    let mut outside = OutsideServer::start(&machine);
+    let [start, publish, call] = operator_commands().try_into().unwrap();
+
+    let mut up = machine.start_in_foreground(&start, "first.log");
+    machine.wait_until_healthy(&mut up, &permanent()).await;
+    operator_commands_succeed(&machine, &publish, &call);
+    fetching_is_off(&machine, &format!("{publish}{call}"));
+    only_three_services_reach_the_outside(&machine);
+    nothing_was_refused(&machine);
+
+    machine.run("docker compose restart nats");
+    machine.wait_until_healthy(&mut up, &permanent()).await;
+    operator_commands_succeed(&machine, &publish, &call);
+    up.interrupt();
+
+    // The second start finds what the first one has made.
+    machine.set("EXTERNAL_URL_FETCH_ENABLED=true");
+    let mut up = machine.start_in_foreground("docker compose up", "second.log");
+    machine.wait_until_healthy(&mut up, &permanent()).await;
+    fetching_is_on(&machine, &format!("{publish}{call}"));
+    calls_survive_the_kill_of_a_resolver(&machine, &mut outside);
+    machine.wait_until_healthy(&mut up, &permanent()).await;
+    every_call_ended_once(&machine);
+    nothing_was_refused(&machine);
+    up.interrupt();
+
+    machine.run("docker compose down -v");
+    nothing_is_left(&machine);
+}
+
+/// What `deploy/README.md` shows after the start.
+fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &str) {
+    let printed = machine.run(&format!("{publish}{call}"));
+    let printed: Vec<Value> = serde_json::Deserializer::from_str(&printed)
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(
+        printed,
+        [json!({"plain": "text"}), json!({"plain": "text"})]
+    );
+    let letters = "DRAY_BUS__NATS__PASSWORD=$DRAY_OPERATOR_PASSWORD DRAY_BUS__NATS__NAME=operator \
+        DRAY_BUS__NATS__USER=operator dray --nats nats://127.0.0.1:4222 dlq list";
+    machine.run(&format!(". ./.env; {letters}"));
+    let status = "curl --silent --output /dev/null --write-out '%{http_code}' http://127.0.0.1:5000/v1/models";
+    let status = machine.run(status);
+    assert_ne!(status, "000", "no HTTP response from the orchestrator");
+}
+
+/// Runs a command as `command-line`, in place of the one that the README shows.
+fn dray(machine: &OperatorMachine, commands: &str, arguments: &str) -> (bool, Value) {
+    assert!(commands.contains(RESOLVE_COMMAND), "{commands}");
+    let (login, call) = commands.split_once("export ").unwrap();
+    let (environment, _) = login.split_once("NATS_PASSWORD").unwrap();
+    let call = call.replace(RESOLVE_COMMAND, arguments);
+    let output = machine.shell(&format!("{environment}\nexport {call}"));
+    let output = { output }.output().unwrap();
+    let printed = serde_json::from_slice(&output.stdout);
+    (
+        output.status.success(),
+        printed.unwrap_or_else(|_| panic!("{output:?}")),
+    )
+}
+
+fn page(path: &str) -> String {
+    format!("http://{OUTSIDE_ADDRESS}/{path}")
+}
+
+fn fetching_is_off(machine: &OperatorMachine, commands: &str) {
+    let (succeeded, printed) = dray(machine, commands, &format!("fetch {} --json", page("page")));
+    assert!(!succeeded, "{printed}");
+    assert_eq!(printed["code"], "disabled_by_admin", "{printed}");
+}
+
+fn fetching_is_on(machine: &OperatorMachine, commands: &str) {
+    let (succeeded, printed) = dray(machine, commands, &format!("fetch {} --json", page("page")));
+    assert!(succeeded, "{printed}");
+    let metadata = "http://169.254.169.254/";
+    let (succeeded, printed) = dray(machine, commands, &format!("fetch {metadata} --json"));
+    assert!(!succeeded, "{printed}");
+    assert_eq!(printed["verdict"], "deny", "{printed}");
+}
+
+fn only_three_services_reach_the_outside(machine: &OperatorMachine) {
+    for service in permanent() {
+        let expected = WITH_WAY_OUT.contains(&service);
+        assert_eq!(machine.reaches_outside(service), expected, "{service}");
+    }
+}
+
+/// Neither servers nor services report a missing permission.
+fn nothing_was_refused(machine: &OperatorMachine) {
+    let log = machine
+        .run("docker compose logs --no-color 2>&1")
+        .to_lowercase();
+    assert!(log.contains("server is ready"), "no log of NATS:\n{log}");
+    let mut lines = log.lines();
+    let refused = lines.find(|line| REFUSALS.iter().any(|words| line.contains(words)));
+    assert_eq!(refused, None);
+    let refused = machine.run("docker compose exec -T minio mc refused");
+    assert_eq!(refused.trim(), "[]");
+}
+
+/// Kills the whole process of the resolver while it waits for pages. The engine starts it again.
+fn calls_survive_the_kill_of_a_resolver(machine: &OperatorMachine, outside: &mut OutsideServer) {
+    let pages = page("held");
+    let mut publisher = machine.shell(&format!(
+        ". ./.env; NATS_PASSWORD=$DRAY_PUBLISHER_ACME_PASSWORD \
+         python tests/python/publish_tool_calls.py {CALLS_IN_FLIGHT} {pages}"
+    ));
+    let mut publisher = publisher.stdout(Stdio::piped()).spawn().unwrap();
+    outside.wait_for_requests("/held/", FETCHES_PER_HOST);
+
+    let kill = format!("kill -KILL {}", machine.process_id("file-resolver"));
+    support::stdout(Command::new("sh").args(["-c", &kill]));
+    let killed = Instant::now();
+    outside.release();
+
+    let mut ended = BTreeSet::new();
+    let mut times = Vec::new();
+    for line in BufReader::new(publisher.stdout.take().unwrap()).lines() {
+        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(line["resolved"], true, "{line}");
+        let operation = line["operation"].as_str().unwrap().to_owned();
+        assert!(ended.insert(operation), "ended twice: {line}");
+        times.push(killed.elapsed());
+    }
+    assert!(publisher.wait().unwrap().success());
+    assert_eq!(ended.len(), CALLS_IN_FLIGHT);
+    println!(
+        "recovery of {CALLS_IN_FLIGHT} calls after kill -9: first {:?}, p95 {:?}",
+        times[0],
+        percentile(&times, 95)
+    );
+}
+
+/// The smallest of sorted times that so many percent do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted[(sorted.len() * percent).div_ceil(100) - 1]
+}
+
+/// The stream of events holds one end for each tool call that was published so far.
+fn every_call_ended_once(machine: &OperatorMachine) {
+    let statistics = "http://127.0.0.1:8222/jsz?accounts=true&streams=true";
+    let mut statistics = machine.in_network_of("nats", &["wget", "-q", "-O", "-", statistics]);
+    let statistics: Value = serde_json::from_str(&support::stdout(&mut statistics)).unwrap();
+    let streams = statistics["account_details"].as_array().unwrap().iter();
+    let mut streams = streams
+        .filter_map(|account| account["stream_detail"].as_array())
+        .flatten();
+    let events = streams
+        .find(|stream| stream["name"] == "DRAY_EVENT")
+        .unwrap();
+    let events = events["state"]["messages"].as_u64().unwrap();
+    let events = machine.run(&format!(
+        ". ./.env; export DRAY_BUS__NATS__PASSWORD=$DRAY_OPERATOR_PASSWORD
+         export DRAY_BUS__NATS__NAME=operator DRAY_BUS__NATS__USER=operator
+         dray --nats nats://127.0.0.1:4222 events tail --all --count {events} --json"
+    ));
+    let mut calls = BTreeSet::new();
+    for line in events.lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let call = event["message"]["toolCallId"].as_str();
+        let call = call.unwrap_or_else(|| panic!("{event}")).to_owned();
+        assert!(calls.insert(call), "ended twice: {event}");
+    }
+    // Two of the README's path.
+    assert_eq!(calls.len(), CALLS_IN_FLIGHT + 2);
+}
+
+fn nothing_is_left(machine: &OperatorMachine) {
+    assert_eq!(machine.containers(), Vec::<Value>::new());
+    let volumes = machine.engine.get("/volumes");
+    assert!(
+        volumes["Volumes"].as_array().is_none_or(Vec::is_empty),
+        "{volumes}"
+    );
+    let networks = machine.engine.get("/networks");
+    let names = networks.as_array().unwrap().iter();
+    let names: BTreeSet<_> = names
+        .map(|network| network["Name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, BTreeSet::from(["bridge", "host", "none"]));
+}
+
+/// A web server on a public address.
+struct OutsideServer {
+    process: Child,
+    requests: BufReader<ChildStdout>,
+}
+
+impl OutsideServer {
+    fn start(machine: &OperatorMachine) -> Self {
+        let python = support::python();
+        let mut command = machine
+            .engine
+            .network()
+            .outside_command(python.to_str().unwrap());
+        command
+            .arg(support::root().join("tests/python/outside_server.py"))
+            .arg(OUTSIDE_ADDRESS.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut requests = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        requests.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { process, requests }
+    }
+
+    /// Waits until so many requests for paths with this prefix have come.
+    fn wait_for_requests(&mut self, prefix: &str, count: usize) {
+        let lines = self.requests.by_ref().lines().map(Result::unwrap);
+        let seen = lines.filter(|line| line.starts_with(prefix)).take(count);
+        assert_eq!(seen.count(), count, "the server ended");
+    }
+
+    /// Lets it answer the requests that it holds, and all that follow.
+    fn release(&mut self) {
+        let mut control = self.process.stdin.as_ref().unwrap();
+        control.write_all(b"release\n").unwrap();
+    }
+}
+
+impl Drop for OutsideServer {
+    fn drop(&mut self) {
+        // Already ended is fine.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,57 @@
+//! A fake of MinIO's two programs, for the images of the `docker compose up` test: `minio` is a server with access keys
+//! that can be added while it runs, over the embedded S3 endpoint that enforces their policies; `mc` administers it. Which
+//! of the two runs follows from the name of the program.
+//!
+//! It knows what `docker-compose.yml` and `deploy/minio/setup.sh` use, and fails on everything else. The two programs
+//! speak a protocol of their own for administration, on a port of its own.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "both programs speak on their standard streams"
+)]
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+mod client;
+mod server;
+mod state;
+
+/// Where the server takes requests of `mc`: one line of JSON each way for each connection.
+const ADMIN_PORT: u16 = 9001;
+
+/// Any failure, for a person.
+type Failure = Box<dyn Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args();
+    let program = arguments.next().unwrap_or_default();
+    let arguments: Vec<String> = arguments.collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let name = Path::new(&program)
+        .file_name()
+        .and_then(|name| name.to_str());
+    let ended = match name {
+        Some("minio") => server::run(&arguments),
+        Some("mc") => client::run(&arguments),
+        _ => Err(format!("{program} is neither `minio` nor `mc`").into()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A variable of the environment that must be set.
+fn variable(name: &str) -> Result<String, Failure> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the programs that this one stands for read it too"
+    )]
+    std::env::var(name).map_err(|error| format!("{name}: {error}").into())
+}

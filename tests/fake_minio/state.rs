@@ -1,0 +1,192 @@
+//! What the server keeps, and what each operation changes in it. Nothing here does I/O.
+
+use std::collections::BTreeMap;
+
+use dray_store::embedded::AccessKey;
+use dray_types::Secret;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The only bucket that the endpoint can serve.
+const BUCKET: &str = "drayage";
+
+/// The shortest user name and the shortest secret that MinIO accepts.
+const MIN_USER_CHARACTERS: usize = 3;
+const MIN_SECRET_CHARACTERS: usize = 8;
+
+/// What `mc` asks of the server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) operation: Operation,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    /// Whether the server works. Needs no credentials.
+    Ready,
+    /// The requests that policies refused so far, as a JSON array. Needs no credentials.
+    Refused,
+    /// Tries the credentials and does nothing else.
+    Login,
+    MakeBucket {
+        bucket: String,
+    },
+    ImportLifecycle {
+        bucket: String,
+        rules: Value,
+    },
+    AddUser {
+        user: String,
+        secret_key: String,
+    },
+    CreatePolicy {
+        policy: String,
+        document: Value,
+    },
+    AttachPolicy {
+        policy: String,
+        user: String,
+    },
+    ShowUser {
+        user: String,
+    },
+}
+
+/// What the server says to it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Response {
+    /// What `mc` prints.
+    Done(String),
+    /// Why it fails.
+    Failed(String),
+}
+
+/// What outlives a restart of the server.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) has_bucket: bool,
+    lifecycle: Value,
+    policies: BTreeMap<String, Value>,
+    users: BTreeMap<String, User>,
+    /// Requests that policies refused.
+    pub(crate) refused: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct User {
+    secret_key: String,
+    policy: Option<String>,
+}
+
+impl State {
+    /// Applies an operation of the administrator; what `mc` prints, or why the server of MinIO would refuse.
+    pub(crate) fn apply(&mut self, operation: Operation) -> Result<String, String> {
+        match operation {
+            Operation::Ready | Operation::Login => Ok("ready".to_owned()),
+            Operation::Refused => Ok(json!(self.refused).to_string()),
+            Operation::MakeBucket { bucket } => {
+                check_bucket(&bucket)?;
+                self.has_bucket = true;
+                Ok(format!("Bucket created successfully `{bucket}`."))
+            }
+            Operation::ImportLifecycle { bucket, rules } => {
+                check_bucket(&bucket)?;
+                if !self.has_bucket {
+                    return Err("the bucket does not exist".to_owned());
+                }
+                check_lifecycle(&rules)?;
+                self.lifecycle = rules;
+                Ok(format!("Lifecycle configuration imported to `{bucket}`."))
+            }
+            Operation::AddUser { user, secret_key } => self.add_user(user, secret_key),
+            Operation::CreatePolicy { policy, document } => {
+                let done = format!("Created policy `{policy}` successfully.");
+                self.policies.insert(policy, document);
+                Ok(done)
+            }
+            Operation::AttachPolicy { policy, user } => self.attach_policy(policy, &user),
+            Operation::ShowUser { user } => self.show_user(&user),
+        }
+    }
+
+    fn add_user(&mut self, user: String, secret_key: String) -> Result<String, String> {
+        if user.len() < MIN_USER_CHARACTERS || secret_key.len() < MIN_SECRET_CHARACTERS {
+            return Err("a name has 3 characters or more, a secret 8 or more".to_owned());
+        }
+        let done = format!("Added user `{user}` successfully.");
+        // An existing user gets the new secret and keeps the policy.
+        let policy = self.users.remove(&user).and_then(|user| user.policy);
+        self.users.insert(user, User { secret_key, policy });
+        Ok(done)
+    }
+
+    fn attach_policy(&mut self, policy: String, user: &str) -> Result<String, String> {
+        if !self.policies.contains_key(&policy) {
+            return Err(format!("policy `{policy}` does not exist"));
+        }
+        let attached = self.users.get_mut(user);
+        let attached = &mut attached.ok_or("the user does not exist")?.policy;
+        if attached.as_ref() == Some(&policy) {
+            return Err("the specified policy change is already in effect".to_owned());
+        }
+        let done = format!("Attached Policies: [{policy}] To User: {user}");
+        *attached = Some(policy);
+        Ok(done)
+    }
+
+    /// As `mc` prints it to a pipe: JSON in one line, without what is empty.
+    fn show_user(&self, name: &str) -> Result<String, String> {
+        let user = self.users.get(name).ok_or("the user does not exist")?;
+        let mut shown = json!({"status": "success", "accessKey": name});
+        if let (Some(policy), Some(shown)) = (&user.policy, shown.as_object_mut()) {
+            shown.insert("policyName".to_owned(), json!(policy));
+        }
+        if let Some(shown) = shown.as_object_mut() {
+            shown.insert("userStatus".to_owned(), json!("enabled"));
+        }
+        Ok(shown.to_string())
+    }
+
+    /// The users with what their policies allow; one without a policy may do nothing.
+    pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
+        let nothing = json!({"Version": "2012-10-17", "Statement": []});
+        let document = |user: &User| {
+            let policy = user.policy.as_ref();
+            let document = policy.and_then(|policy| self.policies.get(policy));
+            document.unwrap_or(&nothing).clone()
+        };
+        let users = self.users.iter();
+        users
+            .map(|(name, user)| AccessKey {
+                access_key: name.clone(),
+                secret_key: Secret::new(user.secret_key.clone()),
+                policy: document(user),
+            })
+            .collect()
+    }
+}
+
+fn check_bucket(bucket: &str) -> Result<(), String> {
+    if bucket == BUCKET {
+        return Ok(());
+    }
+    Err(format!("this fake has one bucket, `{BUCKET}`"))
+}
+
+/// Rules as `mc ilm rule export` prints them, with an expiry in days for a prefix.
+fn check_lifecycle(rules: &Value) -> Result<(), String> {
+    let rules = rules.get("Rules").and_then(Value::as_array);
+    let rules = rules.filter(|rules| !rules.is_empty()).ok_or("no rules")?;
+    for rule in rules {
+        let known = rule.get("ID").is_some_and(Value::is_string)
+            && rule.get("Status").is_some_and(|status| status == "Enabled")
+            && rule.pointer("/Filter/Prefix").is_some_and(Value::is_string)
+            && rule.pointer("/Expiration/Days").is_some_and(Value::is_u64);
+        if !known {
+            return Err(format!("this fake does not understand the rule {rule}"));
+        }
+    }
+    Ok(())
+}
