@@ -16,6 +16,10 @@ use crate::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
 use crate::path::SandboxPath;
 
 const RENAME: &str = include_str!("script/rename.sh");
+const DIGEST: &str = concat!(
+    include_str!("script/sha256.sh"),
+    include_str!("script/digest.sh")
+);
 
 /// Files over [`Exec`]. A backend that can run commands delegates to it what it has no better way for; every method
 /// keeps the contract of the method of [`crate::Sandbox`] of the same name. One of these belongs to one incarnation:
@@ -142,8 +146,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`crate::Sandbox::fingerprint`].
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        let script = include_str!("script/digest.sh");
-        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        let reply = self.ask(DIGEST, &[path.as_bytes()], None).await?;
         let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
         if reply.get("cksum").is_some() {
             reply.check("cksum")?;

@@ -16,7 +16,10 @@ use crate::body::Body;
 use crate::error::{Again, Error, ErrorKind};
 use crate::metadata::Fingerprint;
 
-const SCRIPT: &str = include_str!("script/write.sh");
+const SCRIPT: &str = concat!(
+    include_str!("script/sha256.sh"),
+    include_str!("script/write.sh")
+);
 const CHUNK: &str = include_str!("script/chunk.sh");
 const ROOM: &str = include_str!("script/room.sh");
 /// Most bytes of one piece as an argument: 60 000 characters of base64, well under the limit for one argument.
@@ -52,8 +55,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         self.write_input(write, body, false).await.map(|_| ())
     }
 
-    /// See [`crate::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it has `tee`
-    /// and `sha256sum`; a write that continues another one has none.
+    /// See [`crate::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it has
+    /// `dd` or `tee` and a program for SHA-256; a write that continues another one has none.
     pub async fn write_with_digest(
         &self,
         write: Write<'_>,

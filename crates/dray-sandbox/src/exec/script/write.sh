@@ -11,7 +11,34 @@ fill() {
 # The digest is that of what went into the file: what tee cannot write makes the file too short.
 beside() {
   (set -C; : >"$1") || return 1
-  sum=$(fill "$5" "$6" | tee "$1" | sha256sum)
+  sum=$(fill "$5" "$6" | tee "$1" | sha256_by "$sha256")
+}
+# tee copies 1 to 8 KiB at a time, which takes longer than all else with a large file. So the file is written in turns of
+# 8 MiB, and what a turn wrote is read again, from memory, while the next one is written.
+in_turns() {
+  (set -C; : >"$1") || return 1
+  sum=$(
+    if [ "$5$6" = raw0 ]; then write_turns "$1" 5>>"$1"
+    else fill "$5" "$6" | write_turns "$1" 5>>"$1"
+    fi | read_turns 4<"$1" | sha256_by "$sha256"
+  )
+}
+write_turns() {
+  at=0
+  while dd bs=1048576 count=8 iflag=fullblock 2>/dev/null >&5; do
+    now=$(size "$1")
+    [ "$now" != "$at" ] || break
+    at=$now
+    echo
+  done
+}
+read_turns() {
+  while read -r turn; do dd bs=1048576 count=8 <&4 2>/dev/null; done
+  cat <&4
+}
+# Whether a file of so many bytes is worth turns, and they can be taken.
+has_turns() {
+  [ "$1" -gt 8388608 ] && has dd && has cat && dd bs=1 count=0 iflag=fullblock </dev/null >/dev/null 2>&1
 }
 put() {
   umask 077
@@ -19,7 +46,9 @@ put() {
   rec text
   if [ "$3" = 0 ]; then
     if there "$1"; then refuse exists; return 0; fi
-    if [ "$7" = yes ] && has tee && has sha256sum; then beside "$@"
+    if [ "$7" != yes ] || ! choose_sha256 "$2"; then (set -C; fill "$5" "$6" >"$1")
+    elif has_turns "$2"; then in_turns "$@"
+    elif has tee; then beside "$@"
     else (set -C; fill "$5" "$6" >"$1")
     fi
   else

@@ -307,3 +307,55 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
     let digest = bare.files().write_with_digest(order, body(&bytes)).await;
     assert_eq!(digest.unwrap(), None);
 }
+
+#[tokio::test]
+async fn a_large_write_is_digested_without_tee() {
+    let bytes = random((17 << 20) + 11);
+    let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
+    let bare = World::new(Tools::Bare, Way::Pipe)
+        .with(&["cat", "chmod", "dd", "head", "stat", "sha256sum"])
+        .with(&["base64"]);
+    let worlds = [
+        World::new(Tools::Dash, Way::Pipe),
+        World::new(Tools::BusyBox, Way::Pipe),
+        World::new(Tools::Dash, Way::Endless),
+        bare,
+    ];
+    for world in worlds {
+        for transport in [Transport::ExecRaw, Transport::ExecBase64] {
+            let to = world.path(format!("to-{}", transport.as_str()));
+            let order = write(&to, transport, bytes.len());
+            let digest = world.files().write_with_digest(order, body(&bytes)).await;
+            assert_eq!(digest.unwrap(), Some(expected), "{world:?} {transport:?}");
+            assert!(std::fs::read(world.work().join(to.to_text().unwrap())).unwrap() == bytes);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_large_file_is_digested_by_a_program_that_uses_the_processors_instructions() {
+    let bytes = random(9 << 20);
+    let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
+    for program in ["openssl", "python3"] {
+        let world = World::new(Tools::Bare, Way::Pipe)
+            .with(&["stat"])
+            .with_host(&[program])
+            .with_fake("sha256sum", "exit 1");
+        let path = world.file("f", &bytes);
+        let found = world.files().fingerprint(&path).await.unwrap();
+        assert_eq!(found, expected, "{program}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_for_digests_that_does_not_run_is_passed_over() {
+    let bytes = random(9 << 20);
+    let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
+    let world = World::new(Tools::Bare, Way::Pipe)
+        .with(&["stat", "sha256sum"])
+        .with_fake("openssl", "echo no such provider >&2; exit 1")
+        .with_fake("python3", "echo not a digest");
+    let path = world.file("f", &bytes);
+    let found = world.files().fingerprint(&path).await.unwrap();
+    assert_eq!(found, expected);
+}
