@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_proto::Call;
 use dray_proto::convert::Content;
 use dray_proto::v1;
 use dray_service::{Context, Host, Request, Router, Service, Settings, StartError, config};
@@ -13,6 +15,8 @@ use dray_types::{Clock, Deadline, Fault, TenantId};
 use futures_util::StreamExt as _;
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
 
 use crate::harness::{Aim, Comparison, Measured, side_by_side};
 use crate::say;
@@ -20,13 +24,72 @@ use crate::say;
 /// Calls per measurement.
 const CALLS: usize = 500;
 const ROUNDS: usize = 11;
+/// Bytes of a small call.
+const SMALL_BYTES: usize = 128;
 
 /// Measures small and large calls.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let server = NatsServer::start();
-    for size in [128, 32 * 1024] {
+    for size in [SMALL_BYTES, 32 * 1024] {
         say(&compare(&server, size).await?.to_string());
     }
+    say(&compare_grpc(&server).await?.to_string());
+    Ok(())
+}
+
+/// Small calls over gRPC. A listener that holds small replies back (Nagle's algorithm against a delayed acknowledgement)
+/// takes 40 ms for each.
+async fn compare_grpc(server: &NatsServer) -> anyhow::Result<Comparison> {
+    let request = request(SMALL_BYTES);
+    let payload = Bytes::from(request.encode_to_vec());
+    let bare = bare(server).await?;
+    let folder = tempfile::tempdir()?;
+    let settings = Settings::embedded(folder.path())
+        .set("grpc.listen", "127.0.0.1:0")
+        .set("limits.free_disk_percent", "0");
+    let running = Host::new(settings).with::<Echo>().start().await?;
+    running.ready().await;
+    let address = running.addresses().grpc.context("no gRPC endpoint")?;
+    let channel = Channel::from_shared(format!("http://{address}"))?
+        .connect()
+        .await?;
+    let (baseline, ours) = side_by_side(
+        ROUNDS,
+        || async {
+            for _ in 0..CALLS {
+                bare.request("bench.echo", payload.clone()).await?;
+            }
+            Ok(())
+        },
+        || async {
+            for _ in 0..CALLS {
+                send(channel.clone(), request.clone()).await?;
+            }
+            Ok(())
+        },
+    )
+    .await?;
+    running.stop().await;
+    Ok(Comparison {
+        name: format!(
+            "(a) {CALLS} calls one after the other, {SMALL_BYTES} B there and back, gRPC"
+        ),
+        baseline: Measured::new("async-nats request and reply", baseline),
+        ours: Measured::new("dray call over gRPC", ours),
+        aim: Aim::TimeAtMost(4.0),
+    })
+}
+
+async fn send(channel: Channel, request: v1::ResolveRequest) -> anyhow::Result<()> {
+    let mut request = tonic::Request::new(request);
+    request
+        .metadata_mut()
+        .insert("dray-tenant", "default".parse()?);
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await?;
+    let codec = tonic_prost::ProstCodec::<v1::ResolveRequest, v1::ResolveReply>::default();
+    let path = PathAndQuery::from_static(<v1::ResolveRequest as Call>::GRPC_PATH);
+    client.unary(request, path, codec).await?;
     Ok(())
 }
 

@@ -15,10 +15,16 @@ mod world;
 use dray_testkit::docker::{ContainerOptions, Engine};
 use dray_testkit::sshd::{Options, Sshd};
 
+pub(crate) use world::make;
 use world::{Proof, World};
 
 /// Sizes and rounds.
-const SIZES: [(u64, usize); 3] = [(1 << 10, 15), (25 << 20, 15), (1 << 30, 3)];
+const SIZES: [(u64, usize); 4] = [
+    (1 << 10, 15),
+    (25 << 20, 15),
+    (100_000_000, 9),
+    (1 << 30, 3),
+];
 /// Those over SSH.
 const SSH_SIZES: [(u64, usize); 2] = [(25 << 20, 15), (256 << 20, 5)];
 /// What can be measured alone.

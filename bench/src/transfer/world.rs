@@ -252,7 +252,7 @@ fn address(sandbox: &str) -> v1::SandboxRef {
 }
 
 /// Writes random content.
-pub(super) fn make(path: &Path, size: u64) -> anyhow::Result<()> {
+pub(crate) fn make(path: &Path, size: u64) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(path)?;
     let mut random = std::io::Read::take(std::fs::File::open("/dev/urandom")?, size);
     std::io::copy(&mut random, &mut file)?;

@@ -1,0 +1,96 @@
+//! The commands of `dray` as processes, beside the programs that a user would run instead: time, processor time, memory.
+//!
+//! (n) `dray sandbox get` and `put` beside `docker cp`, (o) the same beside `scp`, with a new and with a shared connection,
+//! (p) the start of `dray read`. Both sides run in turn and move the same files. What an engine, a server or a shared
+//! connection use is in no figure but the time.
+
+mod docker;
+mod pair;
+mod ssh;
+mod start;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+/// Sizes in bytes and rounds.
+const SIZES: [(u64, usize); 3] = [(1 << 10, 15), (25_000_000, 11), (250_000_000, 5)];
+/// Most memory of one command that is its own, in bytes.
+const MAX_PRIVATE_BYTES: u64 = 24 << 20;
+
+/// How a large file is proved, and the time that may take beside a copy without proof.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    /// A digest in the sandbox.
+    Digest,
+    /// Size, inode and times before and after; small files have digests all the same.
+    State,
+}
+
+impl Proof {
+    const ALL: [Self; 2] = [Self::Digest, Self::State];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Digest => "digest",
+            Self::State => "metadata witness",
+        }
+    }
+
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::Digest => "sandbox-transfer.digest_always_up_to=1024GiB",
+            Self::State => "sandbox-transfer.digest_always_up_to=0B",
+        }
+    }
+
+    /// The time ratio that is wanted for a file of this size.
+    const fn aim(self, size: u64) -> f64 {
+        match self {
+            Self::State if size > 1 << 20 => 1.0,
+            _ => 1.2,
+        }
+    }
+}
+
+/// Measures `sandbox`: containers and hosts.
+pub(crate) fn sandboxes(binary: Option<&Path>) -> anyhow::Result<()> {
+    let dray = built(binary)?;
+    docker::run(&dray)?;
+    ssh::run(&dray)
+}
+
+/// Measures `start`.
+pub(crate) fn start(binary: Option<&Path>) -> anyhow::Result<()> {
+    start::run(&built(binary)?)
+}
+
+/// The binary that is measured: the one that was named, or one that is built beside this program.
+fn built(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(binary) = binary {
+        return Ok(binary.to_path_buf());
+    }
+    let here = std::env::current_exe()?;
+    let release = here.parent().context("no directory of this program")?;
+    let target = release.parent().context("no target directory")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let status = Command::new("cargo")
+        .current_dir(root.context("no workspace")?)
+        .args(["build", "--release", "--package", "dray", "--target-dir"])
+        .arg(target)
+        .status()
+        .context("cargo does not start")?;
+    anyhow::ensure!(status.success(), "dray cannot be built");
+    Ok(target.join("release/dray"))
+}
+
+/// A path as an argument.
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path is not UTF-8")
+}
+
+/// Waits until files that were just made are old enough to be told from changed ones.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_secs(3));
+}

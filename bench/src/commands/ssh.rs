@@ -1,0 +1,201 @@
+//! (o) `dray sandbox get` and `put` beside `scp`, with a new connection for each and with a shared one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dray_testkit::sshd::{Options, Sshd};
+
+use super::pair::{Pair, Side, words};
+use super::{Proof, SIZES, settle, text};
+use crate::transfer::make;
+
+/// Whether a connection is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    New,
+    Shared,
+}
+
+impl Connection {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new connection",
+            Self::Shared => "shared connection",
+        }
+    }
+}
+
+/// What both sides need.
+struct World<'a> {
+    dray: &'a str,
+    sshd: Sshd,
+    folder: tempfile::TempDir,
+}
+
+/// Measures all sizes, connections and proofs.
+pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
+    let world = World {
+        dray: text(dray)?,
+        sshd: Sshd::start(&Options::default()),
+        folder: tempfile::tempdir()?,
+    };
+    for (size, rounds) in SIZES {
+        make(&world.local("in"), size)?;
+        make(&world.sshd.home().join("out"), size)?;
+        settle();
+        for connection in [Connection::New, Connection::Shared] {
+            for proof in Proof::ALL {
+                for direction in ["get", "put"] {
+                    let row = Row {
+                        size,
+                        proof,
+                        connection,
+                        get: direction == "get",
+                    };
+                    world.pair(row, rounds)?.run()?;
+                    world.clear()?;
+                }
+            }
+        }
+        world.disconnect();
+    }
+    Ok(())
+}
+
+/// What one row is about.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    size: u64,
+    proof: Proof,
+    connection: Connection,
+    get: bool,
+}
+
+impl World<'_> {
+    fn local(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Removes what was put.
+    fn clear(&self) -> anyhow::Result<()> {
+        for entry in std::fs::read_dir(self.sshd.home())? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("scp-") || name.starts_with("dray-") {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the shared connections of both sides.
+    fn disconnect(&self) {
+        let control = self.local("control");
+        let sockets = std::fs::read_dir(&control).into_iter().flatten().flatten();
+        let sockets = sockets.map(|entry| entry.path());
+        let sockets = sockets.filter(|path| path.extension().is_some_and(|end| end == "sock"));
+        for socket in sockets.chain([self.local("scp.sock")]) {
+            let ended = Command::new("ssh")
+                .args(["-F", "/dev/null", "-O", "exit", "-S"])
+                .arg(socket)
+                .arg("host")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            // Where none is there, none must be ended.
+            drop(ended);
+        }
+    }
+
+    fn pair(&self, row: Row, rounds: usize) -> anyhow::Result<Pair<'_>> {
+        let Row {
+            size,
+            proof,
+            connection,
+            get,
+        } = row;
+        let direction = if get { "get" } else { "put" };
+        let name = format!(
+            "(o) {direction} {size} B, host, {}, {}",
+            connection.name(),
+            proof.name()
+        );
+        Ok(Pair {
+            name,
+            theirs: Side {
+                name: "scp".to_owned(),
+                words: Box::new(self.theirs(connection, get)?),
+            },
+            ours: Side {
+                name: format!("dray sandbox {direction}"),
+                words: Box::new(self.ours(proof, get)?),
+            },
+            aim: proof.aim(size),
+            rounds,
+            prepare: Box::new(move || {
+                if connection == Connection::New {
+                    self.disconnect();
+                }
+            }),
+        })
+    }
+
+    fn theirs(
+        &self,
+        connection: Connection,
+        get: bool,
+    ) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
+        let (from, to) = (self.local("in"), self.local("out"));
+        let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
+        let (home, key) = (self.sshd.home(), self.sshd.key());
+        let inside = format!("{}@127.0.0.1:{}", self.sshd.user(), text(&home)?);
+        let port = self.sshd.port().to_string();
+        let mut copy = words(["scp", "-q", "-F", "/dev/null", "-P", &port]);
+        copy.extend(words(["-i", text(&key)?, "-o", "BatchMode=yes"]));
+        copy.extend(words(["-o", "StrictHostKeyChecking=no"]));
+        copy.extend(words(["-o", "UserKnownHostsFile=/dev/null"]));
+        if connection == Connection::Shared {
+            let socket = self.local("scp.sock");
+            let path = format!("ControlPath={}", text(&socket)?);
+            copy.extend(words(["-o", "ControlMaster=auto", "-o", &path]));
+            copy.extend(words(["-o", "ControlPersist=60"]));
+        }
+        Ok(move |round| {
+            let ends = if get {
+                [format!("{inside}/out"), to.clone()]
+            } else {
+                [from.clone(), format!("{inside}/scp-{round}")]
+            };
+            [copy.clone(), ends.to_vec()].concat()
+        })
+    }
+
+    fn ours(&self, proof: Proof, get: bool) -> anyhow::Result<impl Fn(usize) -> Vec<String>> {
+        let (from, to) = (self.local("in"), self.local("out"));
+        let (from, to) = (text(&from)?.to_owned(), text(&to)?.to_owned());
+        let (home, key, control) = (self.sshd.home(), self.sshd.key(), self.local("control"));
+        let home = text(&home)?.to_owned();
+        let (user, port) = (self.sshd.user(), self.sshd.port());
+        let sandbox = format!("ssh:{user}@127.0.0.1:{port}{home}");
+        let key = format!("sandbox-transfer.ssh.identity_file={}", text(&key)?);
+        let control = text(&control)?;
+        let control = format!("sandbox-transfer.ssh.control_directory={control}");
+        let config = "sandbox-transfer.ssh.config_file=/dev/null";
+        let roots = format!("sandbox-transfer.policy.roots=[\"{home}\"]");
+        let mut settings = Vec::new();
+        for setting in [&key, &control, config, &roots, proof.setting()] {
+            settings.extend(words(["--set", setting]));
+        }
+        Ok(move |round| {
+            let name = format!("dray-{round}");
+            let file = format!("{home}/out");
+            let ends = if get {
+                words(["get", &sandbox, &file, "--output", &to])
+            } else {
+                words(["put", &from, &sandbox, &home, "--name", &name])
+            };
+            [words([self.dray, "sandbox"]), ends, settings.clone()].concat()
+        })
+    }
+}
