@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
 use dray_types::Clock;
 
@@ -32,6 +33,18 @@ impl DockerBackend {
             clock,
         })
     }
+
+    /// Opens a container that the engine has just described.
+    async fn open_known(
+        &self,
+        handle: Handle,
+        known: ContainerInspectResponse,
+    ) -> Result<Arc<dyn Sandbox>, Error> {
+        let client = Arc::clone(&self.client);
+        let clock = self.clock.clone();
+        let sandbox = DockerSandbox::open(client, clock, handle, known).await?;
+        Ok(Arc::new(sandbox))
+    }
 }
 
 #[async_trait]
@@ -56,10 +69,17 @@ impl Backend for DockerBackend {
             let other = "the name means another container now";
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
-        let client = Arc::clone(&self.client);
-        let clock = self.clock.clone();
-        let sandbox = DockerSandbox::open(client, clock, handle.clone(), known).await?;
-        Ok(Arc::new(sandbox))
+        self.open_known(handle.clone(), known).await
+    }
+
+    async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
+        check(&address.name)?;
+        let known = self.client.inspect(&address.name).await?;
+        let handle = Handle {
+            address: address.clone(),
+            incarnation: full_id(known.id.clone())?,
+        };
+        self.open_known(handle, known).await
     }
 }
 

@@ -80,4 +80,7 @@ impl Backend for SshBackend {
             .await?;
         Ok(Arc::new(sandbox))
     }
+    async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
+        Ok(Arc::new(self.connect(address, None).await?))
+    }
 }

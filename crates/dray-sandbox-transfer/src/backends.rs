@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_sandbox::transfer::{Engine, EngineOptions};
-use dray_sandbox::{Address, Backend, ErrorKind, Handle};
+use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
 
 use crate::error::Error;
 
@@ -75,6 +75,24 @@ impl Backends {
             }
         }
         let sandbox = self.backend(&handle.address.backend)?.open(handle).await?;
+        Ok(self.keep(handle, sandbox))
+    }
+
+    /// Opens the incarnation that an address means now, and keeps it open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBackend`] and what the backend says.
+    pub async fn open_address(&self, address: &Address) -> Result<Handle, Error> {
+        let backend = self.backend(&address.backend)?;
+        let sandbox = backend.open_address(address).await?;
+        let handle = sandbox.handle().clone();
+        self.keep(&handle, sandbox);
+        Ok(handle)
+    }
+
+    /// Keeps an incarnation open, unless it is open already.
+    fn keep(&self, handle: &Handle, sandbox: Arc<dyn Sandbox>) -> Arc<Engine> {
         let engine = Arc::new(Engine::new(sandbox, self.options.clone()));
         let mut open = self.lock();
         if open.engines.len() >= OPEN
@@ -88,7 +106,7 @@ impl Backends {
         }
         let now = open.uses;
         let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
-        Ok(Arc::clone(engine))
+        Arc::clone(engine)
     }
 
     /// Closes an incarnation whose failure says that it is not what it was.

@@ -22,7 +22,7 @@ use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
 use crate::service::trees::{archive_name, lines, tree_format};
-use crate::service::{Opened, resolve};
+use crate::service::{Opened, open_address};
 use crate::sessions::token;
 use crate::wire;
 
@@ -92,7 +92,7 @@ impl DirectSandbox {
         })?;
         let backends = Backends::new(backends, config.engine());
         let opened = async {
-            let handle = resolve(&config, &backends, tenant, address).await?;
+            let handle = open_address(&config, &backends, tenant, address).await?;
             Opened::open(&config, &backends, &handle, v1::Session::default()).await
         };
         let opened = opened.await.map_err(Fault::from)?;

@@ -149,6 +149,22 @@ pub(crate) async fn resolve(
     tenant: &TenantId,
     address: &str,
 ) -> Result<Handle, Error> {
+    backends.resolve(&named(config, tenant, address)?).await
+}
+
+/// The same, opened at the same time.
+pub(crate) async fn open_address(
+    config: &Config,
+    backends: &Backends,
+    tenant: &TenantId,
+    address: &str,
+) -> Result<Handle, Error> {
+    let address = named(config, tenant, address)?;
+    backends.open_address(&address).await
+}
+
+/// An address that a tenant may name.
+fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
     let allowed = &config.address_tenants;
     if !allowed
         .iter()
@@ -156,10 +172,8 @@ pub(crate) async fn resolve(
     {
         return Err(Error::AddressDenied);
     }
-    let address: Address = address
-        .parse()
-        .map_err(|error: dray_sandbox::Error| Invalid::field("sandbox", error.context()))?;
-    backends.resolve(&address).await
+    let invalid = |error: dray_sandbox::Error| Invalid::field("sandbox", error.context());
+    Ok(address.parse().map_err(invalid)?)
 }
 
 /// A sandbox that is open, with what holds for whoever asked.

@@ -35,6 +35,16 @@ pub trait Backend: Debug + Send + Sync {
     ///
     /// [`ErrorKind::SandboxGone`] when the address now means another incarnation.
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error>;
+
+    /// Opens the incarnation that an address means now. Backends that learn on the way what opening needs ask for it once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::resolve`] and [`Self::open`].
+    async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
+        let handle = self.resolve(address).await?;
+        self.open(&handle).await
+    }
 }
 
 /// Whether the last part of a path is followed when it is a link. Links before it always are.

@@ -97,12 +97,18 @@ impl Engine {
         working_directory: Option<SandboxPath>,
     ) -> Result<Policy, Error> {
         let mut policy = options.bind(&self.places(working_directory).await?)?;
+        // Both lists name some of the same paths, and each look is a question to the sandbox.
+        let named: BTreeSet<_> = policy.roots.iter().chain(&policy.homes).cloned().collect();
+        let looks = named.iter().map(|path| self.resolved(path));
+        let resolved = futures_util::future::join_all(looks).await;
+        let resolved: BTreeMap<_, _> = named.into_iter().zip(resolved).collect();
         for list in [&mut policy.roots, &mut policy.homes] {
-            let asked = list.iter().map(|path| self.resolved(path));
-            let resolved = futures_util::future::join_all(asked).await;
-            for path in resolved.into_iter().flatten() {
-                if path != SandboxPath::root() && !list.contains(&path) {
-                    list.push(path);
+            for path in list.clone() {
+                if let Some(Some(path)) = resolved.get(&path)
+                    && *path != SandboxPath::root()
+                    && !list.contains(path)
+                {
+                    list.push(path.clone());
                 }
             }
         }
