@@ -87,6 +87,12 @@ impl Exec for DockerExec {
         Ok(())
     }
 
+    /// The full id is in every path, so a shell belongs to that container. What a command that is being ended may still make
+    /// must be there before a question about it.
+    fn asks_beside_ready(&self) -> bool {
+        self.pending.is_none()
+    }
+
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
         self.pending.settle().await;
         let mark = format!("{:032x}", rand::rng().random::<u128>());

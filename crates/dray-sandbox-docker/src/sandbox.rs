@@ -9,7 +9,7 @@ use bollard::models::ContainerInspectResponse;
 use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
-    Sandbox, SandboxPath, State, Transport, Write,
+    ReadDigest, Sandbox, SandboxPath, State, Transport, Write,
 };
 use dray_types::Clock;
 use tokio::sync::OnceCell;
@@ -125,6 +125,17 @@ impl DockerSandbox {
             self.shell_less.store(true, Ordering::Relaxed);
         }
         result
+    }
+
+    /// The outcome of reading by a command. Where nothing can be run now the archive calls still read.
+    fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
+        match self.noted(read) {
+            Err(error) if stopped(&error) && self.archived(at) => {
+                let mute = "the container runs no commands now";
+                Err(Error::new(ErrorKind::ToolMissing, mute).caused_by(error))
+            }
+            read => read,
+        }
     }
 
     /// Whether a command can be started now, as far as that is known.
@@ -274,28 +285,17 @@ impl Sandbox for DockerSandbox {
         under(path, &directory, listing)
     }
 
+    /// A command comes first: it holds nothing up, its user is that of the container, and the digest comes with the bytes.
+    /// The archive calls, which read and write as root, are for containers that run nothing.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
-        if self.archived(path) {
-            transports.push(Transport::Archive);
-        }
         if !self.shell_less.load(Ordering::Relaxed) && !self.hangs() {
             transports.append(&mut self.commands.transports());
         }
-        transports
-    }
-
-    /// A command writes as the user of the container, so that a directory which becomes a link meanwhile leads nowhere
-    /// that this user could not write to. The archive calls write as root, and are for containers that run nothing.
-    fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {
-        let mut transports = self.transports(path);
-        if !self.stopped.load(Ordering::Relaxed)
-            && let Some(command) = transports
-                .iter()
-                .position(|transport| *transport == Transport::ExecRaw)
-        {
-            let command = transports.remove(command);
-            transports.insert(0, command);
+        if self.archived(path) {
+            let first = usize::from(!transports.is_empty());
+            let stopped = self.stopped.load(Ordering::Relaxed);
+            transports.insert(if stopped { 0 } else { first }, Transport::Archive);
         }
         transports
     }
@@ -315,7 +315,8 @@ impl Sandbox for DockerSandbox {
 
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport != Transport::Archive {
-            return self.noted(self.commands.read(read).await);
+            let at = &read.file.real_path;
+            return self.readable(at, self.commands.read(read).await);
         }
         begins_at_the_start(read.offset)?;
         if !self.archived(&read.file.real_path) {
@@ -324,6 +325,15 @@ impl Sandbox for DockerSandbox {
         }
         let container = self.container().to_owned();
         read::read(Arc::clone(&self.client), container, read.file).await
+    }
+
+    fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        self.commands.reads_with_digest(read)
+    }
+
+    async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        let at = &read.file.real_path;
+        self.readable(at, self.commands.read_with_digest(read).await)
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {

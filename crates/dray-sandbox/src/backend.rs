@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
@@ -68,6 +69,9 @@ pub struct Read<'a> {
     pub offset: u64,
 }
 
+/// The digest that comes with a file that is read: there once the body has ended, or never.
+pub type ReadDigest = oneshot::Receiver<Fingerprint>;
+
 /// What to write: a new file of exactly `size` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
@@ -127,6 +131,17 @@ pub trait Sandbox: Debug + Send + Sync {
 
     /// The bytes of a regular file from `offset`. The body fails with [`ErrorKind::Truncated`] on a short end.
     async fn read(&self, read: Read<'_>) -> Result<Body, Error>;
+
+    /// Whether [`Self::read_with_digest`] is a better way for this than a read and [`Self::fingerprint`] beside it.
+    fn reads_with_digest(&self, _read: &Read<'_>) -> bool {
+        false
+    }
+
+    /// A read whose command computes the SHA-256 of the file meanwhile.
+    async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        let (_, none) = oneshot::channel();
+        Ok((self.read(read).await?, none))
+    }
 
     /// Writes a new file. On failure the caller removes what may be left.
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;

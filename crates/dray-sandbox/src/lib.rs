@@ -26,7 +26,7 @@ pub mod receipt;
 pub mod transfer;
 pub mod tree;
 
-pub use backend::{Backend, Follow, Read, Sandbox, Write};
+pub use backend::{Backend, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
 pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};

@@ -26,6 +26,11 @@ impl Pending {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 
+    /// Whether none is under way.
+    pub(super) fn is_none(&self) -> bool {
+        *self.0.borrow() == 0
+    }
+
     /// Waits until none is under way, though not for ever: an engine that hangs shows that by itself.
     pub(super) async fn settle(&self) {
         let mut seen = self.0.subscribe();

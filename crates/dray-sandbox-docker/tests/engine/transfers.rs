@@ -1,6 +1,7 @@
 //! What the transfer engine makes of a container, and what its receipts say.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use dray_sandbox::policy::Policy;
@@ -106,7 +107,7 @@ async fn r_14_a_running_container_proves_what_was_moved() {
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
-    assert_eq!(got.transport, Some(Transport::Archive));
+    assert_eq!(got.transport, Some(Transport::ExecRaw));
     // Once it has been left alone for two seconds, one digest is enough.
     assert!(got.integrity >= Some(Integrity::Sha256Beside));
     let told = world
@@ -242,4 +243,63 @@ async fn a_container_whose_shell_hangs_is_read_through_the_archive_calls() {
     assert!(read == expected);
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
     assert_eq!(got.receipt.transport, Some(Transport::Archive));
+}
+
+/// Commands that the engine started in a container from one moment to another.
+fn commands(world: &World, since: Duration, until: Duration) -> usize {
+    let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
+    let output = std::process::Command::new("docker")
+        .args(["--host", &endpoint(&world.engine), "events"])
+        .args(["--since", &seconds(since), "--until", &seconds(until)])
+        .args(["--filter", &format!("container={}", world.container.id())])
+        .args(["--filter", "event=exec_create", "--format", "{{.ID}}"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().count()
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+#[tokio::test]
+async fn a_get_takes_one_command_whatever_the_size() {
+    let world = World::agent().await;
+    // The shell of one that is dropped is ended by another command.
+    let mut engines = Vec::new();
+    for size in [1_024, 4 << 20] {
+        world.container.sh(&format!(
+            "head -c {size} /dev/urandom >/workspace/file; touch -d '2001-01-01' /workspace/file"
+        ));
+        let sandbox = world.backend.open(world.sandbox.handle()).await.unwrap();
+        let engine = Engine::new(sandbox, EngineOptions::default());
+        let begin = now();
+        let (got, read) = get(&engine, "/workspace/file").await.unwrap();
+        let end = now();
+        assert!(read == world.cat("/workspace/file"));
+        assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
+        assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
+        assert_eq!(commands(&world, begin, end), 1, "{size}");
+        engines.push(engine);
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_container_that_stopped_since_it_was_opened_is_still_read() {
+    let world = World::agent().await;
+    world
+        .container
+        .sh("head -c 2000000 /dev/urandom >/workspace/file");
+    let expected = world.cat("/workspace/file");
+    let sandbox = world.backend.open(world.sandbox.handle()).await.unwrap();
+    let engine = Engine::new(sandbox, EngineOptions::default());
+    let (got, read) = get(&engine, "/workspace/file").await.unwrap();
+    assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
+    assert!(read == expected);
+    world.container.stop();
+    let (got, read) = get(&engine, "/workspace/file").await.unwrap();
+    assert_eq!(got.receipt.transport, Some(Transport::Archive));
+    assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
+    assert!(read == expected);
 }

@@ -88,13 +88,19 @@ pub trait Exec: Debug + Send + Sync {
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error>;
 
     /// Whether a command could be started now, asked before a shell that runs already is told to do something. Waits
-    /// for what must come before.
+    /// for what must come before. A command that is started fails by itself where this does.
     ///
     /// # Errors
     ///
     /// What [`Self::run`] would fail with at once, such as [`crate::ErrorKind::SandboxPaused`].
     async fn ready(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Whether a question that changes nothing may be put to a shell while [`Self::ready`] is still asked: a shell that runs
+    /// can belong to no other incarnation, and only does not answer while that one is paused.
+    fn asks_beside_ready(&self) -> bool {
+        false
     }
 }
 
@@ -110,5 +116,9 @@ impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
 
     async fn ready(&self) -> Result<(), Error> {
         self.as_ref().ready().await
+    }
+
+    fn asks_beside_ready(&self) -> bool {
+        self.as_ref().asks_beside_ready()
     }
 }

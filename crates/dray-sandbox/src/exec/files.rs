@@ -8,13 +8,15 @@ use tokio::sync::OnceCell;
 use super::channel::{Channel, Exec};
 use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
 use super::reply::{LONGEST_ANSWER, Reply, one_line};
-use super::standing::Standing;
+use super::standing::{Repeat, Standing};
 use crate::backend::Follow;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
 use crate::path::SandboxPath;
 
+const STAT: &str = include_str!("script/stat.sh");
+const STATE: &str = include_str!("script/state.sh");
 const RENAME: &str = include_str!("script/rename.sh");
 const DIGEST: &str = concat!(
     include_str!("script/sha256.sh"),
@@ -81,6 +83,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
         self.transports().contains(&transport)
     }
 
+    /// The shell that stays, where long output of a script may come through it.
+    pub(super) fn lends(&self) -> Option<&Arc<Standing>> {
+        let channel = self.exec.channel();
+        let streams = talks(channel) && channel.longest_output.is_none();
+        self.standing.as_ref().filter(|_| streams)
+    }
+
     pub(super) async fn ask(
         &self,
         script: &'static str,
@@ -90,10 +99,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let exec = self.exec.as_ref();
         let reply = match (&self.standing, stdin) {
             (Some(standing), None) if talks(exec.channel()) => {
-                // Only what moves a file is not the same when it is done twice.
-                let twice = script != RENAME;
+                let repeat = repeat(script);
                 standing
-                    .ask(exec, script, arguments, LONGEST_ANSWER, twice)
+                    .ask(exec, script, arguments, LONGEST_ANSWER, repeat)
                     .await?
             }
             (_, stdin) => Reply::ask(exec, script, arguments, stdin, LONGEST_ANSWER).await?,
@@ -110,8 +118,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             Follow::Yes => b"yes",
             Follow::No => b"no",
         };
-        let script = include_str!("script/stat.sh");
-        let reply = self.ask(script, &[word, path.as_bytes()], None).await?;
+        let reply = self.ask(STAT, &[word, path.as_bytes()], None).await?;
         let spoken = match reply.get("ls") {
             Some(_) => "ls",
             None => "stat",
@@ -130,8 +137,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::state`]. Only on file systems whose times this kernel keeps: what another machine or a
     /// program serves may change without them.
     pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
-        let script = include_str!("script/state.sh");
-        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        let reply = self.ask(STATE, &[path.as_bytes()], None).await?;
         reply.check("state")?;
         if !keeps_times(&reply.text("fs")) {
             return Err(Error::new(
@@ -206,6 +212,16 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let arguments = [path.as_bytes(), yes_or_no(recursive)];
         let reply = self.ask(script, &arguments, None).await?;
         reply.check("text")
+    }
+}
+
+/// Whether a script may be run again when its answer was lost. Only what moves a file is not the same when it is done
+/// twice.
+fn repeat(script: &'static str) -> Repeat {
+    match script {
+        RENAME => Repeat::Never,
+        STAT | STATE | DIGEST => Repeat::Harmless,
+        _ => Repeat::Idempotent,
     }
 }
 

@@ -7,17 +7,26 @@ use bytes::Bytes;
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
 
 use super::channel::Exec;
-use super::files::ExecFiles;
+use super::files::{ExecFiles, yes_or_no};
+use super::reply::Nonce;
+use super::standing::Standing;
 use super::stream::{Event, Stream, Trailer};
-use crate::backend::Read;
+use crate::backend::{Read, ReadDigest};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::metadata::Transport;
+use crate::metadata::{Fingerprint, Transport};
 use crate::path::SandboxPath;
 
-const SCRIPT: &str = include_str!("script/read.sh");
+const SCRIPT: &str = concat!(
+    include_str!("script/sha256.sh"),
+    include_str!("script/read.sh")
+);
+/// Largest file whose digest comes with it: what it takes longer than the copy comes after the last byte, without a sign
+/// of life.
+const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Most output of one range, also where the channel would take more: 4 MiB as base64.
 const LONGEST_RANGE: usize = 6 << 20;
 /// Output that is not content: marks and what shells say on their way.
@@ -39,6 +48,9 @@ struct Run {
 /// A file on its way.
 struct Reading<E> {
     exec: Arc<E>,
+    standing: Option<Arc<Standing>>,
+    /// Takes the digest that the command computes beside.
+    digest: Option<oneshot::Sender<Fingerprint>>,
     text: bool,
     path: SandboxPath,
     size: u64,
@@ -52,6 +64,29 @@ struct Reading<E> {
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`crate::Sandbox::read`]. Takes [`Transport::ExecRaw`] and [`Transport::ExecBase64`].
     pub async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        self.read_and(read, None).await
+    }
+
+    /// See [`crate::Sandbox::reads_with_digest`]: whole files of up to 1 GiB that come through a shell that stays.
+    pub fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        read.transport == Transport::ExecRaw
+            && read.offset == 0
+            && read.file.size <= MAX_BESIDE_BYTES
+            && self.lends().is_some()
+    }
+
+    /// See [`crate::Sandbox::read_with_digest`].
+    pub async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        let (digest, told) = oneshot::channel();
+        let wanted = self.reads_with_digest(&read).then_some(digest);
+        Ok((self.read_and(read, wanted).await?, told))
+    }
+
+    async fn read_and(
+        &self,
+        read: Read<'_>,
+        digest: Option<oneshot::Sender<Fingerprint>>,
+    ) -> Result<Body, Error> {
         let text = is_text(read.transport)?;
         if !text && !self.exec.channel().binary_output {
             return Err(Error::new(
@@ -61,6 +96,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
         let mut reading = Reading {
             exec: Arc::clone(&self.exec),
+            standing: self.lends().filter(|_| !text).cloned(),
+            digest,
             text,
             path: read.file.real_path.clone(),
             size: read.file.size,
@@ -94,14 +131,23 @@ impl<E: Exec> Reading<E> {
         let room = longest.map_or(0, |longest| {
             longest.saturating_sub(MARKS).clamp(256, LONGEST_RANGE)
         });
-        let arguments: [&[u8]; 5] = [
+        let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),
             &self.position.to_string().into_bytes(),
             &most.to_string().into_bytes(),
             &room.to_string().into_bytes(),
-            if self.text { b"yes" } else { b"no" },
+            yes_or_no(self.text),
+            yes_or_no(self.digest.is_some()),
         ];
-        let stream = Stream::open(self.exec.as_ref(), SCRIPT, self.text, &arguments).await?;
+        let exec = self.exec.as_ref();
+        let stream = match &self.standing {
+            Some(standing) => {
+                let nonce = Nonce::new();
+                let running = standing.run(exec, SCRIPT, &nonce, &arguments).await?;
+                Stream::of(nonce, running).await?
+            }
+            None => Stream::open(exec, SCRIPT, self.text, &arguments).await?,
+        };
         if stream.want == 0 || stream.want > most {
             return Err(Error::new(ErrorKind::Protocol, "another length than asked"));
         }
@@ -151,7 +197,11 @@ impl<E: Exec> Reading<E> {
                 Event::Bytes(bytes) => {
                     run.got += bytes.len() as u64;
                     if run.got > run.stream.want {
-                        return Err(Error::new(ErrorKind::Corrupted, "more than was announced"));
+                        // What comes whole comes with all that it grows by.
+                        return Err(match run.digest {
+                            None if !self.text => changed("it grew while it was read"),
+                            _ => Error::new(ErrorKind::Corrupted, "more than was announced"),
+                        });
                     }
                     if let Some(digest) = &mut run.digest {
                         digest.update(&bytes);
@@ -166,7 +216,12 @@ impl<E: Exec> Reading<E> {
                 }
                 Event::End(trailer) => {
                     let last = run.stream.want > run.remaining;
+                    let sha256 = trailer.digest.as_deref().map(str::parse);
                     close(run, trailer)?;
+                    if let (Some(told), Some(Ok(sha256))) = (self.digest.take(), sha256) {
+                        // Nobody need wait for it.
+                        let _ = told.send(Fingerprint::Sha256(sha256, self.size));
+                    }
                     if last {
                         return Ok(None);
                     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::channel::{Channel, Exec, Running};
 use super::files::ExecFiles;
-use crate::backend::{Follow, Read, Sandbox, Write};
+use crate::backend::{Follow, Read, ReadDigest, Sandbox, Write};
 use crate::body::Body;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -113,6 +113,14 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
 
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         self.files.read(read).await
+    }
+
+    fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        self.files.reads_with_digest(read)
+    }
+
+    async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        self.files.read_with_digest(read).await
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {

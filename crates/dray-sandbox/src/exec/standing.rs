@@ -5,13 +5,15 @@
 //! nothing of the others. Answers are told apart by their nonce. Whoever loses interest in the middle of an answer
 //! takes the shell with it, so that nothing keeps running.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
 use futures_util::stream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -46,6 +48,17 @@ struct Shell {
     since: Instant,
 }
 
+/// Whether a question may be asked again whose answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It changes nothing.
+    Harmless,
+    /// It changes the same when it is done twice.
+    Idempotent,
+    /// What is done twice is not the same.
+    Never,
+}
+
 /// How asking went when there is no answer.
 #[derive(Debug)]
 struct Lost {
@@ -62,7 +75,7 @@ impl Standing {
         }
     }
 
-    /// Asks the shell that waits, or a new one. A question that may be asked `twice` is, when the shell that waited
+    /// Asks the shell that waits, or a new one. A question that may be asked twice is, when the shell that waited
     /// turns out to be gone.
     pub(super) async fn ask<E: Exec>(
         &self,
@@ -70,12 +83,12 @@ impl Standing {
         script: &'static str,
         arguments: &[&[u8]],
         limit: usize,
-        twice: bool,
+        repeat: Repeat,
     ) -> Result<Reply, Error> {
-        exec.ready().await?;
         if let Some(shell) = self.take() {
-            match self.put(exec, shell, script, arguments, limit).await {
-                Err(lost) if lost.silent && twice => {}
+            let asked = self.put(exec, shell, script, arguments, limit);
+            match ready_and(exec, repeat, asked).await {
+                Err(lost) if lost.silent && repeat != Repeat::Never => {}
                 Err(lost) => return Err(lost.error),
                 Ok(reply) => return Ok(reply),
             }
@@ -83,6 +96,32 @@ impl Standing {
         let shell = Shell::start(exec).await?;
         let asked = self.put(exec, shell, script, arguments, limit).await;
         asked.map_err(|lost| lost.error)
+    }
+
+    /// Has the shell that waits, or a new one, run a script whose output is long. The shell waits for the next question once
+    /// all of it was read; whoever loses interest before takes the shell with it. Standard error is not part of it.
+    pub(super) async fn run<E: Exec>(
+        self: &Arc<Self>,
+        exec: &E,
+        script: &'static str,
+        nonce: &Nonce,
+        arguments: &[&[u8]],
+    ) -> Result<Running, Error> {
+        let mut shell = match self.take() {
+            Some(shell) => {
+                exec.ready().await?;
+                shell
+            }
+            None => Shell::start(exec).await?,
+        };
+        let line = shell.line(script, nonce, false, arguments, "");
+        if shell.input.send(line).await.is_err() {
+            shell = Shell::start(exec).await?;
+            let line = shell.line(script, nonce, false, arguments, "");
+            let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+            shell.input.send(line).await.map_err(gone)?;
+        }
+        Ok(Lent::new(Arc::clone(self), shell, nonce.clone()).running())
     }
 
     /// Asks this shell, which waits for the next question afterwards.
@@ -96,7 +135,7 @@ impl Standing {
     ) -> Result<Reply, Lost> {
         let nonce = Nonce::new();
         let text = !exec.channel().binary_output;
-        let line = shell.line(script, &nonce, text, arguments);
+        let line = shell.line(script, &nonce, text, arguments, " 2>&1");
         let silent = |error| Lost {
             error,
             silent: true,
@@ -172,14 +211,15 @@ impl Shell {
         })
     }
 
-    /// What to write: the script, when it is new, and a process for the question. Words are quoted; nothing of them
-    /// is executed (sandbox-transfer R-16).
+    /// What to write: the script, when it is new, and a process for the question, with this redirection. Words are
+    /// quoted; nothing of them is executed (sandbox-transfer R-16).
     fn line(
         &mut self,
         script: &'static str,
         nonce: &Nonce,
         text: bool,
         arguments: &[&[u8]],
+        redirection: &'static str,
     ) -> Bytes {
         let argv = command(script, nonce, text, arguments);
         let mut words = argv.iter().skip(2);
@@ -198,7 +238,9 @@ impl Shell {
             line.push(b' ');
             line.extend(quote(word));
         }
-        line.extend_from_slice(b" </dev/null 2>&1; printf '");
+        line.extend_from_slice(b" </dev/null");
+        line.extend_from_slice(redirection.as_bytes());
+        line.extend_from_slice(b"; printf '");
         line.extend_from_slice(b"\\n");
         line.extend(nonce.mark("over"));
         line.extend_from_slice(b" %s\\n' \"$?\"\n");
@@ -229,6 +271,96 @@ impl Shell {
         if let Ok(Err(error)) = timeout(END, ending).await {
             tracing::debug!(%error, "a shell did not end in peace");
         }
+    }
+}
+
+/// A shell whose long output is being read.
+struct Lent {
+    standing: Arc<Standing>,
+    /// There until its output ended.
+    shell: Option<Shell>,
+    nonce: Nonce,
+    /// The last of what came, where the line that ends the output is looked for.
+    tail: Vec<u8>,
+    status: Option<oneshot::Sender<i32>>,
+}
+
+impl Lent {
+    fn new(standing: Arc<Standing>, shell: Shell, nonce: Nonce) -> Self {
+        Self {
+            standing,
+            shell: Some(shell),
+            nonce,
+            tail: Vec::new(),
+            status: None,
+        }
+    }
+
+    fn running(mut self) -> Running {
+        let (status, ended) = oneshot::channel();
+        self.status = Some(status);
+        let stdout = stream::try_unfold(self, |mut lent| async {
+            Ok(lent.next().await?.map(|piece| (piece, lent)))
+        });
+        let end = async {
+            let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+            Ok(Exit {
+                status: ended.await.map_err(gone)?,
+                stderr: String::new(),
+            })
+        };
+        Running {
+            stdout: Body::new(stdout),
+            end: end.boxed(),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(shell) = &mut self.shell else {
+            return Ok(None);
+        };
+        let Some(piece) = shell.running.stdout.next().await else {
+            self.shell = None;
+            let ended = "the shell ended before its output did";
+            return Err(Error::new(ErrorKind::Unavailable, ended));
+        };
+        let piece = piece?;
+        let last = piece.len().saturating_sub(LAST_LINE);
+        self.tail
+            .extend_from_slice(piece.get(last..).unwrap_or_default());
+        let surplus = self.tail.len().saturating_sub(LAST_LINE);
+        self.tail.drain(..surplus);
+        if let Some(status) = last_line(&self.tail, 0, &self.nonce)
+            && let Some(shell) = self.shell.take()
+        {
+            self.standing.park(shell);
+            if let Some(told) = self.status.take() {
+                // Nobody need wait for it.
+                let _ = told.send(status);
+            }
+        }
+        Ok(Some(piece))
+    }
+}
+
+/// An answer, unless the channel is not ready for a question.
+async fn ready_and<E: Exec>(
+    exec: &E,
+    repeat: Repeat,
+    asked: impl Future<Output = Result<Reply, Lost>>,
+) -> Result<Reply, Lost> {
+    let unready = |error| Lost {
+        error,
+        silent: false,
+    };
+    if repeat != Repeat::Harmless || !exec.asks_beside_ready() {
+        exec.ready().await.map_err(unready)?;
+        return asked.await;
+    }
+    match select(pin!(asked), pin!(exec.ready())).await {
+        Either::Left((answered, _)) => answered,
+        Either::Right((Ok(()), asked)) => asked.await,
+        Either::Right((Err(error), _)) => Err(unready(error)),
     }
 }
 

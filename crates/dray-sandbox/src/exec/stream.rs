@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 
-use super::channel::{Exec, Exit};
+use super::channel::{Exec, Exit, Running};
 use super::decode::{Decoder, Expander};
 use super::failure::{kind_of_text, unanswered};
 use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
@@ -74,6 +74,11 @@ impl Stream {
         let running = exec
             .run(command(script, &nonce, text, arguments), None)
             .await?;
+        Self::of(nonce, running).await
+    }
+
+    /// Waits until a script that runs begins to answer.
+    pub(super) async fn of(nonce: Nonce, running: Running) -> Result<Self, Error> {
         let mut stream = Self {
             want: 0,
             facts: String::new(),

@@ -330,14 +330,23 @@ impl Getting<'_> {
             }
             return Ok(partial);
         }
+        let read = Read {
+            transport,
+            file,
+            offset,
+        };
+        let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
+        let mut told = None;
         let copied = async {
-            let read = Read {
-                transport,
-                file,
-                offset,
+            let body = if with_digest {
+                let opened = engine.answer(engine.sandbox.read_with_digest(read)).await;
+                let (body, digest) = opened.map_err(Trouble::transport)?;
+                told = Some(digest);
+                body
+            } else {
+                let opened = engine.answer(engine.sandbox.read(read)).await;
+                opened.map_err(Trouble::transport)?
             };
-            let opened = engine.answer(engine.sandbox.read(read)).await;
-            let body = opened.map_err(Trouble::transport)?;
             let limits = Limits {
                 size: Some(file.size),
                 idle: engine.options.idle,
@@ -349,13 +358,16 @@ impl Getting<'_> {
             };
             copy(body, seen, self.sink, limits, self.progress).await
         };
-        let copied = if before.wants_digest() {
+        let copied = if before.wants_digest() && !with_digest {
             let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
             before.set_digest(print.unwrap_or_default());
             copied
         } else {
             copied.await
         };
+        if let Some(mut told) = told {
+            before.set_digest(told.try_recv().ok());
+        }
         // A sink that failed has nothing more to say.
         if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
             self.sink.flush().await.map_err(Trouble::host)?;

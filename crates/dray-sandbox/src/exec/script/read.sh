@@ -1,10 +1,23 @@
-# Sends a regular file: path, offset, most bytes, most characters of output (0: any), compress (yes, no).
-p=$1 offset=$2 want=$3 room=$4 squeeze=$5 pack=- sum=-
+# Sends a regular file: path, offset, most bytes, most characters of output (0: any), compress (yes, no), and whether to
+# compute the digest of the whole file meanwhile (yes, no).
+p=$1 offset=$2 want=$3 room=$4 squeeze=$5 digest=$6 pack=- sum=- whole=no
 take() {
-  if [ "$offset" = 0 ]; then head -c "$want"
-  elif dd bs=1 skip="$offset" count=0 >/dev/null 2>&1; then head -c "$want"
-  else tail -c "+$((offset + 1))" | head -c "$want"
+  if [ "$offset" = 0 ]; then first
+  elif dd bs=1 skip="$offset" count=0 >/dev/null 2>&1; then first
+  else tail -c "+$((offset + 1))" | first
   fi
+}
+# BusyBox's head copies byte by byte. All of a file may be more than is wanted; who reads it sees that.
+first() {
+  if [ "$whole" = yes ]; then cat; else head -c "$want"; fi
+}
+# The digest is of the opened file, not of what lies under its name now.
+digested() {
+  if [ -e /proc/self/fd/3 ]; then sha256_by "$sha256" </proc/self/fd/3; else sha256_by "$sha256" <"$p"; fi
+}
+beside() {
+  { sum=$(digested & take <&3 >&4; status=$?; wait; printf ' %s' "$status"); } 4>&1
+  status=${sum##* } sum=${sum%% *}
 }
 facts() {
   stat -L -c '%s %d:%i %Y %y' /proc/self/fd/3 2>/dev/null || stat -c '%s %d:%i %Y %y' "$p" 2>/dev/null || echo -
@@ -21,7 +34,8 @@ send() {
   if [ "$how" != raw ] && [ "$squeeze" = yes ] && [ "$want" -gt 1024 ] && has gzip; then sample; fi
   mark begin "$how" "$pack" "$want" "$(facts)"
   status=0
-  if [ "$how" = raw ]; then take <&3; status=$?
+  if [ "$how" = raw ] && [ "$digest" = yes ] && choose_sha256 "$want"; then beside
+  elif [ "$how" = raw ]; then take <&3; status=$?
   elif [ "$pack" = gzip ]; then { take <&3 || mark broken >&2; } | gzip -c | encode
   else { take <&3 || mark broken >&2; } | encode
   fi
@@ -36,6 +50,7 @@ send() {
 if [ -L "$p" ]; then refuse changed_during_transfer; exit 0; fi
 regular "$p" 2>&1 || exit 0
 pick
+if [ "$how$room" = raw0 ] && has cat; then whole=yes; fi
 if [ "$room" != 0 ]; then
   case $how in raw) ;; od) room=$((room * 30 / 100)) ;; *) room=$((room * 72 / 100)) ;; esac
   [ "$want" -le "$room" ] || want=$room

@@ -1,7 +1,7 @@
 //! The shell that stays.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_types::Sha256Digest;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::processes::{dead, line};
 use super::world::{Tools, Way, World, random, read};
-use crate::backend::Follow;
+use crate::backend::{Follow, Read};
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::exec::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, Running};
@@ -26,7 +26,17 @@ struct Counted {
     runs: Arc<AtomicUsize>,
     /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
     gone_after: Option<(usize, bool)>,
-    ready: Result<(), ErrorKind>,
+    ready: Arc<Mutex<Ready>>,
+    /// Whether questions that change nothing are asked beside.
+    beside: bool,
+}
+
+/// What a channel says of being ready, and how often it was asked.
+#[derive(Debug, Default)]
+struct Ready {
+    unready: Option<ErrorKind>,
+    silent: bool,
+    asked: usize,
 }
 
 impl Counted {
@@ -35,7 +45,8 @@ impl Counted {
             exec: world.exec(),
             runs: Arc::default(),
             gone_after: None,
-            ready: Ok(()),
+            ready: Arc::default(),
+            beside: false,
         }
     }
 }
@@ -75,7 +86,22 @@ impl Exec for Counted {
     }
 
     async fn ready(&self) -> Result<(), Error> {
-        self.ready.map_err(|kind| Error::new(kind, "not ready"))
+        let (unready, silent) = {
+            let mut ready = self.ready.lock().unwrap();
+            ready.asked += 1;
+            (ready.unready, ready.silent)
+        };
+        if silent {
+            std::future::pending::<()>().await;
+        }
+        match unready {
+            Some(kind) => Err(Error::new(kind, "not ready")),
+            None => Ok(()),
+        }
+    }
+
+    fn asks_beside_ready(&self) -> bool {
+        self.beside
     }
 }
 
@@ -203,15 +229,125 @@ async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
 
 #[tokio::test]
 async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
+    for beside in [false, true] {
+        let world = World::new(Tools::Dash, Way::Pipe);
+        let path = world.file("f", b"data");
+        let exec = Counted {
+            beside,
+            ..Counted::new(&world)
+        };
+        let ready = Arc::clone(&exec.ready);
+        let (files, runs) = standing(exec);
+        files.stat(&path, Follow::No).await.unwrap();
+        ready.lock().unwrap().unready = Some(ErrorKind::SandboxPaused);
+        let renamed = files.rename(&path, &world.path("g"), false).await;
+        assert_eq!(renamed.unwrap_err().kind(), ErrorKind::SandboxPaused);
+        assert_eq!(world.sh("ls"), "f\n");
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_ready() {
     let world = World::new(Tools::Dash, Way::Pipe);
     let path = world.file("f", b"data");
-    let (files, runs) = standing(Counted {
-        ready: Err(ErrorKind::SandboxPaused),
+    let exec = Counted {
+        beside: true,
         ..Counted::new(&world)
-    });
-    let error = files.stat(&path, Follow::No).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::SandboxPaused);
-    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    };
+    let ready = Arc::clone(&exec.ready);
+    let (files, _) = standing(exec);
+    files.stat(&path, Follow::No).await.unwrap();
+    ready.lock().unwrap().silent = true;
+    assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
+    files.fingerprint(&path).await.unwrap();
+    let before = ready.lock().unwrap().asked;
+    let to = world.path("g");
+    let renaming = files.rename(&path, &to, false);
+    let asked = async {
+        while ready.lock().unwrap().asked == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        renamed = renaming => panic!("{renamed:?}"),
+        () = asked => {}
+    }
+    assert_eq!(world.sh("ls"), "f\n");
+}
+
+#[tokio::test]
+async fn a_file_comes_through_the_shell_that_answers_questions() {
+    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let (files, runs) = standing(Counted::new(&world));
+        for size in [0, 1, 63, 64, 4095, 4096, 70_000, 3 << 20] {
+            let bytes = random(size);
+            let path = world.file("f", &bytes);
+            let read = read(&files, &path, Transport::ExecRaw).await.unwrap();
+            assert!(read == bytes, "{tools:?} {size}");
+            let told = files.stat(&path, Follow::No).await.unwrap();
+            assert_eq!(told.size, size as u64);
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_digest_of_a_file_comes_with_it() {
+    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let (files, runs) = standing(Counted::new(&world));
+        for size in [0, 70_000, 9 << 20] {
+            let bytes = random(size);
+            let path = world.file("f", &bytes);
+            let file = files.stat(&path, Follow::Yes).await.unwrap();
+            let order = Read {
+                transport: Transport::ExecRaw,
+                file: &file,
+                offset: 0,
+            };
+            assert!(files.reads_with_digest(&order));
+            let (body, mut digest) = files.read_with_digest(order).await.unwrap();
+            assert!(body.read_all(16 << 20).await.unwrap() == bytes);
+            let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), size as u64);
+            assert_eq!(digest.try_recv(), Ok(expected), "{tools:?} {size}");
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
+    }
+    let world = World::new(Tools::Bare, Way::Pipe).with(&["cat", "head", "stat", "readlink"]);
+    let (files, _) = standing(Counted::new(&world));
+    let path = world.file("f", b"data");
+    let file = files.stat(&path, Follow::Yes).await.unwrap();
+    let order = Read {
+        transport: Transport::ExecRaw,
+        file: &file,
+        offset: 0,
+    };
+    let (body, mut digest) = files.read_with_digest(order).await.unwrap();
+    assert_eq!(body.read_all(10).await.unwrap(), b"data");
+    assert!(digest.try_recv().is_err(), "nothing there computes one");
+}
+
+#[tokio::test]
+async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
+    let world = World::new(Tools::Dash, Way::Pipe)
+        .with_fake("cat", "echo $PPID >../shell; exec /bin/cat \"$@\"");
+    let path = world.file("f", &random(3 << 20));
+    let (files, runs) = standing(Counted::new(&world));
+    let file = files.stat(&path, Follow::Yes).await.unwrap();
+    let order = Read {
+        transport: Transport::ExecRaw,
+        file: &file,
+        offset: 0,
+    };
+    let mut body = files.read(order).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    let shell = line(&world.root.path().join("shell")).await;
+    drop(body);
+    dead(&shell).await;
+    assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 3 << 20);
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
@@ -290,7 +426,7 @@ async fn a_channel_that_holds_back_has_no_shell_that_stays() {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_shell_and_one_command_and_reads_the_file_twice() {
+async fn a_get_takes_one_shell_and_reads_the_file_twice() {
     let world = World::new(Tools::Dash, Way::Pipe);
     let bytes = random(3 << 20);
     let path = world.file("f", &bytes);
@@ -323,8 +459,8 @@ async fn a_get_takes_one_shell_and_one_command_and_reads_the_file_twice() {
     if told {
         assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
     }
-    // The shell runs already; the bytes come by a command of their own.
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // The shell runs already, and the bytes come through it.
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
