@@ -49,6 +49,8 @@ send() {
 }
 if [ -L "$p" ]; then refuse changed_during_transfer; exit 0; fi
 regular "$p" 2>&1 || exit 0
+# What a shell says of a file that it cannot open is not part of the answer.
+[ -r "$p" ] || { refuse permission_denied; exit 0; }
 pick
 if [ "$how$room" = raw0 ] && has cat; then whole=yes; fi
 if [ "$room" != 0 ]; then
