@@ -92,10 +92,26 @@ pub(crate) fn breaches(sources: &[Source], rules: &WordRules) -> Vec<String> {
     }
     let (found, limits) = (counts.shares(), rules.limits);
     let shares = [
-        ("types of one word (percent)", found.one_word_types, limits.one_word_types),
-        ("constants of one word (percent)", found.one_word_constants, limits.one_word_constants),
-        ("functions of one word (percent)", found.one_word_functions, limits.one_word_functions),
-        ("odd phrases per 1,000 comment lines", found.odd_phrases, limits.odd_phrases),
+        (
+            "types of one word (percent)",
+            found.one_word_types,
+            limits.one_word_types,
+        ),
+        (
+            "constants of one word (percent)",
+            found.one_word_constants,
+            limits.one_word_constants,
+        ),
+        (
+            "functions of one word (percent)",
+            found.one_word_functions,
+            limits.one_word_functions,
+        ),
+        (
+            "odd phrases per 1,000 comment lines",
+            found.odd_phrases,
+            limits.odd_phrases,
+        ),
     ];
     for (what, share, limit) in shares {
         if share > limit {
@@ -182,7 +198,9 @@ enum Definition {
 fn definitions(line: &str) -> Vec<(Definition, &str)> {
     let code = line.split("//").next().unwrap_or_default();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
-    let mut words = code.split(|character| !is_word(character)).filter(|word| !word.is_empty());
+    let mut words = code
+        .split(|character| !is_word(character))
+        .filter(|word| !word.is_empty());
     let mut names = Vec::new();
     while let Some(word) = words.next() {
         let kind = match word {
