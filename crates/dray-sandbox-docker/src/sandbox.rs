@@ -127,9 +127,9 @@ impl DockerSandbox {
         result
     }
 
-    /// The outcome of reading by a command. Where nothing can be run now the archive calls still read.
+    /// The outcome of asking a command to read. Where nothing can be run now the archive calls still read.
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
-        match self.noted(read) {
+        match read {
             Err(error) if stopped(&error) && self.archived(at) => {
                 let mute = "the container runs no commands now";
                 Err(Error::new(ErrorKind::ToolMissing, mute).caused_by(error))
@@ -316,7 +316,7 @@ impl Sandbox for DockerSandbox {
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.transport != Transport::Archive {
             let at = &read.file.real_path;
-            return self.readable(at, self.commands.read(read).await);
+            return self.readable(at, self.ask(self.commands.read(read)).await);
         }
         begins_at_the_start(read.offset)?;
         if !self.archived(&read.file.real_path) {
@@ -333,7 +333,7 @@ impl Sandbox for DockerSandbox {
 
     async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
         let at = &read.file.real_path;
-        self.readable(at, self.commands.read_with_digest(read).await)
+        self.readable(at, self.ask(self.commands.read_with_digest(read)).await)
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {

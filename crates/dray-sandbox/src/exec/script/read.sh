@@ -7,9 +7,12 @@ take() {
   else tail -c "+$((offset + 1))" | first
   fi
 }
-# BusyBox's head copies byte by byte. All of a file may be more than is wanted; who reads it sees that.
+# BusyBox's head copies byte by byte, so it is left what is less than 1 MiB. dd counts reads, which are full from a file.
 first() {
-  if [ "$whole" = yes ]; then cat; else head -c "$want"; fi
+  if [ "$whole" = yes ]; then
+    dd bs=1048576 count="$((want / 1048576))" 2>/dev/null && head -c "$((want % 1048576))"
+  else head -c "$want"
+  fi
 }
 # The digest is of the opened file, not of what lies under its name now.
 digested() {
@@ -52,7 +55,7 @@ regular "$p" 2>&1 || exit 0
 # What a shell says of a file that it cannot open is not part of the answer.
 [ -r "$p" ] || { refuse permission_denied; exit 0; }
 pick
-if [ "$how$room" = raw0 ] && has cat; then whole=yes; fi
+if [ "$how$room$offset" = raw00 ] && [ "$want" -ge 1048576 ] && has dd; then whole=yes; fi
 if [ "$room" != 0 ]; then
   case $how in raw) ;; od) room=$((room * 30 / 100)) ;; *) room=$((room * 72 / 100)) ;; esac
   [ "$want" -le "$room" ] || want=$room

@@ -332,7 +332,7 @@ async fn the_digest_of_a_file_comes_with_it() {
 #[tokio::test]
 async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
     let world = World::new(Tools::Dash, Way::Pipe)
-        .with_fake("cat", "echo $PPID >../shell; exec /bin/cat \"$@\"");
+        .with_fake("dd", "echo $PPID >../shell; exec /bin/dd \"$@\"");
     let path = world.file("f", &random(3 << 20));
     let (files, runs) = standing(Counted::new(&world));
     let file = files.stat(&path, Follow::Yes).await.unwrap();
