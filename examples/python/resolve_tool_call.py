@@ -22,9 +22,11 @@ import re
 import sys
 import time
 import uuid
+# nats.errors.TimeoutError is one of these, and a pull that ends at its last moment raises a bare one.
+from asyncio import TimeoutError
 
 import nats
-from nats.errors import ConnectionClosedError, NoRespondersError, TimeoutError
+from nats.errors import ConnectionClosedError, NoRespondersError
 
 from dray.v1 import common_pb2, toolcall_pb2
 

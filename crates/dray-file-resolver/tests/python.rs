@@ -198,7 +198,8 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     let nothing_more = world.run(&["--missed"]).await;
     assert_eq!(
         (nothing_more.status.code(), nothing_more.stdout.len()),
-        (Some(0), 0)
+        (Some(0), 0),
+        "{nothing_more:?}"
     );
 
     // Another tenant's outcome is refused by the server, before any service sees the question.
