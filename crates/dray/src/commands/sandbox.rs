@@ -21,7 +21,7 @@ use dray_types::Fault;
 use serde_json::{Value, json};
 
 use self::copy::Reach;
-use crate::cli::{Global, Sandbox};
+use crate::cli::{Global, Sandbox, TransferOptions};
 use crate::commands::{reach, shown};
 use crate::outcome::{Failure, print_line};
 use crate::world::{self, World};
@@ -59,12 +59,28 @@ pub(crate) async fn run(global: &Global, command: &Sandbox) -> Result<(), Failur
 }
 
 async fn run_copy(global: &Global, reach: &Reach<'_>, command: &Sandbox) -> Result<(), Failure> {
+    let options = match command {
+        Sandbox::Get(get) => get.transfer,
+        Sandbox::Put(put) => put.transfer,
+        Sandbox::Cp(cp) => cp.transfer,
+        _ => return Err(Fault::internal().into()),
+    };
+    check_resume(matches!(reach, Reach::Served(_)), options)?;
     match command {
         Sandbox::Get(get) => get::run(global, reach, get).await,
         Sandbox::Put(put) => put::run(global, reach, put).await,
         Sandbox::Cp(cp) => copy::cp(global, reach, cp).await,
         _ => Err(Fault::internal().into()),
     }
+}
+
+/// A running system keeps nothing of an interrupted copy for this command.
+fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Failure> {
+    if is_served && options.resume {
+        let text = "--resume is for copies without a running system: leave out --nats";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(())
 }
 
 /// A failure in the words of whoever typed the name of a sandbox.
@@ -371,6 +387,18 @@ mod tests {
     use dray_types::FaultCode;
 
     use super::*;
+
+    #[test]
+    fn a_copy_through_a_running_system_cannot_be_continued() {
+        let options = |resume| TransferOptions {
+            resume,
+            timeout: 600,
+        };
+        assert!(check_resume(true, options(false)).is_ok());
+        assert!(check_resume(false, options(true)).is_ok());
+        let refused = check_resume(true, options(true)).unwrap_err();
+        assert!(matches!(refused, Failure::Usage(text) if text.contains("--nats")));
+    }
 
     #[test]
     fn what_is_wrong_with_a_typed_sandbox_is_said_with_its_name() {

@@ -146,10 +146,6 @@ impl Get<'_> {
 
     /// Through the store of a running system.
     async fn fetch_served(&self, world: &World, path: &Path) -> Result<Fetched, Failure> {
-        if self.command.transfer.resume {
-            let text = "--resume is for copies without a running system: leave out --nats";
-            return Err(Failure::Usage(text.to_owned()));
-        }
         let waiting = progress::waiting("fetching from the sandbox", self.global.json);
         let stored = self.store(world, path).await;
         waiting.finish_and_clear();

@@ -42,10 +42,6 @@ async fn serve(
 ) -> Result<v1::PlacedFile, Failure> {
     let operands = command.parse()?;
     let file = operands.files.first().ok_or_else(Fault::internal)?;
-    if command.transfer.resume {
-        let text = "--resume is for copies without a running system: leave out --nats";
-        return Err(Failure::Usage(text.to_owned()));
-    }
     let claim = match &command.name {
         Some(called) if file == Path::new("-") => {
             let label = Label::new("application/octet-stream", called);
