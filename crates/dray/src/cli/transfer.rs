@@ -201,7 +201,7 @@ pub(crate) struct SandboxCp {
 pub(crate) struct TransferOptions {
     /// Keeps what was copied of a file when the command is interrupted, and continues there the next time. The file
     /// must be the same by size, time and inode, and a digest of all of it decides; otherwise it is copied from its
-    /// beginning, which is said. Not between two sandboxes.
+    /// beginning, and `resumed` in the receipt is false. Not between two sandboxes.
     #[arg(long)]
     pub(crate) resume: bool,
     /// Seconds it may take in all.
