@@ -8,12 +8,9 @@ use landlock::{
     ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
     path_beneath_rules,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
+use seccompiler::{SeccompCmpOp, SeccompRule};
 
-use crate::worker::confine::COMPUTING;
+use crate::worker::confine::{COMPUTING, allow_only, argument_compares};
 
 /// What a dynamic linker and the C library read.
 const SYSTEM_FILES: [&str; 6] = [
@@ -62,10 +59,13 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
     for call in [libc::SYS_clone, libc::SYS_clone3, libc::SYS_tgkill] {
         rules.remove(&call);
     }
-    let itself = is(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
+    let itself = argument_compares(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
     rules.insert(libc::SYS_tgkill, vec![itself]);
     for call in [libc::SYS_write, libc::SYS_writev] {
-        let standard = [is(0, SeccompCmpOp::Eq, 1)?, is(0, SeccompCmpOp::Eq, 2)?];
+        let standard = [
+            argument_compares(0, SeccompCmpOp::Eq, 1)?,
+            argument_compares(0, SeccompCmpOp::Eq, 2)?,
+        ];
         rules.insert(call, standard.to_vec());
     }
     // Open for reading alone, and make nothing.
@@ -73,23 +73,9 @@ pub(super) fn seal(program: &Path) -> io::Result<()> {
     let mask = u64::from(writing.cast_unsigned());
     rules.insert(
         libc::SYS_openat,
-        vec![is(2, SeccompCmpOp::MaskedEq(mask), 0)?],
+        vec![argument_compares(2, SeccompCmpOp::MaskedEq(mask), 0)?],
     );
-    let architecture = std::env::consts::ARCH
-        .try_into()
-        .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, architecture)
-        .map_err(io::Error::other)?;
-    let filter: BpfProgram = filter.try_into().map_err(io::Error::other)?;
-    seccompiler::apply_filter(&filter).map_err(io::Error::other)
-}
-
-/// A call whose argument at this place compares so.
-fn is(place: u8, comparison: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
-    SeccompCondition::new(place, SeccompCmpArgLen::Dword, comparison, value)
-        .and_then(|condition| SeccompRule::new(vec![condition]))
-        .map_err(io::Error::other)
+    allow_only(rules)
 }
 
 /// Leaves only the program's own files and those of the system. Kernels without Landlock leave all that the user may

@@ -22,7 +22,7 @@ use dray_documents::markdown::Picture;
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -256,17 +256,8 @@ fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
     let mut file = File::from(rustix::fs::memfd_create("picture", flags)?);
     file.write_all(image)?;
     file.rewind()?;
-    Command::new(worker.executable())
-        .arg(ARGUMENT)
-        .arg(serde_json::to_string(job)?)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(file))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
+    let mut command = worker.command(ARGUMENT, job, file)?;
+    command.stderr(Stdio::piped()).spawn()
 }
 
 /// The program's file, when it is there and may be run.

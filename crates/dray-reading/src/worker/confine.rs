@@ -70,6 +70,11 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
         rules.insert(*call, vec![argument_is(0, 1)?, argument_is(0, 2)?]);
     }
     rules.insert(libc::SYS_mmap, vec![argument_is(4, -1)?]);
+    allow_only(rules)
+}
+
+/// Any system call without a rule that fits fails with `EPERM` from now on, in this thread and those that it starts.
+pub(crate) fn allow_only(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     let architecture = std::env::consts::ARCH
         .try_into()
         .map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
@@ -82,8 +87,16 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
 
 /// A call with this number in this place.
 fn argument_is(place: u8, number: i32) -> io::Result<SeccompRule> {
-    let number = u64::from(number.cast_unsigned());
-    SeccompCondition::new(place, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+    argument_compares(place, SeccompCmpOp::Eq, u64::from(number.cast_unsigned()))
+}
+
+/// A call whose argument in this place compares like this with `value`, in its lower 32 bits.
+pub(crate) fn argument_compares(
+    place: u8,
+    comparison: SeccompCmpOp,
+    value: u64,
+) -> io::Result<SeccompRule> {
+    SeccompCondition::new(place, SeccompCmpArgLen::Dword, comparison, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(io::Error::other)
 }

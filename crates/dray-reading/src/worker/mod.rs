@@ -143,23 +143,30 @@ impl Worker {
         self.permits.acquire().await.ok()
     }
 
-    /// What is started as a worker.
-    pub(crate) fn executable(&self) -> &std::path::Path {
-        &self.executable
-    }
-
-    fn start(&self, file: File, job: &Job) -> io::Result<Child> {
-        Command::new(&self.executable)
-            .arg(ARGUMENT)
+    /// Starts this executable again for one job, with `input` as its standard input and nothing of the environment. The
+    /// process leads a group of its own and ends when its handle is dropped.
+    pub(crate) fn command(
+        &self,
+        argument: &str,
+        job: &impl Serialize,
+        input: File,
+    ) -> io::Result<Command> {
+        let mut command = Command::new(&self.executable);
+        command
+            .arg(argument)
             .arg(serde_json::to_string(job)?)
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::from(file))
+            .stdin(Stdio::from(input))
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
+    fn start(&self, file: File, job: &Job) -> io::Result<Child> {
+        let mut command = self.command(ARGUMENT, job, file)?;
+        command.stderr(Stdio::null()).spawn()
     }
 }
 
