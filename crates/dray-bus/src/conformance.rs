@@ -211,8 +211,8 @@ impl WorkHandler<v1::ToolCallRequested> for Script {
             "fails" => return Err(Fault::new(FaultCode::Denied, "no").into()),
             "fails-once" if run == 1 => return Err(passing().into()),
             "always-passing" => return Err(passing().into()),
-            "nobody-answers" => return Err(passing().detail("no_responder").into()),
-            "nobody-answers-three-times" if run <= 3 => {
+            "no-responder" => return Err(passing().detail("no_responder").into()),
+            "no-responder-three-times" if run <= 3 => {
                 return Err(passing().detail("no_responder").into());
             }
             "panics" => panic!("on purpose"),

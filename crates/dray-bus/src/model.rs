@@ -71,8 +71,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         "panics-once",
         "panics",
         "always-passing",
-        "nobody-answers",
-        "nobody-answers-three-times",
+        "no-responder",
+        "no-responder-three-times",
         "waits",
     ]);
     (tool, 1..150_u64, any::<bool>()).prop_map(|(tool, deadline, again)| Operation {
@@ -279,7 +279,7 @@ async fn check(stage: &Stage, operations: &[Operation]) {
                 TerminalState::Expired,
                 TerminalState::DeadLettered,
             ],
-            "nobody-answers-three-times" => &[
+            "no-responder-three-times" => &[
                 TerminalState::Done,
                 TerminalState::Failed,
                 TerminalState::Expired,

@@ -111,7 +111,7 @@ async fn a_passing_failure_is_tried_again(world: World) {
 
 async fn work_is_parked_until_its_dependency_is_back_and_costs_one_attempt(world: World) {
     let (script, worker) = at_work(&world).await;
-    let meta = submit(&world, "op", "nobody-answers-three-times").await;
+    let meta = submit(&world, "op", "no-responder-three-times").await;
     let record = reported(&world, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
@@ -128,7 +128,7 @@ async fn work_whose_dependency_stays_away_fails_at_its_deadline(world: World) {
     let meta = world.meta("op").with_deadline(deadline);
     world
         .bus
-        .publish_work(&meta, &tool_call("nobody-answers"))
+        .publish_work(&meta, &tool_call("no-responder"))
         .await
         .unwrap();
     let rejected = rejection(&mut events).await;

@@ -15,7 +15,7 @@ use crate::{Bus, Completed, Delivery, Failure, WorkHandler, WorkSettings};
 /// What is promised after a worker was killed.
 const RECOVERY: Duration = Duration::from_secs(10);
 /// How long a dependency is away.
-const AWAY: Duration = Duration::from_mins(1);
+const DEPENDENCY_OUTAGE: Duration = Duration::from_mins(1);
 /// Operations that wait for it.
 const OPERATIONS: usize = 20;
 
@@ -39,7 +39,7 @@ impl WorkHandler<v1::ToolCallRequested> for NotesEpochs {
     }
 }
 
-/// Finds nobody who answers until an instant, then works.
+/// Fails with `no_responder` until an instant, then succeeds.
 #[derive(Clone)]
 struct NeedsDependency {
     clock: dray_types::Clock,
@@ -178,7 +178,7 @@ fn work_waits_for_a_dependency_that_is_away_for_a_minute() {
             () = all_reported => {}
         }
         let took = Duration::from_millis(stage.clock.now_ms() - begun_ms);
-        assert!(took <= AWAY + RECOVERY + RECOVERY, "{took:?}");
+        assert!(took <= DEPENDENCY_OUTAGE + RECOVERY + RECOVERY, "{took:?}");
         assert_eq!(stage.bus.dead_letters().list(1, 1).await.unwrap(), []);
     });
 }
