@@ -12,7 +12,7 @@ use dray_sandbox::{
     ReadDigest, Sandbox, SandboxPath, State, Transport, Write,
 };
 use dray_types::Clock;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot};
 use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
@@ -22,6 +22,9 @@ use crate::resolve::{Found, resolve};
 use crate::user::User;
 use crate::{list, read, user, write};
 
+/// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less per
+/// byte than the output of a command; a command costs less to start.
+const MIN_ARCHIVE_BYTES: u64 = 32 << 20;
 /// How long a shell that hung is not asked again.
 const HUNG_TIME: Duration = Duration::from_mins(1);
 
@@ -177,6 +180,30 @@ impl DockerSandbox {
         }
     }
 
+    /// Reads a file over the archive API while a command computes its digest. The command starts first: the engine starts
+    /// none in a container while it sends an archive of it.
+    async fn read_archive_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        let started = self.ask(self.commands.start_fingerprint(&read.file.real_path));
+        let started = started.await;
+        let body = self.read(read).await?;
+        let (mut sender, receiver) = oneshot::channel();
+        match started {
+            Ok(digest) => {
+                tokio::spawn(async move {
+                    tokio::select! {
+                        computed = digest => match computed {
+                            Ok(computed) => drop(sender.send(computed)),
+                            Err(error) => tracing::debug!(%error, "no digest beside the archive"),
+                        },
+                        () = sender.closed() => {}
+                    }
+                });
+            }
+            Err(error) => tracing::debug!(%error, "no digest beside the archive"),
+        }
+        Ok((body, receiver))
+    }
+
     /// What lies in a directory, with names relative to it.
     async fn download(&self, directory: &SandboxPath) -> Result<Body, Error> {
         let inside = [directory.as_bytes(), b"/."].concat();
@@ -300,6 +327,14 @@ impl Sandbox for DockerSandbox {
         transports
     }
 
+    fn read_transports(&self, file: &Metadata) -> Vec<Transport> {
+        let mut transports = self.transports(&file.real_path);
+        if file.size >= MIN_ARCHIVE_BYTES {
+            transports.sort_by_key(|transport| *transport != Transport::Archive);
+        }
+        transports
+    }
+
     fn resumes(&self, transport: Transport) -> bool {
         transport != Transport::Archive && self.commands.resumes(transport)
     }
@@ -328,11 +363,17 @@ impl Sandbox for DockerSandbox {
     }
 
     fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        if read.transport == Transport::Archive {
+            return !self.shell_less.load(Ordering::Relaxed) && !self.hangs();
+        }
         self.commands.reads_with_digest(read)
     }
 
     async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
         let at = &read.file.real_path;
+        if read.transport == Transport::Archive {
+            return self.read_archive_with_digest(read).await;
+        }
         self.readable(at, self.ask(self.commands.read_with_digest(read)).await)
     }
 

@@ -69,7 +69,8 @@ pub struct Read<'a> {
     pub offset: u64,
 }
 
-/// The digest that comes with a file that is read: there once the body has ended, or never.
+/// The digest of a file that is computed while the file is read. It arrives before or after the end of the body, or the
+/// sender is dropped. Dropping the receiver ends the computation.
 pub type ReadDigest = oneshot::Receiver<Fingerprint>;
 
 /// What to write: a new file of exactly `size` bytes.
@@ -107,6 +108,11 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Transports that can read or write this (resolved) path, best first. Paths that one transport cannot see,
     /// like a tmpfs for an archive API, are the reason to ask by path.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport>;
+
+    /// Transports that can read this file, best first: large files may take another one than small files.
+    fn read_transports(&self, file: &Metadata) -> Vec<Transport> {
+        self.transports(&file.real_path)
+    }
 
     /// Transports that can write to this (resolved) path, best first.
     fn write_transports(&self, path: &SandboxPath) -> Vec<Transport> {

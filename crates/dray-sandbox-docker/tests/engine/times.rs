@@ -242,3 +242,63 @@ async fn no_shell_outlives_its_sandbox() {
     })
     .await;
 }
+
+/// Copies a file out, and checks that its bytes and digest are those in the container.
+async fn get_large(world: &World, at: &str) -> dray_sandbox::Receipt {
+    let policy = Policy::beneath([path(at).parent()]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 100 << 20,
+    };
+    let engine = Engine::new(Arc::clone(&world.sandbox), EngineOptions::default());
+    let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
+    let at_path = path(at);
+    let got = engine.get(&at_path, &options, &mut sink, &(), &cancel);
+    let receipt = got.await.unwrap().receipt;
+    let content = sink.into_bytes().unwrap();
+    assert_eq!(receipt.sha256, Some(Sha256Digest::of(&content)));
+    assert!(content == world.cat(at));
+    receipt
+}
+
+#[tokio::test]
+async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
+    let world = World::agent().await;
+    let make = |name: &str, mib: u32| {
+        let file = format!("/workspace/{name}");
+        let command = format!("head -c {} /dev/urandom >{file}", mib << 20);
+        world.container.sh(&command);
+        file
+    };
+    let (large, small) = (make("large", 32), make("small", 31));
+    for file in [&large, &small] {
+        settled(&world, file).await;
+    }
+    let receipt = get_large(&world, &large).await;
+    assert_eq!(receipt.transport, Some(Transport::Archive));
+    assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
+    let receipt = get_large(&world, &small).await;
+    assert_eq!(receipt.transport, Some(Transport::ExecRaw));
+    assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
+}
+
+#[tokio::test]
+async fn a_large_file_that_the_user_may_not_read_does_not_come_as_an_archive() {
+    let world = World::agent().await;
+    let make = "umask 077; head -c 33554432 /dev/zero >/workspace/closed";
+    world.container.sh(make);
+    let policy = Policy::beneath([path("/workspace")]);
+    let options = GetOptions {
+        policy: &policy,
+        max_bytes: 100 << 20,
+    };
+    let engine = Engine::new(Arc::clone(&world.sandbox), EngineOptions::default());
+    let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
+    let closed = path("/workspace/closed");
+    let got = engine.get(&closed, &options, &mut sink, &(), &cancel);
+    assert_eq!(
+        got.await.unwrap_err().error.kind(),
+        ErrorKind::PermissionDenied
+    );
+    assert!(sink.into_bytes().is_none());
+}

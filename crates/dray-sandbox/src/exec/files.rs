@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use dray_types::Sha256Digest;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::channel::{Channel, Exec};
 use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
-use super::reply::{LONGEST_ANSWER, Reply, one_line};
+use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
 use super::standing::{Repeat, Standing};
 use crate::backend::Follow;
 use crate::body::Body;
@@ -152,27 +154,33 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`crate::Sandbox::fingerprint`].
     pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        let reply = self.ask(DIGEST, &[path.as_bytes()], None).await?;
-        let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
-        if reply.get("cksum").is_some() {
-            reply.check("cksum")?;
-            let said = reply.text("cksum");
-            let mut words = said.split_whitespace();
-            let sum = words.next().and_then(|sum| sum.parse().ok());
-            let size = words.next().and_then(|size| size.parse().ok());
-            let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
-            return Ok(Fingerprint::Cksum(sum, size));
+        fingerprint_of(&self.ask(DIGEST, &[path.as_bytes()], None).await?)
+    }
+
+    /// Starts to compute a fingerprint and returns once the command runs, so that an operation which would delay its start
+    /// can follow. The future gives what [`Self::fingerprint`] does; dropping it ends the command.
+    ///
+    /// # Errors
+    ///
+    /// What starting a command fails with.
+    pub async fn start_fingerprint(
+        &self,
+        path: &SandboxPath,
+    ) -> Result<BoxFuture<'static, Result<Fingerprint, Error>>, Error> {
+        let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
+        let arguments = [path.as_bytes()];
+        let running = if let Some(standing) = self.lends() {
+            standing.run(exec, DIGEST, &nonce, &arguments).await?
+        } else {
+            let text = !exec.channel().binary_output;
+            let argv = command(DIGEST, &nonce, text, &arguments);
+            exec.run(argv, None).await?
+        };
+        Ok(async move {
+            let reply = Reply::collect(running, &nonce, LONGEST_ANSWER).await?;
+            fingerprint_of(&reply)
         }
-        reply.check("sha256")?;
-        let said = reply.text("sha256");
-        let digest: Sha256Digest = said
-            .split_whitespace()
-            .next()
-            .unwrap_or_default()
-            .parse()
-            .map_err(|error| nonsense().caused_by(error))?;
-        let size = reply.number("size").ok_or_else(nonsense)?;
-        Ok(Fingerprint::Sha256(digest, size))
+        .boxed())
     }
 
     /// See [`crate::Sandbox::rename`]. Without `replace` a hard link claims the name; where there are none, an empty
@@ -232,6 +240,29 @@ const fn talks(channel: Channel) -> bool {
 
 pub(super) fn yes_or_no(yes: bool) -> &'static [u8] {
     if yes { b"yes" } else { b"no" }
+}
+
+fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
+    let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
+    if reply.get("cksum").is_some() {
+        reply.check("cksum")?;
+        let said = reply.text("cksum");
+        let mut words = said.split_whitespace();
+        let sum = words.next().and_then(|sum| sum.parse().ok());
+        let size = words.next().and_then(|size| size.parse().ok());
+        let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
+        return Ok(Fingerprint::Cksum(sum, size));
+    }
+    reply.check("sha256")?;
+    let said = reply.text("sha256");
+    let digest: Sha256Digest = said
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error| nonsense().caused_by(error))?;
+    let size = reply.number("size").ok_or_else(nonsense)?;
+    Ok(Fingerprint::Sha256(digest, size))
 }
 
 fn described(

@@ -3,7 +3,7 @@
 
 use rand::RngCore as _;
 
-use super::channel::{Channel, Exec};
+use super::channel::{Channel, Exec, Running};
 use super::decode::Decoder;
 use super::failure::{kind_of_text, unanswered};
 use crate::body::Body;
@@ -90,9 +90,17 @@ impl Reply {
     ) -> Result<Self, Error> {
         let nonce = Nonce::new();
         let text = !exec.channel().binary_output;
-        let mut running = exec
-            .run(command(script, &nonce, text, arguments), stdin)
-            .await?;
+        let argv = command(script, &nonce, text, arguments);
+        let running = exec.run(argv, stdin).await?;
+        Self::collect(running, &nonce, limit).await
+    }
+
+    /// Takes the answer of a script that runs, at most `limit` bytes of it.
+    pub(super) async fn collect(
+        mut running: Running,
+        nonce: &Nonce,
+        limit: usize,
+    ) -> Result<Self, Error> {
         let mut output = Vec::new();
         let broken = loop {
             match running.stdout.next().await {
@@ -101,7 +109,7 @@ impl Reply {
                 None => break None,
             }
             if output.len() > limit {
-                return Self::cut(&output, &nonce);
+                return Self::cut(&output, nonce);
             }
         };
         drop(running.stdout);
@@ -111,9 +119,9 @@ impl Reply {
         };
         let exit = match ended {
             Ok(exit) => exit,
-            Err(error) => return Self::despite(error, &output, &nonce),
+            Err(error) => return Self::despite(error, &output, nonce),
         };
-        Self::parse(&output, &nonce)?.ok_or_else(|| {
+        Self::parse(&output, nonce)?.ok_or_else(|| {
             let begun = find(&output, &nonce.mark("begin ")).is_some();
             let tail = output.len().saturating_sub(4096);
             unanswered(&exit, output.get(tail..).unwrap_or_default(), begun)

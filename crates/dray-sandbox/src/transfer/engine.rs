@@ -222,18 +222,14 @@ impl Engine {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The best transport that was not given up. When all were given up earlier, they get another chance: what failed
+    /// The best usable transport that was not given up. When all were given up earlier, they get another chance: what failed
     /// then need not fail now. Notes in `skipped` what was left out.
     pub(super) fn choose(
         &self,
         way: Way,
-        path: &SandboxPath,
+        mut usable: Vec<Transport>,
         skipped: &mut Vec<Skipped>,
     ) -> Option<Transport> {
-        let mut usable = match way {
-            Way::Out => self.sandbox.transports(path),
-            Way::In => self.sandbox.write_transports(path),
-        };
         usable.retain(|transport| {
             skipped
                 .iter()
@@ -252,18 +248,12 @@ impl Engine {
         usable.get(best.unwrap_or(0)).copied()
     }
 
-    /// The best transport that can begin in the middle of a file and was not given up.
-    pub(super) fn resuming(&self, way: Way, path: &SandboxPath) -> Option<Transport> {
-        let usable = match way {
-            Way::Out => self.sandbox.transports(path),
-            Way::In => self.sandbox.write_transports(path),
-        };
+    /// The best transport that can begin reading in the middle of a file and was not given up.
+    pub(super) fn resuming(&self, file: &Metadata) -> Option<Transport> {
         let memory = self.memory();
-        let is_given_up = |transport| {
-            let key = (way == Way::Out, transport);
-            memory.given_up.contains_key(&key)
-        };
-        usable
+        let is_given_up = |transport| memory.given_up.contains_key(&(true, transport));
+        self.sandbox
+            .read_transports(file)
             .into_iter()
             .find(|transport| self.sandbox.resumes(*transport) && !is_given_up(*transport))
     }

@@ -1,21 +1,21 @@
 //! Reading a file out of a sandbox (sandbox-transfer 1.4, 12).
 
+mod fetch;
+
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::future::join;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::{Limits, Seen, copy};
+use super::copy::Seen;
 use super::engine::Engine;
 use super::options::GetOptions;
 use super::peer::{Progress, Sink};
-use super::queue::Spool;
-use super::schedule::{Schedule, Stage, Trouble};
+use super::schedule::{Schedule, Trouble};
 use super::witness::Before;
 use super::{Failed, Got, prove};
-use crate::backend::{Follow, Read};
+use crate::backend::Follow;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{FileKind, Fingerprint, Integrity, Metadata, Transport};
@@ -215,7 +215,7 @@ impl Getting<'_> {
         let kept = self.kept(&file).await?;
         let transport = match &kept {
             Some((transport, _)) => *transport,
-            None => self.schedule.choose(&file.real_path, self.receipt)?,
+            None => self.transport(&file)?,
         };
         self.receipt.transport = Some(transport);
         let partial = self.begin(file, transport, kept.map(|(_, body)| body));
@@ -248,18 +248,6 @@ impl Getting<'_> {
             return Err(Error::too_large(file.size, self.options.max_bytes).into());
         }
         Ok(file)
-    }
-
-    /// What an earlier transfer left of this very file in the sink, and a transport that can go on behind it.
-    async fn kept(&mut self, file: &Metadata) -> Result<Option<(Transport, Body)>, Trouble> {
-        if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
-            return Ok(None);
-        }
-        let Some(transport) = self.engine.resuming(Way::Out, &file.real_path) else {
-            return Ok(None);
-        };
-        let body = self.sink.resume(file).await.map_err(Trouble::host)?;
-        Ok(body.map(|body| (transport, body)))
     }
 
     /// Goes on with what an earlier attempt or transfer left, if it is still the same file; else begins anew.
@@ -306,84 +294,6 @@ impl Getting<'_> {
             seen,
             continued,
         })
-    }
-
-    /// Reads what is missing.
-    async fn fetch(
-        &mut self,
-        mut partial: Partial,
-        transport: Transport,
-    ) -> Result<Partial, Trouble> {
-        let Partial {
-            file, before, seen, ..
-        } = &mut partial;
-        let offset = seen.bytes;
-        self.receipt.attempts += 1;
-        self.progress
-            .began(self.receipt.attempts, transport, offset);
-        let engine = self.engine;
-        // What broke off after its last byte has nothing to read, and some transports cannot begin at the end.
-        if offset > 0 && offset == file.size {
-            if before.wants_digest() {
-                let print = engine.print(&file.real_path, file.size).await;
-                before.set_digest(print.unwrap_or_default());
-            }
-            return Ok(partial);
-        }
-        let read = Read {
-            transport,
-            file,
-            offset,
-        };
-        let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
-        let mut told = None;
-        let copied = async {
-            let body = if with_digest {
-                let opened = engine.answer(engine.sandbox.read_with_digest(read)).await;
-                let (body, digest) = opened.map_err(Trouble::transport)?;
-                told = Some(digest);
-                body
-            } else {
-                let opened = engine.answer(engine.sandbox.read(read)).await;
-                opened.map_err(Trouble::transport)?
-            };
-            let limits = Limits {
-                size: Some(file.size),
-                idle: engine.options.idle,
-                deadline: Instant::now() + Engine::total(file.size),
-                spool: engine
-                    .sandbox
-                    .must_drain(transport)
-                    .then(|| Spool::from(&engine.options)),
-            };
-            copy(body, seen, self.sink, limits, self.progress).await
-        };
-        let copied = if before.wants_digest() && !with_digest {
-            let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
-            before.set_digest(print.unwrap_or_default());
-            copied
-        } else {
-            copied.await
-        };
-        if let Some(mut told) = told {
-            before.set_digest(told.try_recv().ok());
-        }
-        // A sink that failed has nothing more to say.
-        if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
-            self.sink.flush().await.map_err(Trouble::host)?;
-        }
-        seen.ask(&*self.sink);
-        self.receipt.bytes = seen.bytes;
-        match copied {
-            Ok(()) => Ok(partial),
-            Err(trouble) if pseudo(&partial.file, &trouble) => {
-                Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
-            }
-            Err(trouble) => {
-                self.partial = Some(partial).filter(|_| interrupted(trouble.error.kind()));
-                Err(trouble)
-            }
-        }
     }
 
     /// Compares what came with what the sandbox says is there. A failure to ask is asked again without copying anew.

@@ -271,7 +271,8 @@ impl<'a> Putting<'a> {
         directory: &SandboxPath,
         target: &SandboxPath,
     ) -> Result<SandboxPath, Trouble> {
-        let transport = self.schedule.choose(target, &mut self.receipt)?;
+        let usable = self.engine.sandbox.write_transports(target);
+        let transport = self.schedule.choose(usable, &mut self.receipt)?;
         self.receipt.transport = Some(transport);
         let resumed = self.resume.take();
         let (path, offset) = match resumed {

@@ -8,7 +8,6 @@ use tokio::time::sleep;
 use super::engine::Engine;
 use crate::error::{Again, Error, ErrorKind};
 use crate::metadata::Transport;
-use crate::path::SandboxPath;
 use crate::policy::{Refusal, Way};
 use crate::receipt::{Receipt, Skipped};
 
@@ -96,13 +95,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The transport for the next attempt.
+    /// The transport for the next attempt, of those that are usable (best first).
     pub(super) fn choose(
         &mut self,
-        path: &SandboxPath,
+        usable: Vec<Transport>,
         receipt: &mut Receipt,
     ) -> Result<Transport, Trouble> {
-        let chosen = self.engine.choose(self.way, path, &mut receipt.skipped);
+        let chosen = self.engine.choose(self.way, usable, &mut receipt.skipped);
         chosen.ok_or_else(|| {
             let none = || Error::new(ErrorKind::ToolMissing, "no transport reaches this path");
             Trouble::host(self.given_up_for.take().unwrap_or_else(none))

@@ -117,7 +117,8 @@ impl Putting<'_> {
         if self.options.collision == Collision::Overwrite && !self.is_gone(target).await {
             self.discard(target).await?;
         }
-        let transport = self.schedule.choose(target, &mut self.receipt)?;
+        let usable = self.engine.sandbox.write_transports(target);
+        let transport = self.schedule.choose(usable, &mut self.receipt)?;
         self.receipt.transport = Some(transport);
         self.resume = None;
         let written = self.write(target, 0).await;

@@ -111,13 +111,14 @@ impl Putting<'_> {
     /// Reads a file of the sandbox, where nothing in there can compute a digest.
     pub(super) async fn read_back(&self, there: &Metadata) -> Result<Seen, Trouble> {
         let engine = self.engine;
-        let chosen = engine.choose(Way::Out, &there.path, &mut Vec::new());
+        let mut file = there.clone();
+        file.real_path = there.path.clone();
+        let usable = engine.sandbox.read_transports(&file);
+        let chosen = engine.choose(Way::Out, usable, &mut Vec::new());
         let Some(transport) = chosen else {
             let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
             return Err(Trouble::host(error));
         };
-        let mut file = there.clone();
-        file.real_path = there.path.clone();
         let read = Read {
             transport,
             file: &file,

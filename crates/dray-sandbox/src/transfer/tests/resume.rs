@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::fake::{Call, Fault};
+use crate::fake::{Call, Change, Fault};
 use crate::metadata::{Integrity, Transport};
 
 const LOST: ErrorKind = ErrorKind::Unavailable;
@@ -44,6 +44,25 @@ async fn interrupted_get(world: &World, target: &Path) {
     world
         .fake
         .transports(&[Transport::Archive, Transport::Files]);
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_read_that_cannot_resume_continues_over_a_transport_that_can() {
+    let world = world();
+    world.fake.file("/work/a", pattern(5000));
+    world.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
+    let (got, sink) = world.got("/work/a").await;
+    assert_eq!(sink.begun, 1, "the first 3000 bytes are read once");
+    assert_eq!(got.receipt.transport, Some(Transport::Files));
+    assert_eq!((got.receipt.resumed, got.receipt.attempts), (true, 2));
+    assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+    // Another file in the same place is read from its start, over the best transport.
+    let meanwhile = Fault::Before(Change::Replace(pattern(4000).into()));
+    world.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
+    world.fake.script(Call::Stat, [Fault::None, meanwhile]);
+    let (got, sink) = world.got("/work/a").await;
+    assert_eq!((sink.begun, got.size), (2, 4000));
+    assert_eq!(got.receipt.transport, Some(Transport::Archive));
 }
 
 #[tokio::test(start_paused = true)] // paused clock

@@ -1,0 +1,138 @@
+//! One attempt to read a file: the transport, the copy, and the digest beside it.
+
+use futures_util::future::join;
+use tokio::time::{Instant, timeout};
+
+use super::{Getting, Partial, interrupted, pseudo};
+use crate::backend::{Read, ReadDigest};
+use crate::body::Body;
+use crate::error::{Error, ErrorKind};
+use crate::metadata::{Metadata, Transport};
+use crate::transfer::copy::{Limits, copy};
+use crate::transfer::engine::Engine;
+use crate::transfer::prove;
+use crate::transfer::queue::Spool;
+use crate::transfer::schedule::{Stage, Trouble};
+
+impl Getting<'_> {
+    /// The transport of the next attempt. What broke off is continued, where a transport can begin in the middle; else the
+    /// best one starts from the beginning.
+    pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, Trouble> {
+        let interrupted = self.partial.as_ref().is_some_and(|partial| {
+            partial.seen.settled && partial.seen.bytes > 0 && prove::same(&partial.file, file)
+        });
+        if interrupted && let Some(transport) = self.engine.resuming(file) {
+            return Ok(transport);
+        }
+        let usable = self.engine.sandbox.read_transports(file);
+        self.schedule.choose(usable, self.receipt)
+    }
+
+    /// What an earlier transfer left of this very file in the sink, and a transport that can go on behind it.
+    pub(super) async fn kept(
+        &mut self,
+        file: &Metadata,
+    ) -> Result<Option<(Transport, Body)>, Trouble> {
+        if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
+            return Ok(None);
+        }
+        let Some(transport) = self.engine.resuming(file) else {
+            return Ok(None);
+        };
+        let body = self.sink.resume(file).await.map_err(Trouble::host)?;
+        Ok(body.map(|body| (transport, body)))
+    }
+
+    /// Reads what is missing.
+    pub(super) async fn fetch(
+        &mut self,
+        mut partial: Partial,
+        transport: Transport,
+    ) -> Result<Partial, Trouble> {
+        let Partial {
+            file, before, seen, ..
+        } = &mut partial;
+        let offset = seen.bytes;
+        self.receipt.attempts += 1;
+        self.progress
+            .began(self.receipt.attempts, transport, offset);
+        let engine = self.engine;
+        // What broke off after its last byte has nothing to read, and some transports cannot begin at the end.
+        if offset > 0 && offset == file.size {
+            if before.wants_digest() {
+                let print = engine.print(&file.real_path, file.size).await;
+                before.set_digest(print.unwrap_or_default());
+            }
+            return Ok(partial);
+        }
+        let read = Read {
+            transport,
+            file,
+            offset,
+        };
+        let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
+        let mut digest = None;
+        let copied = async {
+            let (body, beside) = engine.open(read, with_digest).await?;
+            digest = beside;
+            copy(body, seen, self.sink, engine.limits(&read), self.progress).await
+        };
+        let copied = if before.wants_digest() && !with_digest {
+            let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
+            before.set_digest(print.unwrap_or_default());
+            copied
+        } else {
+            copied.await
+        };
+        if let Some(digest) = digest
+            && copied.is_ok()
+        {
+            let computed = timeout(Engine::total(file.size), digest).await;
+            before.set_digest(computed.ok().and_then(Result::ok));
+        }
+        // A sink that failed has nothing more to say.
+        if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
+            self.sink.flush().await.map_err(Trouble::host)?;
+        }
+        seen.ask(&*self.sink);
+        self.receipt.bytes = seen.bytes;
+        match copied {
+            Ok(()) => Ok(partial),
+            Err(trouble) if pseudo(&partial.file, &trouble) => {
+                Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
+            }
+            Err(trouble) => {
+                self.partial = Some(partial).filter(|_| interrupted(trouble.error.kind()));
+                Err(trouble)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Opens a file, with or without a digest of it.
+    async fn open(
+        &self,
+        read: Read<'_>,
+        with_digest: bool,
+    ) -> Result<(Body, Option<ReadDigest>), Trouble> {
+        let opened = if with_digest {
+            let opened = self.answer(self.sandbox.read_with_digest(read)).await;
+            opened.map(|(body, digest)| (body, Some(digest)))
+        } else {
+            let opened = self.answer(self.sandbox.read(read)).await;
+            opened.map(|body| (body, None))
+        };
+        opened.map_err(Trouble::transport)
+    }
+
+    fn limits(&self, read: &Read<'_>) -> Limits {
+        let drains = self.sandbox.must_drain(read.transport);
+        Limits {
+            size: Some(read.file.size),
+            idle: self.options.idle,
+            deadline: Instant::now() + Self::total(read.file.size),
+            spool: drains.then(|| Spool::from(&self.options)),
+        }
+    }
+}
