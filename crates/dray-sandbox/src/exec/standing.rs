@@ -5,6 +5,8 @@
 //! nothing of the others. Answers are told apart by their nonce. Whoever loses interest in the middle of an answer
 //! takes the shell with it, so that nothing keeps running.
 
+mod feed;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -107,21 +109,29 @@ impl Standing {
         nonce: &Nonce,
         arguments: &[&[u8]],
     ) -> Result<Running, Error> {
-        let mut shell = match self.take() {
-            Some(shell) => {
-                exec.ready().await?;
-                shell
-            }
-            None => Shell::start(exec).await?,
-        };
-        let line = shell.line(script, nonce, false, arguments, "");
-        if shell.input.send(line).await.is_err() {
-            shell = Shell::start(exec).await?;
-            let line = shell.line(script, nonce, false, arguments, "");
-            let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-            shell.input.send(line).await.map_err(gone)?;
-        }
+        let line = |shell: &mut Shell| shell.line(script, nonce, false, arguments, " </dev/null");
+        let shell = self.begin(exec, line).await?;
         Ok(Lent::new(Arc::clone(self), shell, nonce.clone()).running())
+    }
+
+    /// Writes a line to the shell that waits, or to a new one.
+    async fn begin<E: Exec>(
+        &self,
+        exec: &E,
+        line: impl Fn(&mut Shell) -> Bytes,
+    ) -> Result<Shell, Error> {
+        if let Some(mut shell) = self.take() {
+            exec.ready().await?;
+            let line = line(&mut shell);
+            if shell.input.send(line).await.is_ok() {
+                return Ok(shell);
+            }
+        }
+        let mut shell = Shell::start(exec).await?;
+        let line = line(&mut shell);
+        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.input.send(line).await.map_err(gone)?;
+        Ok(shell)
     }
 
     /// Asks this shell, which waits for the next question afterwards.
@@ -135,7 +145,7 @@ impl Standing {
     ) -> Result<Reply, Lost> {
         let nonce = Nonce::new();
         let text = !exec.channel().binary_output;
-        let line = shell.line(script, &nonce, text, arguments, " 2>&1");
+        let line = shell.line(script, &nonce, text, arguments, " </dev/null 2>&1");
         let silent = |error| Lost {
             error,
             silent: true,
@@ -221,6 +231,20 @@ impl Shell {
         arguments: &[&[u8]],
         redirection: &'static str,
     ) -> Bytes {
+        let mut line = self.command(script, nonce, text, arguments, redirection);
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// The same without the end of the line.
+    fn command(
+        &mut self,
+        script: &'static str,
+        nonce: &Nonce,
+        text: bool,
+        arguments: &[&[u8]],
+        redirection: &'static str,
+    ) -> Vec<u8> {
         let argv = command(script, nonce, text, arguments);
         let mut words = argv.iter().skip(2);
         let whole = words.next().map(Vec::as_slice).unwrap_or_default();
@@ -238,13 +262,12 @@ impl Shell {
             line.push(b' ');
             line.extend(quote(word));
         }
-        line.extend_from_slice(b" </dev/null");
         line.extend_from_slice(redirection.as_bytes());
         line.extend_from_slice(b"; printf '");
         line.extend_from_slice(b"\\n");
         line.extend(nonce.mark("over"));
-        line.extend_from_slice(b" %s\\n' \"$?\"\n");
-        line.into()
+        line.extend_from_slice(b" %s\\n' \"$?\"");
+        line
     }
 
     /// The stream ended before the answer did.

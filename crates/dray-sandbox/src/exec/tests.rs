@@ -5,6 +5,7 @@ mod channels;
 mod commands;
 mod conformance;
 mod hostile;
+mod input;
 mod processes;
 mod scripted;
 mod standing;

@@ -10,7 +10,7 @@ use super::files::{ExecFiles, yes_or_no};
 use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
 use super::probe::free;
 use super::read::is_text;
-use super::reply::{Nonce, Reply, command, weight};
+use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, weight};
 use crate::backend::Write;
 use crate::body::Body;
 use crate::error::{Again, Error, ErrorKind};
@@ -111,7 +111,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         } else {
             (Coding::Raw, left, body)
         };
-        let length = if channel.input_end { 0 } else { length };
+        let lent = self.lends().filter(|_| coding == Coding::Raw);
+        let ends = channel.input_end && lent.is_none();
+        let length = if ends { 0 } else { length };
         let digest = digest && write.offset == 0;
         let asked = self.put(write, coding, (length, digest), Some(body));
         let reply = input.guard(asked).await?;
@@ -137,7 +139,16 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &length.to_string().into_bytes(),
             yes_or_no(digest),
         ];
-        match self.ask(SCRIPT, &arguments, stdin).await {
+        let asked = match (self.lends(), stdin) {
+            (Some(standing), Some(stdin)) if coding == Coding::Raw => {
+                let exec = self.exec.as_ref();
+                standing
+                    .ask_with_input(exec, SCRIPT, &arguments, stdin, LONGEST_ANSWER)
+                    .await
+            }
+            (_, stdin) => self.ask(SCRIPT, &arguments, stdin).await,
+        };
+        match asked {
             Err(error) => Err(self.reason(&write, error).await),
             reply => reply,
         }

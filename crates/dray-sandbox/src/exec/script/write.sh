@@ -2,11 +2,21 @@
 # (0: to its end), whether to digest the bytes on their way (yes, no).
 fill() {
   case $1 in
-    raw) if [ "$2" = 0 ]; then cat; else head -c "$2"; fi ;;
+    raw) if [ "$2" = 0 ]; then cat; else take "$2"; fi ;;
     base64) if [ "$2" = 0 ]; then decode; else head -c "$2" | decode; fi ;;
     gzip) decode | gzip -dc ;;
     none) ;;
   esac
+}
+# BusyBox's head copies byte by byte, so it is left what is less than 1 MiB.
+take() {
+  if [ "$1" -ge 1048576 ] && has_full_blocks; then
+    dd bs=1048576 count="$(($1 / 1048576))" iflag=fullblock 2>/dev/null && head -c "$(($1 % 1048576))"
+  else head -c "$1"
+  fi
+}
+has_full_blocks() {
+  has dd && dd bs=1 count=0 iflag=fullblock </dev/null >/dev/null 2>&1
 }
 # The digest is that of what went into the file: what tee cannot write makes the file too short.
 beside() {
@@ -18,14 +28,20 @@ beside() {
 in_turns() {
   (set -C; : >"$1") || return 1
   sum=$(
-    if [ "$5$6" = raw0 ]; then write_turns "$1" 5>>"$1"
-    else fill "$5" "$6" | write_turns "$1" 5>>"$1"
+    if [ "$5" = raw ]; then write_turns "$1" "$6" 5>>"$1"
+    else fill "$5" "$6" | write_turns "$1" 0 5>>"$1"
     fi | read_turns 4<"$1" | sha256_by "$sha256"
   )
 }
+# Path, bytes of input (0: to its end).
 write_turns() {
-  at=0
-  while dd bs=1048576 count=8 iflag=fullblock 2>/dev/null >&5; do
+  at=0 blocks=8 rest=0
+  while [ "$2" = 0 ] || [ "$at" -lt "$2" ]; do
+    if [ "$2" != 0 ] && [ "$(($2 - at))" -lt 8388608 ]; then
+      blocks=$((($2 - at) / 1048576)) rest=$((($2 - at) % 1048576))
+    fi
+    dd bs=1048576 count="$blocks" iflag=fullblock 2>/dev/null >&5 || break
+    [ "$rest" = 0 ] || head -c "$rest" >&5 || break
     now=$(size "$1")
     [ "$now" != "$at" ] || break
     at=$now
@@ -38,7 +54,7 @@ read_turns() {
 }
 # Whether a file of so many bytes is worth turns, and they can be taken.
 has_turns() {
-  [ "$1" -gt 8388608 ] && has dd && has cat && dd bs=1 count=0 iflag=fullblock </dev/null >/dev/null 2>&1
+  [ "$1" -gt 8388608 ] && has cat && has_full_blocks
 }
 put() {
   umask 077

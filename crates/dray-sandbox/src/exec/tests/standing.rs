@@ -21,7 +21,7 @@ use crate::transfer::{Engine, EngineOptions, GetOptions, VecSink};
 
 /// Counts commands, and ends the output of a shell when it was asked so often.
 #[derive(Debug)]
-struct Counted {
+pub(super) struct Counted {
     exec: LocalExec,
     runs: Arc<AtomicUsize>,
     /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
@@ -40,7 +40,7 @@ struct Ready {
 }
 
 impl Counted {
-    fn new(world: &World) -> Self {
+    pub(super) fn new(world: &World) -> Self {
         Self {
             exec: world.exec(),
             runs: Arc::default(),
@@ -105,7 +105,7 @@ impl Exec for Counted {
     }
 }
 
-fn standing(exec: Counted) -> (ExecFiles<Counted>, Arc<AtomicUsize>) {
+pub(super) fn standing(exec: Counted) -> (ExecFiles<Counted>, Arc<AtomicUsize>) {
     let runs = Arc::clone(&exec.runs);
     (ExecFiles::new(exec).with_standing_shell(), runs)
 }
