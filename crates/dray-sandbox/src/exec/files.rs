@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
 use super::channel::{Channel, Exec};
+use super::list::SCRIPT as LIST;
 use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
 use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
 use super::standing::{Repeat, Standing};
@@ -98,20 +99,30 @@ impl<E: Exec + 'static> ExecFiles<E> {
         arguments: &[&[u8]],
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
-        let exec = self.exec.as_ref();
-        let reply = match (&self.standing, stdin) {
-            (Some(standing), None) if talks(exec.channel()) => {
-                let repeat = repeat(script);
-                standing
-                    .ask(exec, script, arguments, LONGEST_ANSWER, repeat)
-                    .await?
-            }
-            (_, stdin) => Reply::ask(exec, script, arguments, stdin, LONGEST_ANSWER).await?,
-        };
+        let reply = self.ask_up_to(LONGEST_ANSWER, script, arguments, stdin);
+        let reply = reply.await?;
         if reply.cut {
             return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
         }
         Ok(reply)
+    }
+
+    /// The same for an answer that may be cut at so many bytes.
+    pub(super) async fn ask_up_to(
+        &self,
+        limit: usize,
+        script: &'static str,
+        arguments: &[&[u8]],
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let exec = self.exec.as_ref();
+        match (&self.standing, stdin) {
+            (Some(standing), None) if talks(exec.channel()) => {
+                let repeat = repeat(script);
+                standing.ask(exec, script, arguments, limit, repeat).await
+            }
+            (_, stdin) => Reply::ask(exec, script, arguments, stdin, limit).await,
+        }
     }
 
     /// See [`crate::Sandbox::stat`]. Regular files of `/proc` and its like are [`FileKind::Other`].
@@ -228,7 +239,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 fn repeat(script: &'static str) -> Repeat {
     match script {
         RENAME => Repeat::Never,
-        STAT | STATE | DIGEST => Repeat::Harmless,
+        STAT | STATE | DIGEST | LIST => Repeat::Harmless,
         _ => Repeat::Idempotent,
     }
 }

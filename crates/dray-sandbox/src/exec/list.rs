@@ -3,12 +3,12 @@
 use super::channel::Exec;
 use super::files::ExecFiles;
 use super::metadata::Facts;
-use super::reply::{Reply, one_line};
+use super::reply::one_line;
 use crate::error::{Error, ErrorKind};
 use crate::metadata::{Entry, Listing};
 use crate::path::SandboxPath;
 
-const SCRIPT: &str = include_str!("script/list.sh");
+pub(super) const SCRIPT: &str = include_str!("script/list.sh");
 /// Bytes of output for one entry: an entry with a long path takes more, a usual one a fifth.
 const ENTRY: usize = 600;
 /// Bytes of output for any listing, so that a long path fits also where few entries are wanted.
@@ -38,8 +38,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             &depth.clamp(1, DEEPEST).to_string().into_bytes(),
             &room.to_string().into_bytes(),
         ];
-        let exec = self.exec.as_ref();
-        let reply = Reply::ask(exec, SCRIPT, &arguments, None, enough * 2).await?;
+        let reply = self.ask_up_to(enough * 2, SCRIPT, &arguments, None).await?;
         let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
         if whole_answer {
             reply.check("text")?;

@@ -133,7 +133,14 @@ async fn one_shell_answers_all_questions_as_many_would() {
                 assert_eq!(gone.kind(), ErrorKind::NotFound);
                 files.remove(&to, false).await.unwrap();
             }
-            assert_eq!(world.sh("ls -A"), "", "{tools:?} {way:?}");
+            for name in ["it's a $(name)", "other"] {
+                world.file(name, b"");
+            }
+            let directory = world.path("x").parent();
+            let listed = files.list(&directory, 1, 10).await.unwrap();
+            assert_eq!(listed, fresh.list(&directory, 1, 10).await.unwrap());
+            assert_eq!(listed.entries.len(), 2);
+            world.sh("rm *");
             assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?} {way:?}");
         }
     }
