@@ -49,6 +49,7 @@ pub(super) struct Boss {
 struct Raw {
     spans: Vec<TextSpan>,
     rulings: Vec<Ruling>,
+    width: f32,
     order: ReadingOrder,
     incomplete: bool,
     cut: Option<Limit>,
@@ -169,6 +170,7 @@ impl Boss {
         Ok(Raw {
             spans,
             rulings,
+            width: page.crop_box.width(),
             order: report.order,
             incomplete: lost > 0 && reached().is_none(),
             cut: reached(),
@@ -222,6 +224,7 @@ impl Engine for Boss {
         self.pictures = (number, raw.pictures);
         Ok(Page {
             blocks: blocks::taken_over(layout),
+            width: raw.width,
             incomplete: raw.incomplete,
             cut: raw.cut,
             unreadable,

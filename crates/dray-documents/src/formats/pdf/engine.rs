@@ -34,6 +34,8 @@ pub(super) enum Trouble {
 pub(super) struct Page {
     /// In reading order.
     pub(super) blocks: Vec<Block>,
+    /// Width, points.
+    pub(super) width: f32,
     /// Something that may have held text could not be read.
     pub(super) incomplete: bool,
     /// It was cut off at a limit.

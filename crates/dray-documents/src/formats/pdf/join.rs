@@ -1,7 +1,8 @@
 //! Lines joined into paragraphs, and hyphens at line ends undone (read-attachment 7.9).
 //!
 //! A line continues on the next one when there was no room left for the next word. Where there was room the line was
-//! ended on purpose: a new paragraph when the next line stands lower or further in than usual, else a line break.
+//! ended on purpose: a new paragraph when the next line stands lower or further in than usual or the line ends a
+//! sentence and the next one begins another, else a line break.
 
 use super::characters;
 use super::engine::{Block, Line, Run};
@@ -19,40 +20,70 @@ const SLACK: f32 = 1.0;
 pub(super) const FAR: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: nobody sets prose that narrow.
 const NARROW: usize = 26;
+/// What is left of the last line of a paragraph, as a share of the column, so that it can be told from any other line.
+const LAST_LINE: f32 = 0.1;
+/// How much full lines of ragged text differ, as a share of the column.
+const RAGGED: f32 = 0.15;
+/// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
+const MIN_SENTENCE: usize = 12;
 /// How far in, in sizes of letters, the first line of a paragraph may begin.
 const INDENT: f32 = 0.5;
 
-/// Left and right edge of the column in which each block of a page stands, in the order of the blocks.
-pub(super) struct Edges(Vec<(f32, f32)>);
+/// The column in which a block stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Column {
+    pub(super) left: f32,
+    /// Where its longest line ends.
+    pub(super) right: f32,
+    /// Where lines could end, on a page with equal margins and without other columns.
+    pub(super) room: f32,
+}
+
+/// The columns in which the blocks of a page stand, in the order of the blocks.
+pub(super) struct Edges(Vec<Column>);
 
 impl Edges {
-    /// Looks at all blocks of a page.
-    pub(super) fn of(blocks: &[Block]) -> Self {
+    /// Looks at all blocks of a page of this width.
+    pub(super) fn of(blocks: &[Block], width: f32) -> Self {
         let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
-        let edges = blocks
+        let left = own
             .iter()
-            .enumerate()
-            .map(|(at, block)| {
-                let Some(mut edges) = own.get(at).copied().flatten() else {
-                    return (0.0, 0.0);
-                };
-                let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW);
-                let beside = [at.checked_sub(1), Some(at + 1)];
-                for near in beside.into_iter().flatten().filter(|_| few) {
-                    if let Some((left, right)) = own.get(near).copied().flatten()
-                        && (left - edges.0).abs() < 6.0
-                    {
-                        edges.1 = edges.1.max(right);
-                    }
+            .flatten()
+            .map(|its| its.0)
+            .fold(f32::MAX, f32::min);
+        let reach = own.iter().flatten().map(|its| its.1).fold(0.0, f32::max);
+        let is_one_column = own.iter().flatten().all(|its| its.0 < width / 2.0);
+        let room = if is_one_column { width - left } else { reach };
+        let edges = blocks.iter().enumerate().map(|(at, block)| {
+            let Some((left, mut right)) = own.get(at).copied().flatten() else {
+                return Column::default();
+            };
+            let few = matches!(block, Block::Paragraph { lines, .. } if lines.len() <= FEW);
+            let beside = [at.checked_sub(1), Some(at + 1)];
+            for near in beside.into_iter().flatten().filter(|_| few) {
+                if let Some((its_left, its_right)) = own.get(near).copied().flatten()
+                    && (its_left - left).abs() < 6.0
+                {
+                    right = right.max(its_right);
                 }
-                edges
-            })
-            .collect();
-        Self(edges)
+            }
+            // A line that ends where no other one does may have been ended on purpose: it does not tell the edge.
+            let others = own
+                .iter()
+                .flatten()
+                .filter(|its| its.1 > right - SLACK * 10.0);
+            let room = if others.count() > 1 {
+                right
+            } else {
+                room.max(right)
+            };
+            Column { left, right, room }
+        });
+        Self(edges.collect())
     }
 
-    /// Those of one block.
-    pub(super) fn at(&self, block: usize) -> (f32, f32) {
+    /// That of one block.
+    pub(super) fn at(&self, block: usize) -> Column {
         self.0.get(block).copied().unwrap_or_default()
     }
 }
@@ -78,9 +109,9 @@ enum Between {
     Paragraph,
 }
 
-/// The paragraphs of a run of lines that stands between two edges.
-pub(super) fn paragraphs(lines: &[Line], edges: (f32, f32)) -> Vec<Vec<Run>> {
-    let shape = Shape::of(lines, edges);
+/// The paragraphs of a run of lines that stands in a column.
+pub(super) fn paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
+    let shape = Shape::of(lines, column);
     let mut paragraphs = Vec::new();
     let mut current = Vec::new();
     let mut before: Option<&Line> = None;
@@ -113,9 +144,9 @@ struct Open {
 
 impl Flow {
     /// Takes the lines of the next block; gives the paragraphs that are whole.
-    pub(super) fn take(&mut self, lines: &[Line], edges: (f32, f32)) -> Vec<Vec<Run>> {
+    pub(super) fn take(&mut self, lines: &[Line], column: Column) -> Vec<Vec<Run>> {
         let mut whole = Vec::new();
-        let mut new = paragraphs(lines, edges);
+        let mut new = paragraphs(lines, column);
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
             return whole;
         };
@@ -175,8 +206,9 @@ fn blank(line: &Line) -> bool {
 
 /// What is usual among the lines of a block.
 struct Shape {
-    left: f32,
-    right: f32,
+    column: Column,
+    /// The only line that reaches the right edge ended a sentence, so nothing tells where lines are full.
+    is_edge_unknown: bool,
     /// Usual step from a line to the next; zero when there are too few to say.
     step: f32,
     /// So many lines have room left at their end that they are lines of their own, as in an address or a poem.
@@ -186,7 +218,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(lines: &[Line], (left, right): (f32, f32)) -> Self {
+    fn of(lines: &[Line], column: Column) -> Self {
         let mut steps: Vec<f32> = lines
             .windows(2)
             .filter_map(|pair| match pair {
@@ -197,20 +229,35 @@ impl Shape {
         steps.sort_by(f32::total_cmp);
         // The smaller half: steps between paragraphs are the larger ones.
         let step = steps.get(steps.len() / 4).copied().unwrap_or_default();
-        let further = lines.iter().filter(|line| indented(line, left)).count();
+        let further = lines
+            .iter()
+            .filter(|line| indented(line, column.left))
+            .count();
+        let near = (column.right - column.left) * RAGGED;
+        let reaching = lines.iter().filter(|line| line.end > column.right - near);
         let mut shape = Self {
-            left,
-            right,
+            column,
+            is_edge_unknown: reaching.count() == 1 && column.room > column.right,
             step,
             loose: false,
             hanging: further * 2 > lines.len(),
         };
         let pairs = lines.len().saturating_sub(1);
-        let ended = lines
-            .windows(2)
-            .filter(|pair| matches!(pair, [a, b] if shape.ended(a, b)))
-            .count();
-        shape.loose = pairs > 2 && ended * 2 >= pairs;
+        // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and go on.
+        let (mut ended, mut within, mut full, mut going_on) = (0, 0, 0, 0);
+        for pair in lines.windows(2) {
+            let [a, b] = pair else { continue };
+            if shape.ended(a, b) {
+                ended += 1;
+                within += usize::from(!are_sentences(a, b));
+            } else {
+                full += 1;
+                let goes_on = |c: char| c.is_lowercase() || characters::unspaced(c);
+                going_on += usize::from(first(b).is_some_and(goes_on));
+            }
+        }
+        let is_prose = full > 0 && going_on * 3 >= full;
+        shape.loose = pairs > 2 && (within * 2 >= pairs || ended * 2 >= pairs && !is_prose);
         shape
     }
 
@@ -225,11 +272,18 @@ impl Shape {
         }
         let short = self.loose || self.ended(a, b);
         let begins = if self.hanging {
-            indented(a, self.left) && !indented(b, self.left)
+            indented(a, self.column.left) && !indented(b, self.column.left)
         } else {
-            indented(b, self.left) && !indented(a, self.left)
+            indented(b, self.column.left) && !indented(a, self.column.left)
         };
-        if short && (begins || wide(GAP_AFTER_SHORT)) || begins && closes(&a.runs) {
+        let width = self.column.right - self.column.left;
+        let sentences =
+            are_sentences(a, b) && self.room(a, b, self.column.room) > width * LAST_LINE;
+        let ends = begins || sentences || wide(GAP_AFTER_SHORT);
+        if short && ends || begins && closes(&a.runs) {
+            return Between::Paragraph;
+        }
+        if sentences && self.is_edge_unknown && self.has_room(a, b, self.column.room) {
             return Between::Paragraph;
         }
         if short {
@@ -238,8 +292,13 @@ impl Shape {
         Between::Nothing
     }
 
-    /// Whether there was room on a line for the first word of the next.
+    /// Whether a line was ended on purpose, as there was room for the first word of the next.
     fn ended(&self, a: &Line, b: &Line) -> bool {
+        self.has_room(a, b, self.column.right)
+    }
+
+    /// Whether there was room on a line for the first word of the next if lines end there.
+    fn has_room(&self, a: &Line, b: &Line, right: f32) -> bool {
         let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
         let text = text.trim();
         let all = text.chars().count();
@@ -258,12 +317,17 @@ impl Shape {
         }
         let word = if unspaced { 1 } else { word };
         let width = (b.end - b.x).max(0.0) * fraction(word, all);
-        let room = if right_to_left(text) {
-            a.x - self.left
+        self.room(a, b, right) > width + SLACK * a.size.max(b.size)
+    }
+
+    /// What is left of a line, which the next one follows, if lines end there.
+    fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
+        let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
+        if right_to_left(&text) {
+            a.x - self.column.left
         } else {
-            self.right - a.end
-        };
-        room > width + SLACK * a.size.max(b.size)
+            right - a.end
+        }
     }
 }
 
@@ -298,6 +362,20 @@ fn closes(runs: &[Run]) -> bool {
         .rev()
         .find_map(|run| run.text.trim_end().chars().last())
         .is_some_and(|c| matches!(c, '.' | '!' | '?' | ':' | '…' | '"' | '”' | '。'))
+}
+
+/// Whether a sentence ends with one line and another one begins with the next.
+fn are_sentences(a: &Line, b: &Line) -> bool {
+    let text = a.runs.iter().rev().map(|run| run.text.trim_end());
+    let last = text.flat_map(|text| text.chars().rev()).find(|c| {
+        !matches!(
+            c,
+            '"' | '”' | '“' | '’' | '\'' | ')' | ']' | '»' | '」' | '』'
+        )
+    });
+    let ends = last.is_some_and(|c| matches!(c, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
+    let begins = first(b).is_some_and(|c| !c.is_lowercase() && !matches!(c, '-' | '–' | ','));
+    ends && begins && length(a) >= MIN_SENTENCE
 }
 
 /// Whether text runs from right to left, by its first letter.

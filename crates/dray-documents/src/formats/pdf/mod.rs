@@ -157,7 +157,7 @@ fn picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(
 
 /// The blocks of a page.
 fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
-    let edges = join::Edges::of(&page.blocks);
+    let edges = join::Edges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     for (at, block) in page.blocks.into_iter().enumerate() {
         if let Block::Paragraph {
@@ -182,14 +182,14 @@ fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
 }
 
 /// A block that no other one continues.
-fn other(block: Block, edges: (f32, f32), out: &mut Markdown) -> Result<(), Limit> {
+fn other(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), Limit> {
     match block {
         Block::Heading { level, lines } => {
             out.heading(level, &Inline::plain(&join::one_line(&lines)))
         }
         Block::Paragraph { lines, .. } => {
             out.open_quote();
-            let written = join::paragraphs(&lines, edges)
+            let written = join::paragraphs(&lines, column)
                 .iter()
                 .try_for_each(|paragraph| out.paragraph(&inline(paragraph)));
             out.close();

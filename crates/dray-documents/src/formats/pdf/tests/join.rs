@@ -10,11 +10,19 @@ fn joined(lines: &[Line]) -> Vec<String> {
         lines: lines.to_vec(),
         quote: false,
     };
-    let edges = join::Edges::of(&[block]);
+    let edges = join::Edges::of(&[block], 0.0);
     join::paragraphs(lines, edges.at(0))
         .into_iter()
         .map(|runs| runs.into_iter().map(|run| run.text).collect())
         .collect()
+}
+
+fn column(left: f32, right: f32) -> join::Column {
+    join::Column {
+        left,
+        right,
+        room: right,
+    }
 }
 
 fn flowed(texts: &[&str]) -> String {
@@ -48,6 +56,44 @@ fn a_line_that_ends_short_was_ended_on_purpose() {
     ]);
     let [text] = joined(&lines).try_into().unwrap();
     assert_eq!(text.lines().count(), 5);
+}
+
+#[test]
+fn paragraphs_without_a_gap_or_an_indent_are_told_apart_by_their_last_lines() {
+    let lines = lines(&[
+        "The harbour was dredged in the autumn of that year because the council had",
+        "grown tired of losing coal barges to the sand.",
+        "The pilots, who had opposed the expense, asked for a second channel in the",
+        "following spring and got it.",
+        "A clerk wrote it down.",
+        "The mayor signed.",
+    ]);
+    let paragraphs = joined(&lines);
+    assert_eq!(paragraphs.len(), 4, "{paragraphs:?}");
+    assert!(
+        paragraphs[0]
+            .ends_with("because the council had grown tired of losing coal barges to the sand.")
+    );
+    assert!(paragraphs.iter().all(|paragraph| !paragraph.contains('\n')));
+}
+
+#[test]
+fn two_sentences_that_leave_room_on_the_page_are_two_paragraphs() {
+    let lines = lines(&[
+        "Hello from the first paragraph of this document.",
+        "Second paragraph with some words.",
+    ]);
+    let block = |lines: &[Line]| Block::Paragraph {
+        lines: lines.to_vec(),
+        quote: false,
+    };
+    let split = |width: f32| {
+        let edges = join::Edges::of(&[block(&lines)], width);
+        join::paragraphs(&lines, edges.at(0)).len()
+    };
+    assert_eq!(split(612.0), 2);
+    // On a narrow page the first line is full.
+    assert_eq!(split(400.0), 1);
 }
 
 #[test]
@@ -155,8 +201,8 @@ fn a_sentence_goes_on_at_the_head_of_the_next_column() {
     let left = [line("high water at the inner basin", 72.0, 100.0)];
     let right = [line("and at the timber dock.", 320.0, 700.0)];
     let mut flow = join::Flow::default();
-    assert!(flow.take(&left, (72.0, 300.0)).is_empty());
-    assert!(flow.take(&right, (320.0, 540.0)).is_empty());
+    assert!(flow.take(&left, column(72.0, 300.0)).is_empty());
+    assert!(flow.take(&right, column(320.0, 540.0)).is_empty());
     let text: String = flow
         .end()
         .unwrap()
@@ -174,8 +220,8 @@ fn a_paragraph_below_is_another_one_though_it_begins_small() {
     let above = [line("high water at the inner basin", 72.0, 700.0)];
     let below = [line("and at the timber dock.", 72.0, 600.0)];
     let mut flow = join::Flow::default();
-    flow.take(&above, (72.0, 300.0));
-    assert_eq!(flow.take(&below, (72.0, 300.0)).len(), 1);
+    flow.take(&above, column(72.0, 300.0));
+    assert_eq!(flow.take(&below, column(72.0, 300.0)).len(), 1);
 }
 
 #[test]
