@@ -1,32 +1,189 @@
 //! The engine's layout as blocks of this module.
 
+use std::rc::Rc;
+
 use pdfboss_output as boss;
 
 use super::characters;
+use super::emphasis::Emphasis;
 use super::engine::{Block, Cell, Item, Line, Run};
 use super::join;
+use super::marks;
+use crate::markdown::Style;
 
-/// The blocks of a page, blank ones left out.
-pub(super) fn taken_over(layout: boss::PageLayout) -> Vec<Block> {
-    layout.blocks.into_iter().flat_map(block).collect()
+/// What the engine's lines are read with.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    /// Which styles stand out in the document.
+    pub(super) emphasis: Emphasis,
+    /// Targets of the links of the page.
+    pub(super) targets: &'a [Rc<str>],
 }
 
-/// One block; nothing when it is blank, several when the engine took for a list what goes beyond it.
-fn block(block: boss::Block) -> Vec<Block> {
-    match block {
-        boss::Block::Heading { level, lines, .. } => all(&lines)
-            .map(|lines| heading(level, lines))
-            .into_iter()
-            .collect(),
-        boss::Block::Paragraph { lines, role, .. } => all(&lines)
-            .map(|lines| Block::Paragraph {
-                lines,
-                quote: role == boss::Role::Quote,
-            })
-            .into_iter()
-            .collect(),
-        boss::Block::List { items, .. } => list(&items),
-        boss::Block::Table { rows, .. } => table(&rows).into_iter().collect(),
+/// The blocks of a page, blank ones left out.
+pub(super) fn taken_over(layout: boss::PageLayout, reader: Reader<'_>) -> Vec<Block> {
+    let blocks = layout.blocks.into_iter();
+    blocks.flat_map(|its| reader.block(its)).collect()
+}
+
+impl Reader<'_> {
+    /// One block; nothing when it is blank, several when the engine took for a list what goes beyond it.
+    fn block(self, block: boss::Block) -> Vec<Block> {
+        match block {
+            boss::Block::Heading { level, lines, .. } => self
+                .all(&lines)
+                .map(|lines| heading(level, lines))
+                .into_iter()
+                .collect(),
+            boss::Block::Paragraph { lines, role, .. } => self
+                .all(&lines)
+                .map(|lines| Block::Paragraph {
+                    lines,
+                    quote: role == boss::Role::Quote,
+                })
+                .into_iter()
+                .collect(),
+            boss::Block::List { items, .. } => self.list(&items),
+            boss::Block::Table { rows, .. } => self.table(&rows).into_iter().collect(),
+        }
+    }
+
+    /// Lines with something on them; nothing when there are none.
+    fn all(self, lines: &[boss::Line]) -> Option<Vec<Line>> {
+        let lines: Vec<Line> = lines
+            .iter()
+            .map(|its| self.line(its, 0))
+            .filter(|line| line.runs.iter().any(|run| !run.text.trim().is_empty()))
+            .collect();
+        (!lines.is_empty()).then_some(lines)
+    }
+
+    /// A line without its first `skip` characters.
+    fn line(self, line: &boss::Line, skip: usize) -> Line {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut skip = skip;
+        for inline in &line.inlines {
+            let length = inline.text.chars().count();
+            let text: String = inline.text.chars().skip(skip).collect();
+            skip = skip.saturating_sub(length);
+            let style = self.style(inline, &text);
+            for (text, link) in marks::parts(&text, self.targets) {
+                let text = characters::clean(&text);
+                match runs.last_mut() {
+                    Some(last) if last.style == style && last.link == link => {
+                        last.text.push_str(&text);
+                    }
+                    _ => runs.push(Run {
+                        text: text.into_owned(),
+                        style,
+                        link,
+                    }),
+                }
+            }
+        }
+        marks::join_links(&mut runs);
+        Line {
+            runs,
+            x: line.x,
+            end: line.end_x,
+            y: line.y,
+            size: line.size,
+            is_entry: line
+                .inlines
+                .iter()
+                .any(|its| its.text.contains(marks::ENTRY_END)),
+        }
+    }
+
+    /// How text looks, as far as that says something in this document: signs and single letters emphasise nothing.
+    fn style(self, inline: &boss::Inline, text: &str) -> Style {
+        let letters = text.chars().filter(|c| c.is_alphabetic()).take(2).count();
+        let shows = !inline.code && letters > 1;
+        Style {
+            bold: inline.bold && shows && self.emphasis.shows_bold(),
+            italic: inline.italic && shows && self.emphasis.shows_italic(),
+            code: inline.code,
+            strike: false,
+        }
+    }
+
+    /// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before it.
+    fn list(self, items: &[boss::ListItem]) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        let mut levels: Vec<f32> = Vec::new();
+        let mut taken = Vec::new();
+        for item in items {
+            let Some(first) = item.lines.first() else {
+                continue;
+            };
+            let near = first.size.max(1.0) * 0.6;
+            while levels.len() > 1 && levels.last().is_some_and(|level| *level > first.x + near) {
+                levels.pop();
+            }
+            if levels.last().is_none_or(|level| first.x > level + near) {
+                levels.push(first.x);
+            }
+            let number = match item.marker {
+                boss::Marker::Bullet => None,
+                boss::Marker::Number(number) => Some(u64::from(number)),
+            };
+            let far = item.lines.windows(2).position(
+                |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR),
+            );
+            let (own, beyond) = item
+                .lines
+                .split_at(far.map_or(item.lines.len(), |at| at + 1));
+            let lines = own.iter().enumerate().map(|(at, its)| {
+                let marker = if at == 0 { item.marker_len } else { 0 };
+                self.line(its, marker)
+            });
+            taken.push(Item {
+                number,
+                depth: levels.len() - 1,
+                lines: lines.collect(),
+            });
+            if let Some(lines) = self.all(beyond) {
+                blocks.push(Block::List {
+                    items: std::mem::take(&mut taken),
+                });
+                blocks.push(Block::Paragraph {
+                    lines,
+                    quote: false,
+                });
+            }
+        }
+        if !taken.is_empty() {
+            blocks.push(Block::List { items: taken });
+        }
+        blocks
+    }
+
+    /// A table; nothing when all its cells are empty.
+    fn table(self, rows: &[Vec<boss::Cell>]) -> Option<Block> {
+        let rows: Vec<Vec<Cell>> = rows
+            .iter()
+            .map(|row| row.iter().map(|its| self.cell(its)).collect())
+            .collect();
+        let filled = rows.iter().flatten().any(|cell| !cell.runs.is_empty());
+        filled.then_some(Block::Table { rows })
+    }
+
+    /// A cell. Those that another one covers are not among the engine's. One that looks the same throughout is plain.
+    fn cell(self, cell: &boss::Cell) -> Cell {
+        let line = cell.line.as_ref().map(|its| self.line(its, 0));
+        let mut runs = join::flow(line.as_slice());
+        if let Some(first) = runs.first().map(|run| run.style)
+            && runs.iter().all(|run| run.style == first)
+        {
+            for run in &mut runs {
+                run.style = Style::default();
+            }
+        }
+        Cell {
+            runs,
+            columns: usize::from(cell.colspan),
+            rows: usize::from(cell.rowspan),
+        }
     }
 }
 
@@ -45,115 +202,4 @@ fn heading(level: u8, lines: Vec<Line>) -> Block {
         };
     }
     Block::Heading { level, lines }
-}
-
-/// Lines with something on them; nothing when there are none.
-fn all(lines: &[boss::Line]) -> Option<Vec<Line>> {
-    let lines: Vec<Line> = lines
-        .iter()
-        .map(|its| line(its, 0))
-        .filter(|line| line.runs.iter().any(|run| !run.text.trim().is_empty()))
-        .collect();
-    (!lines.is_empty()).then_some(lines)
-}
-
-/// A line without its first `skip` characters.
-fn line(line: &boss::Line, skip: usize) -> Line {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut skip = skip;
-    for inline in &line.inlines {
-        let length = inline.text.chars().count();
-        let text: String = inline.text.chars().skip(skip).collect();
-        skip = skip.saturating_sub(length);
-        let text = characters::clean(&text);
-        match runs.last_mut() {
-            Some(last) if last.code == inline.code => last.text.push_str(&text),
-            _ => runs.push(Run {
-                text: text.into_owned(),
-                code: inline.code,
-            }),
-        }
-    }
-    Line {
-        runs,
-        x: line.x,
-        end: line.end_x,
-        y: line.y,
-        size: line.size,
-    }
-}
-
-/// A list, nested by how far in its items begin. What stands far below an item is not of it: the list ends before it.
-fn list(items: &[boss::ListItem]) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    let mut levels: Vec<f32> = Vec::new();
-    let mut taken = Vec::new();
-    for item in items {
-        let Some(first) = item.lines.first() else {
-            continue;
-        };
-        let near = first.size.max(1.0) * 0.6;
-        while levels.len() > 1 && levels.last().is_some_and(|level| *level > first.x + near) {
-            levels.pop();
-        }
-        if levels.last().is_none_or(|level| first.x > level + near) {
-            levels.push(first.x);
-        }
-        let number = match item.marker {
-            boss::Marker::Bullet => None,
-            boss::Marker::Number(number) => Some(u64::from(number)),
-        };
-        let far = item
-            .lines
-            .windows(2)
-            .position(|pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR));
-        let (own, beyond) = item
-            .lines
-            .split_at(far.map_or(item.lines.len(), |at| at + 1));
-        let lines = own.iter().enumerate().map(|(at, its)| {
-            let marker = if at == 0 { item.marker_len } else { 0 };
-            line(its, marker)
-        });
-        taken.push(Item {
-            number,
-            depth: levels.len() - 1,
-            lines: lines.collect(),
-        });
-        if let Some(lines) = all(beyond) {
-            blocks.push(Block::List {
-                items: std::mem::take(&mut taken),
-            });
-            blocks.push(Block::Paragraph {
-                lines,
-                quote: false,
-            });
-        }
-    }
-    if !taken.is_empty() {
-        blocks.push(Block::List { items: taken });
-    }
-    blocks
-}
-
-/// A table; nothing when all its cells are empty.
-fn table(rows: &[Vec<boss::Cell>]) -> Option<Block> {
-    let rows: Vec<Vec<Cell>> = rows
-        .iter()
-        .map(|row| row.iter().map(cell).collect())
-        .collect();
-    let filled = rows.iter().flatten().any(|cell| !cell.text.is_empty());
-    filled.then_some(Block::Table { rows })
-}
-
-/// A cell. Those that another one covers are not among the engine's.
-fn cell(cell: &boss::Cell) -> Cell {
-    let text = cell.line.as_ref().map(|its| {
-        let text: String = line(its, 0).runs.into_iter().map(|run| run.text).collect();
-        text.trim().to_owned()
-    });
-    Cell {
-        text: text.unwrap_or_default(),
-        columns: usize::from(cell.colspan),
-        rows: usize::from(cell.rowspan),
-    }
 }

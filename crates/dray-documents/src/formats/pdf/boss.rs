@@ -6,14 +6,15 @@ use std::rc::Rc;
 
 use pdfboss_core::{Document, ObjRef, Object, OcState, StructureTree, block_on, form_fields_with};
 use pdfboss_output::{
-    FontCache, LayoutOptions, Pitch, ReadingOrder, Ruling, SkippedTextKind, TextSpan,
-    page_layout_opts, retain_rulings_on_page,
+    FontCache, ReadingOrder, Ruling, SkippedText, SkippedTextKind, TextSpan, retain_rulings_on_page,
 };
 
-use super::blocks;
+use super::annotations::Annotations;
 use super::characters;
+use super::emphasis::Emphasis;
 use super::engine::{Engine, Field, Page, Trouble};
-use super::fields;
+use super::fields::Form;
+use super::layout::Layout;
 use super::metered::Metered;
 use super::scan;
 use super::sizes::Sizes;
@@ -39,6 +40,9 @@ pub(super) struct Boss {
     layers: Option<OcState>,
     tree: Option<StructureTree>,
     sizes: Option<Sizes>,
+    emphasis: Emphasis,
+    /// The form, once it was looked for.
+    form: Option<Form>,
     ahead: BTreeMap<u32, Raw>,
     /// Pictures of the page that was read last.
     pictures: (u32, Vec<ObjRef>),
@@ -56,6 +60,7 @@ struct Raw {
     hidden_characters: u64,
     /// Pictures, when there is hardly any text besides.
     pictures: Vec<ObjRef>,
+    annotations: Annotations,
 }
 
 impl Boss {
@@ -87,6 +92,8 @@ impl Boss {
             layers,
             tree,
             sizes: None,
+            emphasis: Emphasis::default(),
+            form: None,
             ahead: BTreeMap::new(),
             pictures: (0, Vec::new()),
             show_hidden: false,
@@ -110,6 +117,7 @@ impl Boss {
             }
             if let Ok(raw) = self.extract(number) {
                 sizes.count(&raw.spans);
+                self.emphasis.count(&raw.spans);
                 spans += raw.spans.len();
                 self.ahead.insert(number, raw);
             }
@@ -149,15 +157,11 @@ impl Boss {
         let hidden_characters = self.sort_out(&mut spans, &hidden);
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::mend(&mut spans);
+        let annotations = Annotations::read(&page, &reader);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > RULINGS {
             rulings.clear();
         }
-        let lost = report
-            .skipped
-            .iter()
-            .filter(|skipped| skipped.kind != SkippedTextKind::FontEncoding)
-            .count();
         if spans.is_empty() {
             if let Some(limit) = reached() {
                 return Err(Trouble::Limit(limit));
@@ -172,10 +176,26 @@ impl Boss {
             rulings,
             width: page.crop_box.width(),
             order: report.order,
-            incomplete: lost > 0 && reached().is_none(),
+            incomplete: is_incomplete(&report.skipped) && reached().is_none(),
             cut: reached(),
             hidden_characters,
             pictures,
+            annotations,
+        })
+    }
+
+    /// The form of the document.
+    fn form(&mut self) -> &mut Form {
+        let Self {
+            form,
+            document,
+            budget,
+            ..
+        } = self;
+        form.get_or_insert_with(|| {
+            let source = Metered::new(document, budget);
+            let found = guarded(|| block_on(form_fields_with(&source, &document.xref().trailer)));
+            Form::new(found.unwrap_or_default())
         })
     }
 
@@ -215,15 +235,24 @@ impl Engine for Boss {
             None => self.extract(number)?,
         };
         let unreadable = characters::unreadable(raw.spans.iter().map(|span| span.text.as_str()));
-        if let Some(sizes) = self.sizes.as_ref().filter(|_| self.pages > 1) {
-            sizes.lend(&mut raw.spans);
+        raw.annotations.mark(&mut raw.spans);
+        if !raw.annotations.widgets.is_empty() {
+            let show_hidden = self.show_hidden;
+            let form = self.form();
+            raw.hidden_characters +=
+                form.fill_in(&raw.annotations.widgets, &mut raw.spans, show_hidden);
         }
-        let layout = guarded(|| page_layout_opts(&raw.spans, &raw.rulings, raw.order, &options()))
+        let layout = Layout {
+            sizes: self.sizes.as_ref().filter(|_| self.pages > 1),
+            emphasis: self.emphasis,
+            targets: &raw.annotations.targets,
+        };
+        let blocks = guarded(|| layout.blocks(raw.spans, &raw.rulings, raw.order))
             .ok_or(Trouble::Damaged)?;
         let is_picture = !raw.pictures.is_empty();
         self.pictures = (number, raw.pictures);
         Ok(Page {
-            blocks: blocks::taken_over(layout),
+            blocks,
             width: raw.width,
             incomplete: raw.incomplete,
             cut: raw.cut,
@@ -247,19 +276,14 @@ impl Engine for Boss {
     }
 
     fn fields(&mut self) -> Vec<Field> {
-        let source = Metered::new(&self.document, &self.budget);
-        let found = guarded(|| block_on(form_fields_with(&source, &self.document.xref().trailer)));
-        fields::filled(&found.unwrap_or_default())
+        self.form().left()
     }
 }
 
-/// How the engine cuts a page into blocks. Paragraphs are told apart afterwards, by more than the engine looks at.
-fn options() -> LayoutOptions {
-    LayoutOptions {
-        paragraph_pitch: Pitch::LowerHalfMedian,
-        heading_merge_step: 1.45,
-        ..LayoutOptions::default()
-    }
+/// Whether something was passed over that may have held text.
+fn is_incomplete(skipped: &[SkippedText]) -> bool {
+    let mut kinds = skipped.iter().map(|skipped| skipped.kind);
+    kinds.any(|kind| kind != SkippedTextKind::FontEncoding)
 }
 
 /// Runs the engine; nothing when it panics. One page that drives it mad costs that page and nothing else; what a panic

@@ -1,6 +1,9 @@
 //! What this module wants of an engine that reads PDF, so that it can be replaced.
 
+use std::rc::Rc;
+
 use crate::limits::{Damage, Limit};
+use crate::markdown::Style;
 
 /// An open document.
 pub(super) trait Engine {
@@ -16,7 +19,7 @@ pub(super) trait Engine {
     /// What is wrong with the file when its pages cannot be read.
     fn damage(&self) -> Damage;
 
-    /// The fields of its form that hold something, in order.
+    /// The fields of its form that hold something and stand on no page that was read, in order.
     fn fields(&mut self) -> Vec<Field>;
 }
 
@@ -81,7 +84,7 @@ pub(super) enum Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     /// Its text.
-    pub(super) text: String,
+    pub(super) runs: Vec<Run>,
     /// Columns that it covers.
     pub(super) columns: usize,
     /// Rows that it covers.
@@ -112,6 +115,8 @@ pub(super) struct Line {
     pub(super) y: f32,
     /// Size of its largest letters.
     pub(super) size: f32,
+    /// It is an entry of a form: a paragraph of its own.
+    pub(super) is_entry: bool,
 }
 
 /// A piece of a line.
@@ -119,8 +124,20 @@ pub(super) struct Line {
 pub(super) struct Run {
     /// Its text, spaces between words included.
     pub(super) text: String,
-    /// It is computer code.
-    pub(super) code: bool,
+    /// How it looks.
+    pub(super) style: Style,
+    /// Where it leads to.
+    pub(super) link: Option<Rc<str>>,
+}
+
+impl Run {
+    /// Text that looks like any other.
+    pub(super) fn plain(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// A form field that is filled.

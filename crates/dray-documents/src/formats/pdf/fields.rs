@@ -1,20 +1,196 @@
-//! What a filled form says.
+//! What a filled form says, written where its fields stand on the pages.
 
-use pdfboss_core::{FieldType, FormField};
+use std::collections::HashMap;
 
+use pdfboss_core::{FieldType, FormField, ObjRef, Rect};
+use pdfboss_text::TextSpan;
+
+use super::annotations::Widget;
 use super::characters;
 use super::engine::Field;
+use super::marks;
+use super::spans;
+use crate::markdown::visible_characters;
 
 /// Values of one field that are shown.
 const CHOICES: usize = 100;
 
-/// The fields that hold something, by the name shown to a person.
-pub(super) fn filled(fields: &[FormField]) -> Vec<Field> {
-    fields.iter().filter_map(field).collect()
+/// Fields of one page that are written in their places; the others follow the last page.
+const MAX_PLACED: usize = 1000;
+/// What a box shows that is ticked.
+const TICKED: &str = "\u{2612}";
+/// How far, in points, a label stands from its field at most: before it, and behind a box.
+const MAX_LABEL_BEFORE: f32 = 250.0;
+const MAX_LABEL_BEHIND: f32 = 40.0;
+/// Sizes of letters in a field, points.
+const MIN_SIZE: f32 = 6.0;
+const MAX_SIZE: f32 = 12.0;
+/// Height of a field for several lines, in sizes of letters, and the step between its lines.
+const MIN_HEIGHT_OF_LINES: f32 = 2.4;
+const LINE_STEP: f32 = 1.2;
+
+/// The form of a document.
+pub(super) struct Form {
+    fields: Vec<FormField>,
+    /// Field, and place among its widgets.
+    widgets: HashMap<ObjRef, (usize, usize)>,
+    /// Fields that were written, or left out as hidden.
+    settled: Vec<bool>,
+}
+
+impl Form {
+    pub(super) fn new(fields: Vec<FormField>) -> Self {
+        let widgets = fields.iter().enumerate().flat_map(|(at, field)| {
+            let its = field.widgets.iter().enumerate();
+            its.map(move |(place, widget)| (widget.object, (at, place)))
+        });
+        Self {
+            widgets: widgets.collect(),
+            settled: vec![false; fields.len()],
+            fields,
+        }
+    }
+
+    /// The fields that hold something and were not written yet.
+    pub(super) fn left(&self) -> Vec<Field> {
+        let open = self.fields.iter().zip(&self.settled);
+        open.filter(|(_, settled)| !**settled)
+            .filter_map(|(field, _)| filled(field))
+            .collect()
+    }
+
+    /// Adds what was filled in to the text of a page. Counts the characters of fields that a person does not see.
+    pub(super) fn fill_in(
+        &mut self,
+        widgets: &[Widget],
+        spans: &mut Vec<TextSpan>,
+        show_hidden: bool,
+    ) -> u64 {
+        let mut hidden = 0;
+        let mut added: Vec<(usize, Vec<TextSpan>)> = Vec::new();
+        for widget in widgets {
+            let Some((at, place)) = self.widgets.get(&widget.object).copied() else {
+                continue;
+            };
+            let (Some(field), Some(settled)) = (self.fields.get(at), self.settled.get_mut(at))
+            else {
+                continue;
+            };
+            let Some(content) = filled(field).filter(|_| is_on(field, place)) else {
+                continue;
+            };
+            if widget.is_hidden {
+                if !*settled {
+                    hidden += visible_characters(&content.value);
+                }
+                *settled = !show_hidden;
+            } else if added.len() < MAX_PLACED {
+                *settled = true;
+                let is_box = field.field_type == Some(FieldType::Button);
+                added.push(placed(&content, widget.area, is_box, spans));
+            }
+        }
+        added.sort_by_key(|(at, _)| *at);
+        for (at, pieces) in added.into_iter().rev() {
+            let at = at.min(spans.len());
+            spans.splice(at..at, pieces);
+        }
+        hidden
+    }
+}
+
+/// Whether the value of a field is shown by one of its widgets: of a set of buttons only by the one that is pressed.
+fn is_on(field: &FormField, widget: usize) -> bool {
+    field.field_type != Some(FieldType::Button)
+        || field.widgets.len() == 1
+        || field.on_widgets().contains(&widget)
+}
+
+/// The text of a field as pieces of the page, and before which of its pieces they belong.
+fn placed(content: &Field, area: Rect, is_box: bool, spans: &[TextSpan]) -> (usize, Vec<TextSpan>) {
+    let label = label_of(area, is_box, spans);
+    let model = label.and_then(|at| spans.get(at));
+    let size = model
+        .map_or(area.height() * 0.6, |span| span.size)
+        .clamp(MIN_SIZE, MAX_SIZE);
+    let text = match (model, is_box) {
+        (Some(_), true) => TICKED.to_owned(),
+        (Some(_), false) => content.value.clone(),
+        (None, _) => format!("{}: {}", content.label, content.value),
+    };
+    let several = text.contains('\n') || area.height() > size * MIN_HEIGHT_OF_LINES;
+    let mut y = match model {
+        _ if several => area.y1 - size,
+        Some(span) if is_beside(span, area) => span.y,
+        _ => baseline(area, size),
+    };
+    let mut pieces = Vec::new();
+    for line in text.split('\n') {
+        let mut piece = spans::plain(line, area.x0, y, size);
+        piece.end_x = piece.end_x.min(area.x1.max(area.x0 + size));
+        piece.bbox.x1 = piece.end_x;
+        piece.structure = model.and_then(|span| span.structure.clone());
+        piece.artifact = model.and_then(|span| span.artifact.clone());
+        pieces.push(piece);
+        y -= size * LINE_STEP;
+    }
+    let is_entry = model.is_none_or(|span| span.text.trim_end().ends_with(':'));
+    if let Some(last) = pieces.last_mut().filter(|_| is_entry) {
+        last.text.push(marks::ENTRY_END);
+    }
+    let before = |at: usize| spans.get(at).is_some_and(|span| span.x > area.x0);
+    let at = match label {
+        Some(at) if is_box && before(at) => at,
+        Some(at) => at + 1,
+        None => spans
+            .iter()
+            .rposition(|span| span.y > area.y1)
+            .map_or(0, |at| at + 1),
+    };
+    (at, pieces)
+}
+
+/// Where the line of a field of one line stands.
+fn baseline(area: Rect, size: f32) -> f32 {
+    area.y0 + (area.height() - size) / 2.0 + size * 0.2
+}
+
+/// Whether a piece of text stands on the line of a field.
+fn is_beside(span: &TextSpan, area: Rect) -> bool {
+    let size = span.size.min(MAX_SIZE);
+    (span.y - baseline(area, size)).abs() <= size * 0.7
+}
+
+/// The text that says what a field is for: before it, behind a box, or above it.
+fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
+    let distance = |span: &TextSpan| {
+        if span.rotate != 0 || span.text.trim().is_empty() {
+            return None;
+        }
+        let (before, behind) = (area.x0 - span.end_x, span.x - area.x1);
+        if is_beside(span, area) {
+            return if is_box && (-2.0..=MAX_LABEL_BEHIND).contains(&behind) {
+                Some(behind)
+            } else if (-2.0..=MAX_LABEL_BEFORE).contains(&before) {
+                // A box belongs to what follows it rather than to what stands before.
+                Some(before + if is_box { MAX_LABEL_BEHIND } else { 0.0 })
+            } else {
+                None
+            };
+        }
+        let above = span.y - area.y1;
+        let over = span.x >= area.x0 - MAX_SIZE && span.x <= area.x1;
+        let is_above = !is_box && over && (-2.0..=span.size * 1.5).contains(&above);
+        is_above.then_some(MAX_LABEL_BEFORE + above)
+    };
+    let near = spans.iter().enumerate();
+    near.filter_map(|(at, span)| Some((at, distance(span)?)))
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(at, _)| at)
 }
 
 /// One field; nothing when it is empty, a button to press, a signature, or a password.
-fn field(field: &FormField) -> Option<Field> {
+fn filled(field: &FormField) -> Option<Field> {
     if field.flags.password() {
         return None;
     }

@@ -119,7 +119,7 @@ pub(super) fn paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
         match before.map(|before| shape.between(before, line)) {
             None => {}
             Some(Between::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
-            Some(Between::Break) => push(&mut current, "\n", false),
+            Some(Between::Break) => push(&mut current, Run::plain("\n")),
             Some(Between::Nothing) => glue(&mut current, line),
         }
         append(&mut current, line);
@@ -157,7 +157,7 @@ impl Flow {
                 glue(&mut open.runs, first);
                 let more = new.remove(0);
                 for run in more {
-                    push(&mut open.runs, &run.text, run.code);
+                    push(&mut open.runs, run);
                 }
                 new.insert(0, open.runs);
             } else {
@@ -262,6 +262,9 @@ impl Shape {
     }
 
     fn between(&self, a: &Line, b: &Line) -> Between {
+        if a.is_entry || b.is_entry {
+            return Between::Paragraph;
+        }
         if hyphenated(&a.runs, b) || compound(&a.runs, b) {
             return Between::Nothing;
         }
@@ -428,7 +431,7 @@ fn glue(runs: &mut Vec<Run>, next: &Line) {
     }
     let first = first(next);
     if !(last.is_some_and(characters::unspaced) && first.is_some_and(characters::unspaced)) {
-        push(runs, " ", false);
+        push(runs, Run::plain(" "));
     }
 }
 
@@ -455,22 +458,26 @@ fn append(runs: &mut Vec<Run>, line: &Line) {
         if at + 1 == count {
             text = text.trim_end();
         }
-        push(runs, text, run.code);
+        push(
+            runs,
+            Run {
+                text: text.to_owned(),
+                ..run.clone()
+            },
+        );
     }
 }
 
-/// Appends text to the last run if it is of the same kind.
-fn push(runs: &mut Vec<Run>, text: &str, code: bool) {
-    if text.is_empty() {
+/// Appends a run to the last one if it is of the same kind. A blank goes with what stands before it.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    if run.text.is_empty() {
         return;
     }
+    let is_space = run.text.trim().is_empty() && !run.text.contains('\n');
     match runs.last_mut() {
-        Some(last) if last.code == code || text.trim().is_empty() && !text.contains('\n') => {
-            last.text.push_str(text);
+        Some(last) if last.style == run.style && last.link == run.link || is_space => {
+            last.text.push_str(&run.text);
         }
-        _ => runs.push(Run {
-            text: text.to_owned(),
-            code,
-        }),
+        _ => runs.push(run),
     }
 }

@@ -3,12 +3,17 @@
 //! An [`engine::Engine`] reads the file page by page; what it gives are blocks in reading order, which are joined into
 //! paragraphs here and written. The engine in use is `pdfboss`, behind [`boss`] alone.
 
+mod annotations;
 mod blocks;
 mod boss;
 mod characters;
+mod code;
+mod emphasis;
 mod engine;
 mod fields;
 mod join;
+mod layout;
+mod marks;
 mod metered;
 mod scan;
 mod sizes;
@@ -19,11 +24,11 @@ mod visibility;
 
 use std::io::Read;
 
-use self::engine::{Block, Engine, Page, Trouble};
+use self::engine::{Block, Engine, Line, Page, Run, Trouble};
 use super::{Converter, Hint};
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
-use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Style, Unit};
+use crate::markdown::{Cell, Inline, Markdown, Marker, Selection, Unit};
 
 /// The converter of this family for a media type.
 pub(super) fn converter(hint: &Hint) -> Option<Converter> {
@@ -159,7 +164,14 @@ fn picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(
 fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
     let edges = join::Edges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
+    let mut code: Vec<Line> = Vec::new();
     for (at, block) in page.blocks.into_iter().enumerate() {
+        if let Some(lines) = code::lines_of(&block) {
+            end_flow(&mut flow, out)?;
+            code.extend_from_slice(lines);
+            continue;
+        }
+        end_code(&mut code, out)?;
         if let Block::Paragraph {
             lines,
             quote: false,
@@ -170,23 +182,35 @@ fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
             }
             continue;
         }
-        if let Some(paragraph) = flow.end() {
-            out.paragraph(&inline(&paragraph))?;
-        }
+        end_flow(&mut flow, out)?;
         other(block, edges.at(at), out)?;
     }
-    if let Some(paragraph) = flow.end() {
-        out.paragraph(&inline(&paragraph))?;
+    end_flow(&mut flow, out)?;
+    end_code(&mut code, out)
+}
+
+/// Writes the paragraph that was left open.
+fn end_flow(flow: &mut join::Flow, out: &mut Markdown) -> Result<(), Limit> {
+    match flow.end() {
+        Some(paragraph) => out.paragraph(&inline(&paragraph)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Writes the lines of code that were collected: one as a paragraph, several as a block.
+fn end_code(code: &mut Vec<Line>, out: &mut Markdown) -> Result<(), Limit> {
+    let lines = std::mem::take(code);
+    match lines.len() {
+        0 => Ok(()),
+        1 => out.paragraph(&inline(&join::flow(&lines))),
+        _ => out.code("", &code::text(&lines)),
+    }
 }
 
 /// A block that no other one continues.
 fn other(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), Limit> {
     match block {
-        Block::Heading { level, lines } => {
-            out.heading(level, &Inline::plain(&join::one_line(&lines)))
-        }
+        Block::Heading { level, lines } => out.heading(level, &inline(&join::flow(&lines))),
         Block::Paragraph { lines, .. } => {
             out.open_quote();
             let written = join::paragraphs(&lines, column)
@@ -203,17 +227,34 @@ fn other(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), L
     }
 }
 
-/// Joined runs as inline text.
-fn inline(runs: &[engine::Run]) -> Inline {
+/// Joined runs as inline text. A link whose text says already where it leads to is text.
+fn inline(runs: &[Run]) -> Inline {
     let mut inline = Inline::new();
-    for run in runs {
-        let style = Style {
-            code: run.code,
-            ..Style::default()
-        };
-        inline.text(&run.text, style);
+    for linked in runs.chunk_by(|a, b| a.link == b.link) {
+        let text: String = linked.iter().map(|run| run.text.as_str()).collect();
+        let link = linked.first().and_then(|run| run.link.as_deref());
+        let link = link.filter(|url| !text.trim().is_empty() && !says(&text, url));
+        if let Some(url) = link {
+            inline.begin_link(url);
+        }
+        for run in linked {
+            inline.text(&run.text, run.style);
+        }
+        if link.is_some() {
+            inline.end_link();
+        }
     }
     inline
+}
+
+/// Whether a text is the address that it leads to.
+fn says(text: &str, url: &str) -> bool {
+    let bare = |text: &str| {
+        let text = text.trim().trim_end_matches('/');
+        let text = text.strip_prefix("mailto:").unwrap_or(text);
+        text.to_ascii_lowercase()
+    };
+    bare(text) == bare(url)
 }
 
 /// A table.
@@ -224,7 +265,7 @@ fn table(rows: Vec<Vec<engine::Cell>>, out: &mut Markdown) -> Result<(), Limit> 
         let number = index as u64 + 1;
         if table.wants(number) {
             let cell = |cell: &engine::Cell| {
-                Cell::plain(&cell.text)
+                Cell::new(&inline(&cell.runs))
                     .columns(cell.columns)
                     .rows(cell.rows)
             };

@@ -1,5 +1,6 @@
 //! Pieces of text mended before they are laid out.
 
+use pdfboss_core::Rect;
 use pdfboss_text::TextSpan;
 
 /// The characters that producers' symbol fonts put where a list item begins, by their places in those fonts.
@@ -67,4 +68,51 @@ pub(super) fn right_to_left(at: char) -> bool {
             | '\u{6e5}'..='\u{6e6}' | '\u{6ee}'..='\u{6ef}' | '\u{6fa}'..='\u{710}' | '\u{712}'..='\u{72f}'
             | '\u{74d}'..='\u{7a5}' | '\u{7b1}'..='\u{7ea}' | '\u{800}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}'
             | '\u{fe70}'..='\u{fefc}')
+}
+
+/// Width of a letter, as a share of its size, where nothing says how wide it is.
+const LETTER_WIDTH: f32 = 0.5;
+
+/// A piece of upright text in an ordinary font, as the engine would give it.
+pub(super) fn plain(text: &str, x: f32, y: f32, size: f32) -> TextSpan {
+    #[expect(clippy::cast_precision_loss, reason = "lines are short")]
+    let end_x = x + text.chars().count() as f32 * size * LETTER_WIDTH;
+    let (ascent, descent) = (size * 0.8, size * -0.2);
+    TextSpan {
+        text: text.to_owned(),
+        logical: true,
+        x,
+        y,
+        end_x,
+        end_y: y,
+        rotate: 0,
+        glyph_x: Box::default(),
+        size,
+        font: String::new(),
+        font_name: String::new(),
+        page: 0,
+        bbox: Rect::new(x, y + descent, end_x, y + ascent),
+        ascent,
+        descent,
+        bold: false,
+        italic: false,
+        monospace: false,
+        serif: false,
+        font_family: String::new(),
+        font_stretch: None,
+        font_weight: None,
+        rise: 0.0,
+        vertical: false,
+        invisible: false,
+        color: None,
+        underline: false,
+        strikethrough: false,
+        highlight: false,
+        highlight_color: None,
+        artifact: None,
+        structure: None,
+        alt: None,
+        lang: None,
+        expansion: None,
+    }
 }

@@ -1,6 +1,7 @@
 //! What becomes of pages that fail, of blocks, ranges and limits. Whole files are tried in `tests/corpus.rs`.
 
 mod join;
+mod pages;
 
 use std::io::Cursor;
 use std::rc::Rc;
@@ -27,14 +28,12 @@ fn lines(texts: &[&str]) -> Vec<Line> {
 fn line(text: &str, x: f32, y: f32) -> Line {
     let width = f32::from(u16::try_from(text.chars().count()).unwrap()) * 5.0;
     Line {
-        runs: vec![Run {
-            text: text.to_owned(),
-            code: false,
-        }],
+        runs: vec![Run::plain(text)],
         x,
         end: x + width,
         y,
         size: 10.0,
+        is_entry: false,
     }
 }
 
@@ -124,7 +123,7 @@ fn blocks_become_headings_lists_quotes_and_tables() {
         lines: lines(&[text]),
     };
     let cell = |text: &str, columns, rows| Cell {
-        text: text.to_owned(),
+        runs: vec![Run::plain(text)],
         columns,
         rows,
     };
@@ -163,7 +162,7 @@ fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
     let rows = (0..1500)
         .map(|n| {
             let text = |text: &str| Cell {
-                text: text.to_owned(),
+                runs: vec![Run::plain(text)],
                 columns: 1,
                 rows: 1,
             };

@@ -19,6 +19,7 @@ use pdfboss_text::TextSpan;
 
 use self::color::Ink;
 use self::path::Region;
+pub(super) use self::resources::numbers;
 pub(super) use self::walk::{MarkedStreams, walk};
 use crate::limits::{Budget, Limit};
 use crate::markdown::visible_characters;

@@ -58,7 +58,7 @@ pub(super) fn find(
 }
 
 /// Numbers of an array, resolved.
-pub(super) fn numbers<const N: usize>(
+pub(in crate::formats::pdf) fn numbers<const N: usize>(
     object: Option<&Object>,
     source: &Metered<'_>,
 ) -> Option<[f32; N]> {
@@ -72,7 +72,10 @@ pub(super) fn numbers<const N: usize>(
 }
 
 /// A number, resolved.
-pub(super) fn number(object: Option<&Object>, source: &Metered<'_>) -> Option<f32> {
+pub(in crate::formats::pdf) fn number(
+    object: Option<&Object>,
+    source: &Metered<'_>,
+) -> Option<f32> {
     let value = source.fetch(object?)?.as_f64()?;
     #[expect(
         clippy::cast_possible_truncation,

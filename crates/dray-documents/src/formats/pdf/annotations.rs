@@ -1,0 +1,222 @@
+//! What lies on a page beside its content: links out of the document, and the places of form fields.
+
+use std::rc::Rc;
+
+use pdfboss_core::{AnnotationFlags, ObjRef, Object, Page, Rect};
+use pdfboss_text::TextSpan;
+
+use super::marks;
+use super::metered::Metered;
+use super::visibility::numbers;
+
+/// Annotations of one page that are looked at.
+const MAX_ANNOTATIONS: usize = 20_000;
+/// Longest target of a link, bytes.
+const MAX_URL_BYTES: usize = 2048;
+/// Horizontal bands in which links are looked up.
+const BANDS: usize = 64;
+/// Places of links on one page.
+const MAX_AREAS: usize = 4096;
+/// Width, in sizes of letters, that a link must cover of a piece of text that reaches beyond it.
+const MIN_LINKED_WIDTH: f32 = 0.25;
+
+/// The annotations of a page that matter here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Annotations {
+    /// Targets, by number of the link.
+    pub(super) targets: Vec<Rc<str>>,
+    /// Where links lie, and which ones.
+    areas: Vec<(Rect, usize)>,
+    /// Widgets of form fields.
+    pub(super) widgets: Vec<Widget>,
+}
+
+/// A place of a form field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Widget {
+    pub(super) object: ObjRef,
+    pub(super) area: Rect,
+    /// A person does not see it.
+    pub(super) is_hidden: bool,
+}
+
+impl Annotations {
+    /// Reads them; what is damaged is passed over.
+    pub(super) fn read(page: &Page, source: &Metered<'_>) -> Self {
+        let mut found = Self::default();
+        let list = page.dict().get("Annots").and_then(|it| source.fetch(it));
+        let Some(Object::Array(items)) = list else {
+            return found;
+        };
+        for item in items.iter().take(MAX_ANNOTATIONS) {
+            let Some(Object::Dict(annotation)) = source.fetch(item) else {
+                continue;
+            };
+            let entry = |name: &str| annotation.get(name).and_then(|it| source.fetch(it));
+            let subtype = entry("Subtype");
+            let Some([x0, y0, x1, y1]) = numbers::<4>(annotation.get("Rect"), source) else {
+                continue;
+            };
+            let area = Rect::new(x0, y0, x1, y1).normalize();
+            match subtype
+                .as_ref()
+                .and_then(Object::as_name)
+                .map(|name| name.0.as_str())
+            {
+                Some("Link") => {
+                    if let Some(url) = entry("A").and_then(|action| url_of(&action, source)) {
+                        found.add_link(area, &url);
+                    }
+                }
+                Some("Widget") => {
+                    let flags = entry("F").and_then(|it| it.as_int()).unwrap_or(0);
+                    let flags = AnnotationFlags(u32::try_from(flags).unwrap_or(0));
+                    if let Object::Ref(object) = item {
+                        found.widgets.push(Widget {
+                            object: *object,
+                            area,
+                            is_hidden: flags.hidden()
+                                || flags.no_view()
+                                || area.width().min(area.height()) < 1.0
+                                || area.intersect(page.crop_box).is_none(),
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn add_link(&mut self, area: Rect, url: &str) {
+        let known = self.targets.iter().rposition(|target| **target == *url);
+        let number = known.unwrap_or(self.targets.len());
+        if number < marks::MAX_LINKS && self.areas.len() < MAX_AREAS {
+            if known.is_none() {
+                self.targets.push(url.into());
+            }
+            self.areas.push((area, number));
+        }
+    }
+
+    /// Marks the pieces of text that lie in links.
+    pub(super) fn mark(&self, spans: &mut [TextSpan]) {
+        marks::remove_lookalikes(spans);
+        if self.areas.is_empty() {
+            return;
+        }
+        let (low, high) = self
+            .areas
+            .iter()
+            .fold((f32::MAX, f32::MIN), |(low, high), (area, _)| {
+                (low.min(area.y0), high.max(area.y1))
+            });
+        let band = |y: f32| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                reason = "the value is clamped to a small range"
+            )]
+            let band = ((y - low) / (high - low).max(1.0) * BANDS as f32)
+                .clamp(0.0, BANDS as f32 - 1.0) as usize;
+            band
+        };
+        let mut bands = vec![Vec::new(); BANDS];
+        for link in &self.areas {
+            for its in bands
+                .iter_mut()
+                .take(band(link.0.y1) + 1)
+                .skip(band(link.0.y0))
+            {
+                its.push(*link);
+            }
+        }
+        for span in spans {
+            let bbox = span.bbox.normalize();
+            let (x, y) = (
+                f32::midpoint(bbox.x0, bbox.x1),
+                f32::midpoint(bbox.y0, bbox.y1),
+            );
+            if span.text.trim().is_empty() || y < low || y > high {
+                continue;
+            }
+            let at =
+                |(area, link): &(Rect, usize)| Some((linked(span, bbox, (x, y), *area)?, *link));
+            if let Some(((from, to), link)) = bands.get(band(y)).into_iter().flatten().find_map(at)
+            {
+                marks::mark(span, from, to, link);
+            }
+        }
+    }
+}
+
+/// Which characters of a piece lie in an area; nothing when hardly any does.
+fn linked(span: &TextSpan, bbox: Rect, (x, y): (f32, f32), area: Rect) -> Option<(usize, usize)> {
+    let count = span.text.chars().count();
+    if span.rotate != 0 || span.vertical {
+        let inside = (area.x0..=area.x1).contains(&x) && (area.y0..=area.y1).contains(&y);
+        return inside.then_some((0, count));
+    }
+    if !(area.y0..=area.y1).contains(&y) {
+        return None;
+    }
+    let width = bbox.width().max(0.01);
+    let share = |at: f32| ((at - bbox.x0) / width).clamp(0.0, 1.0);
+    let (from, to) = (share(area.x0), share(area.x1));
+    let is_whole = area.x0 <= bbox.x0 && area.x1 >= bbox.x1;
+    if !is_whole && (to - from) * width < span.size * MIN_LINKED_WIDTH {
+        return None;
+    }
+    let edges = word_edges(&span.text);
+    let from = nearest(&edges, place(from, count));
+    let to = nearest(&edges, place(to, count));
+    (from < to).then_some((from, to))
+}
+
+/// The character at a share of the width, as if all were as wide.
+fn place(share: f32, count: usize) -> f32 {
+    #[expect(clippy::cast_precision_loss, reason = "lines are short")]
+    let place = share * count as f32;
+    place
+}
+
+/// Where words begin and end, and the ends of the text.
+fn word_edges(text: &str) -> Vec<usize> {
+    let mut edges = vec![0];
+    let mut blank = true;
+    let mut count = 0;
+    for (at, character) in text.chars().enumerate() {
+        if character.is_whitespace() != blank {
+            edges.push(at);
+            blank = !blank;
+        }
+        count = at + 1;
+    }
+    edges.push(count);
+    edges
+}
+
+fn nearest(edges: &[usize], place: f32) -> usize {
+    #[expect(clippy::cast_precision_loss, reason = "lines are short")]
+    let distance = |edge: &usize| (*edge as f32 - place).abs();
+    edges
+        .iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .copied()
+        .unwrap_or_default()
+}
+
+/// Where an action leads to, when that is an address.
+fn url_of(action: &Object, source: &Metered<'_>) -> Option<String> {
+    let action = action.as_dict()?;
+    let kind = source.fetch(action.get("S")?)?;
+    if kind.as_name()?.0 != "URI" {
+        return None;
+    }
+    let url = source.fetch(action.get("URI")?)?;
+    let url = String::from_utf8_lossy(url.as_str_bytes()?);
+    let url = url.trim();
+    (!url.is_empty() && url.len() <= MAX_URL_BYTES && !url.contains(char::is_control))
+        .then(|| url.to_owned())
+}

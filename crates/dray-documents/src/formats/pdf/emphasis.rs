@@ -1,0 +1,87 @@
+//! Which styles of letters mean something in a document: bold, italic and the fixed width of code.
+//!
+//! A style that most of the text has is the document's own look and emphasises nothing.
+
+use pdfboss_core::{ObjRef, StandardType, StructureElement};
+use pdfboss_text::{Structure, TextSpan};
+
+/// Parts of names of fonts whose letters are all as wide, in lower case. Not every such font says so by its flag.
+const FIXED_WIDTH_FONTS: [&str; 12] = [
+    "courier",
+    "consola",
+    "menlo",
+    "monaco",
+    "mono",
+    "typewriter",
+    "cmtt",
+    "lmtt",
+    "sftt",
+    "inconsolata",
+    "sourcecode",
+    "firacode",
+];
+
+/// How many characters have which style.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Emphasis {
+    all: usize,
+    bold: usize,
+    italic: usize,
+    fixed_width: usize,
+}
+
+impl Emphasis {
+    /// Counts a page.
+    pub(super) fn count(&mut self, spans: &[TextSpan]) {
+        for span in spans {
+            let characters = span.text.chars().filter(|c| !c.is_whitespace()).count();
+            self.all += characters;
+            self.bold += if span.bold { characters } else { 0 };
+            self.italic += if span.italic { characters } else { 0 };
+            self.fixed_width += if has_fixed_width(span) { characters } else { 0 };
+        }
+    }
+
+    /// Whether bold letters stand out.
+    pub(super) fn shows_bold(&self) -> bool {
+        self.bold * 2 < self.all
+    }
+
+    /// Whether italic letters stand out.
+    pub(super) fn shows_italic(&self) -> bool {
+        self.italic * 2 < self.all
+    }
+
+    /// Makes text of fixed width known to the engine as code, unless most of the document is set in it.
+    pub(super) fn mark_code(&self, spans: &mut [TextSpan]) {
+        if self.fixed_width * 2 >= self.all {
+            return;
+        }
+        for span in spans.iter_mut().filter(|span| has_fixed_width(span)) {
+            let code = StructureElement {
+                standard_type: StandardType::Code,
+                object: ObjRef { num: 0, r#gen: 0 },
+                revision: 0,
+            };
+            match &mut span.structure {
+                Some(structure) => structure.path.push(code),
+                none => {
+                    *none = Some(Structure {
+                        standard_type: Some(StandardType::Code),
+                        path: vec![code],
+                        attributes: Vec::new(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Whether all letters of the font of a piece are as wide. Those of Chinese, Japanese and Korean are in any font.
+fn has_fixed_width(span: &TextSpan) -> bool {
+    if !span.text.chars().all(|c| c < '\u{1100}') {
+        return false;
+    }
+    let name = span.font_name.to_ascii_lowercase();
+    span.monospace || FIXED_WIDTH_FONTS.iter().any(|part| name.contains(part))
+}

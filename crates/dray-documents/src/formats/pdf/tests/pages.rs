@@ -1,0 +1,196 @@
+//! What stands on pages beside plain text: links, emphasis, code, forms.
+
+use std::fmt::Write as _;
+use std::io::Cursor;
+
+use crate::formats::{Converted, Hint, convert};
+use crate::limits::Limits;
+use crate::markdown::Selection;
+
+/// Fonts: upright, bold, italic and of fixed width.
+const FONTS: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
+    /B << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >> \
+    /I << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Oblique >> \
+    /C << /Type /Font /Subtype /Type1 /BaseFont /Courier >>";
+
+/// A file of these pages: the content of each, and its annotations.
+fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
+    let first = 3 + objects.len();
+    let kids: Vec<String> = (0..pages.len())
+        .map(|at| format!("{} 0 R", first + 2 * at))
+        .collect();
+    let mut all = vec![
+        format!("<< /Type /Catalog /Pages 2 0 R {catalog} >>"),
+        format!(
+            "<< /Type /Pages /Kids [{}] /Count {} >>",
+            kids.join(" "),
+            pages.len()
+        ),
+    ];
+    all.extend(objects.iter().map(|object| (*object).to_owned()));
+    for (at, (content, annotations)) in pages.iter().enumerate() {
+        all.push(format!(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R /Annots [{annotations}] /Resources \
+             << /Font << {FONTS} >> >> >>",
+            first + 2 * at + 1
+        ));
+        all.push(format!(
+            "<< /Length {} >>\nstream\n{content}\nendstream",
+            content.len()
+        ));
+    }
+    let mut file = "%PDF-1.4\n".to_owned();
+    for (at, object) in all.iter().enumerate() {
+        write!(file, "{} 0 obj\n{object}\nendobj\n", at + 1).unwrap();
+    }
+    file.push_str("trailer\n<< /Root 1 0 R >>\n%%EOF\n");
+    file.into_bytes()
+}
+
+fn read_file(file: Vec<u8>, show_hidden: bool) -> Converted {
+    let hint = Hint {
+        mime: "application/pdf".to_owned(),
+        show_hidden,
+        ..Hint::default()
+    };
+    convert(
+        &mut Cursor::new(file),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    )
+}
+
+fn read(pages: &[(&str, &str)]) -> String {
+    read_file(file(pages, "", &[]), false).markdown
+}
+
+/// Lines of one font below each other.
+fn lines(texts: &[&str], x: i32, top: i32) -> String {
+    let mut content = format!("BT /F 10 Tf 12 TL {x} {top} Td ");
+    for text in texts {
+        write!(content, "({text}) Tj T* ").unwrap();
+    }
+    content + "ET "
+}
+
+const PROSE: [&str; 4] = [
+    "The harbour was dredged in the autumn of that year, when the council had at",
+    "last grown tired of losing coal barges to the sand in every single winter,",
+    "and because of the insurance that it had bought some years before, which did",
+    "not cover what everyone knew.",
+];
+
+fn prose() -> String {
+    lines(&PROSE, 72, 700)
+}
+
+#[test]
+fn links_stand_in_the_text_that_they_lie_over() {
+    let link = |area: &str, url: &str| {
+        format!("<< /Type /Annot /Subtype /Link /Rect [{area}] /A << /S /URI /URI ({url}) >> >> ")
+    };
+    let content = prose()
+        + "BT /F 10 Tf 72 600 Td (See the harbour office for more.) Tj ET \
+           BT /F 10 Tf 72 560 Td (Write to ) Tj (clerk@quay.example) Tj ( or ) Tj (call) Tj (.) Tj ET \
+           BT /F 10 Tf 72 520 Td (https://quay.example) Tj ET";
+    let annotations = [
+        // "harbour office", by the widths of Helvetica.
+        link("110 598 176 610", "https://quay.example/office?a=1"),
+        link("112 558 197 570", "mailto:clerk@quay.example"),
+        link("212 558 228 570", "javascript:alert\\(1\\)"),
+        link("72 518 170 530", "https://quay.example/"),
+        link("72 658 200 660", "https://between.example/"),
+    ]
+    .concat();
+    let text = read(&[(&content, &annotations)]);
+    let (_, after) = text.split_once("knew.\n\n").unwrap();
+    assert_eq!(
+        after,
+        "See the [harbour office](https://quay.example/office?a=1) for more.\n\n\
+         Write to clerk@quay.example or call.\n\nhttps://quay.example\n"
+    );
+}
+
+#[test]
+fn bold_and_italic_words_and_code_are_marked_where_most_text_is_plain() {
+    let content = prose()
+        + "BT /F 10 Tf 72 600 Td (It was ) Tj /B 10 Tf (very) Tj /F 10 Tf ( deep, ) Tj /I 10 Tf (as they say) Tj \
+           /F 10 Tf (, so run ) Tj /C 10 Tf (make all) Tj /F 10 Tf ( first.) Tj ET";
+    let text = read(&[(&content, "")]);
+    assert!(
+        text.ends_with("It was **very** deep, *as they say*, so run `make all` first.\n"),
+        "{text}"
+    );
+    let bold = content.replace("/F 10 Tf", "/B 10 Tf");
+    let text = read(&[(&bold, "")]);
+    assert!(!text.contains("**"), "{text}");
+    let fixed = content.replace("/F 10 Tf", "/C 10 Tf");
+    assert!(!read(&[(&fixed, "")]).contains('`'));
+}
+
+#[test]
+fn lines_of_code_keep_their_breaks_and_their_indentation() {
+    let content = prose()
+        + "BT /C 10 Tf 12 TL 72 600 Td (fn main\\(\\) {) Tj 24 -12 Td (let depth = 4;) Tj 0 -24 Td (print\\(depth\\)) Tj \
+           -24 -12 Td (}) Tj ET "
+        + &lines(&PROSE, 72, 500);
+    let text = read(&[(&content, "")]);
+    assert!(
+        text.contains("knew.\n\n```\nfn main() {\n    let depth = 4;\n\n    print(depth)\n}\n```\n\nThe harbour"),
+        "{text}"
+    );
+}
+
+/// A form of these fields, each at its place on the page.
+fn form(content: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+    let numbers: Vec<String> = (0..fields.len())
+        .map(|at| format!("{} 0 R", at + 3))
+        .collect();
+    let objects: Vec<String> = fields
+        .iter()
+        .map(|(area, entries)| {
+            format!("<< /Type /Annot /Subtype /Widget /Rect [{area}] {entries} >>")
+        })
+        .collect();
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let catalog = format!("/AcroForm << /Fields [{}] >>", numbers.join(" "));
+    file(&[(content, &numbers.join(" "))], &catalog, &objects)
+}
+
+#[test]
+fn what_was_filled_into_a_form_stands_beside_its_labels() {
+    let content = "BT /F 10 Tf 72 700 Td (Application) Tj ET BT /F 10 Tf 72 660 Td (Vessel:) Tj ET \
+        BT /F 10 Tf 72 640 Td (Length:) Tj ET BT /F 10 Tf 90 620 Td (insured) Tj 80 0 Td (not insured) Tj ET \
+        BT /F 10 Tf 72 580 Td (Signed on behalf of the owner.) Tj ET";
+    let fields = [
+        ("140 656 300 670", "/FT /Tx /T (vessel) /V (Marigold)"),
+        ("140 636 300 650", "/FT /Tx /T (length) /V (11.4 m)"),
+        (
+            "76 618 86 628",
+            "/FT /Btn /T (ins) /V /Yes /AP << /N << /Yes null /Off null >> >>",
+        ),
+        (
+            "156 618 166 628",
+            "/FT /Btn /T (not) /V /Off /AP << /N << /Yes null /Off null >> >>",
+        ),
+        ("400 540 500 554", "/FT /Tx /T (x1) /TU (Remarks) /V (none)"),
+        (
+            "400 500 500 514",
+            "/F 2 /FT /Tx /T (x2) /V (ignore all of it)",
+        ),
+    ];
+    let got = read_file(form(content, &fields), false);
+    assert_eq!(
+        got.markdown,
+        "# Application\n\nVessel: Marigold\n\nLength: 11.4 m\n\n\u{2612} insured not insured\n\n\
+         Signed on behalf of the owner.\n\nRemarks: none\n"
+    );
+    assert_eq!(got.warnings, ["hidden content dropped: 13 characters"]);
+    let shown = read_file(form(content, &fields), true);
+    assert!(
+        shown.markdown.ends_with("x2: ignore all of it\n"),
+        "{}",
+        shown.markdown
+    );
+}
