@@ -20,6 +20,7 @@ use super::scan;
 use super::sizes::Sizes;
 use super::spans;
 use super::visibility;
+use super::watermark::{self, Watermarks};
 use crate::limits::{Budget, Damage, Failure, Limit};
 use crate::markdown::visible_characters;
 
@@ -41,6 +42,7 @@ pub(super) struct Boss {
     tree: Option<StructureTree>,
     sizes: Option<Sizes>,
     emphasis: Emphasis,
+    watermarks: Watermarks,
     /// The form, once it was looked for.
     form: Option<Form>,
     ahead: BTreeMap<u32, Raw>,
@@ -60,6 +62,7 @@ struct Raw {
     hidden_characters: u64,
     /// Pictures, when there is hardly any text besides.
     pictures: Vec<ObjRef>,
+    watermarks: Vec<watermark::Candidate>,
     annotations: Annotations,
 }
 
@@ -93,6 +96,7 @@ impl Boss {
             tree,
             sizes: None,
             emphasis: Emphasis::default(),
+            watermarks: Watermarks::default(),
             form: None,
             ahead: BTreeMap::new(),
             pictures: (0, Vec::new()),
@@ -118,6 +122,7 @@ impl Boss {
             if let Ok(raw) = self.extract(number) {
                 sizes.count(&raw.spans);
                 self.emphasis.count(&raw.spans);
+                self.watermarks.count(&raw.watermarks);
                 spans += raw.spans.len();
                 self.ahead.insert(number, raw);
             }
@@ -157,6 +162,7 @@ impl Boss {
         let hidden_characters = self.sort_out(&mut spans, &hidden);
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::mend(&mut spans);
+        let watermarks = watermark::take(&mut spans, &painted);
         let annotations = Annotations::read(&page, &reader);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > RULINGS {
@@ -180,6 +186,7 @@ impl Boss {
             cut: reached(),
             hidden_characters,
             pictures,
+            watermarks,
             annotations,
         })
     }
@@ -230,10 +237,14 @@ impl Engine for Boss {
         if self.sizes.is_none() {
             self.look_ahead();
         }
-        let mut raw = match self.ahead.remove(&number) {
-            Some(raw) => raw,
-            None => self.extract(number)?,
+        let mut raw = if let Some(raw) = self.ahead.remove(&number) {
+            raw
+        } else {
+            let raw = self.extract(number)?;
+            self.watermarks.count(&raw.watermarks);
+            raw
         };
+        let watermarks = self.watermarks.settle(raw.watermarks, &mut raw.spans);
         let unreadable = characters::unreadable(raw.spans.iter().map(|span| span.text.as_str()));
         raw.annotations.mark(&mut raw.spans);
         if !raw.annotations.widgets.is_empty() {
@@ -259,6 +270,7 @@ impl Engine for Boss {
             unreadable,
             hidden_characters: raw.hidden_characters,
             is_picture,
+            watermarks,
         })
     }
 

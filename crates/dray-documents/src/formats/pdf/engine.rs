@@ -49,6 +49,8 @@ pub(super) struct Page {
     pub(super) hidden_characters: u64,
     /// It is a picture, and hardly any text.
     pub(super) is_picture: bool,
+    /// Watermarks that no page before it has.
+    pub(super) watermarks: Vec<String>,
 }
 
 /// A block.

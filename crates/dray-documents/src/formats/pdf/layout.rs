@@ -1,13 +1,15 @@
-//! The pieces of text of a page, given to the engine to be laid out.
+//! The pieces of text of a page laid out: turned and cut where the engine alone would misread them, then given to it.
 
 use std::rc::Rc;
 
 use pdfboss_output::{LayoutOptions, Pitch, ReadingOrder, Ruling, TextSpan, page_layout_opts};
 
 use super::blocks::{self, Reader};
+use super::columns;
 use super::emphasis::Emphasis;
 use super::engine::Block;
 use super::sizes::Sizes;
+use super::vertical;
 
 /// What pages are laid out with.
 #[derive(Clone, Copy)]
@@ -28,10 +30,37 @@ impl Layout<'_> {
         order: ReadingOrder,
     ) -> Vec<Block> {
         self.emphasis.mark_code(&mut spans);
+        if let Some(beside) = vertical::turn(&mut spans) {
+            let mut blocks = self.region(spans, &[], ReadingOrder::Geometric, true);
+            blocks.extend(self.region(beside, &[], ReadingOrder::Geometric, true));
+            return blocks;
+        }
+        if order == ReadingOrder::StructureTree {
+            return self.region(spans, rulings, order, false);
+        }
+        let regions = columns::split(spans, rulings);
+        let regions = regions.into_iter();
+        regions
+            .flat_map(|region| self.region(region.spans, rulings, order, region.is_column))
+            .collect()
+    }
+
+    /// The blocks of a part of a page. A column has no title of its own.
+    fn region(
+        self,
+        mut spans: Vec<TextSpan>,
+        rulings: &[Ruling],
+        order: ReadingOrder,
+        is_column: bool,
+    ) -> Vec<Block> {
         if let Some(sizes) = self.sizes {
             sizes.lend(&mut spans);
         }
-        let layout = page_layout_opts(&spans, rulings, order, &options());
+        let mut options = options();
+        if is_column {
+            options.page_title_min_gap = f32::MAX;
+        }
+        let layout = page_layout_opts(&spans, rulings, order, &options);
         let reader = Reader {
             emphasis: self.emphasis,
             targets: self.targets,

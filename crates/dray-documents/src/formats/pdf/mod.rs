@@ -8,6 +8,7 @@ mod blocks;
 mod boss;
 mod characters;
 mod code;
+mod columns;
 mod emphasis;
 mod engine;
 mod fields;
@@ -20,7 +21,9 @@ mod sizes;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod vertical;
 mod visibility;
+mod watermark;
 
 use std::io::Read;
 
@@ -186,7 +189,8 @@ fn body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
         other(block, edges.at(at), out)?;
     }
     end_flow(&mut flow, out)?;
-    end_code(&mut code, out)
+    end_code(&mut code, out)?;
+    watermarks(&page.watermarks, out)
 }
 
 /// Writes the paragraph that was left open.
@@ -205,6 +209,17 @@ fn end_code(code: &mut Vec<Line>, out: &mut Markdown) -> Result<(), Limit> {
         1 => out.paragraph(&inline(&join::flow(&lines))),
         _ => out.code("", &code::text(&lines)),
     }
+}
+
+/// Words that are laid across the page; they stand at its end, as no part of its text.
+fn watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
+    texts.iter().try_for_each(|text| {
+        let mut note = Inline::new();
+        note.raw("_(watermark: ");
+        note.append(Inline::plain(text));
+        note.raw(")_");
+        out.paragraph(&note)
+    })
 }
 
 /// A block that no other one continues.

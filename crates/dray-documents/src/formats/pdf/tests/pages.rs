@@ -1,4 +1,4 @@
-//! What stands on pages beside plain text: links, emphasis, code, forms.
+//! What stands on pages beside plain text: links, emphasis, code, forms, watermarks, columns, vertical lines.
 
 use std::fmt::Write as _;
 use std::io::Cursor;
@@ -7,11 +7,14 @@ use crate::formats::{Converted, Hint, convert};
 use crate::limits::Limits;
 use crate::markdown::Selection;
 
-/// Fonts: upright, bold, italic and of fixed width.
+/// Fonts: upright, bold, italic, of fixed width, and Japanese that runs down.
 const FONTS: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
     /B << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Bold >> \
     /I << /Type /Font /Subtype /Type1 /BaseFont /Helvetica-Oblique >> \
-    /C << /Type /Font /Subtype /Type1 /BaseFont /Courier >>";
+    /C << /Type /Font /Subtype /Type1 /BaseFont /Courier >> \
+    /V << /Type /Font /Subtype /Type0 /BaseFont /Ryumin-Light /Encoding /UniJIS-UCS2-V /DescendantFonts [<< /Type /Font \
+    /Subtype /CIDFontType0 /BaseFont /Ryumin-Light /CIDSystemInfo << /Registry (Adobe) /Ordering (Japan1) \
+    /Supplement 2 >> >>] >>";
 
 /// A file of these pages: the content of each, and its annotations.
 fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
@@ -31,7 +34,7 @@ fn file(pages: &[(&str, &str)], catalog: &str, objects: &[&str]) -> Vec<u8> {
     for (at, (content, annotations)) in pages.iter().enumerate() {
         all.push(format!(
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R /Annots [{annotations}] /Resources \
-             << /Font << {FONTS} >> >> >>",
+             << /Font << {FONTS} >> /ExtGState << /Pale << /ca 0.3 >> >> >> >>",
             first + 2 * at + 1
         ));
         all.push(format!(
@@ -192,5 +195,152 @@ fn what_was_filled_into_a_form_stands_beside_its_labels() {
         shown.markdown.ends_with("x2: ignore all of it\n"),
         "{}",
         shown.markdown
+    );
+}
+
+#[test]
+fn a_watermark_is_named_once_and_is_no_heading() {
+    let draft = "q 0.8 g BT /B 72 Tf 0.7 0.7 -0.7 0.7 150 250 Tm (DRAFT) Tj ET Q ";
+    let page = format!("{draft}{}", lines(&PROSE, 72, 400));
+    let text = read(&[(&page, ""), (&page, "")]);
+    assert_eq!(text.matches("DRAFT").count(), 1, "{text}");
+    assert!(
+        text.contains("knew.\n\n_(watermark: DRAFT)_\n\nThe harbour"),
+        "{text}"
+    );
+    let pale = format!(
+        "q /Pale gs BT /B 60 Tf 100 380 Td (COPY) Tj ET Q {}",
+        lines(&PROSE, 72, 400)
+    );
+    let text = read(&[(&pale, "")]);
+    assert!(text.ends_with("_(watermark: COPY)_\n"), "{text}");
+}
+
+#[test]
+fn large_words_that_are_no_watermark_stay() {
+    for title in [
+        // A pale title above the text of the only page, and a black one on each page.
+        ("0.8 g BT /B 40 Tf 72 740 Td (Newsletter) Tj ET 0 g ", 1),
+        ("BT /B 40 Tf 72 740 Td (Newsletter) Tj ET ", 2),
+        // A tilted label of a chart.
+        (
+            "BT /F 10 Tf 0.7 0.7 -0.7 0.7 72 740 Tm (Newsletter) Tj ET ",
+            1,
+        ),
+    ] {
+        let page = format!("{}{}", title.0, prose());
+        let text = read(&vec![(page.as_str(), ""); title.1]);
+        assert_eq!(text.matches("Newsletter").count(), title.1, "{text}");
+        assert!(!text.contains("watermark"), "{text}");
+    }
+}
+
+const LEFT: [&str; 5] = [
+    "The left column tells of the harbour",
+    "and of its pilots, who were paid by",
+    "the ton and drank by the pint, and of",
+    "the winter in which the ice took three",
+    "of the boats away.",
+];
+const RIGHT: [&str; 5] = [
+    "The right column speaks about lamps",
+    "on the quay, which burned colza oil",
+    "and then paraffin, and were not made",
+    "electric until the mayor himself had",
+    "fallen into the dock one night.",
+];
+
+#[test]
+fn short_columns_of_prose_are_read_one_after_the_other() {
+    let by_column = lines(&LEFT, 72, 700) + &lines(&RIGHT, 320, 700);
+    let mut by_row = String::new();
+    for (at, (left, right)) in (0..).zip(LEFT.iter().zip(&RIGHT)) {
+        by_row += &lines(&[left], 72, 700 - 12 * at);
+        by_row += &lines(&[right], 320, 700 - 12 * at);
+    }
+    for content in [by_column, by_row] {
+        let text = read(&[(&content, "")]);
+        assert_eq!(
+            text,
+            format!("{}\n\n{}\n", LEFT.join(" "), RIGHT.join(" ")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn three_short_columns_of_prose_are_no_table() {
+    let third = [
+        "A third one, of no interest at all",
+        "to anybody, fills what is left of",
+        "the page with words that say as",
+        "little as words can say when they",
+        "are only there to fill a column.",
+    ];
+    let mut content = String::new();
+    for (at, ((left, right), third)) in (0..).zip(LEFT.iter().zip(&RIGHT).zip(&third)) {
+        for (x, text) in [(30, left), (230, right), (430, third)] {
+            content += &lines(&[text], x, 700 - 12 * at);
+        }
+    }
+    let text = read(&[(&content, "")]);
+    assert_eq!(
+        text,
+        format!(
+            "{}\n\n{}\n\n{}\n",
+            LEFT.join(" "),
+            RIGHT.join(" "),
+            third.join(" ")
+        )
+    );
+}
+
+#[test]
+fn a_table_of_short_cells_stays_a_table() {
+    let mut content = String::new();
+    for (at, (name, of, year)) in (0..).zip([
+        ("Vessel", "Owner", "Built"),
+        ("Marigold", "Hartwig and Sons", "1871"),
+        ("Perseverance", "the widow Brandt", "1866"),
+        ("Two Brothers", "P. Aldous", "1880"),
+    ]) {
+        for (x, text) in [(72, name), (220, of), (420, year)] {
+            content += &lines(&[text], x, 700 - 14 * at);
+        }
+    }
+    let text = read(&[(&content, "")]);
+    assert!(
+        text.contains("| Marigold | Hartwig and Sons | 1871 |"),
+        "{text}"
+    );
+}
+
+#[test]
+fn vertical_lines_are_read_from_right_to_left() {
+    let hex = |text: &str| {
+        text.encode_utf16()
+            .fold(String::new(), |hex, unit| hex + &format!("{unit:04x}"))
+    };
+    let mut content = String::new();
+    for (at, text) in [
+        "灯台は一九三八年に電化さ",
+        "れた。港は今も使われてい",
+        "る。",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let x = 500 - 20 * at;
+        write!(
+            content,
+            "BT /V 12 Tf 1 0 0 1 {x} 700 Tm <{}> Tj ET ",
+            hex(text)
+        )
+        .unwrap();
+    }
+    content += "BT /F 8 Tf 300 30 Td (12) Tj ET";
+    assert_eq!(
+        read(&[(&content, "")]),
+        "灯台は一九三八年に電化された。港は今も使われている。\n\n12\n"
     );
 }

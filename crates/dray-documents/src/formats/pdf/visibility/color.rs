@@ -18,6 +18,14 @@ impl Ink {
     pub(super) const BLACK: Self = Self::Color([0.0; 3]);
     pub(super) const PAPER: Self = Self::Color([1.0; 3]);
 
+    /// How light it is, from 0 to 1 (ITU-R BT.601); 0 when that is not known.
+    pub(super) fn luminance(self) -> f32 {
+        match self {
+            Self::Color([red, green, blue]) => 0.299 * red + 0.587 * green + 0.114 * blue,
+            Self::Unknown => 0.0,
+        }
+    }
+
     /// Whether a person cannot tell the two apart.
     pub(super) fn looks_like(self, other: Self) -> bool {
         match (self, other) {

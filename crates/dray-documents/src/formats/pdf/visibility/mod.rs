@@ -28,6 +28,9 @@ use crate::markdown::visible_characters;
 const MIN_POINTS: f32 = 1.0;
 /// Least opacity that a person can see.
 const MIN_ALPHA: f32 = 0.05;
+/// Opacity and luminance of text through which other text can be read.
+const MAX_FAINT_ALPHA: f32 = 0.6;
+const MIN_FAINT_LUMINANCE: f32 = 0.7;
 /// Pixels of a picture for each point below which it cannot show text.
 const MIN_PIXELS_PER_POINT: f32 = 0.05;
 /// Share of a piece of text that must lie behind something to be covered by it.
@@ -113,6 +116,14 @@ impl PaintedPage {
             Sight::BehindPicture(_) => !is_scan,
         });
         Ok(hidden.collect())
+    }
+
+    /// Whether a piece of text is so pale or transparent that other text can be read through it.
+    pub(super) fn is_faint(&self, span: &TextSpan) -> bool {
+        let shown = mark::read(span.color).and_then(|at| self.shown.get(at));
+        shown.is_some_and(|shown| {
+            shown.fill_alpha <= MAX_FAINT_ALPHA || shown.fill.luminance() >= MIN_FAINT_LUMINANCE
+        })
     }
 
     fn sight(&self, span: &TextSpan, page: Rect, bands: &Bands) -> Sight {

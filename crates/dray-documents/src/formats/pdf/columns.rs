@@ -1,0 +1,336 @@
+//! Prose in columns that are too short for the engine to tell from a table.
+//!
+//! The engine takes a gap down the page for the gutter between columns of prose only where the columns are long; short
+//! ones it reads across, line by line or as a table. Here the gap is looked for in any stretch of lines, and what
+//! stands on its sides is judged by how prose looks: full lines, letters, sentences that go on below.
+
+use pdfboss_text::{Ruling, TextSpan};
+
+use super::characters;
+
+/// Lines that each column has at least.
+const MIN_LINES: usize = 3;
+/// Least width of a gutter: points, and sizes of letters.
+const MIN_GUTTER: f32 = 8.0;
+const MIN_GUTTER_OF_SIZE: f32 = 0.8;
+/// A step between lines of more than so many sizes of letters ends a stretch.
+const MAX_STEP: f32 = 4.0;
+/// What the engine takes for columns by itself: pieces of text, and lines on each side.
+const ENGINE_SPANS: usize = 40;
+const ENGINE_LINES: usize = 12;
+/// Characters that lines of prose have on average, at least.
+const MIN_CHARACTERS: usize = 16;
+/// Width of a full line, as a share of its column.
+const FULL_LINE: f32 = 0.6;
+/// Rows that begin on all sides after a gap, at which columns are those of a table.
+const MAX_COMMON_GAPS: usize = 2;
+
+/// Starts of stretches that turn out to be no prose, of one page, after which no further ones are tried.
+const MAX_ATTEMPTS: usize = 64;
+
+/// A run of numbers `start..end`.
+type Range = (f32, f32);
+
+/// Pieces of text on one baseline.
+struct Row {
+    y: f32,
+    size: f32,
+    /// Indices of the pieces.
+    spans: Vec<usize>,
+    /// What the pieces cover, from left to right, blanks between words included.
+    ink: Vec<Range>,
+}
+
+/// Text that is laid out by itself.
+pub(super) struct Region {
+    pub(super) spans: Vec<TextSpan>,
+    /// It is a column of prose.
+    pub(super) is_column: bool,
+}
+
+/// Cuts the text of a page into the columns of short prose and what stands between them, in reading order.
+pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
+    let mut owner = vec![0_usize; spans.len()];
+    let rows = rows(&spans);
+    let (mut regions, mut columns) = (1, Vec::new());
+    let (mut at, mut attempts) = (0, 0);
+    while let Some(row) = rows.get(at) {
+        let mut found = None;
+        if row.ink.len() > 1 && attempts < MAX_ATTEMPTS {
+            attempts += 1;
+            found = stretch(&rows, at);
+        }
+        let (end, lanes) = found.unwrap_or((at + 1, Vec::new()));
+        let rows_of_it = rows.get(at..end).unwrap_or_default();
+        let gutters = if is_left_to_engine(rows_of_it) {
+            Vec::new()
+        } else if let Some(gutters) = gutters(&spans, rows_of_it, &lanes, rulings) {
+            gutters
+        } else {
+            own(&mut owner, row, |_| regions - 1);
+            at += 1;
+            continue;
+        };
+        if gutters.is_empty() {
+            for row in rows_of_it {
+                own(&mut owner, row, |_| regions - 1);
+            }
+            at = end;
+            continue;
+        }
+        for row in rows_of_it {
+            own(&mut owner, row, |span| {
+                regions + side(spans.get(span), &gutters)
+            });
+        }
+        columns.extend(regions..=regions + gutters.len());
+        regions += gutters.len() + 2;
+        at = end;
+    }
+    let mut cut: Vec<Region> = (0..regions)
+        .map(|at| Region {
+            spans: Vec::new(),
+            is_column: columns.contains(&at),
+        })
+        .collect();
+    for (span, owner) in spans.into_iter().zip(owner) {
+        if let Some(region) = cut.get_mut(owner) {
+            region.spans.push(span);
+        }
+    }
+    cut.retain(|region| !region.spans.is_empty());
+    cut
+}
+
+fn own(owner: &mut [usize], row: &Row, of: impl Fn(usize) -> usize) {
+    for span in &row.spans {
+        if let Some(owner) = owner.get_mut(*span) {
+            *owner = of(*span);
+        }
+    }
+}
+
+/// How many gutters lie left of a piece.
+fn side(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
+    let middle = span.map_or(0.0, |span| f32::midpoint(span.x, span.end_x));
+    gutters.iter().filter(|gutter| gutter.1 <= middle).count()
+}
+
+/// The rows of upright text, from top to bottom.
+fn rows(spans: &[TextSpan]) -> Vec<Row> {
+    let mut order: Vec<usize> = (0..spans.len()).collect();
+    let y = |at: &usize| spans.get(*at).map_or(0.0, |span| span.y);
+    order.sort_by(|a, b| y(b).total_cmp(&y(a)));
+    let mut rows: Vec<Row> = Vec::new();
+    for at in order {
+        let Some(span) = spans.get(at).filter(|span| span.rotate == 0) else {
+            continue;
+        };
+        match rows.last_mut() {
+            Some(row) if row.y - span.y <= 0.5 * row.size.max(span.size) => {
+                row.size = row.size.max(span.size);
+                row.spans.push(at);
+            }
+            _ => rows.push(Row {
+                y: span.y,
+                size: span.size,
+                spans: vec![at],
+                ink: Vec::new(),
+            }),
+        }
+    }
+    for row in &mut rows {
+        let gutter = gutter_of(row.size);
+        let mut ink: Vec<Range> = row
+            .spans
+            .iter()
+            .filter_map(|at| spans.get(*at))
+            .filter(|span| !span.text.trim().is_empty())
+            .map(|span| (span.x.min(span.end_x), span.x.max(span.end_x)))
+            .collect();
+        ink.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (start, end) in ink {
+            match row.ink.last_mut() {
+                Some(last) if start - last.1 < gutter => last.1 = last.1.max(end),
+                _ => row.ink.push((start, end)),
+            }
+        }
+    }
+    rows.retain(|row| !row.ink.is_empty());
+    rows
+}
+
+fn gutter_of(size: f32) -> f32 {
+    MIN_GUTTER.min(size).max(MIN_GUTTER_OF_SIZE * size)
+}
+
+/// The rows from `start` that leave the same gaps free: where they end, and the gaps.
+fn stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
+    let first = rows.get(start)?;
+    let gaps = |row: &Row| -> Vec<Range> {
+        let pairs = row.ink.windows(2);
+        pairs
+            .filter_map(|pair| match pair {
+                [a, b] => Some((a.1, b.0)),
+                _ => None,
+            })
+            .collect()
+    };
+    let mut lanes = gaps(first);
+    let mut end = start + 1;
+    while let (Some(before), Some(row)) = (rows.get(end - 1), rows.get(end)) {
+        if before.y - row.y > MAX_STEP * row.size.max(before.size) {
+            break;
+        }
+        let mut free = gaps(row);
+        let (left, right) = (row.ink.first()?.0, row.ink.last()?.1);
+        free.extend([(f32::MIN, left), (right, f32::MAX)]);
+        let next: Vec<Range> = lanes
+            .iter()
+            .flat_map(|lane| {
+                free.iter()
+                    .map(move |gap| (lane.0.max(gap.0), lane.1.min(gap.1)))
+            })
+            .filter(|lane| lane.1 - lane.0 >= gutter_of(row.size))
+            .collect();
+        if next.is_empty() {
+            break;
+        }
+        lanes = next;
+        end += 1;
+    }
+    (end - start >= MIN_LINES && !lanes.is_empty()).then_some((end, lanes))
+}
+
+/// Whether a stretch is so long that the engine sees its columns by itself.
+fn is_left_to_engine(rows: &[Row]) -> bool {
+    let pieces: usize = rows.iter().map(|row| row.spans.len()).sum();
+    let (Some(top), Some(bottom)) = (rows.first(), rows.last()) else {
+        return true;
+    };
+    let left = rows
+        .iter()
+        .filter_map(|row| row.ink.first())
+        .map(|ink| ink.0);
+    let right = rows
+        .iter()
+        .filter_map(|row| row.ink.last())
+        .map(|ink| ink.1);
+    let width = right.fold(f32::MIN, f32::max) - left.fold(f32::MAX, f32::min);
+    pieces >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
+}
+
+/// Those of the gaps that have prose on all sides; nothing when there are none.
+fn gutters(
+    spans: &[TextSpan],
+    rows: &[Row],
+    lanes: &[Range],
+    rulings: &[Ruling],
+) -> Option<Vec<Range>> {
+    let (top, bottom) = (rows.first()?, rows.last()?);
+    if lanes.is_empty() {
+        return None;
+    }
+    let crossed = |lane: &Range| {
+        let across = rulings.iter().filter(|ruling| {
+            let inside = ruling.start.y < top.y && ruling.start.y > bottom.y;
+            inside && ruling.start.x < lane.0 && ruling.end.x > lane.1
+        });
+        across.count() > 1
+    };
+    let mut widest = lanes.to_vec();
+    widest.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
+    widest.truncate(1);
+    [lanes.to_vec(), widest]
+        .into_iter()
+        .find(|gutters| !gutters.iter().any(crossed) && are_prose(spans, rows, gutters))
+}
+
+/// A line of one column.
+struct Line {
+    start: f32,
+    end: f32,
+    y: f32,
+    text: String,
+}
+
+/// Whether the text between gutters is prose on all sides.
+fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
+    let mut columns: Vec<Vec<Line>> = Vec::new();
+    columns.resize_with(gutters.len() + 1, Vec::new);
+    for row in rows {
+        let mut parts: Vec<Vec<&TextSpan>> = vec![Vec::new(); gutters.len() + 1];
+        for span in row.spans.iter().filter_map(|at| spans.get(*at)) {
+            if let Some(part) = parts.get_mut(side(Some(span), gutters)) {
+                part.push(span);
+            }
+        }
+        for (column, part) in columns.iter_mut().zip(&mut parts) {
+            part.sort_by(|a, b| a.x.total_cmp(&b.x));
+            let text: Vec<&str> = part.iter().map(|span| span.text.trim()).collect();
+            let text = text.join(" ").trim().to_owned();
+            if let (false, Some(first), Some(last)) = (text.is_empty(), part.first(), part.last()) {
+                column.push(Line {
+                    start: first.x,
+                    end: last.end_x,
+                    y: row.y,
+                    text,
+                });
+            }
+        }
+    }
+    columns.iter().all(|lines| is_prose(lines)) && common_gaps(&columns) <= MAX_COMMON_GAPS
+}
+
+/// Whether lines are those of a paragraph: mostly letters, full, each going on with what the one before began.
+fn is_prose(lines: &[Line]) -> bool {
+    if lines.len() < MIN_LINES {
+        return false;
+    }
+    let all: Vec<char> = lines.iter().flat_map(|line| line.text.chars()).collect();
+    let shown = all.iter().filter(|c| !c.is_whitespace()).count();
+    let letters = all.iter().filter(|c| c.is_alphabetic()).count();
+    let unspaced = all.iter().filter(|c| characters::unspaced(**c)).count() * 2 > shown;
+    let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
+    let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
+    let full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
+    let goes_on = |line: &&Line| {
+        let first = line.text.chars().next();
+        first.is_some_and(|c| c.is_lowercase() || characters::unspaced(c))
+    };
+    let enough = if unspaced {
+        MIN_CHARACTERS / 2
+    } else {
+        MIN_CHARACTERS
+    };
+    let below = lines.get(1..).unwrap_or_default();
+    shown >= enough * lines.len()
+        && letters * 10 >= shown * 7
+        && lines.iter().filter(full).count() * 5 >= lines.len() * 3
+        && below.iter().filter(goes_on).count() * 3 >= below.len()
+}
+
+/// Wider steps than usual that all columns have at the same height, as rows of a table do.
+fn common_gaps(columns: &[Vec<Line>]) -> usize {
+    let begun = |lines: &[Line]| -> Vec<f32> {
+        let step = |pair: &[Line]| match pair {
+            [a, b] => a.y - b.y,
+            _ => 0.0,
+        };
+        let least = lines.windows(2).map(step).fold(f32::MAX, f32::min);
+        let wide = lines.windows(2).filter(|pair| step(pair) > least * 1.25);
+        wide.filter_map(|pair| pair.last())
+            .map(|line| line.y)
+            .collect()
+    };
+    let Some((first, others)) = columns.split_first() else {
+        return 0;
+    };
+    let others: Vec<Vec<f32>> = others.iter().map(|lines| begun(lines)).collect();
+    let is_common = |y: &&f32| {
+        others
+            .iter()
+            .all(|its| its.iter().any(|at| (at - **y).abs() < 2.0))
+    };
+    begun(first).iter().filter(is_common).count()
+}

@@ -1,0 +1,184 @@
+//! Text that is set vertically, as in Japanese books: lines run down the page and follow each other from right to left.
+//!
+//! The engine reads lines that run to the right. So a page of vertical text is turned: what runs down runs to the right
+//! afterwards, and the line at the right edge is the one at the top.
+
+use pdfboss_core::Rect;
+use pdfboss_text::TextSpan;
+
+use super::characters;
+
+/// Steps between letters that must be seen to tell how text runs.
+const MIN_STEPS: usize = 8;
+/// How far, in sizes of letters, letters of one line may stand beside each other.
+const BESIDE: f32 = 0.4;
+
+/// Turns the vertical text of a page; whether there was any. Text that is set horizontally is left out of `spans` and
+/// returned, unless it stands in a vertical line as figures do.
+pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
+    let by_font = visible(spans.iter().filter(|span| span.vertical));
+    let stacked = by_font == 0 && is_stacked(spans);
+    if !stacked && by_font * 2 < visible(spans.iter()) {
+        return None;
+    }
+    let lines = Lines::of(spans, stacked);
+    let (mut turned, mut beside) = (Vec::new(), Vec::new());
+    for span in spans.drain(..) {
+        if span.vertical {
+            turned.push(turned_span(&span, -span.y, -span.end_y, span.x));
+        } else if span.rotate == 0 {
+            let middle = f32::midpoint(span.x, span.end_x);
+            if lines.hold(middle, span.bbox) {
+                let top = -(span.y + span.size * 0.88);
+                turned.push(turned_span(&span, top, top + span.size, middle));
+            } else {
+                beside.push(span);
+            }
+        } else if span.end_y < span.y {
+            // Words of other scripts lie on their side.
+            turned.push(turned_span(&span, -span.y, -span.end_y, span.x));
+        } else {
+            beside.push(span);
+        }
+    }
+    *spans = turned;
+    Some(beside)
+}
+
+fn visible<'a>(spans: impl Iterator<Item = &'a TextSpan>) -> usize {
+    spans
+        .map(|span| span.text.chars().filter(|c| !c.is_whitespace()).count())
+        .sum()
+}
+
+/// Whether letters of scripts that may be set vertically stand one below the other, each placed by itself.
+fn is_stacked(spans: &[TextSpan]) -> bool {
+    let (mut down, mut other) = (0_usize, 0_usize);
+    for pair in spans.windows(2) {
+        let [a, b] = pair else { continue };
+        if !is_single(a) || !is_single(b) {
+            other += usize::from(a.text.chars().filter(|c| characters::unspaced(*c)).count() > 1);
+            continue;
+        }
+        let size = a.size.max(b.size);
+        let beside = (a.x - b.x).abs() < size * BESIDE;
+        let step = a.y - b.y;
+        if beside && step > size * 0.5 && step < size * 2.0 {
+            down += 1;
+        } else if (a.y - b.y).abs() < size * BESIDE {
+            other += 1;
+        }
+    }
+    down >= MIN_STEPS && down > other * 3
+}
+
+fn is_single(span: &TextSpan) -> bool {
+    let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
+    span.rotate == 0 && shown.next().is_some_and(characters::unspaced) && shown.next().is_none()
+}
+
+/// Where vertical lines stand: their middles and how far they reach, in whole points.
+struct Lines(Vec<(f32, Rect)>);
+
+impl Lines {
+    fn of(spans: &[TextSpan], stacked: bool) -> Self {
+        let mut places: Vec<(f32, Rect)> = Vec::new();
+        let vertical = spans
+            .iter()
+            .filter(|span| span.vertical || stacked && is_single(span));
+        for span in vertical {
+            let bbox = span.bbox.normalize();
+            let middle = f32::midpoint(bbox.x0, bbox.x1);
+            match places.last_mut() {
+                // In the order of the file, the letters of a line come together.
+                Some((its, area)) if (*its - middle).abs() < span.size * BESIDE => {
+                    *area = area.union(bbox);
+                }
+                _ => places.push((middle, bbox)),
+            }
+        }
+        places.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Self(places)
+    }
+
+    /// Whether text with this middle stands in a line.
+    fn hold(&self, middle: f32, bbox: Rect) -> bool {
+        let bbox = bbox.normalize();
+        let reach = bbox.height().max(1.0);
+        let from = self.0.partition_point(|(its, _)| *its < middle - reach);
+        let near = self.0.get(from..).unwrap_or_default();
+        near.iter()
+            .take_while(|(its, _)| *its <= middle + reach)
+            .any(|(its, area)| {
+                let inside = (its - middle).abs() < area.width().max(reach) * BESIDE;
+                let narrow = bbox.width() <= area.width() * 1.5 + 1.0;
+                inside && narrow && bbox.y1 <= area.y1 + reach && bbox.y0 >= area.y0 - reach
+            })
+    }
+}
+
+/// A piece whose line runs from `x` to `end_x` at the height `y` of the turned page.
+fn turned_span(span: &TextSpan, x: f32, end_x: f32, y: f32) -> TextSpan {
+    let half = span.size / 2.0;
+    TextSpan {
+        x,
+        y,
+        end_x: end_x.max(x),
+        end_y: y,
+        rotate: 0,
+        vertical: false,
+        glyph_x: Box::default(),
+        bbox: Rect::new(x, y - half, end_x.max(x), y + half),
+        ascent: half,
+        descent: -half,
+        ..span.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::pdf::spans::plain;
+
+    /// Letters one below the other from the top of the page.
+    fn column(text: &str, x: f32) -> Vec<TextSpan> {
+        let letters = text.chars().zip(0_u8..);
+        letters
+            .map(|(letter, at)| {
+                let mut span = plain(&letter.to_string(), x, 700.0 - 12.0 * f32::from(at), 12.0);
+                span.end_x = x + 12.0;
+                span.bbox = Rect::new(x, span.y - 2.0, x + 12.0, span.y + 10.0);
+                span
+            })
+            .collect()
+    }
+
+    fn read(spans: &[TextSpan]) -> String {
+        let mut spans: Vec<_> = spans.iter().collect();
+        spans.sort_by(|a, b| b.y.total_cmp(&a.y).then(a.x.total_cmp(&b.x)));
+        spans.iter().map(|span| span.text.as_str()).collect()
+    }
+
+    #[test]
+    fn letters_that_are_stacked_read_down_and_then_to_the_left() {
+        let mut spans = column("灯台は海を", 400.0);
+        spans.extend(column("見ている。", 380.0));
+        let mut year = plain("38", 400.0, 700.0 - 12.0 * 5.0, 12.0);
+        year.end_x = 412.0;
+        year.bbox = Rect::new(400.0, year.y - 2.0, 412.0, year.y + 10.0);
+        spans.insert(5, year);
+        spans.push(plain("Page 1", 50.0, 20.0, 10.0));
+        let beside = turn(&mut spans).unwrap();
+        assert_eq!(read(&spans), "灯台は海を38見ている。");
+        assert_eq!(read(&beside), "Page 1");
+    }
+
+    #[test]
+    fn horizontal_text_of_single_letters_is_left_alone() {
+        let mut spans: Vec<_> = (0_u8..20)
+            .map(|at| plain("港", 50.0 + 12.0 * f32::from(at), 700.0, 12.0))
+            .collect();
+        assert!(turn(&mut spans).is_none());
+        assert_eq!(spans.len(), 20);
+    }
+}

@@ -1,0 +1,175 @@
+//! Watermarks: large words laid across pages, which are no part of their text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pdfboss_text::TextSpan;
+
+use super::visibility::PaintedPage;
+
+/// Least size of the letters of a watermark: points, and times the usual size on the page.
+const MIN_POINTS: f32 = 20.0;
+const MIN_TIMES_USUAL: f32 = 1.6;
+/// Longest watermark, characters.
+const MAX_CHARACTERS: usize = 80;
+/// Pieces of text on one page that are looked at.
+const MAX_CANDIDATES: usize = 200;
+/// Sine of the least angle to the edges of the page at which text lies across it: about 8 degrees.
+const MIN_SLOPE: f32 = 0.14;
+/// Pieces of text that a watermark lies over at least, unless it is on several pages.
+const MIN_COVERED: usize = 2;
+/// Gap between words, in sizes of letters.
+const MIN_WORD_GAP: f32 = 0.2;
+/// Watermarks of one document that are told apart.
+const MAX_KNOWN: usize = 32;
+
+/// Words on one page that look like a watermark.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Candidate {
+    pub(super) text: String,
+    /// Nothing else explains it, on however few pages it is.
+    is_certain: bool,
+    /// The pieces that it is made of, and where each was among those of the page.
+    spans: Vec<(usize, TextSpan)>,
+}
+
+/// Takes the words that look like a watermark out of the text of a page.
+pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Candidate> {
+    let usual = usual_size(spans);
+    let is_large =
+        |span: &TextSpan| span.size >= MIN_POINTS && span.size >= usual * MIN_TIMES_USUAL;
+    let mut found: BTreeMap<usize, bool> = BTreeMap::new();
+    for (at, span) in spans.iter().enumerate().filter(|(_, span)| is_large(span)) {
+        let faint = painted.is_faint(span);
+        if (faint || is_tilted(span) || is_declared(span)) && found.len() < MAX_CANDIDATES {
+            found.insert(at, faint && is_tilted(span) || is_declared(span));
+        }
+    }
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (at, is_certain) in &found {
+        if let Some(span) = spans.get(*at) {
+            let is_certain = *is_certain || lies_over_text(span, spans, &found);
+            add(&mut candidates, *at, span, is_certain);
+        }
+    }
+    candidates.retain(|candidate| candidate.text.chars().count() <= MAX_CHARACTERS);
+    let pieces = candidates.iter().flat_map(|it| &it.spans);
+    let taken: BTreeSet<usize> = pieces.map(|(at, _)| *at).collect();
+    let mut at = 0;
+    spans.retain(|_| {
+        at += 1;
+        !taken.contains(&(at - 1))
+    });
+    for candidate in &mut candidates {
+        let words: Vec<&str> = candidate.text.split_whitespace().collect();
+        candidate.text = words.join(" ");
+    }
+    candidates
+}
+
+/// Whether a piece lies over text that is none of those found.
+fn lies_over_text(span: &TextSpan, spans: &[TextSpan], found: &BTreeMap<usize, bool>) -> bool {
+    let others = spans.iter().enumerate().filter(|(other, its)| {
+        !found.contains_key(other)
+            && !its.text.trim().is_empty()
+            && its.bbox.intersect(span.bbox).is_some()
+    });
+    others.take(MIN_COVERED).count() == MIN_COVERED
+}
+
+/// Adds a piece to the words before it, or begins others.
+fn add(candidates: &mut Vec<Candidate>, at: usize, span: &TextSpan, is_certain: bool) {
+    if let Some(last) = candidates.last_mut()
+        && let Some((_, before)) = last.spans.last()
+        && goes_on(before, span)
+    {
+        if distance(before, span) > span.size * MIN_WORD_GAP {
+            last.text.push(' ');
+        }
+        last.text.push_str(&span.text);
+        last.is_certain |= is_certain;
+        last.spans.push((at, span.clone()));
+    } else {
+        candidates.push(Candidate {
+            text: span.text.clone(),
+            is_certain,
+            spans: vec![(at, span.clone())],
+        });
+    }
+}
+
+/// The size that most letters have.
+fn usual_size(spans: &[TextSpan]) -> f32 {
+    let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
+    for span in spans {
+        *sizes.entry(span.size.to_bits()).or_default() += span.text.trim().chars().count();
+    }
+    let most = sizes.into_iter().max_by_key(|(_, count)| *count);
+    most.map_or(0.0, |(bits, _)| f32::from_bits(bits))
+}
+
+/// Whether the file itself says that the text is a watermark (ISO 32000-1, 14.8.2.2).
+fn is_declared(span: &TextSpan) -> bool {
+    let subtype = span.artifact.as_ref().and_then(|it| it.subtype.as_deref());
+    subtype == Some("Watermark")
+}
+
+/// Whether text runs neither along nor across the page.
+fn is_tilted(span: &TextSpan) -> bool {
+    let (dx, dy) = (span.end_x - span.x, span.end_y - span.y);
+    let length = dx.hypot(dy);
+    length > 0.0 && dx.abs() > MIN_SLOPE * length && dy.abs() > MIN_SLOPE * length
+}
+
+/// From the end of one piece to the begin of the next.
+fn distance(a: &TextSpan, b: &TextSpan) -> f32 {
+    (b.x - a.end_x).hypot(b.y - a.end_y)
+}
+
+/// Whether two pieces are words of one line.
+fn goes_on(a: &TextSpan, b: &TextSpan) -> bool {
+    (a.size - b.size).abs() < 0.5 && distance(a, b) < a.size * 1.5
+}
+
+/// The watermarks of a document.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watermarks {
+    /// On how many pages each was seen.
+    pages: BTreeMap<String, usize>,
+    written: BTreeSet<String>,
+}
+
+impl Watermarks {
+    /// Counts those of a page.
+    pub(super) fn count(&mut self, candidates: &[Candidate]) {
+        for text in candidates.iter().map(|candidate| &candidate.text) {
+            if self.pages.len() < MAX_KNOWN || self.pages.contains_key(text) {
+                *self.pages.entry(text.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Those of a page that are none go back to its text; the others are given when they are seen for the first time.
+    pub(super) fn settle(
+        &mut self,
+        candidates: Vec<Candidate>,
+        spans: &mut Vec<TextSpan>,
+    ) -> Vec<String> {
+        let mut new = Vec::new();
+        for candidate in candidates {
+            let pages = self.pages.get(&candidate.text).copied().unwrap_or(0);
+            if candidate.is_certain || pages > 1 {
+                if self.written.len() < MAX_KNOWN && self.written.insert(candidate.text.clone()) {
+                    new.push(candidate.text);
+                }
+            } else {
+                for (at, span) in candidate.spans {
+                    spans.insert(at.min(spans.len()), span);
+                }
+            }
+        }
+        new
+    }
+}
