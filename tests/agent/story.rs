@@ -56,7 +56,7 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
     );
     let read = Value::from(world.messages(1)).to_string();
     assert!(
-        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "{read}"
     );
     assert!(
@@ -92,7 +92,7 @@ async fn a_workbook_is_read_where_it_lies_in_the_sandbox_too() {
     world.ask(json!([question()])).await;
     let read = Value::from(world.messages(1)).to_string();
     assert!(
-        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "{read}"
     );
     world.stop().await;

@@ -97,7 +97,7 @@ async fn first(system: &System, teller: &Teller, question: &Value) -> Result<Ans
     let read = asked.get(1).map(|asked| asked.body.to_string());
     let read = read.unwrap_or_default();
     check(
-        read.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "the model was given the workbook as a table",
     )?;
     check(

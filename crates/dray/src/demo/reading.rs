@@ -43,7 +43,7 @@ pub(crate) async fn tell(system: &System, teller: &Teller) -> Result<(), Failure
     show(teller, "page 2", &reply, &text);
     let (reply, text) = read(system, &prices, "").await?;
     check(
-        text.contains("| Crane 4 | 2026-02-14 | 20% | 980.5 |"),
+        text.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "cells read as people see them",
     )?;
     show(teller, "prices", &reply, &text);

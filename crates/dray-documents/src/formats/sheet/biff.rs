@@ -1,9 +1,10 @@
 //! A look over the records of an XLS stream before a library reads it: how large its sheets are, whether it is
-//! encrypted, and which cells are percentages.
+//! encrypted, and how its cells look.
 
 use std::collections::{HashMap, HashSet};
 
-use super::format::Format;
+use super::biff_style::StyleRecords;
+use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
 /// Cells of all rectangles together that may be set aside, at about 32 bytes each.
@@ -16,17 +17,20 @@ const CLAIMS: usize = 64;
 const UNKNOWN: [u8; 2] = [0xEF, 0x0F];
 /// Records about a row and about columns.
 const ROW: u16 = 0x208;
+/// A record of several numbers beside each other.
+const MULRK: u16 = 0xBD;
 const COLINFO: u16 = 0x7D;
 /// Ranges of hidden columns that are remembered.
 const HIDDEN_RANGES: usize = 1000;
-/// Percentages that are remembered.
-const PERCENTAGES: usize = 1 << 20;
+/// Cells whose looks are remembered.
+const MAX_STYLED_CELLS: usize = 1 << 20;
 
 /// What was seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Sheet by its place in the file, row, column.
-    percentages: HashSet<(usize, u32, u32)>,
+    styles: Vec<Style>,
+    /// Numbers of styles, by sheet by its place in the file, row, column.
+    cells: HashMap<(usize, u32, u32), u16>,
     hidden_rows: HashSet<(usize, u32)>,
     /// Sheet, first and last column.
     hidden_columns: Vec<(usize, u32, u32)>,
@@ -37,9 +41,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether a cell is shown as a percentage.
-    pub(super) fn percentage(&self, sheet: usize, row: u32, column: u32) -> bool {
-        self.percentages.contains(&(sheet, row, column))
+    /// How a cell looks.
+    pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
+        let number = self.cells.get(&(sheet, row, column));
+        let style = number.and_then(|at| self.styles.get(usize::from(*at)));
+        style.cloned().unwrap_or_default()
     }
 
     /// Whether a row is hidden.
@@ -98,9 +104,21 @@ fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
     Some((kind, data, at + 4 + length))
 }
 
-fn short(data: &[u8], at: usize) -> Option<u16> {
+pub(super) fn short(data: &[u8], at: usize) -> Option<u16> {
     let bytes = data.get(at..at + 2)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Row, first and last column of a record of cells; nothing for other records.
+fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
+    // The rectangles of both kinds of rows count.
+    if !matches!(kind, 0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK | 0xD6) {
+        return None;
+    }
+    let (row, first, _style) = (short(data, 0)?, short(data, 2)?, short(data, 4)?);
+    let end = data.len().checked_sub(2).filter(|_| kind == MULRK);
+    let last = end.and_then(|at| short(data, at)).unwrap_or(first);
+    Some((row, first, last.max(first)))
 }
 
 /// Looks over a stream.
@@ -111,23 +129,12 @@ fn short(data: &[u8], at: usize) -> Option<u16> {
 /// damage when a sheet lies outside of the stream.
 pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
     let mut at = 0;
-    let mut codes: HashMap<u16, Format> = HashMap::new();
-    let mut formats: Vec<Format> = Vec::new();
+    let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
     while let Some((kind, data, next)) = record(stream, at) {
         at = next;
         match kind {
             0x2F if short(data, 0) != Some(0) => return Err(Failure::Encrypted),
-            0x41E => {
-                if let Some((id, code)) = format_code(data) {
-                    codes.insert(id, Format::of_code(&code));
-                }
-            }
-            0xE0 => {
-                let id = short(data, 2).unwrap_or(0);
-                let built_in = Format::built_in(u32::from(id));
-                formats.push(codes.get(&id).copied().unwrap_or(built_in));
-            }
             0x85 => {
                 let place = data
                     .get(..4)
@@ -138,10 +145,13 @@ pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
                 sheets.push(place.ok_or(Failure::Corrupt(Damage::Truncated))?);
             }
             0x0A => break,
-            _ => {}
+            _ => records.note(kind, data),
         }
     }
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        styles: records.into_styles(),
+        ..Seen::default()
+    };
     let mut all = 0_u64;
     let distinct: HashSet<usize> = sheets.iter().copied().collect();
     if distinct.len() != sheets.len() {
@@ -149,7 +159,7 @@ pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
         return Err(Failure::Corrupt(Damage::Structure));
     }
     for (index, place) in sheets.into_iter().enumerate() {
-        all += look_at_sheet(stream, place, &formats, index, &mut seen);
+        all += look_at_sheet(stream, place, index, &mut seen);
         if all > CELLS {
             return Err(Failure::Stopped(Limit::Memory));
         }
@@ -162,13 +172,7 @@ pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
 }
 
 /// The cells of the rectangle around all that a sheet uses.
-fn look_at_sheet(
-    stream: &[u8],
-    place: usize,
-    formats: &[Format],
-    index: usize,
-    seen: &mut Seen,
-) -> u64 {
+fn look_at_sheet(stream: &[u8], place: usize, index: usize, seen: &mut Seen) -> u64 {
     let mut at = place;
     let mut depth = 0_u32;
     let mut rows: Option<(u16, u16)> = None;
@@ -185,33 +189,16 @@ fn look_at_sheet(
                     .extend(stream.get(begun..next).map(<[u8]>::to_vec));
             }
             ROW | COLINFO if depth <= 1 => seen.note_hidden(index, kind, data),
-            // Cells by row, column and format; the rectangles of both kinds of rows count.
-            0x06 | 0x203..=0x205 | 0x27E | 0xFD | 0xBD | 0xD6 if depth <= 1 => {
-                let (Some(row), Some(column), Some(style)) =
-                    (short(data, 0), short(data, 2), short(data, 4))
-                else {
+            _ if depth <= 1 => {
+                let Some((row, column, last)) = cell_columns(kind, data) else {
                     continue;
                 };
-                let last = if kind == 0xBD {
-                    data.len()
-                        .checked_sub(2)
-                        .and_then(|at| short(data, at))
-                        .unwrap_or(column)
-                } else {
-                    column
-                };
                 widen(&mut rows, row, row);
-                widen(&mut columns, column, last.max(column));
-                let percent =
-                    |style: u16| formats.get(usize::from(style)) == Some(&Format::Percent);
-                if kind == 0xBD {
-                    for (offset, column) in (column..=last).enumerate() {
-                        if short(data, 4 + offset * 6).is_some_and(percent) {
-                            note(seen, (index, u32::from(row), u32::from(column)));
-                        }
+                widen(&mut columns, column, last);
+                for (offset, column) in (column..=last).enumerate() {
+                    if let Some(style) = short(data, 4 + offset * 6) {
+                        note(seen, (index, u32::from(row), u32::from(column)), style);
                     }
-                } else if percent(style) {
-                    note(seen, (index, u32::from(row), u32::from(column)));
                 }
             }
             _ => {}
@@ -242,9 +229,12 @@ fn claimed(data: &[u8]) -> u64 {
     (u64::from(rows) + 1) * (u64::from(last.abs_diff(first)) + 1)
 }
 
-fn note(seen: &mut Seen, cell: (usize, u32, u32)) {
-    if seen.percentages.len() < PERCENTAGES {
-        seen.percentages.insert(cell);
+/// Remembers how a cell looks, unless it looks as any other.
+fn note(seen: &mut Seen, cell: (usize, u32, u32), number: u16) {
+    let style = seen.styles.get(usize::from(number));
+    let plain = style.is_none_or(|style| style.code.is_none() && !style.is_invisible);
+    if !plain && seen.cells.len() < MAX_STYLED_CELLS {
+        seen.cells.insert(cell, number);
     }
 }
 
@@ -253,20 +243,6 @@ fn widen(range: &mut Option<(u16, u16)>, first: u16, last: u16) {
         Some((low, high)) => (low.min(first), high.max(last)),
         None => (first, last),
     });
-}
-
-/// Id and code of a number format: 16-bit or 8-bit characters after their count.
-fn format_code(data: &[u8]) -> Option<(u16, String)> {
-    let id = short(data, 0)?;
-    let wide = data.get(4)? & 1 == 1;
-    let rest = data.get(5..)?;
-    let code = if wide {
-        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| short(c, 0)).collect();
-        String::from_utf16_lossy(&units)
-    } else {
-        rest.iter().map(|b| char::from(*b)).collect()
-    };
-    Some((id, code))
 }
 
 #[cfg(test)]
@@ -303,8 +279,8 @@ mod tests {
     #[test]
     fn a_far_cell_is_seen_before_its_rectangle_is_set_aside() {
         let seen = look(&stream((3, 2))).unwrap();
-        assert!(seen.percentage(0, 3, 2));
-        assert!(!seen.percentage(0, 1, 1));
+        assert_eq!(seen.style(0, 3, 2), Style::built_in(9));
+        assert_eq!(seen.style(0, 1, 1), Style::default());
         assert_eq!(
             look(&stream((65_535, 255))).unwrap_err(),
             Failure::Stopped(Limit::Memory)

@@ -1,7 +1,7 @@
 //! The cells of one worksheet part, one after the other.
 
-use super::format::Format;
 use super::strings::{Strings, rich_text, unescaped};
+use super::style::{Shown, Style};
 use super::used::{Area, Used, place};
 use super::value;
 use crate::formats::office::xml::{Element, Event, Xml};
@@ -12,8 +12,22 @@ use crate::markdown::Markdown;
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) strings: &'a Strings,
-    pub(super) formats: &'a [Format],
+    pub(super) styles: &'a [Style],
+    /// Areas whose colours other rules decide.
+    pub(super) coloured: &'a [Area],
     pub(super) epoch_1904: bool,
+}
+
+impl Context<'_> {
+    /// How a cell looks. Where other rules paint it, its own colours do not tell whether it is seen.
+    fn style(&self, number: Option<usize>, place: (u64, u32)) -> Style {
+        let style = number.and_then(|at| self.styles.get(at));
+        let mut style = style.cloned().unwrap_or_default();
+        if style.is_invisible && self.coloured.iter().any(|area| area.holds(place)) {
+            style.is_invisible = false;
+        }
+        style
+    }
 }
 
 /// A cell while it is read.
@@ -22,7 +36,7 @@ struct Open {
     row: u64,
     column: u32,
     kind: Option<String>,
-    format: Format,
+    style: Style,
     value: Option<String>,
     formula: Option<String>,
     inline: Option<String>,
@@ -111,8 +125,8 @@ fn read_row(
                 if let Some(url) = open.formula.as_deref().and_then(url_of_formula) {
                     used.link((row, column), url);
                 }
-                let text = open.text(context);
-                used.cell(row, column, text, out)?;
+                let shown = open.shown(context);
+                used.shown_cell((row, column), shown, out)?;
             }
             Event::Close if xml.depth() < depth => return Ok(()),
             Event::End => return Ok(()),
@@ -127,15 +141,11 @@ fn read_cell(
     context: &Context<'_>,
     (row, column): (u64, u32),
 ) -> Result<Open, Failure> {
-    let style = e.number::<usize>("s");
     let mut open = Open {
         row,
         column,
         kind: e.attr("t"),
-        format: style
-            .and_then(|s| context.formats.get(s))
-            .copied()
-            .unwrap_or_default(),
+        style: context.style(e.number("s"), (row, column)),
         ..Open::default()
     };
     let depth = xml.depth();
@@ -144,7 +154,11 @@ fn read_cell(
             Event::Open(e) => match e.name() {
                 "v" => open.value = Some(xml.text()?),
                 "f" => open.formula = Some(xml.text()?),
-                "is" => open.inline = Some(rich_text(xml)?),
+                "is" => {
+                    let (text, is_coloured) = rich_text(xml)?;
+                    open.inline = Some(text);
+                    open.style.is_invisible &= !is_coloured;
+                }
                 _ => xml.skip()?,
             },
             Event::Close if xml.depth() < depth => return Ok(open),
@@ -156,35 +170,35 @@ fn read_cell(
 
 impl Open {
     /// What a person sees.
-    fn text(self, context: &Context<'_>) -> String {
+    fn shown(mut self, context: &Context<'_>) -> Shown {
         let Some(value) = self.value.as_deref() else {
             let formula = self.unvalued();
-            return self.inline.or(formula).unwrap_or_default();
+            return self.style.text(self.inline.or(formula).unwrap_or_default());
         };
-        match self.kind.as_deref() {
-            Some("s") => value
-                .trim()
-                .parse()
-                .ok()
-                .and_then(|index| context.strings.get(index))
-                .unwrap_or_default()
-                .to_owned(),
+        let text = match self.kind.as_deref() {
+            Some("s") => {
+                let index = value.trim().parse().unwrap_or(usize::MAX);
+                self.style.is_invisible &= !context.strings.is_coloured(index);
+                context.strings.get(index).unwrap_or_default().to_owned()
+            }
             Some("str") => unescaped(value).into_owned(),
             Some("inlineStr") => self.inline.unwrap_or_else(|| value.to_owned()),
             Some("b") => boolean(value).to_owned(),
             Some("e") => value.trim().to_owned(),
-            Some("d") => value::iso(value, self.format),
+            Some("d") => value::iso(value, self.style.format),
             _ => {
                 let trimmed = value.trim();
                 if trimmed.is_empty() {
-                    return self.unvalued().unwrap_or_default();
+                    let formula = self.unvalued().unwrap_or_default();
+                    return self.style.text(formula);
                 }
-                match trimmed.parse::<f64>() {
-                    Ok(number) => value::shown(number, self.format, context.epoch_1904),
-                    Err(_) => value.to_owned(),
+                if let Ok(number) = trimmed.parse::<f64>() {
+                    return self.style.number(number, context.epoch_1904);
                 }
+                value.to_owned()
             }
-        }
+        };
+        self.style.text(text)
     }
 
     /// The formula, of a cell without a cached value.
@@ -210,9 +224,9 @@ fn boolean(value: &str) -> &'static str {
     }
 }
 
-/// `A1:B2`.
-fn area(reference: &str) -> Option<Area> {
-    let (first, last) = reference.split_once(':')?;
+/// `A1:B2`, or one cell.
+pub(super) fn area(reference: &str) -> Option<Area> {
+    let (first, last) = reference.split_once(':').unwrap_or((reference, reference));
     let (first, last) = (place(first)?, place(last)?);
     Some(Area {
         first: (first.0.min(last.0), first.1.min(last.1)),

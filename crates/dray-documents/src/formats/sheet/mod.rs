@@ -1,15 +1,20 @@
 //! Worksheets: XLSX, XLSM, XLSB, XLS, ODS (read-attachment 7.7).
 
 mod biff;
+mod biff_style;
 mod cells;
+mod code;
+mod color;
 mod format;
 mod ods;
 mod strings;
+mod style;
 mod used;
 mod value;
 mod workbook;
 mod xls;
 mod xlsb;
+mod xlsb_looks;
 mod xlsx;
 
 #[cfg(test)]

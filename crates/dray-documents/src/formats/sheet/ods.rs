@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::code::{MAX_LOSS, rounded};
 use super::format::Format;
 use super::used::{Area, Used, column_name};
 use super::value;
@@ -191,7 +192,7 @@ struct Cell {
 
 impl Cell {
     fn read(e: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
-        let typed = Self::typed(e);
+        let typed = Typed::of(e);
         let formula = e.attr("formula");
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
@@ -211,7 +212,11 @@ impl Cell {
                 _ => {}
             }
         }
-        let text = typed.unwrap_or_else(|| lines.join("\n"));
+        let displayed = lines.join("\n");
+        let text = match typed {
+            Some(typed) => typed.shown(&displayed),
+            None => displayed,
+        };
         let text = match formula {
             Some(formula) if text.trim().is_empty() => {
                 let formula = formula.split_once('=').map_or("", |(_, formula)| formula);
@@ -225,15 +230,27 @@ impl Cell {
             link,
         })
     }
+}
 
-    /// The text of a value that is not a string.
-    fn typed(e: &Element<'_>) -> Option<String> {
+/// A value that is not a string.
+enum Typed {
+    Text(String),
+    /// A number, what stands behind it, and the factor by which it is shown.
+    Number(f64, String, f64),
+}
+
+impl Typed {
+    fn of(e: &Element<'_>) -> Option<Self> {
         let kind = e.attr("value-type")?;
-        match kind.as_str() {
-            "float" | "currency" => e.number::<f64>("value").map(value::number),
-            "percentage" => e
-                .number::<f64>("value")
-                .map(|v| value::shown(v, Format::Percent, false)),
+        let value = || e.number::<f64>("value");
+        let text = match kind.as_str() {
+            "float" => return Some(Self::Number(value()?, String::new(), 1.0)),
+            "currency" => {
+                let currency = e.attr("currency").unwrap_or_default();
+                let currency = format!(" {currency}").trim_end().to_owned();
+                return Some(Self::Number(value()?, currency, 1.0));
+            }
+            "percentage" => return Some(Self::Number(value()?, "%".to_owned(), 100.0)),
             "date" => e.attr("date-value").map(|v| {
                 if v.contains('T') {
                     value::iso(&v, Format::DateTime { fraction: false })
@@ -246,6 +263,42 @@ impl Cell {
                 .attr("boolean-value")
                 .map(|v| if v == "true" { "TRUE" } else { "FALSE" }.to_owned()),
             _ => None,
-        }
+        };
+        text.map(Self::Text)
     }
+
+    /// The value with as many decimals as its cell displays, in whatever language; with all of them where they cannot
+    /// be told.
+    fn shown(self, displayed: &str) -> String {
+        let (value, unit, factor) = match self {
+            Self::Text(text) => return text,
+            Self::Number(value, unit, factor) => (value, unit, factor),
+        };
+        let exact = value::number(value * factor);
+        let Some(rounded) = as_displayed(&exact, displayed) else {
+            return format!("{exact}{unit}");
+        };
+        let said = rounded.parse::<f64>().unwrap_or(0.0);
+        if (said - value * factor).abs() > (value * factor).abs() * MAX_LOSS {
+            return format!("{rounded}{unit} ({exact}{unit})");
+        }
+        format!("{rounded}{unit}")
+    }
+}
+
+/// A number with the decimals of another way to write it; nothing when that has other digits.
+fn as_displayed(exact: &str, displayed: &str) -> Option<String> {
+    let digits_of = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
+    let (sign, number) = match exact.strip_prefix('-') {
+        Some(number) => ("-", number),
+        None => ("", exact),
+    };
+    let digits = digits_of(displayed);
+    let behind = displayed
+        .rfind([',', '.'])
+        .map_or("", |at| displayed.get(at + 1..).unwrap_or(""));
+    let decimals = [digits_of(behind).len(), 0];
+    let mut ways = decimals.iter().map(|decimals| rounded(number, *decimals));
+    let way = ways.find(|way| !digits.is_empty() && digits_of(way) == digits)?;
+    Some(format!("{sign}{way}"))
 }

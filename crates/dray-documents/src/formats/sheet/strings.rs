@@ -11,6 +11,8 @@ use crate::limits::{Budget, Failure};
 pub(super) struct Strings {
     text: String,
     ends: Vec<usize>,
+    /// Those that have a colour of their own, in order.
+    coloured: Vec<usize>,
 }
 
 impl Strings {
@@ -22,7 +24,10 @@ impl Strings {
         loop {
             match xml.next()? {
                 Event::Open(e) if e.name() == "si" => {
-                    let text = rich_text(&mut xml)?;
+                    let (text, is_coloured) = rich_text(&mut xml)?;
+                    if is_coloured {
+                        strings.coloured.push(strings.ends.len());
+                    }
                     strings.text.push_str(&text);
                     strings.ends.push(strings.text.len());
                 }
@@ -30,6 +35,11 @@ impl Strings {
                 _ => {}
             }
         }
+    }
+
+    /// Whether one of them has a colour of its own.
+    pub(super) fn is_coloured(&self, index: usize) -> bool {
+        self.coloured.binary_search(&index).is_ok()
     }
 
     /// One of them.
@@ -43,10 +53,11 @@ impl Strings {
     }
 }
 
-/// The text of a string item, inline string or comment, after its start: runs joined, phonetic hints dropped.
-pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
+/// The text of a string item, inline string or comment, after its start: runs joined, phonetic hints dropped. Also
+/// whether a run has a colour of its own, so that the one of the cell does not count.
+pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
     let depth = xml.depth();
-    let mut out = String::new();
+    let (mut out, mut is_coloured) = (String::new(), false);
     loop {
         match xml.next()? {
             Event::Open(e) => match e.name() {
@@ -55,10 +66,11 @@ pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
                     out.push_str(&unescaped(&text));
                 }
                 "rPh" | "phoneticPr" => xml.skip()?,
+                "color" => is_coloured = true,
                 _ => {}
             },
-            Event::Close if xml.depth() < depth => return Ok(out),
-            Event::End => return Ok(out),
+            Event::Close if xml.depth() < depth => return Ok((out, is_coloured)),
+            Event::End => return Ok((out, is_coloured)),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ mod hostile;
 mod ods;
 
 use std::fmt::Write as _;
-use std::io::Cursor;
+use std::io::{Cursor, Read as _};
 
 use super::super::office::tests::{converted, markdown, relations, selected, zipped};
 use crate::formats::{Hint, convert};
@@ -112,7 +112,7 @@ fn cells_show_what_a_person_sees() {
             "<sst count=\"9999999999\" uniqueCount=\"9999999999\"><si><t>sh|ared_x000A_two</t></si></sst>"
         ),
         "## S\n\n| sh\\|ared<br>two | inline | cached |\n|---|---|---|\n\
-         | 0.3 | 12.5% | 2031-03-14 |\n\
+         | 0.3 | 12.50% | 2031-03-14 |\n\
          | 2031-03-14 09:30:00 | 09:30:00 | 27:30:00 |\n\
          | TRUE | #DIV/0! | =SUM(A1:A3) |\n\
          | 2031-03-14 | 1000000000000000000000 | =A1 |\n"
@@ -277,4 +277,88 @@ fn hidden_rows_and_columns_are_left_out_and_shown_on_request() {
         "## S\n\n| 1 | 2 | 3 |\n|---|---|---|\n| 4 |  |  |\n|  |  |  |\n| 5 |  |  |\n"
     );
     assert_eq!(shown.warnings, ["hidden content shown: 2 cells"]);
+}
+
+/// A workbook with these styles, and its first sheet.
+fn styled(styles: &str, cells: &str) -> Vec<u8> {
+    let book = workbook("", &[("name=\"S\"", &sheet(cells))], "<sst/>", &[]);
+    let mut archive = zip::ZipArchive::new(Cursor::new(book)).unwrap();
+    let mut parts = Vec::new();
+    for at in 0..archive.len() {
+        let mut part = archive.by_index(at).unwrap();
+        let mut content = String::new();
+        part.read_to_string(&mut content).unwrap();
+        let name = part.name().unwrap().into_owned();
+        if name == "xl/styles.xml" {
+            content = format!("<styleSheet>{styles}</styleSheet>");
+        }
+        parts.push((name, content));
+    }
+    let parts: Vec<(&str, &str)> = parts
+        .iter()
+        .map(|(name, content)| (name.as_str(), content.as_str()))
+        .collect();
+    zipped(&parts)
+}
+
+#[test]
+fn numbers_are_shown_in_the_formats_of_their_cells() {
+    let styles = "<numFmts><numFmt numFmtId=\"170\" formatCode=\"&quot;$&quot;#,##0.00\"/>\
+        <numFmt numFmtId=\"171\" formatCode=\"#,##0,\"/></numFmts><cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"10\"/>\
+        <xf numFmtId=\"170\"/><xf numFmtId=\"1\"/><xf numFmtId=\"171\"/></cellXfs>";
+    let cells = "<row><c s=\"1\"><v>0.1234567890123</v></c><c s=\"2\"><v>-1234.5</v></c><c s=\"3\"><v>0.6</v></c>\
+        <c s=\"4\"><v>7654321</v></c><c s=\"0\"><v>0.1234567890123</v></c></row>";
+    assert_eq!(
+        markdown(XLSX, &styled(styles, cells)),
+        "## S\n\n| 12.35% | -$1,234.50 | 1 (0.6) | 7,654 | 0.1234567890123 |\n|---|---|---|---|---|\n"
+    );
+}
+
+const COLOURS: &str = "<numFmts><numFmt numFmtId=\"170\" formatCode=\";;;\"/></numFmts>\
+    <fonts><font><color theme=\"1\"/></font><font><color theme=\"0\"/></font><font><color indexed=\"9\"/></font>\
+    <font><color rgb=\"FFFEFEFE\"/></font></fonts>\
+    <fills><fill><patternFill patternType=\"none\"/></fill><fill><patternFill patternType=\"solid\"><fgColor rgb=\"FF000080\"/></patternFill></fill>\
+    <fill><patternFill patternType=\"solid\"><fgColor rgb=\"FF000000\"/></patternFill></fill></fills>\
+    <cellXfs><xf numFmtId=\"0\" fontId=\"0\" fillId=\"0\"/><xf numFmtId=\"170\" fontId=\"0\" fillId=\"0\"/>\
+    <xf fontId=\"1\" fillId=\"0\"/><xf fontId=\"2\" fillId=\"0\"/><xf fontId=\"3\" fillId=\"0\"/>\
+    <xf fontId=\"0\" fillId=\"2\"/><xf fontId=\"1\" fillId=\"1\"/></cellXfs>";
+
+#[test]
+fn cells_that_show_nothing_are_hidden_cells() {
+    let cell = |style: u32| format!("<c s=\"{style}\" t=\"str\"><v>secret</v></c>");
+    let hidden: String = (1..=5).map(cell).collect();
+    let cells = format!(
+        "<row><c><v>1</v></c>{hidden}<c s=\"1\"><v>42</v></c><c s=\"6\" t=\"str\"><v>white on blue</v></c></row>"
+    );
+    let book = styled(COLOURS, &cells);
+    let left_out = converted(XLSX, &book);
+    assert_eq!(
+        left_out.markdown,
+        "## S\n\n| 1 | white on blue |\n|---|---|\n"
+    );
+    assert_eq!(left_out.warnings, ["hidden content dropped: 6 cells"]);
+    let hint = Hint {
+        mime: XLSX.to_owned(),
+        show_hidden: true,
+        ..Hint::default()
+    };
+    let shown = convert(
+        &mut Cursor::new(book),
+        &hint,
+        Limits::default(),
+        Selection::All,
+    );
+    assert_eq!(shown.markdown.matches("secret").count(), 5);
+    assert!(shown.markdown.contains("| 42 |"));
+    assert_eq!(shown.warnings, ["hidden content shown: 6 cells"]);
+}
+
+#[test]
+fn colours_that_other_rules_decide_hide_nothing() {
+    let rows = "<row><c s=\"2\" t=\"str\"><v>head</v></c><c s=\"2\" t=\"inlineStr\"><is><r><rPr><color rgb=\"FFFF0000\"/></rPr><t>red</t></r></is></c>\
+        <c s=\"2\" t=\"str\"><v>secret</v></c></row></sheetData>\
+        <conditionalFormatting sqref=\"A1 F1:G9\"><cfRule/></conditionalFormatting><sheetData>";
+    let got = converted(XLSX, &styled(COLOURS, rows));
+    assert_eq!(got.markdown, "## S\n\n| head | red |\n|---|---|\n");
+    assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
 }

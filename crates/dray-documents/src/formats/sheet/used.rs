@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::style::Shown;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
 
@@ -27,6 +28,14 @@ const URL: usize = 2048;
 pub(super) struct Area {
     pub(super) first: (u64, u32),
     pub(super) last: (u64, u32),
+}
+
+impl Area {
+    /// Whether a cell lies in it.
+    pub(super) fn holds(&self, (row, column): (u64, u32)) -> bool {
+        (self.first.0..=self.last.0).contains(&row)
+            && (self.first.1..=self.last.1).contains(&column)
+    }
 }
 
 /// A worksheet while it is read. Rows and columns count from zero.
@@ -87,6 +96,27 @@ impl Used {
                 .hidden_columns
                 .iter()
                 .any(|(first, last)| (*first..=*last).contains(&column))
+    }
+
+    /// A cell that shows something, or holds what a person does not see.
+    ///
+    /// # Errors
+    ///
+    /// As [`Used::cell`].
+    pub(super) fn shown_cell(
+        &mut self,
+        (row, column): (u64, u32),
+        shown: Shown,
+        out: &Markdown,
+    ) -> Result<(), Limit> {
+        let is_new = shown.is_hidden && !shown.text.trim().is_empty();
+        if is_new && !self.is_hidden(row, column) {
+            self.hidden_cells += 1;
+            if !out.shows_hidden() {
+                return Ok(());
+            }
+        }
+        self.cell(row, column, shown.text, out)
     }
 
     /// A cell that shows something. Cells of one row come together.

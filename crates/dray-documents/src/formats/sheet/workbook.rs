@@ -1,9 +1,7 @@
 //! What a workbook says about its sheets, and the number formats of its cells.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::format::Format;
 use crate::formats::office::package::Relations;
 use crate::formats::office::xml::{Event, Xml, decoded};
 use crate::limits::{Budget, Failure};
@@ -71,41 +69,6 @@ impl Workbook {
                 Event::End => return Ok(book),
                 _ => {}
             }
-        }
-    }
-}
-
-/// The format of each style of cells, from `styles.xml`.
-pub(super) fn formats(bytes: &[u8], budget: &Rc<Budget>) -> Result<Vec<Format>, Failure> {
-    let text = decoded(bytes);
-    let mut xml = Xml::new(&text, budget);
-    let mut codes: HashMap<u32, Format> = HashMap::new();
-    let mut formats = Vec::new();
-    let mut in_cells = None;
-    loop {
-        match xml.next()? {
-            Event::Open(e) => match e.name() {
-                "numFmt" => {
-                    if let (Some(id), Some(code)) = (e.number("numFmtId"), e.attr("formatCode")) {
-                        codes.insert(id, Format::of_code(&code));
-                    }
-                }
-                "cellXfs" => in_cells = Some(xml.depth()),
-                "xf" if in_cells.is_some() => {
-                    let id = e.number("numFmtId").unwrap_or(0);
-                    formats.push(
-                        codes
-                            .get(&id)
-                            .copied()
-                            .unwrap_or_else(|| Format::built_in(id)),
-                    );
-                }
-                "dxfs" | "cellStyleXfs" | "fonts" | "fills" | "borders" => xml.skip()?,
-                _ => {}
-            },
-            Event::Close if in_cells.is_some_and(|depth| xml.depth() < depth) => in_cells = None,
-            Event::End => return Ok(formats),
-            _ => {}
         }
     }
 }

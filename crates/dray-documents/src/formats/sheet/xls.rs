@@ -7,6 +7,7 @@ use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
 
 use super::biff::{self, Seen};
 use super::format::Format;
+use super::style::{Shown, Style};
 use super::used::{Area, Used};
 use super::value;
 use super::xlsx::heading;
@@ -105,17 +106,18 @@ fn write(
     for (row, column, data) in values.used_cells() {
         let row = top.saturating_add(u32::try_from(row).unwrap_or(u32::MAX));
         let column = left.saturating_add(u32::try_from(column).unwrap_or(u32::MAX));
+        let formula = formulas.as_ref().ok();
+        let formula = formula.and_then(|formulas| formulas.get_value((row, column)));
         if seen.is_hidden_row(index, row) {
             used.hide_row(u64::from(row));
         }
-        let mut text = shown(data, seen.percentage(index, row, column));
-        if text.is_empty()
-            && let Ok(formulas) = &formulas
-            && let Some(formula) = formulas.get_value((row, column)).filter(|f| !f.is_empty())
+        let mut seen = shown(data, &seen.style(index, row, column));
+        if seen.text.is_empty()
+            && let Some(formula) = formula.filter(|formula| !formula.is_empty())
         {
-            text = format!("={formula}");
+            seen.text = format!("={formula}");
         }
-        if let Err(limit) = used.cell(u64::from(row), column, text, out) {
+        if let Err(limit) = used.shown_cell((u64::from(row), column), seen, out) {
             used.finish_so_far(out)?;
             return Err(limit.into());
         }
@@ -124,30 +126,23 @@ fn write(
 }
 
 /// What a person sees of a value that the library read.
-pub(super) fn shown(data: &Data, percent: bool) -> String {
-    match data {
+pub(super) fn shown(data: &Data, style: &Style) -> Shown {
+    let text = match data {
         Data::Empty => String::new(),
         Data::String(text) => text.clone(),
         Data::Bool(value) => if *value { "TRUE" } else { "FALSE" }.to_owned(),
         Data::Error(error) => error.to_string(),
-        Data::Int(value) if !percent => value.to_string(),
         Data::Int(value) => {
             #[expect(clippy::cast_precision_loss, reason = "cells hold no larger ones")]
             let value = *value as f64;
-            value::shown(value, Format::Percent, false)
+            return style.number(value, false);
         }
-        Data::Float(value) => {
-            let format = if percent {
-                Format::Percent
-            } else {
-                Format::General
-            };
-            value::shown(*value, format, false)
-        }
+        Data::Float(value) => return style.number(*value, false),
         Data::DateTime(moment) => self::moment(moment),
         Data::DateTimeIso(text) => value::iso(text, Format::General),
         Data::DurationIso(text) => value::iso_duration(text).unwrap_or_else(|| text.clone()),
-    }
+    };
+    style.text(text)
 }
 
 /// The library tells moments and durations apart, not dates and times: a whole day is a date, less than one a time.

@@ -6,9 +6,11 @@ use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
 use super::used::Used;
 use super::xls::{shown, within_limits};
+use super::xlsb_looks::Looks;
 use super::xlsx::heading;
 use crate::container::Input;
 use crate::formats::Hint;
+use crate::formats::office::package::spared;
 use crate::limits::{Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -21,11 +23,15 @@ pub(super) fn convert(
     within_limits(input, out)?;
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
+    let looks = Looks::read(input, out);
+    let looks = spared(looks, out, "number formats are")?;
+    input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
         .map_err(|_| damaged)?
         .map_err(|_| damaged)?;
     let sheets = book.sheets_metadata().to_vec();
-    for (number, sheet) in (1..).zip(&sheets) {
+    for (index, sheet) in sheets.iter().enumerate() {
+        let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
         if !out.part(Unit::Sheet, number, Some(&sheet.name))? {
             continue;
         }
@@ -36,7 +42,7 @@ pub(super) fn convert(
         }
         let mut used = Used::new(out);
         let read = catch_unwind(AssertUnwindSafe(|| {
-            read(&mut book, &sheet.name, &mut used, out)
+            read(&mut book, (index, &sheet.name), &looks, &mut used, out)
         }))
         .unwrap_or(Err(damaged));
         match read {
@@ -56,11 +62,20 @@ pub(super) fn convert(
 
 fn read(
     book: &mut Xlsb<&mut dyn Input>,
-    name: &str,
+    (index, name): (usize, &str),
+    looks: &Looks,
     used: &mut Used,
     out: &Markdown,
 ) -> Result<(), Failure> {
     let damaged = Failure::Corrupt(Damage::Malformed);
+    if let Some(sheet) = looks.sheets.get(index) {
+        for row in &sheet.hidden_rows {
+            used.hide_row(u64::from(*row));
+        }
+        for (first, last) in &sheet.hidden_columns {
+            used.hide_columns(*first, *last);
+        }
+    }
     let mut cells = book.worksheet_cells_reader(name).map_err(|_| damaged)?;
     let mut seen = 0_u32;
     while let Some(cell) = cells.next_cell().map_err(|_| damaged)? {
@@ -69,8 +84,11 @@ fn read(
             out.budget().clock()?;
         }
         let (row, column) = cell.get_position();
-        let text = shown(&Data::from(cell.get_value().clone()), false);
-        used.cell(u64::from(row), column, text, out)?;
+        let shown = shown(
+            &Data::from(cell.get_value().clone()),
+            &looks.style(index, row, column),
+        );
+        used.shown_cell((u64::from(row), column), shown, out)?;
     }
     Ok(())
 }

@@ -7,15 +7,20 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::cells::{self, Context};
+use super::color::Colors;
 use super::strings::{Strings, rich_text};
-use super::used::Used;
-use super::workbook::{self, Kind, Sheet, Workbook};
+use super::style;
+use super::used::{Area, Used};
+use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::Hint;
 use crate::formats::office::package::{Package, Relations, spared};
 use crate::formats::office::xml::{Event, Xml, decoded};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Inline, Markdown, Unit};
+
+/// Areas of one sheet whose colours other rules decide.
+const MAX_COLOURED_AREAS: usize = 256;
 
 /// The converter.
 pub(super) fn convert(
@@ -35,12 +40,18 @@ pub(super) fn convert(
         part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
     });
     let strings = spared(strings, out, "shared strings are")?;
-    let formats = part_of(&mut package, &relations, "styles")
-        .and_then(|part| part.map_or_else(|| Ok(Vec::new()), |b| workbook::formats(&b, &budget)));
-    let formats = spared(formats, out, "number formats are")?;
+    let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
+        part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
+    });
+    let colors = spared(colors, out, "colours are")?;
+    let styles = part_of(&mut package, &relations, "styles").and_then(|part| {
+        part.map_or_else(|| Ok(Vec::new()), |b| style::styles(&b, colors, &budget))
+    });
+    let styles = spared(styles, out, "number formats are")?;
     let context = Context {
         strings: &strings,
-        formats: &formats,
+        styles: &styles,
+        coloured: &[],
         epoch_1904: book.epoch_1904,
     };
     let mut damaged = None;
@@ -111,6 +122,11 @@ fn write(
     let budget = Rc::clone(package.budget());
     let mut used = Used::new(out);
     let text = decoded(&bytes);
+    let coloured = coloured(&text, &sheet.part, package);
+    let context = &Context {
+        coloured: &coloured,
+        ..*context
+    };
     let mut xml = Xml::new(&text, &budget);
     match cells::read(&mut xml, context, &mut used, out) {
         Ok(links) => {
@@ -130,6 +146,39 @@ fn write(
             Err(failure)
         }
     }
+}
+
+/// Areas that conditional formats and tables paint in colours of their own. They stand behind the cells.
+fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
+    let mut areas = Vec::new();
+    for (at, _) in text
+        .match_indices("<conditionalFormatting")
+        .take(MAX_COLOURED_AREAS)
+    {
+        let tag = text.get(at..).unwrap_or_default().split('>').next();
+        let range = tag.and_then(|tag| tag.split("sqref=\"").nth(1)?.split('"').next());
+        areas.extend(range.unwrap_or_default().split(' ').filter_map(cells::area));
+    }
+    let tables = match package.relations(part) {
+        Ok(relations) => relations
+            .of_kind("table")
+            .map(|table| table.target.clone())
+            .collect(),
+        Err(_) => Vec::new(),
+    };
+    for table in tables.iter().take(MAX_COLOURED_AREAS) {
+        let Ok(Some(bytes)) = package.part(table) else {
+            continue;
+        };
+        let text = decoded(&bytes);
+        let range = text
+            .split(" ref=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        areas.extend(range.and_then(cells::area));
+    }
+    areas.truncate(MAX_COLOURED_AREAS);
+    areas
 }
 
 /// Comments of a sheet; a thread hides the note that stands for it in older programs.
@@ -178,7 +227,7 @@ fn read_comments(
             }
             Event::Open(e) if e.name() == "text" => {
                 let text = if name == "comment" {
-                    rich_text(&mut xml)?
+                    rich_text(&mut xml)?.0
                 } else {
                     xml.text()?
                 };

@@ -31,8 +31,8 @@ fn a_workbook_of_openpyxl() {
         ),
         "## Budget\n\n| Item | Share | Due | At | Sum |\n|---|---|---|---|---|\n\
          | Rope | 12.5% | 2031-03-14 | 2031-03-14 09:30:00 | 1000000000000000000000 |\n\
-         | Tar | 50% | 2031-04-01 | 09:30:00 | =SUM(B2:B3) |\n\
-         | Sail | 30% |  | 27:30:00 | TRUE |\n\
+         | Tar | 50.0% | 2031-04-01 | 09:30:00 | =SUM(B2:B3) |\n\
+         | Sail | 30.0% |  | 27:30:00 | TRUE |\n\
          |  |  |  |  |  |\n\
          | merged |  |  |  |  |\n\n- A2: Ask Ada\n\n\
          ## Notes (hidden)\n\n| far |\n|---|\n\n## Empty\n\n_(empty sheet)_\n"

@@ -42,6 +42,16 @@ fn cell(column: u32, value: &[u8]) -> Vec<u8> {
 
 /// A workbook of one sheet with the given records as its data.
 fn xlsb(hidden: u32, rows: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    xlsb_with(hidden, &[], rows, &[])
+}
+
+/// The same with records before the data, and a part with styles.
+fn xlsb_with(
+    hidden: u32,
+    before: &[(u16, Vec<u8>)],
+    rows: &[(u16, Vec<u8>)],
+    styles: &[(u16, Vec<u8>)],
+) -> Vec<u8> {
     let mut book = Vec::new();
     put(&mut book, 0x0083, &[]);
     put(&mut book, 0x008F, &[]);
@@ -56,18 +66,32 @@ fn xlsb(hidden: u32, rows: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut sheet = Vec::new();
     put(&mut sheet, 0x0081, &[]);
     put(&mut sheet, 0x0094, &[0xFF; 16]);
+    for (kind, data) in before {
+        put(&mut sheet, *kind, data);
+    }
     put(&mut sheet, 0x0091, &[]);
     for (kind, data) in rows {
         put(&mut sheet, *kind, data);
     }
     put(&mut sheet, 0x0092, &[]);
-    let relations = super::relations(&[("rId1", "worksheet", "worksheets/sheet1.bin")]);
+    let mut looks = Vec::new();
+    for (kind, data) in styles {
+        put(&mut looks, *kind, data);
+    }
+    let relations = super::relations(&[
+        ("rId1", "worksheet", "worksheets/sheet1.bin"),
+        ("rId2", "styles", "styles.bin"),
+    ]);
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, content) in [
         ("xl/workbook.bin", book.as_slice()),
         ("xl/_rels/workbook.bin.rels", relations.as_bytes()),
         ("xl/worksheets/sheet1.bin", sheet.as_slice()),
+        ("xl/styles.bin", looks.as_slice()),
     ] {
+        if content.is_empty() {
+            continue;
+        }
         zip.start_file(name, zip::write::SimpleFileOptions::default())
             .unwrap();
         zip.write_all(content).unwrap();
@@ -104,8 +128,80 @@ fn a_record_that_cannot_be_is_damage_of_its_sheet() {
     assert!(got.markdown.starts_with("## Binary\n\n| before |"));
 }
 
+/// A style of cells: number format, font and fill by number.
+fn cell_format(code: u16, font: u16, fill: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in [0, code, font, fill, 0, 0, 0, 0] {
+        out.extend(part.to_le_bytes());
+    }
+    out
+}
+
+/// A font of a colour of the palette.
+fn font(index: u8) -> Vec<u8> {
+    [&[0; 12][..], &[1 << 1, index], &[0; 6], &wide("Sans")].concat()
+}
+
+#[test]
+fn what_a_person_does_not_see_of_a_binary_workbook_is_left_out() {
+    let styled = |column: u32, style: u8, value: &[u8]| {
+        [&column.to_le_bytes()[..], &[style, 0, 0, 0], value].concat()
+    };
+    let row = |number: u32, is_hidden: bool| {
+        [
+            &number.to_le_bytes()[..],
+            &[0; 7],
+            &[if is_hidden { 0x10 } else { 0 }],
+            &[0; 5],
+        ]
+        .concat()
+    };
+    let code = [&170_u16.to_le_bytes()[..], &wide(";;;")].concat();
+    let styles = [
+        (44, code),
+        (43, font(8)),
+        (43, font(9)),
+        (45, [0; 68].to_vec()),
+        (617, 4_u32.to_le_bytes().to_vec()),
+        (47, cell_format(0, 0, 0)),
+        (47, cell_format(170, 0, 0)),
+        (47, cell_format(10, 0, 0)),
+        (47, cell_format(0, 1, 0)),
+        (618, Vec::new()),
+    ];
+    let columns = [
+        &1_u32.to_le_bytes()[..],
+        &1_u32.to_le_bytes(),
+        &[0; 8],
+        &1_u16.to_le_bytes(),
+    ];
+    let rows = [
+        (0, row(0, false)),
+        (6, styled(0, 0, &wide("seen"))),
+        (6, styled(1, 0, &wide("in a hidden column"))),
+        (6, styled(2, 1, &wide("of no format"))),
+        (5, styled(3, 2, &0.123_456_f64.to_le_bytes())),
+        (6, styled(4, 3, &wide("white"))),
+        (0, row(1, true)),
+        (6, styled(0, 0, &wide("in a hidden row"))),
+    ];
+    let before = [(390, Vec::new()), (60, columns.concat()), (391, Vec::new())];
+    let got = converted(XLSB, &xlsb_with(0, &before, &rows, &styles));
+    assert_eq!(got.markdown, "## Binary\n\n| seen | 12.35% |\n|---|---|\n");
+    assert_eq!(got.warnings, ["hidden content dropped: 4 cells"]);
+}
+
 /// An OLE2 file with a stream of old records.
 fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
+    let cells: Vec<(u16, u16, u16)> = cells
+        .iter()
+        .map(|(row, column)| (*row, *column, 0))
+        .collect();
+    xls_with(&[], &cells)
+}
+
+/// The same with records before the sheet; each cell has a style.
+fn xls_with(records: &[(u16, Vec<u8>)], cells: &[(u16, u16, u16)]) -> Vec<u8> {
     let put = |out: &mut Vec<u8>, kind: u16, data: &[u8]| {
         out.extend(kind.to_le_bytes());
         out.extend(u16::try_from(data.len()).unwrap().to_le_bytes());
@@ -114,6 +210,9 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
     let begin = [0x00, 0x06, 0x05, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut stream = Vec::new();
     put(&mut stream, 0x809, &begin);
+    for (kind, data) in records {
+        put(&mut stream, *kind, data);
+    }
     let place = stream.len() + 4 + 11 + 4;
     let mut sheet = u32::try_from(place).unwrap().to_le_bytes().to_vec();
     sheet.extend([0, 0, 3, 0, b'O', b'l', b'd']);
@@ -126,10 +225,10 @@ fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
         0x200,
         &[0, 0, 0, 0, 255, 255, 255, 127, 0, 0, 0, 1, 0, 0],
     );
-    for (row, column) in cells {
+    for (row, column, style) in cells {
         let mut cell = row.to_le_bytes().to_vec();
         cell.extend(column.to_le_bytes());
-        cell.extend([0, 0]);
+        cell.extend(style.to_le_bytes());
         cell.extend(7.5_f64.to_le_bytes());
         put(&mut stream, 0x203, &cell);
     }
@@ -153,4 +252,46 @@ fn an_old_workbook_is_refused_before_its_rectangle_is_set_aside() {
         converted(XLS, &xls(&[(0, 0), (65_535, 255)])).failure,
         Some(Failure::Stopped(Limit::Memory))
     );
+}
+
+#[test]
+fn cells_of_an_old_workbook_that_show_nothing_are_hidden_cells() {
+    // Number format, font, and the pattern and colour of the fill.
+    let format = |font: u16, code: u16, pattern: u32, color: u16| {
+        let mut out = [font.to_le_bytes(), code.to_le_bytes()].concat();
+        out.extend([0; 10]);
+        out.extend((pattern << 26).to_le_bytes());
+        out.extend(color.to_le_bytes());
+        out
+    };
+    let font = |color: u16| [&[0; 4][..], &color.to_le_bytes(), &[0; 10]].concat();
+    let code = |id: u16, code: &str| {
+        let length = u16::try_from(code.len()).unwrap();
+        [
+            &id.to_le_bytes()[..],
+            &length.to_le_bytes(),
+            &[0],
+            code.as_bytes(),
+        ]
+        .concat()
+    };
+    let records = [
+        (0x31, font(0x7FFF)),
+        (0x31, font(9)),
+        (0x41E, code(170, ";;;")),
+        (0x41E, code(171, "0.00 \"m\"")),
+        (0xE0, format(0, 0, 0, 0)),
+        (0xE0, format(0, 170, 0, 0)),
+        (0xE0, format(1, 0, 0, 0)),
+        (0xE0, format(0, 171, 0, 0)),
+        // White on dark blue.
+        (0xE0, format(1, 171, 1, 18)),
+    ];
+    let cells = [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 3), (0, 4, 4)];
+    let got = converted(XLS, &xls_with(&records, &cells));
+    assert_eq!(
+        got.markdown,
+        "## Old\n\n| 7.5 | 7.50 m | 7.50 m |\n|---|---|---|\n"
+    );
+    assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
 }

@@ -1,0 +1,126 @@
+//! Fonts, fills and number formats of an XLS stream, as the styles of its cells.
+
+use std::collections::HashMap;
+
+use super::biff::short;
+use super::color::Rgb;
+use super::style::Style;
+
+const FONT: u16 = 0x31;
+const PALETTE: u16 = 0x92;
+const XF: u16 = 0xE0;
+const FORMAT: u16 = 0x41E;
+/// The colour of text and of paper that the system chooses (MS-XLS 2.5.161).
+const SYSTEM_TEXT: u32 = 64;
+const SYSTEM_PAPER: u32 = 65;
+const AUTOMATIC: u32 = 0x7FFF;
+
+/// What was read of the records before the sheets.
+#[derive(Debug, Default)]
+pub(super) struct StyleRecords {
+    codes: HashMap<u16, Style>,
+    /// Colour numbers.
+    fonts: Vec<u16>,
+    palette: Vec<Rgb>,
+    formats: Vec<CellFormat>,
+}
+
+/// A record about how cells look (MS-XLS 2.4.353).
+#[derive(Clone, Copy, Debug)]
+struct CellFormat {
+    font: u16,
+    code: u16,
+    /// Pattern and colour number of the fill; nothing in old files.
+    fill: Option<(u32, u32)>,
+}
+
+impl StyleRecords {
+    /// Notes a record.
+    pub(super) fn note(&mut self, kind: u16, data: &[u8]) {
+        match kind {
+            FONT => self.fonts.push(short(data, 4).unwrap_or(0x7FFF)),
+            PALETTE => {
+                let colors = data.get(2..).unwrap_or_default().chunks_exact(4);
+                self.palette = colors
+                    .filter_map(|rgb| match rgb {
+                        [red, green, blue, _] => {
+                            Some(Rgb::of_number(u32::from_be_bytes([0, *red, *green, *blue])))
+                        }
+                        _ => None,
+                    })
+                    .collect();
+            }
+            FORMAT => {
+                if let Some((id, code)) = format_code(data) {
+                    self.codes.insert(id, Style::of_code(&code));
+                }
+            }
+            XF => {
+                let long = |at: usize| {
+                    let bytes = data.get(at..at + 4)?.try_into().ok()?;
+                    Some(u32::from_le_bytes(bytes))
+                };
+                let fill = long(14).zip(short(data, 18));
+                self.formats.push(CellFormat {
+                    font: short(data, 0).unwrap_or(0),
+                    code: short(data, 2).unwrap_or(0),
+                    fill: fill.map(|(pattern, colors)| (pattern >> 26, u32::from(colors) & 0x7F)),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// The styles of cells by their numbers.
+    pub(super) fn into_styles(self) -> Vec<Style> {
+        let formats = self.formats.iter();
+        formats.map(|format| self.style(*format)).collect()
+    }
+
+    fn style(&self, format: CellFormat) -> Style {
+        let known = self.codes.get(&format.code).cloned();
+        let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(format.code)));
+        // There is no font of number 4.
+        let font = usize::from(if format.font > 4 {
+            format.font - 1
+        } else {
+            format.font
+        });
+        let ink = self.fonts.get(font).map(|color| u32::from(*color));
+        let ink = match ink {
+            None | Some(SYSTEM_TEXT | AUTOMATIC) => Some(Rgb::BLACK),
+            Some(color) => self.color(color),
+        };
+        let paper = match format.fill {
+            Some((0, _)) => Some(Rgb::WHITE),
+            Some((1, color)) => self.color(color),
+            _ => None,
+        };
+        style.is_invisible = ink
+            .zip(paper)
+            .is_some_and(|(ink, paper)| ink.looks_like(paper));
+        style
+    }
+
+    fn color(&self, number: u32) -> Option<Rgb> {
+        match number {
+            SYSTEM_PAPER => Some(Rgb::WHITE),
+            SYSTEM_TEXT | AUTOMATIC => None,
+            number => Rgb::of_index(number, &self.palette),
+        }
+    }
+}
+
+/// Id and code of a number format: 16-bit or 8-bit characters after their count.
+fn format_code(data: &[u8]) -> Option<(u16, String)> {
+    let id = short(data, 0)?;
+    let wide = data.get(4)? & 1 == 1;
+    let rest = data.get(5..)?;
+    let code = if wide {
+        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| short(c, 0)).collect();
+        String::from_utf16_lossy(&units)
+    } else {
+        rest.iter().map(|b| char::from(*b)).collect()
+    };
+    Some((id, code))
+}

@@ -1,0 +1,418 @@
+//! Number format codes applied to numbers (ECMA-376-1, 18.8.31): decimals, thousands, signs, words and currencies.
+//!
+//! Dates, times and durations are not written by their codes: they come in the order of ISO 8601, whatever the file asks.
+
+use super::value::number;
+
+/// Longest code that is read, characters, and most sections of one.
+const MAX_CODE: usize = 255;
+const MAX_SECTIONS: usize = 4;
+/// Decimals that are shown.
+const MAX_DECIMALS: usize = 15;
+/// A number whose text differs by more than this share has lost precision that matters.
+pub(super) const MAX_LOSS: f64 = 0.02;
+
+/// A code, for numbers and for text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Code {
+    sections: Vec<Section>,
+}
+
+/// A part of a code, for some of the numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Section {
+    pieces: Vec<Piece>,
+    /// `%`, each a factor of 100.
+    percents: usize,
+    /// Commas behind the last digit, each a factor of a thousandth.
+    thousandths: usize,
+    grouped: bool,
+    /// Decimals that may be shown, and that must be.
+    decimals: (usize, usize),
+    /// Digits before the point that must be shown.
+    whole: usize,
+    /// It holds what is not applied here: exponents, fractions, dates.
+    is_foreign: bool,
+    /// It shows numbers as they are.
+    is_general: bool,
+}
+
+/// What a section shows.
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    /// Text that is written as it is.
+    Literal(String),
+    /// A place of a digit before the point; the flag tells those that are always shown.
+    Digit(bool),
+    /// The point, and all decimals.
+    Decimals,
+}
+
+/// A number as a person sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Text(String),
+    /// The code shows nothing.
+    Nothing,
+}
+
+impl Code {
+    /// Reads a code; nothing when it is the one for numbers as they are.
+    pub(super) fn parse(code: &str) -> Option<Self> {
+        if code.chars().count() > MAX_CODE || code.trim().eq_ignore_ascii_case("general") {
+            return None;
+        }
+        let mut sections = vec![Section::default()];
+        let mut chars = code.chars().peekable();
+        while let Some(c) = chars.next() {
+            if c == ';' {
+                sections.push(Section::default());
+            } else if let Some(section) = sections.last_mut() {
+                section.read(c, &mut chars);
+            }
+        }
+        sections.truncate(MAX_SECTIONS);
+        Some(Self { sections })
+    }
+
+    /// Of one of the formats that every workbook has.
+    pub(super) fn built_in(id: u32) -> Option<Self> {
+        let code = match id {
+            1 => "0",
+            2 => "0.00",
+            3 | 5 | 6 | 37 | 38 | 41 | 42 => "#,##0",
+            4 | 7 | 8 | 39 | 40 | 43 | 44 => "#,##0.00",
+            9 => "0%",
+            10 => "0.00%",
+            _ => return None,
+        };
+        Self::parse(code)
+    }
+
+    /// Whether text in a cell of this format is not shown.
+    pub(super) fn hides_text(&self) -> bool {
+        self.sections.len() == MAX_SECTIONS
+            && self
+                .sections
+                .last()
+                .is_some_and(|its| its.pieces.is_empty() && !its.is_general)
+    }
+
+    /// A number in this format; nothing when the code holds what is not applied here.
+    pub(super) fn apply(&self, value: f64) -> Option<Seen> {
+        if !value.is_finite() {
+            return None;
+        }
+        let (section, sign) = match (self.sections.as_slice(), value) {
+            ([_, negative, ..], ..0.0) => (negative, ""),
+            ([_, _, zero, ..], 0.0) => (zero, ""),
+            ([first, ..], ..0.0) => (first, "-"),
+            ([first, ..], _) => (first, ""),
+            ([], _) => return None,
+        };
+        if section.is_foreign {
+            return None;
+        }
+        if section.is_general {
+            return Some(Seen::Text(section.around(&number(value))));
+        }
+        if section.pieces.is_empty() {
+            return Some(Seen::Nothing);
+        }
+        let (text, rounded) = section.apply(value.abs());
+        // Nothing is less than zero when all its digits are.
+        let sign = if rounded == 0.0 { "" } else { sign };
+        let text = format!("{sign}{text}").trim().to_owned();
+        if text.is_empty() {
+            return Some(Seen::Nothing);
+        }
+        let lost = (rounded - value.abs()).abs() > value.abs() * MAX_LOSS;
+        if lost && section.shows_digits() {
+            let exact = section.exact(value);
+            return Some(Seen::Text(format!("{text} ({exact})")));
+        }
+        Some(Seen::Text(text))
+    }
+}
+
+type Chars<'c> = std::iter::Peekable<std::str::Chars<'c>>;
+
+impl Section {
+    fn literal(&mut self, text: &str) {
+        if let Some(Piece::Literal(last)) = self.pieces.last_mut() {
+            last.push_str(text);
+        } else if !text.is_empty() {
+            self.pieces.push(Piece::Literal(text.to_owned()));
+        }
+    }
+
+    /// Reads what begins with one character.
+    fn read(&mut self, c: char, chars: &mut Chars<'_>) {
+        match c {
+            '"' => {
+                let text: String = chars.by_ref().take_while(|c| *c != '"').collect();
+                self.literal(&text);
+            }
+            '\\' => {
+                let text = chars.next().map(String::from).unwrap_or_default();
+                self.literal(&text);
+            }
+            '_' => {
+                chars.next();
+                self.literal(" ");
+            }
+            '*' => {
+                chars.next();
+            }
+            '[' => {
+                let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                self.bracket(&inner);
+            }
+            '0' | '#' | '?' => self.digit(c),
+            '.' => {
+                if self.decimals == (0, 0) && !self.pieces.contains(&Piece::Decimals) {
+                    self.pieces.push(Piece::Decimals);
+                }
+            }
+            ',' => self.comma(chars),
+            '%' => {
+                self.percents += 1;
+                self.literal("%");
+            }
+            'G' | 'g' => {
+                let rest: String = chars.clone().take(6).collect();
+                if rest.eq_ignore_ascii_case("eneral") {
+                    chars.nth(5);
+                    self.is_general = true;
+                } else {
+                    self.is_foreign = true;
+                }
+            }
+            '@' => self.is_general = true,
+            '/' => self.is_foreign = true,
+            letter if letter.is_ascii_alphabetic() => self.is_foreign = true,
+            other => self.literal(&other.to_string()),
+        }
+    }
+
+    /// `[$€-407]` is a currency, `[h]` counts hours, the others are colours and conditions.
+    fn bracket(&mut self, inner: &str) {
+        if let Some(currency) = inner.strip_prefix('$') {
+            let symbol = currency.split('-').next().unwrap_or_default();
+            self.literal(symbol);
+        } else if inner.starts_with(['<', '>', '=']) || inner.starts_with(['h', 'm', 's']) {
+            self.is_foreign = true;
+        }
+    }
+
+    fn digit(&mut self, c: char) {
+        if self.pieces.contains(&Piece::Decimals) {
+            self.decimals.0 = (self.decimals.0 + 1).min(MAX_DECIMALS);
+            if c == '0' {
+                self.decimals.1 = self.decimals.0;
+            }
+        } else {
+            self.whole += usize::from(c == '0' || self.whole > 0);
+            self.pieces.push(Piece::Digit(c == '0'));
+        }
+    }
+
+    /// A comma between digits groups them; behind the last one it divides.
+    fn comma(&mut self, chars: &Chars<'_>) {
+        let next = chars.clone().find(|c| *c != ',');
+        let before = self
+            .pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Digit(_)));
+        match next {
+            Some('0' | '#' | '?') if before => self.grouped = true,
+            _ if before => self.thousandths += 1,
+            _ => self.literal(","),
+        }
+    }
+
+    fn shows_digits(&self) -> bool {
+        let mut digits = self.pieces.iter();
+        digits.any(|piece| matches!(piece, Piece::Digit(_) | Piece::Decimals))
+    }
+
+    /// A text between the literals of the section.
+    fn around(&self, text: &str) -> String {
+        let literals = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(text) => Some(text.as_str()),
+            _ => None,
+        });
+        // Where the number stands among them is not kept: signs of currencies stand before it.
+        let literals: String = literals.collect();
+        format!("{literals}{text}").trim().to_owned()
+    }
+
+    /// All digits of a number, as a percentage where the section shows one.
+    fn exact(&self, value: f64) -> String {
+        match self.percents {
+            1 => format!("{}%", number(value * 100.0)),
+            _ => number(value),
+        }
+    }
+
+    fn factor(&self) -> f64 {
+        let percents = i32::try_from(self.percents).unwrap_or(0) * 2;
+        let thousandths = i32::try_from(self.thousandths).unwrap_or(0) * 3;
+        10_f64.powi((percents - thousandths).clamp(-300, 300))
+    }
+
+    /// The text of a number that is not negative, and the number that it says.
+    fn apply(&self, value: f64) -> (String, f64) {
+        let digits = rounded(&number(value * self.factor()), self.decimals.0);
+        let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+        let whole = whole.trim_start_matches('0');
+        let kept = fraction.trim_end_matches('0').len().max(self.decimals.1);
+        let fraction = fraction.get(..kept).unwrap_or(fraction);
+        let said = digits.parse().unwrap_or(value) / self.factor();
+        let places = self
+            .pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Digit(_)))
+            .count();
+        let mut left = whole.len().max(self.whole);
+        let padded = format!("{}{whole}", "0".repeat(left - whole.len()));
+        let mut chars = padded.chars();
+        let mut text = String::new();
+        let mut place = 0;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(literal) => text.push_str(literal),
+                Piece::Digit(_) => {
+                    // The first place takes all digits for which there is none.
+                    let behind = places - place - 1;
+                    while left > behind {
+                        text.extend(chars.next());
+                        left -= 1;
+                        if self.grouped && left > 0 && left.is_multiple_of(3) {
+                            text.push(',');
+                        }
+                    }
+                    place += 1;
+                }
+                Piece::Decimals => {
+                    if places == 0 && !whole.is_empty() {
+                        text.push_str(whole);
+                    }
+                    if !fraction.is_empty() {
+                        text.push('.');
+                        text.push_str(fraction);
+                    }
+                }
+            }
+        }
+        (text, if self.shows_digits() { said } else { value })
+    }
+}
+
+/// Decimal digits rounded to so many behind the point, halves away from zero, as worksheets do.
+pub(super) fn rounded(digits: &str, decimals: usize) -> String {
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut kept: Vec<u8> = whole.bytes().collect();
+    kept.extend(
+        fraction
+            .bytes()
+            .chain(std::iter::repeat(b'0'))
+            .take(decimals),
+    );
+    let up = fraction
+        .as_bytes()
+        .get(decimals)
+        .is_some_and(|digit| *digit >= b'5');
+    let mut carry = up;
+    for digit in kept.iter_mut().rev() {
+        if !carry {
+            break;
+        }
+        carry = *digit == b'9';
+        *digit = if carry { b'0' } else { *digit + 1 };
+    }
+    if carry {
+        kept.insert(0, b'1');
+    }
+    let point = kept.len() - decimals;
+    let mut text: String = kept.iter().map(|digit| char::from(*digit)).collect();
+    if decimals > 0 {
+        text.insert(point, '.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(code: &str, value: f64) -> String {
+        match Code::parse(code).unwrap().apply(value) {
+            Some(Seen::Text(text)) => text,
+            Some(Seen::Nothing) => "(nothing)".to_owned(),
+            None => "(foreign)".to_owned(),
+        }
+    }
+
+    #[test]
+    fn numbers_are_shown_as_their_codes_say() {
+        for (code, value, text) in [
+            ("0.00%", 0.123_456_789_012_3, "12.35%"),
+            ("0%", 0.3, "30%"),
+            ("0.0%", 0.3, "30.0%"),
+            ("0.00", 5.0, "5.00"),
+            ("0.00", 1.005, "1.01"),
+            ("0.##", 5.0, "5"),
+            ("0.0#", 2.5, "2.5"),
+            ("#,##0.00", 1_234_567.891, "1,234,567.89"),
+            ("#,##0", 999.0, "999"),
+            ("#,##0", -1234.0, "-1,234"),
+            ("\"$\"#,##0.00", 1234.5, "$1,234.50"),
+            (
+                "\"$\"#,##0.00_);[Red]\\(\"$\"#,##0.00\\)",
+                -1234.5,
+                "($1,234.50)",
+            ),
+            ("#,##0.00 [$€-407]", 1234.5, "1,234.50 €"),
+            ("[$USD] 0.00", 7.0, "USD 7.00"),
+            ("0;\"-\"0;\"none\"", 0.0, "none"),
+            ("0.00;[Red]-0.00", -3.5, "-3.50"),
+            ("00000", 421.0, "00421"),
+            ("000\\-00\\-0000", 123_456_789.0, "123-45-6789"),
+            ("0 \"kg\"", 12.0, "12 kg"),
+            ("#", 0.0, "(nothing)"),
+            (";;;", 42.0, "(nothing)"),
+            ("0;;", -1.0, "(nothing)"),
+            ("0.00E+00", 12345.0, "(foreign)"),
+            ("# ?/?", 0.5, "(foreign)"),
+            ("[>100]0;0.0", 5.0, "(foreign)"),
+            ("\"$\"General", 12.5, "$12.5"),
+            ("0", 1e300, &format!("1{}", "0".repeat(300))),
+            ("0", 0.4, "0 (0.4)"),
+        ] {
+            assert_eq!(seen(code, value), text, "{code} of {value}");
+        }
+    }
+
+    #[test]
+    fn the_exact_number_follows_where_precision_is_lost() {
+        for (code, value, text) in [
+            ("0", 0.6, "1 (0.6)"),
+            ("#,##0,", 1_234_567.0, "1,235"),
+            ("0.0,,\" M\"", 1_234_567.0, "1.2 M (1234567)"),
+            ("0%", 0.123_456, "12% (12.3456%)"),
+            ("0.00", 1.0 / 3.0, "0.33"),
+            ("0.00", 100.0 / 3.0, "33.33"),
+        ] {
+            assert_eq!(seen(code, value), text, "{code} of {value}");
+        }
+    }
+
+    #[test]
+    fn a_code_of_four_sections_may_hide_text() {
+        assert!(Code::parse(";;;").unwrap().hides_text());
+        assert!(!Code::parse("0;0;0;@").unwrap().hides_text());
+        assert!(!Code::parse(";;").unwrap().hides_text());
+        assert_eq!(Code::parse("General"), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Colours of cells, as far as they decide whether their text can be seen.
+
+use std::rc::Rc;
+
+use crate::formats::office::xml::{Element, Event, Xml, decoded};
+use crate::limits::{Budget, Failure};
+
+/// How far two colours may differ in one channel, of 255, and still look the same.
+const SAME: u8 = 15;
+
+/// The palette of workbooks without one of their own, from index 8 (ECMA-376-1, 18.8.27).
+const PALETTE: [u32; 56] = [
+    0x00_0000, 0xFF_FFFF, 0xFF_0000, 0x00_FF00, 0x00_00FF, 0xFF_FF00, 0xFF_00FF, 0x00_FFFF,
+    0x80_0000, 0x00_8000, 0x00_0080, 0x80_8000, 0x80_0080, 0x00_8080, 0xC0_C0C0, 0x80_8080,
+    0x99_99FF, 0x99_3366, 0xFF_FFCC, 0xCC_FFFF, 0x66_0066, 0xFF_8080, 0x00_66CC, 0xCC_CCFF,
+    0x00_0080, 0xFF_00FF, 0xFF_FF00, 0x00_FFFF, 0x80_0080, 0x80_0000, 0x00_8080, 0x00_00FF,
+    0x00_CCFF, 0xCC_FFFF, 0xCC_FFCC, 0xFF_FF99, 0x99_CCFF, 0xFF_99CC, 0xCC_99FF, 0xFF_CC99,
+    0x33_66FF, 0x33_CCCC, 0x99_CC00, 0xFF_CC00, 0xFF_9900, 0xFF_6600, 0x66_6699, 0x96_9696,
+    0x00_3366, 0x33_9966, 0x00_3300, 0x33_3300, 0x99_3300, 0x99_3366, 0x33_3399, 0x33_3333,
+];
+
+/// Red, green and blue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rgb([u8; 3]);
+
+impl Rgb {
+    pub(super) const BLACK: Self = Self([0; 3]);
+    pub(super) const WHITE: Self = Self([255; 3]);
+
+    /// Of `0xRRGGBB`.
+    pub(super) fn of_number(number: u32) -> Self {
+        let [_, red, green, blue] = number.to_be_bytes();
+        Self([red, green, blue])
+    }
+
+    /// Of `AARRGGBB` or `RRGGBB`.
+    fn of_hex(text: &str) -> Option<Self> {
+        let digits = text.get(text.len().checked_sub(6)?..)?;
+        u32::from_str_radix(digits, 16).ok().map(Self::of_number)
+    }
+
+    /// Of an index of the palette; nothing for the ones of the system.
+    pub(super) fn of_index(index: u32, palette: &[Self]) -> Option<Self> {
+        // The first eight repeat the next eight.
+        let at = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
+        let own = palette.get(at).copied();
+        own.or_else(|| PALETTE.get(at).copied().map(Self::of_number))
+    }
+
+    /// Whether a person cannot tell the two apart.
+    pub(super) fn looks_like(self, other: Self) -> bool {
+        let mut pairs = self.0.iter().zip(other.0);
+        pairs.all(|(a, b)| a.abs_diff(b) <= SAME)
+    }
+
+    /// Lighter by a share, or darker by a negative one (ECMA-376-1, 18.8.19).
+    pub(super) fn tinted(self, tint: f64) -> Self {
+        let target = if tint < 0.0 { 0.0 } else { 255.0 };
+        let share = tint.abs().min(1.0);
+        Self(self.0.map(|channel| {
+            let mixed = f64::from(channel) + (target - f64::from(channel)) * share;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 0 and 255"
+            )]
+            let mixed = mixed.round().clamp(0.0, 255.0) as u8;
+            mixed
+        }))
+    }
+}
+
+/// The colours that others refer to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Colors {
+    /// By their number in `theme="…"`.
+    theme: Vec<Option<Rgb>>,
+    palette: Vec<Rgb>,
+}
+
+impl Colors {
+    /// Reads the colours of a theme: two dark and light ones, then the accents.
+    pub(super) fn of_theme(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
+        let text = decoded(bytes);
+        let mut xml = Xml::new(&text, budget);
+        let mut scheme: Vec<Option<Rgb>> = Vec::new();
+        let mut inside = None;
+        loop {
+            match xml.next()? {
+                Event::Open(e) => match e.name() {
+                    "clrScheme" => inside = Some(xml.depth()),
+                    "srgbClr" if inside.is_some() => {
+                        scheme.push(e.attr("val").and_then(|hex| Rgb::of_hex(&hex)));
+                    }
+                    "sysClr" if inside.is_some() => {
+                        scheme.push(e.attr("lastClr").and_then(|hex| Rgb::of_hex(&hex)));
+                    }
+                    "fontScheme" | "fmtScheme" => xml.skip()?,
+                    _ => {}
+                },
+                Event::Close if inside.is_some_and(|depth| xml.depth() < depth) => inside = None,
+                Event::End => break,
+                _ => {}
+            }
+        }
+        // The file lists dark 1, light 1, dark 2, light 2; the numbers begin with light 1, dark 1.
+        for pair in scheme.chunks_mut(2).take(2) {
+            pair.reverse();
+        }
+        Ok(Self {
+            theme: scheme,
+            palette: Vec::new(),
+        })
+    }
+
+    /// Adds a colour of the workbook's own palette.
+    pub(super) fn add_to_palette(&mut self, e: &Element<'_>) {
+        if let Some(color) = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex)) {
+            self.palette.push(color);
+        }
+    }
+
+    /// A `color`, `fgColor` or `bgColor`; nothing when it is automatic or of the system.
+    pub(super) fn read(&self, e: &Element<'_>) -> Option<Rgb> {
+        let tint = e.number::<f64>("tint").unwrap_or(0.0);
+        let color = if let Some(hex) = e.attr("rgb") {
+            Rgb::of_hex(&hex)
+        } else if let Some(theme) = e.number::<usize>("theme") {
+            self.of_theme_number(theme)
+        } else {
+            let index = e.number::<u32>("indexed")?;
+            Rgb::of_index(index, &self.palette)
+        };
+        color.map(|color| color.tinted(tint))
+    }
+
+    /// A colour of the theme; without one its background is white and its text black.
+    pub(super) fn of_theme_number(&self, number: usize) -> Option<Rgb> {
+        let known = self.theme.get(number).copied().flatten();
+        known.or(match number {
+            0 => Some(Rgb::WHITE),
+            1 => Some(Rgb::BLACK),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_compared_as_a_person_sees_them() {
+        assert!(Rgb::of_number(0xFF_FFFF).looks_like(Rgb::of_number(0xF8_FAFF)));
+        assert!(!Rgb::WHITE.looks_like(Rgb::of_number(0xD0_D0D0)));
+        assert_eq!(Rgb::of_index(9, &[]), Some(Rgb::WHITE));
+        assert_eq!(Rgb::of_index(1, &[]), Some(Rgb::WHITE));
+        assert_eq!(Rgb::of_index(64, &[]), None);
+        assert_eq!(Rgb::BLACK.tinted(1.0), Rgb::WHITE);
+        assert_eq!(Rgb::WHITE.tinted(-0.5), Rgb::of_number(0x80_8080));
+    }
+}

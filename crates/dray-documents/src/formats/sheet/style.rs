@@ -1,0 +1,177 @@
+//! How cells look: their number format, and whether their text has the colour of what it stands on.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::code::{Code, Seen};
+use super::color::{Colors, Rgb};
+use super::format::Format;
+use super::value;
+use crate::formats::office::xml::{Event, Xml, decoded};
+use crate::limits::{Budget, Failure};
+
+/// The look of a cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Style {
+    pub(super) format: Format,
+    /// The code of a number that is no date.
+    pub(super) code: Option<Rc<Code>>,
+    /// Text has the colour of what it stands on.
+    pub(super) is_invisible: bool,
+}
+
+/// What a cell shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    /// A person does not see it.
+    pub(super) is_hidden: bool,
+}
+
+impl Style {
+    /// The one of a number format and its code.
+    pub(super) fn of_code(code: &str) -> Self {
+        Self {
+            format: Format::of_code(code),
+            code: Code::parse(code).map(Rc::new),
+            is_invisible: false,
+        }
+    }
+
+    /// The one of a number format that every workbook has.
+    pub(super) fn built_in(id: u32) -> Self {
+        Self {
+            format: Format::built_in(id),
+            code: Code::built_in(id).map(Rc::new),
+            is_invisible: false,
+        }
+    }
+
+    /// A number as a person sees it.
+    pub(super) fn number(&self, value: f64, epoch_1904: bool) -> Shown {
+        let plain = || value::shown(value, self.format, epoch_1904);
+        let seen = match (&self.code, self.format) {
+            (Some(code), Format::General | Format::Percent) => code.apply(value),
+            _ => None,
+        };
+        match seen {
+            Some(Seen::Text(text)) => Shown {
+                text,
+                is_hidden: self.is_invisible,
+            },
+            Some(Seen::Nothing) => Shown {
+                text: value::number(value),
+                is_hidden: true,
+            },
+            None => Shown {
+                text: plain(),
+                is_hidden: self.is_invisible,
+            },
+        }
+    }
+
+    /// Text in a cell that looks so.
+    pub(super) fn text(&self, text: String) -> Shown {
+        let hides = self.code.as_ref().is_some_and(|code| code.hides_text());
+        Shown {
+            text,
+            is_hidden: self.is_invisible || hides,
+        }
+    }
+}
+
+/// The style of each number in `s="…"`, from `styles.xml`.
+pub(super) fn styles(
+    bytes: &[u8],
+    mut colors: Colors,
+    budget: &Rc<Budget>,
+) -> Result<Vec<Style>, Failure> {
+    let text = decoded(bytes);
+    // The palette stands behind what refers to it.
+    let mut xml = Xml::new(&text, budget);
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "rgbColor" => colors.add_to_palette(&e),
+            Event::End => break,
+            _ => {}
+        }
+    }
+    let mut xml = Xml::new(&text, budget);
+    let mut codes: HashMap<u32, Style> = HashMap::new();
+    let (mut fonts, mut fills) = (Vec::new(), Vec::new());
+    let mut styles = Vec::new();
+    let mut in_cells = None;
+    loop {
+        match xml.next()? {
+            Event::Open(e) => match e.name() {
+                "numFmt" => {
+                    if let (Some(id), Some(code)) = (e.number("numFmtId"), e.attr("formatCode")) {
+                        codes.insert(id, Style::of_code(&code));
+                    }
+                }
+                "font" => fonts.push(font(&mut xml, &colors)?),
+                "fill" => fills.push(fill(&mut xml, &colors)?),
+                "cellXfs" => in_cells = Some(xml.depth()),
+                "xf" if in_cells.is_some() => {
+                    let id = e.number("numFmtId").unwrap_or(0);
+                    let mut style = codes
+                        .get(&id)
+                        .cloned()
+                        .unwrap_or_else(|| Style::built_in(id));
+                    let ink = e.number::<usize>("fontId").and_then(|at| fonts.get(at));
+                    let paper = e.number::<usize>("fillId").and_then(|at| fills.get(at));
+                    let ink = ink.copied().flatten().unwrap_or(Rgb::BLACK);
+                    let paper = paper.copied().unwrap_or(Some(Rgb::WHITE));
+                    style.is_invisible = paper.is_some_and(|paper| paper.looks_like(ink));
+                    styles.push(style);
+                }
+                "dxfs" | "cellStyleXfs" | "borders" => xml.skip()?,
+                _ => {}
+            },
+            Event::Close if in_cells.is_some_and(|depth| xml.depth() < depth) => in_cells = None,
+            Event::End => return Ok(styles),
+            _ => {}
+        }
+    }
+}
+
+/// The colour of a font; nothing when it is automatic.
+fn font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
+    let depth = xml.depth();
+    let mut color = None;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "color" => color = colors.read(&e),
+            Event::Close if xml.depth() < depth => return Ok(color),
+            Event::End => return Ok(color),
+            _ => {}
+        }
+    }
+}
+
+/// The colour of a fill, white for none; nothing when it is a pattern or of the system.
+fn fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure> {
+    let depth = xml.depth();
+    let mut color = Some(Rgb::WHITE);
+    let mut solid = false;
+    loop {
+        match xml.next()? {
+            Event::Open(e) => match e.name() {
+                "patternFill" => match e.attr("patternType").as_deref() {
+                    Some("solid") => {
+                        solid = true;
+                        color = None;
+                    }
+                    Some("none") | None => {}
+                    Some(_) => color = None,
+                },
+                "gradientFill" => color = None,
+                "fgColor" if solid => color = colors.read(&e),
+                _ => {}
+            },
+            Event::Close if xml.depth() < depth => return Ok(color),
+            Event::End => return Ok(color),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the library does not tell of an XLSB workbook: hidden rows and columns, and how its cells look (MS-XLSB 2.4).
+
+use std::collections::HashMap;
+
+use super::color::{Colors, Rgb};
+use super::style::Style;
+use crate::compound::{u16_at, u32_at};
+use crate::container::Input;
+use crate::formats::office::package::Package;
+use crate::limits::{Damage, Failure};
+use crate::markdown::Markdown;
+
+// Types of records.
+const ROW: u16 = 0;
+const LAST_CELL: u16 = 11;
+const FONT: u16 = 43;
+const FORMAT: u16 = 44;
+const FILL: u16 = 45;
+const XF: u16 = 47;
+const COLUMNS: u16 = 60;
+const SHEET: u16 = 156;
+const CELL_STYLES_BEGIN: u16 = 617;
+const CELL_STYLES_END: u16 = 618;
+
+/// Cells whose looks are remembered, of the whole workbook; and hidden rows, of one sheet.
+const MAX_STYLED_CELLS: usize = 1 << 20;
+const MAX_HIDDEN_ROWS: usize = 1 << 20;
+/// Records between two looks at the clock.
+const RECORDS_PER_LOOK: usize = 4096;
+
+/// How a workbook looks.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// In the order of the workbook.
+    pub(super) sheets: Vec<SheetLooks>,
+    styles: Vec<Style>,
+}
+
+/// How a sheet looks. Rows and columns count from zero.
+#[derive(Debug, Default)]
+pub(super) struct SheetLooks {
+    pub(super) hidden_rows: Vec<u32>,
+    /// Inclusive.
+    pub(super) hidden_columns: Vec<(u32, u32)>,
+    /// Numbers of styles.
+    cells: HashMap<(u32, u32), u32>,
+}
+
+impl Looks {
+    /// Reads the parts of a workbook.
+    pub(super) fn read(input: &mut dyn Input, out: &Markdown) -> Result<Self, Failure> {
+        let budget = std::rc::Rc::clone(out.budget());
+        let mut package = Package::open(input, &budget)?;
+        let main = package.main(&["xl/workbook.bin"])?;
+        let relations = package.relations(&main)?;
+        let mut looks = Self::default();
+        let mut colors = Colors::default();
+        if let Some(theme) = relations.part("theme").map(str::to_owned)
+            && let Some(bytes) = package.part(&theme)?
+        {
+            colors = Colors::of_theme(&bytes, &budget).unwrap_or_default();
+        }
+        if let Some(styles) = relations.part("styles").map(str::to_owned)
+            && let Some(bytes) = package.part(&styles)?
+        {
+            looks.styles = styles_of(&bytes, &colors);
+        }
+        let missing = Failure::Corrupt(Damage::MissingPart);
+        let book = package.part(&main)?.ok_or(missing)?;
+        let mut room = MAX_STYLED_CELLS;
+        for id in Records(&book)
+            .filter(|(kind, _)| *kind == SHEET)
+            .map(|(_, data)| wide(data, 8))
+        {
+            let mut sheet = SheetLooks::default();
+            let part = id
+                .and_then(|(id, _)| relations.get(&id))
+                .map(|it| it.target.clone());
+            if let Some(part) = part
+                && let Some(bytes) = package.part(&part)?
+            {
+                sheet.read(&bytes, &looks.styles, &mut room, out)?;
+            }
+            looks.sheets.push(sheet);
+        }
+        Ok(looks)
+    }
+
+    /// How a cell looks.
+    pub(super) fn style(&self, sheet: usize, row: u32, column: u32) -> Style {
+        let number = self
+            .sheets
+            .get(sheet)
+            .and_then(|its| its.cells.get(&(row, column)));
+        let number = number.and_then(|at| usize::try_from(*at).ok());
+        let style = number.and_then(|at| self.styles.get(at));
+        style.cloned().unwrap_or_default()
+    }
+}
+
+impl SheetLooks {
+    fn read(
+        &mut self,
+        bytes: &[u8],
+        styles: &[Style],
+        room: &mut usize,
+        out: &Markdown,
+    ) -> Result<(), Failure> {
+        let mut row = 0;
+        for (count, (kind, data)) in Records(bytes).enumerate() {
+            if count.is_multiple_of(RECORDS_PER_LOOK) {
+                out.budget().clock()?;
+            }
+            match kind {
+                ROW => {
+                    row = u32_at(data, 0).unwrap_or(row);
+                    let is_hidden = data.get(11).is_some_and(|flags| flags & 0x10 != 0);
+                    if is_hidden && self.hidden_rows.len() < MAX_HIDDEN_ROWS {
+                        self.hidden_rows.push(row);
+                    }
+                }
+                1..=LAST_CELL => {
+                    let (Some(column), Some(style)) = (u32_at(data, 0), u32_at(data, 4)) else {
+                        continue;
+                    };
+                    let number = style & 0xFF_FFFF;
+                    let at = usize::try_from(number).unwrap_or(usize::MAX);
+                    let looks = |style: &Style| style.code.is_some() || style.is_invisible;
+                    if *room > 0 && styles.get(at).is_some_and(looks) {
+                        *room -= 1;
+                        self.cells.insert((row, column), number);
+                    }
+                }
+                COLUMNS if u16_at(data, 16).is_some_and(|flags| flags & 1 != 0) => {
+                    let range = u32_at(data, 0).zip(u32_at(data, 4));
+                    self.hidden_columns.extend(range);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The styles of cells by their numbers.
+fn styles_of(bytes: &[u8], colors: &Colors) -> Vec<Style> {
+    let mut codes: HashMap<u16, Style> = HashMap::new();
+    let (mut fonts, mut fills, mut styles) = (Vec::new(), Vec::new(), Vec::new());
+    let mut in_cells = false;
+    for (kind, data) in Records(bytes) {
+        match kind {
+            FORMAT => {
+                if let (Some(id), Some((code, _))) = (u16_at(data, 0), wide(data, 2)) {
+                    codes.insert(id, Style::of_code(&code));
+                }
+            }
+            FONT => fonts.push(color(data, 12, colors, Some(Rgb::BLACK))),
+            FILL => fills.push(match u32_at(data, 0) {
+                Some(0) => Some(Rgb::WHITE),
+                Some(1) => color(data, 4, colors, None),
+                _ => None,
+            }),
+            CELL_STYLES_BEGIN => in_cells = true,
+            CELL_STYLES_END => in_cells = false,
+            XF if in_cells => {
+                let id = u16_at(data, 2).unwrap_or(0);
+                let known = codes.get(&id).cloned();
+                let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(id)));
+                let ink = u16_at(data, 4).and_then(|at| *fonts.get(usize::from(at))?);
+                let paper = u16_at(data, 6).and_then(|at| *fills.get(usize::from(at))?);
+                style.is_invisible = ink.zip(paper).is_some_and(|(a, b)| a.looks_like(b));
+                styles.push(style);
+            }
+            _ => {}
+        }
+    }
+    styles
+}
+
+/// A colour (MS-XLSB 2.5.19), or the one that stands for an automatic one; nothing when it cannot be told.
+fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Option<Rgb> {
+    let Some([kind, index, low, high, red, green, blue, _]) = data.get(at..at + 8) else {
+        return automatic;
+    };
+    let tint = f64::from(i16::from_le_bytes([*low, *high])) / f64::from(i16::MAX);
+    let color = match kind >> 1 {
+        0 => return automatic,
+        1 => Rgb::of_index(u32::from(*index), &[]),
+        2 => Some(Rgb::of_number(u32::from_be_bytes([0, *red, *green, *blue]))),
+        3 => colors.of_theme_number(usize::from(*index)),
+        _ => None,
+    };
+    color.map(|color| color.tinted(tint))
+}
+
+/// A text and where it ends: 16-bit characters after their count.
+fn wide(data: &[u8], at: usize) -> Option<(String, usize)> {
+    let count = usize::try_from(u32_at(data, at)?).ok()?;
+    let end = at.checked_add(4)?.checked_add(count.checked_mul(2)?)?;
+    let (pairs, _) = data.get(at + 4..end)?.as_chunks::<2>();
+    let units: Vec<u16> = pairs.iter().map(|pair| u16::from_le_bytes(*pair)).collect();
+    Some((String::from_utf16_lossy(&units), end))
+}
+
+/// The records of a part: type and data.
+struct Records<'a>(&'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (first, mut rest) = self.0.split_first()?;
+        let mut kind = u16::from(first & 0x7F);
+        if first & 0x80 != 0 {
+            let (second, behind) = rest.split_first()?;
+            kind |= u16::from(second & 0x7F) << 7;
+            rest = behind;
+        }
+        let mut length = 0_usize;
+        for shift in [0, 7, 14, 21] {
+            let (group, behind) = rest.split_first()?;
+            rest = behind;
+            length |= usize::from(group & 0x7F) << shift;
+            if group & 0x80 == 0 {
+                break;
+            }
+        }
+        let (data, behind) = rest.split_at_checked(length)?;
+        self.0 = behind;
+        Some((kind, data))
+    }
+}
