@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::biff_style::StyleRecords;
+use super::far::{MAX_RECTANGLE, Moved};
 use super::style::Style;
 use crate::limits::{Damage, Failure, Limit};
 
@@ -31,6 +32,7 @@ pub(super) struct Seen {
     styles: Vec<Style>,
     /// Numbers of styles, by sheet by its place in the file, row, column.
     cells: HashMap<(usize, u32, u32), u16>,
+    pub(super) moved: Moved,
     hidden_rows: HashSet<(usize, u32)>,
     /// Sheet, first and last column.
     hidden_columns: Vec<(usize, u32, u32)>,
@@ -97,7 +99,7 @@ impl Seen {
 }
 
 /// One record: its type and its data.
-fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
+pub(super) fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
     let head = stream.get(at..at.checked_add(4)?)?;
     let (kind, length) = (short(head, 0)?, usize::from(short(head, 2)?));
     let data = stream.get(at + 4..at + 4 + length)?;
@@ -110,7 +112,7 @@ pub(super) fn short(data: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Row, first and last column of a record of cells; nothing for other records.
-fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
+pub(super) fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     // The rectangles of both kinds of rows count.
     if !matches!(kind, 0x06 | 0x203..=0x205 | 0x27E | 0xFD | MULRK | 0xD6) {
         return None;
@@ -121,13 +123,13 @@ fn cell_columns(kind: u16, data: &[u8]) -> Option<(u16, u16, u16)> {
     Some((row, first, last.max(first)))
 }
 
-/// Looks over a stream.
+/// Looks over a stream, and moves cells of its sheets together that lie too far apart.
 ///
 /// # Errors
 ///
 /// [`Failure::Encrypted`]; the memory limit when the rectangles around the cells of all sheets would be too large;
 /// damage when a sheet lies outside of the stream.
-pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
+pub(super) fn look(stream: &mut [u8]) -> Result<Seen, Failure> {
     let mut at = 0;
     let mut records = StyleRecords::default();
     let mut sheets: Vec<usize> = Vec::new();
@@ -159,7 +161,11 @@ pub(super) fn look(stream: &[u8]) -> Result<Seen, Failure> {
         return Err(Failure::Corrupt(Damage::Structure));
     }
     for (index, place) in sheets.into_iter().enumerate() {
-        all += look_at_sheet(stream, place, index, &mut seen);
+        let mut size = look_at_sheet(stream, place, index, &mut seen);
+        if size > MAX_RECTANGLE {
+            size = seen.moved.move_together(stream, index, place);
+        }
+        all += size;
         if all > CELLS {
             return Err(Failure::Stopped(Limit::Memory));
         }
@@ -277,14 +283,19 @@ mod tests {
     }
 
     #[test]
-    fn a_far_cell_is_seen_before_its_rectangle_is_set_aside() {
-        let seen = look(&stream((3, 2))).unwrap();
+    fn a_far_cell_is_moved_to_the_others_and_keeps_its_look() {
+        let mut near = stream((3, 2));
+        let before = near.clone();
+        let seen = look(&mut near).unwrap();
         assert_eq!(seen.style(0, 3, 2), Style::built_in(9));
         assert_eq!(seen.style(0, 1, 1), Style::default());
-        assert_eq!(
-            look(&stream((65_535, 255))).unwrap_err(),
-            Failure::Stopped(Limit::Memory)
-        );
+        assert_eq!((near, seen.moved.place(0, 3, 2)), (before, (3, 2)));
+        let mut far = stream((65_535, 255));
+        let seen = look(&mut far).unwrap();
+        assert_eq!(seen.style(0, 65_535, 255), Style::built_in(9));
+        assert_eq!(seen.moved.place(0, 1, 1), (65_535, 255));
+        let (_, data, _) = record(&far, far.len() - 4 - 18).unwrap();
+        assert_eq!(data.get(..4), Some([1, 0, 1, 0].as_slice()));
     }
 
     #[test]
@@ -298,7 +309,7 @@ mod tests {
             &[0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 255, 0, 0, 0],
         );
         bytes.splice(at..at, claim.iter().copied());
-        let seen = look(&bytes).unwrap();
+        let seen = look(&mut bytes.clone()).unwrap();
         let mut file = [b"head".as_slice(), &bytes].concat();
         seen.disarm(&mut file).unwrap();
         assert_eq!(&file[at + 4..at + 6], UNKNOWN);
@@ -310,13 +321,16 @@ mod tests {
         let mut encrypted = Vec::new();
         put(&mut encrypted, 0x809, &[0; 16]);
         put(&mut encrypted, 0x2F, &[1, 0]);
-        assert_eq!(look(&encrypted).unwrap_err(), Failure::Encrypted);
+        assert_eq!(look(&mut encrypted).unwrap_err(), Failure::Encrypted);
     }
 
     #[test]
     fn a_sheet_outside_of_the_stream_is_damage() {
         let mut out = Vec::new();
         put(&mut out, 0x85, &[0xFF, 0xFF, 0xFF, 0x7F, 0, 0]);
-        assert_eq!(look(&out).unwrap_err(), Failure::Corrupt(Damage::Truncated));
+        assert_eq!(
+            look(&mut out).unwrap_err(),
+            Failure::Corrupt(Damage::Truncated)
+        );
     }
 }

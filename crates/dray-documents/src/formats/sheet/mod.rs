@@ -5,6 +5,7 @@ mod biff_style;
 mod cells;
 mod code;
 mod color;
+mod far;
 mod format;
 mod ods;
 mod strings;

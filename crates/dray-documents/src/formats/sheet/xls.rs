@@ -1,6 +1,6 @@
 //! XLS, through `calamine`: looked over first, since the library sets whole rectangles aside.
 
-use std::io::{Cursor, Read as _};
+use std::io::{Cursor, Read as _, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
@@ -38,7 +38,7 @@ pub(super) fn convert(
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }
-    let seen = look(&bytes, out)?;
+    let seen = look(&mut bytes, out)?;
     seen.disarm(&mut bytes)?;
     let book = catch_unwind(AssertUnwindSafe(|| Xls::new(Cursor::new(bytes))))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -64,7 +64,8 @@ pub(super) fn convert(
 }
 
 /// Looks over the stream of the workbook.
-fn look(bytes: &[u8], out: &Markdown) -> Result<Seen, Failure> {
+fn look(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
+    let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     if file.exists("/EncryptedPackage") {
@@ -76,10 +77,18 @@ fn look(bytes: &[u8], out: &Markdown) -> Result<Seen, Failure> {
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let mut stream = Vec::new();
     file.open_stream(name)
-        .and_then(|s| s.take(bytes.len() as u64).read_to_end(&mut stream))
+        .and_then(|s| s.take(length).read_to_end(&mut stream))
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
     out.budget().clock()?;
-    biff::look(&stream)
+    let before = stream.clone();
+    let seen = biff::look(&mut stream)?;
+    if stream != before {
+        file.open_stream(name)
+            .and_then(|mut s| s.write_all(&stream))
+            .and_then(|()| file.flush())
+            .map_err(|_| Failure::Corrupt(Damage::Structure))?;
+    }
+    Ok(seen)
 }
 
 fn write(
@@ -108,6 +117,7 @@ fn write(
         let column = left.saturating_add(u32::try_from(column).unwrap_or(u32::MAX));
         let formula = formulas.as_ref().ok();
         let formula = formula.and_then(|formulas| formulas.get_value((row, column)));
+        let (row, column) = seen.moved.place(index, row, column);
         if seen.is_hidden_row(index, row) {
             used.hide_row(u64::from(row));
         }
