@@ -10,6 +10,7 @@ pub mod deadline;
 pub mod digest;
 pub mod fault;
 pub mod id;
+pub mod invisible;
 pub mod period;
 pub mod redact;
 pub mod reference;

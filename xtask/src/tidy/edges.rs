@@ -14,7 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("dray-guard", &["dray-types"]),
     ("dray-content", &["dray-types"]),
     ("dray-context", &["dray-types"]),
-    ("dray-documents", &[]),
+    ("dray-documents", &["dray-types"]),
     ("dray-http", &["dray-types"]),
     (
         "dray-reading",

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use dray_types::invisible::is_zero_width;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use idna::AsciiDenyList;
 use idna::uts46::{Hyphens, Uts46};
@@ -64,7 +65,7 @@ impl fmt::Display for CanonicalName {
 
 /// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
 pub(super) fn map(raw: &str) -> Result<Cow<'_, str>, Code> {
-    if raw.chars().any(is_unseen) {
+    if raw.chars().any(is_zero_width) {
         return Err(Code::AmbiguousHost);
     }
     let mapped = idna::domain_to_ascii_cow(raw.as_bytes(), AsciiDenyList::URL)
@@ -100,26 +101,3 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
 
 /// The only character beyond ASCII whose lower case is an ASCII letter.
 const KELVIN: char = '\u{212a}';
-
-/// Characters that take no room on the screen: soft hyphen, joiners, zero-width and direction marks, variation
-/// selectors, tags.
-const fn is_unseen(character: char) -> bool {
-    matches!(
-        character,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{ffa0}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
-}

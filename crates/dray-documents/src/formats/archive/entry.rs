@@ -1,5 +1,9 @@
 //! One entry of an archive: what its header says, how its name is shown, and which entry a caller means.
 
+use dray_types::invisible::is_unprintable;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 use crate::container::exceeds_ratio;
 use crate::limits::Limits;
 
@@ -129,7 +133,7 @@ pub(super) fn max_bytes(limits: &Limits) -> u64 {
 pub(super) fn shown(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
-        if is_invisible(character) {
+        if is_unprintable(character) {
             shown.push_str(&format!("\\u{{{:x}}}", u32::from(character)));
         } else {
             shown.push(character);
@@ -150,51 +154,17 @@ pub(super) fn name_of(bytes: &[u8]) -> String {
     name
 }
 
-/// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; nothing beyond the year 9999.
+/// Seconds since 1970 as `2031-03-14 09:30:00`, UTC; nothing before the year 0 and beyond the year 9999.
 pub(super) fn utc(seconds: i64) -> Option<String> {
-    let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days from a 1 March, in eras of 400 years: Howard Hinnant, "chrono-compatible low-level date algorithms".
-    let day = day.checked_add(719_468)?;
-    let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    (0..=9999)
-        .contains(&year)
-        .then(|| format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+    let time = Timestamp::from_second(seconds).ok()?;
+    let time = time.to_zoned(TimeZone::UTC);
+    (time.year() >= 0).then(|| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
 /// Whether unpacking the name as it is would write outside the directory of the archive.
 fn leaves_directory(name: &str) -> bool {
     let drive = name.as_bytes().get(1) == Some(&b':');
     name.starts_with(['/', '\\']) || drive || name.split(['/', '\\']).any(|part| part == "..")
-}
-
-/// Controls, direction marks, fillers, joiners, selectors and tags.
-fn is_invisible(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{115f}'..='\u{1160}'
-                | '\u{17b4}'..='\u{17b5}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{3164}'
-                | '\u{fe00}'..='\u{fe0f}'
-                | '\u{feff}'
-                | '\u{ffa0}'
-                | '\u{fff0}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
 }
 
 /// A text without the backslashes that Markdown puts before punctuation.

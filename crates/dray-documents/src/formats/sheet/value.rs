@@ -1,5 +1,8 @@
 //! What a person sees in a cell: numbers, percentages, dates, times, durations.
 
+use jiff::Span;
+use jiff::civil::Date;
+
 use super::format::Format;
 
 /// Significant digits that a worksheet keeps.
@@ -128,22 +131,12 @@ fn time_of_day(millis: i64) -> String {
     }
 }
 
-/// `yyyy-mm-dd` of days since 1970-01-01, in the Gregorian calendar.
+/// `yyyy-mm-dd` of days since 1970-01-01, in the Gregorian calendar; the number of a day that has no date.
 fn date_of(days: i64) -> String {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
+    let date = Span::new()
+        .try_days(days)
+        .and_then(|days| Date::constant(1970, 1, 1).checked_add(days));
+    date.map_or_else(|_| days.to_string(), |date| date.to_string())
 }
 
 /// An ISO moment as files spell it, `2031-03-14T09:30:00.000Z`, as a person reads it. Midnight of a date is the date.
