@@ -8,7 +8,7 @@ use super::properties::File;
 use crate::container::Input;
 use crate::formats::rtf::CodePage;
 use crate::formats::text::source;
-use crate::formats::{Hint, web};
+use crate::formats::{Hint, rtf, web};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Markdown;
 
@@ -34,11 +34,16 @@ const CREATION_TIME: u16 = 0x3007;
 const DATA: u16 = 0x3701;
 const FILE_NAME: u16 = 0x3704;
 const LONG_FILE_NAME: u16 = 0x3707;
+const PATH_NAME: u16 = 0x3708;
+const LONG_PATH_NAME: u16 = 0x370D;
 const MIME_TAG: u16 = 0x370E;
 const SMTP_ADDRESS: u16 = 0x39FE;
 const INTERNET_CODE_PAGE: u16 = 0x3FDE;
 const MESSAGE_CODE_PAGE: u16 = 0x3FFD;
 const SENDER_SMTP: u16 = 0x5D01;
+
+/// The code page that stands for UTF-16.
+const UTF_16: u32 = 1200;
 
 /// A message.
 pub(super) fn convert(
@@ -48,23 +53,32 @@ pub(super) fn convert(
 ) -> Result<(), Failure> {
     let budget = std::rc::Rc::clone(out.budget());
     let mut file = File::open(input)?;
-    let letter = letter(&mut file, &budget)?;
+    let mut warnings = Vec::new();
+    let letter = letter(&mut file, &mut warnings, &budget)?;
     letter.write(out)?;
+    for warning in warnings {
+        out.warn(warning);
+    }
     if out.is_empty() {
         return Err(Failure::NoText);
     }
     Ok(())
 }
 
-fn letter(file: &mut File<'_>, budget: &Budget) -> Result<Letter, Failure> {
+fn letter(
+    file: &mut File<'_>,
+    warnings: &mut Vec<&'static str>,
+    budget: &Budget,
+) -> Result<Letter, Failure> {
     let root = Path::new("/");
     let fixed = file.fixed(root, MESSAGE_HEADER, budget)?;
-    if let Some(page) = fixed
-        .number(MESSAGE_CODE_PAGE)
-        .or_else(|| fixed.number(INTERNET_CODE_PAGE))
-    {
+    let pages = [MESSAGE_CODE_PAGE, INTERNET_CODE_PAGE].map(|id| fixed.number(id));
+    // Strings of 8 bits are not in UTF-16, whatever the message says.
+    let page = pages.into_iter().flatten().find(|page| *page != UTF_16);
+    if let Some(page) = page {
         file.page = CodePage::of_number(page);
     }
+    let html_page = fixed.number(INTERNET_CODE_PAGE).or(page);
     let (to, cc) = recipients(file, budget)?;
     let mut sender = file.text(root, SENDER_SMTP, budget)?;
     if sender.is_empty() {
@@ -87,20 +101,31 @@ fn letter(file: &mut File<'_>, budget: &Budget) -> Result<Letter, Failure> {
         cc: or_shown(cc, file.text(root, DISPLAY_CC, budget)?),
         date: date.unwrap_or_default(),
         subject: file.text(root, SUBJECT, budget)?,
-        bodies: body(file, budget)?.into_iter().collect(),
+        bodies: body(file, html_page, warnings, budget)?
+            .into_iter()
+            .collect(),
         attachments: attachments(file, budget)?,
     })
 }
 
-/// The plain body, else the HTML, else the compressed RTF.
-fn body(file: &mut File<'_>, budget: &Budget) -> Result<Option<Body>, Failure> {
+/// The plain body, else the HTML, else the compressed RTF, or the HTML in that. RTF that is damaged costs only itself,
+/// unless the message has nothing else to say.
+fn body(
+    file: &mut File<'_>,
+    html_page: Option<u32>,
+    warnings: &mut Vec<&'static str>,
+    budget: &Budget,
+) -> Result<Option<Body>, Failure> {
     let root = Path::new("/");
     let plain = Body::Plain(source::line_feeds(file.text(root, BODY, budget)?));
     if !plain.is_blank() {
         return Ok(Some(plain));
     }
     let html = match file.binary(root, HTML, budget)? {
-        Some(bytes) => web::page_text(&bytes, None).into_owned(),
+        Some(bytes) => {
+            let label = html_page.and_then(|page| CodePage::of_number(page).label());
+            web::page_text(&bytes, label).into_owned()
+        }
         None => file.text(root, HTML, budget)?,
     };
     let html = Body::Html(source::line_feeds(html));
@@ -110,7 +135,17 @@ fn body(file: &mut File<'_>, budget: &Budget) -> Result<Option<Body>, Failure> {
     let Some(packed) = file.binary(root, RTF_COMPRESSED, budget)? else {
         return Ok(None);
     };
-    Ok(Some(Body::Rtf(lzfu::unpack(&packed, budget)?)))
+    match lzfu::unpack(&packed, budget) {
+        Ok(rtf) => Ok(Some(match rtf::wrapped_html(&rtf) {
+            Some(html) => Body::Html(source::line_feeds(html)),
+            None => Body::Rtf(rtf),
+        })),
+        Err(Failure::Corrupt(_)) if file.has_text(root, &[SUBJECT, SENDER_NAME, DISPLAY_TO]) => {
+            warnings.push("the body of the message is damaged");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Those the message goes to, and those who get a copy.
@@ -170,7 +205,11 @@ fn attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachment>, 
     for storage in file.storages("__attach_version1.0_", budget) {
         budget.element()?;
         let mut name = String::new();
-        for id in [LONG_FILE_NAME, FILE_NAME, DISPLAY_NAME] {
+        let paths = [LONG_PATH_NAME, PATH_NAME];
+        for id in [LONG_FILE_NAME, FILE_NAME, DISPLAY_NAME]
+            .into_iter()
+            .chain(paths)
+        {
             if name.is_empty() {
                 name = file.text(&storage, id, budget)?;
             }

@@ -84,6 +84,15 @@ impl<'i> File<'i> {
         Ok(text.trim_end_matches('\0').to_owned())
     }
 
+    /// Whether one of these properties of text is there.
+    pub(super) fn has_text(&self, storage: &Path, ids: &[u16]) -> bool {
+        let kinds = ["001F", "001E"];
+        let mut names = ids
+            .iter()
+            .flat_map(|id| kinds.map(|kind| format!("__substg1.0_{id:04X}{kind}")));
+        names.any(|name| self.compound.cfb.is_stream(storage.join(name)))
+    }
+
     /// The table of fixed properties of a storage, which begins after a header of so many bytes.
     pub(super) fn fixed(
         &mut self,

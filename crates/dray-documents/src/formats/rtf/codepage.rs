@@ -57,6 +57,14 @@ impl CodePage {
         Self::Known(Encoding::for_label(label.as_bytes()).unwrap_or(encoding_rs::WINDOWS_1252))
     }
 
+    /// The name of its encoding; nothing for those of MS-DOS.
+    pub(crate) fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Known(encoding) => Some(encoding.name()),
+            Self::Dos437 | Self::Dos850 => None,
+        }
+    }
+
     /// By the character set of a font; nothing when the document's own page counts.
     pub(super) fn of_charset(charset: i32) -> Option<Self> {
         Some(Self::of_number(match charset {

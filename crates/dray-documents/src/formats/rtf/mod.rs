@@ -2,6 +2,7 @@
 
 mod blocks;
 mod codepage;
+mod html;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,7 @@ mod token;
 mod words;
 
 pub(crate) use codepage::CodePage;
+pub(crate) use html::wrapped_html;
 
 use super::text::source;
 use super::{Converter, Hint};

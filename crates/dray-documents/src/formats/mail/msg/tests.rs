@@ -175,3 +175,86 @@ fn a_body_beyond_the_limit_is_cut() {
     let got = converted(&hint("application/vnd.ms-outlook", "msg"), &whole, limits);
     assert!(got.stopped.is_some() && got.markdown.len() > 900);
 }
+
+#[test]
+fn html_without_a_declaration_is_in_the_code_page_of_the_message() {
+    let text = msg(&[
+        (
+            "__substg1.0_10130102",
+            b"<p>\xCF\xF0\xE8\xE2\xE5\xF2</p>".to_vec(),
+        ),
+        (
+            "__properties_version1.0",
+            fixed(32, &[(0x3FFD_0003, 1252), (0x3FDE_0003, 1251)]),
+        ),
+    ]);
+    assert_eq!(text, "Привет\n");
+    // UTF-16 can be no code page of strings of 8 bits.
+    let text = msg(&[
+        ("__substg1.0_0037001E", b"\xCF\xF0\xE8\xE2\xE5\xF2".to_vec()),
+        (
+            "__properties_version1.0",
+            fixed(32, &[(0x3FFD_0003, 1200), (0x3FDE_0003, 1251)]),
+        ),
+    ]);
+    assert_eq!(text, "- Subject: Привет\n");
+}
+
+#[test]
+fn html_that_was_wrapped_into_rtf_is_read_as_html() {
+    let rtf = b"{\\rtf1\\ansi\\fromhtml1 {\\*\\htmltag64 <ul><li>}one\\htmlrtf\\par\\htmlrtf0 {\\*\\htmltag <li>}\
+        {\\*\\htmltag84 <a href=\"https://a.example/\">}\\htmlrtf HYPERLINK x\\htmlrtf0 two{\\*\\htmltag92 </a></ul>}}";
+    let packed = [&[0_u8; 8][..], b"MELA", &[0; 4], rtf].concat();
+    assert_eq!(
+        msg(&[("__substg1.0_10090102", packed)]),
+        "- one\n- [two](https://a.example/)\n"
+    );
+}
+
+#[test]
+fn a_damaged_body_costs_only_itself() {
+    let whole = file(&[
+        ("__substg1.0_0037001F", wide("Subject line")),
+        ("__substg1.0_10090102", vec![1; 40]),
+        (
+            "__attach_version1.0_#00000000/__substg1.0_3704001F",
+            wide("x.bin"),
+        ),
+    ]);
+    let got = converted(
+        &hint("application/vnd.ms-outlook", "msg"),
+        &whole,
+        Limits::default(),
+    );
+    assert_eq!(
+        got.markdown,
+        "- Subject: Subject line\n\n### Attachments\n\n- x.bin\n"
+    );
+    assert_eq!(
+        (got.failure, got.warnings),
+        (None, vec!["the body of the message is damaged".to_owned()])
+    );
+}
+
+#[test]
+fn messages_within_and_files_by_reference_are_listed() {
+    let text = msg(&[
+        ("__substg1.0_0037001F", wide("Fwd")),
+        (
+            "__attach_version1.0_#00000000/__substg1.0_3001001F",
+            wide("The message within"),
+        ),
+        (
+            "__attach_version1.0_#00000000/__substg1.0_3701000D/__substg1.0_0037001F",
+            wide("inner"),
+        ),
+        (
+            "__attach_version1.0_#00000001/__substg1.0_370D001F",
+            wide("\\\\server\\share\\plan.pdf"),
+        ),
+    ]);
+    assert_eq!(
+        text,
+        "- Subject: Fwd\n\n### Attachments\n\n- The message within\n- \\\\\\server\\share\\plan.pdf\n"
+    );
+}
