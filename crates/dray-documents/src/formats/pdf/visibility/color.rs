@@ -1,9 +1,15 @@
 //! Colours of a page, as far as they decide whether text can be seen.
 
+use std::rc::Rc;
+
 use pdfboss_core::Object;
+
+use crate::formats::pdf::metered::Metered;
 
 /// How far two colours may differ in one channel and still look the same.
 const SAME: f32 = 0.06;
+/// Colours that the table of an indexed space has at most.
+const MAX_INDEXED: usize = 256;
 
 /// What something is painted with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,10 +42,14 @@ impl Ink {
 }
 
 /// A colour space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Space {
     /// Gray, RGB or CMYK, told apart by the number of components.
     Device,
+    /// Lightness and two differences of colour.
+    Lab,
+    /// Numbers of colours in a table.
+    Indexed(Rc<[Ink]>),
     /// Amounts of inks: none of any is the paper.
     Tint,
     /// Any other.
@@ -48,38 +58,129 @@ pub(super) enum Space {
 
 impl Space {
     /// The space that a resource names.
-    pub(super) fn of(object: &Object) -> Self {
-        let family = match object {
-            Object::Name(name) => Some(name),
-            Object::Array(items) => items.first().and_then(Object::as_name),
-            _ => None,
-        };
+    pub(super) fn of(object: &Object, source: &Metered<'_>) -> Self {
+        let array = object.as_array().unwrap_or_default();
+        let family = object.as_name().or_else(|| array.first()?.as_name());
         match family.map(|name| name.0.as_str()) {
             Some(
                 "DeviceGray" | "DeviceRGB" | "DeviceCMYK" | "G" | "RGB" | "CMYK" | "CalGray"
                 | "CalRGB" | "ICCBased",
             ) => Self::Device,
+            Some("Lab") => Self::Lab,
+            Some("Indexed" | "I") => {
+                let table = table(array, source);
+                table.map_or(Self::Other, |table| Self::Indexed(table.into()))
+            }
             Some("Separation" | "DeviceN") => Self::Tint,
             _ => Self::Other,
         }
     }
 
     /// The colour that a space begins with (ISO 32000-1, 8.6.8).
-    pub(super) fn initial(self) -> Ink {
+    pub(super) fn initial(&self) -> Ink {
         match self {
-            Self::Device => Ink::BLACK,
+            Self::Device | Self::Lab => Ink::BLACK,
+            Self::Indexed(table) => table.first().copied().unwrap_or(Ink::Unknown),
             Self::Tint | Self::Other => Ink::Unknown,
         }
     }
 
     /// The colour of components in this space.
-    pub(super) fn ink(self, components: &[f32]) -> Ink {
-        match self {
-            Self::Device => device(components),
-            Self::Tint if components.iter().all(|amount| *amount <= SAME) => Ink::PAPER,
-            Self::Tint | Self::Other => Ink::Unknown,
+    pub(super) fn ink(&self, components: &[f32]) -> Ink {
+        match (self, components) {
+            (Self::Device, _) => device(components),
+            (Self::Lab, [lightness, a, b]) => lab(*lightness, *a, *b),
+            (Self::Indexed(table), [number]) => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "clamped to the numbers that a table can have"
+                )]
+                let number = number.clamp(0.0, 255.0) as usize;
+                let last = table.len().saturating_sub(1);
+                table.get(number.min(last)).copied().unwrap_or(Ink::Unknown)
+            }
+            (Self::Tint, _) if components.iter().all(|amount| *amount <= SAME) => Ink::PAPER,
+            _ => Ink::Unknown,
         }
     }
+}
+
+/// The colours of an indexed space: `[/Indexed base last table]`, the table a string or a stream.
+fn table(array: &[Object], source: &Metered<'_>) -> Option<Vec<Ink>> {
+    let base = source.fetch(array.get(1)?)?;
+    let components = match base.as_name().map(|name| name.0.as_str()) {
+        Some("DeviceGray" | "CalGray" | "G") => 1,
+        Some("DeviceRGB" | "RGB") => 3,
+        Some("DeviceCMYK" | "CMYK") => 4,
+        _ => components_of(base.as_array()?, source)?,
+    };
+    let table = match source.fetch(array.get(3)?)? {
+        Object::Stream(stream) => source.picture(&stream)?,
+        text => text.as_str_bytes()?.to_vec(),
+    };
+    let colors = table.chunks_exact(components).take(MAX_INDEXED);
+    Some(
+        colors
+            .map(|color| {
+                let parts: Vec<f32> = color.iter().map(|part| f32::from(*part) / 255.0).collect();
+                device(&parts)
+            })
+            .collect(),
+    )
+}
+
+/// How many components a space has that is described by an array.
+fn components_of(array: &[Object], source: &Metered<'_>) -> Option<usize> {
+    match array.first()?.as_name()?.0.as_str() {
+        "CalGray" => Some(1),
+        "CalRGB" => Some(3),
+        "ICCBased" => {
+            let profile = source.fetch(array.get(1)?)?;
+            let count = source
+                .fetch(profile.as_stream()?.dict.get("N")?)?
+                .as_int()?;
+            usize::try_from(count)
+                .ok()
+                .filter(|count| matches!(count, 1 | 3 | 4))
+        }
+        _ => None,
+    }
+}
+
+/// CIE L*a*b* as red, green and blue of sRGB, its white as that of the paper (ISO 32000-1, 8.6.5.4).
+fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
+    let middle = (lightness + 16.0) / 116.0;
+    let stage = |value: f32| {
+        if value >= 6.0 / 29.0 {
+            value.powi(3)
+        } else {
+            108.0 / 841.0 * (value - 4.0 / 29.0)
+        }
+    };
+    // Relative to the white of sRGB, whichever white the space names: paper is white under any light.
+    let cie = [
+        0.9505 * stage(middle + green_red / 500.0),
+        stage(middle),
+        1.089 * stage(middle - blue_yellow / 200.0),
+    ];
+    let channel = |weights: [f32; 3]| {
+        let linear: f32 = weights
+            .iter()
+            .zip(cie)
+            .map(|(weight, part)| weight * part)
+            .sum();
+        if linear <= 0.003_130_8 {
+            12.92 * linear
+        } else {
+            1.055 * linear.powf(1.0 / 2.4) - 0.055
+        }
+    };
+    device(&[
+        channel([3.2406, -1.5372, -0.4986]),
+        channel([-0.9689, 1.8758, 0.0415]),
+        channel([0.0557, -0.2040, 1.0570]),
+    ])
 }
 
 /// Gray, RGB or CMYK, by the number of components.

@@ -245,6 +245,11 @@ impl State {
     }
 }
 
+/// Pixels of masks that are looked at.
+const MAX_MASK_PIXELS: f32 = 16_000_000.0;
+/// Opacity of a pixel of a mask, of 255, under which nothing can be seen; and how many pixels must have it.
+const MIN_SOLID: u8 = 243;
+const MIN_SOLID_PERCENT: usize = 95;
 /// Transparency that a person does not notice.
 const MIN_TRANSPARENCY: f32 = 0.05;
 
@@ -265,10 +270,36 @@ impl Picture {
         let stencil = entry("ImageMask", "IM")
             .and_then(|flag| source.fetch(flag)?.as_bool())
             .unwrap_or(false);
-        let masked = dict.get("SMask").is_some() || dict.get("Mask").is_some();
+        let covers = ["SMask", "Mask"].iter().all(|name| match dict.get(name) {
+            Some(mask) => is_solid(mask, *name == "SMask", source),
+            None => true,
+        });
         Self {
             pixels: (size("Width", "W"), size("Height", "H")),
-            opaque: !stencil && !masked,
+            opaque: !stencil && covers,
         }
     }
+}
+
+/// Whether a mask of a picture lets all of it be seen, but for some of its edge. A soft mask gives opacities, another one
+/// marks what is not painted.
+fn is_solid(mask: &Object, is_soft: bool, source: &Metered<'_>) -> bool {
+    let Some(Object::Stream(mask)) = source.fetch(mask) else {
+        return false;
+    };
+    let pixels = |name: &str| number(mask.dict.get(name), source).unwrap_or(0.0);
+    if mask.dict.get("Decode").is_some() || pixels("Width") * pixels("Height") > MAX_MASK_PIXELS {
+        return false;
+    }
+    let Some(data) = source.picture(&mask).filter(|data| !data.is_empty()) else {
+        return false;
+    };
+    let is_painted = |byte: &&u8| {
+        if is_soft {
+            **byte >= MIN_SOLID
+        } else {
+            **byte == 0
+        }
+    };
+    data.iter().filter(is_painted).count() * 100 >= data.len() * MIN_SOLID_PERCENT
 }

@@ -10,9 +10,10 @@ use crate::limits::Limits;
 use crate::markdown::Selection;
 
 /// A picture of 100 by 100 pixels, a form that draws white text, and what else pages refer to.
-const RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R >> \
+const RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
+    /Solid 10 0 R /Glass 12 0 R /Cut 14 0 R >> \
     /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> >> \
-    /ColorSpace << /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
+    /ColorSpace << /Lab [/Lab << /WhitePoint [0.9505 1 1.089] >>] /Few [/Indexed /DeviceRGB 1 <000000ffffff>] /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
     /C1 [0 0.5 1 0] /N 1 >>] >>";
 
 /// A file of one page.
@@ -32,6 +33,19 @@ fn page(content: &str) -> Vec<u8> {
             "x",
         )
     };
+    let masked = |mask: &str| {
+        let dict = format!(
+            "/Type /XObject /Subtype /Image /Width 1000 /Height 1000 /ColorSpace /DeviceGray /BitsPerComponent 8 {mask}"
+        );
+        stream(&dict, "x")
+    };
+    // One sample, in hexadecimal digits.
+    let mask = |dict: &str, sample: &str| {
+        let dict = format!(
+            "/Type /XObject /Subtype /Image /Width 1 /Height 1 {dict} /Filter /ASCIIHexDecode"
+        );
+        stream(&dict, &format!("{sample}>"))
+    };
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
@@ -49,6 +63,12 @@ fn page(content: &str) -> Vec<u8> {
             .to_owned(),
         picture(1),
         stream("", content),
+        masked("/SMask 11 0 R"),
+        mask("/ColorSpace /DeviceGray /BitsPerComponent 8", "ff"),
+        masked("/SMask 13 0 R"),
+        mask("/ColorSpace /DeviceGray /BitsPerComponent 8", "01"),
+        masked("/Mask 15 0 R"),
+        mask("/ImageMask true /BitsPerComponent 1", "00"),
     ];
     let mut file = "%PDF-1.4\n".to_owned();
     for (at, object) in objects.iter().enumerate() {
@@ -75,7 +95,7 @@ fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
 const SEEN: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
 
 /// Content that hides the word `secret`, each in another way.
-const HIDING: [(&str, &str); 16] = [
+const HIDING: [(&str, &str); 20] = [
     ("white", "BT 1 g /F 12 Tf 72 600 Td (secret) Tj ET"),
     (
         "nearly white",
@@ -85,6 +105,22 @@ const HIDING: [(&str, &str); 16] = [
     (
         "no spot ink",
         "BT /Spot cs 0 scn /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "white of Lab",
+        "BT /Lab cs 100 0 0 scn /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "white of a table",
+        "BT /Few cs 1 sc /F 12 Tf 72 600 Td (secret) Tj ET",
+    ),
+    (
+        "behind a picture whose soft mask is solid",
+        "BT /F 12 Tf 72 600 Td (secret) Tj ET q 200 0 0 40 60 590 cm /Solid Do Q",
+    ),
+    (
+        "behind a picture whose mask cuts nothing out",
+        "BT /F 12 Tf 72 600 Td (secret) Tj ET q 200 0 0 40 60 590 cm /Cut Do Q",
     ),
     ("half a point", "BT /F 0.5 Tf 72 600 Td (secret) Tj ET"),
     (
@@ -150,55 +186,70 @@ fn hidden_text_is_shown_on_request_and_still_counted() {
     }
 }
 
+/// Content that shows the word `seen` although it looks hidden to a program.
+const LOOKING_HIDDEN: [(&str, &str); 14] = [
+    (
+        "white on a dark box",
+        "0 0 0.4 rg 60 590 200 40 re f BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "white on a dark shape with round corners",
+        "0.4 g 60 600 m 60 590 70 590 80 590 c 260 590 l 260 630 l 60 630 l h f \
+             BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "white on a picture",
+        "q 200 0 0 40 60 590 cm /Pic Do Q BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "white with a black outline",
+        "BT 1 g 0 G 2 Tr /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "blue of Lab",
+        "BT /Lab cs 40 20 -60 scn /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "black of a table",
+        "BT /Few cs 0 sc /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "under a picture that can be seen through",
+        "BT /F 12 Tf 72 600 Td (seen) Tj ET q 200 0 0 40 60 590 cm /Glass Do Q",
+    ),
+    (
+        "full spot ink",
+        "BT /Spot cs 1 scn /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "over a picture",
+        "q 200 0 0 40 60 590 cm /Pic Do Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "under something half transparent",
+        "BT /F 12 Tf 72 600 Td (seen) Tj ET q /Half gs 1 1 0 rg 60 590 200 40 re f Q",
+    ),
+    (
+        "beside a box",
+        "BT /F 12 Tf 72 600 Td (seen) Tj ET 0 g 300 590 200 40 re f",
+    ),
+    (
+        "a box that a clip keeps away",
+        "BT /F 12 Tf 72 600 Td (seen) Tj ET q 0 0 9 9 re W n 1 g 60 590 200 40 re f Q",
+    ),
+    (
+        "after the state is restored",
+        "q 1 g 3 Tr Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "a Type 3 font with a matrix of its own",
+        "BT /T3 0.5 Tf 72 600 Td 1 0 0 1 72 600 Tm () Tj /F 12 Tf (seen) Tj ET",
+    ),
+];
+
 #[test]
 fn text_that_only_looks_hidden_to_a_program_stays() {
-    for (how, content) in [
-        (
-            "white on a dark box",
-            "0 0 0.4 rg 60 590 200 40 re f BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "white on a dark shape with round corners",
-            "0.4 g 60 600 m 60 590 70 590 80 590 c 260 590 l 260 630 l 60 630 l h f \
-             BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "white on a picture",
-            "q 200 0 0 40 60 590 cm /Pic Do Q BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "white with a black outline",
-            "BT 1 g 0 G 2 Tr /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "full spot ink",
-            "BT /Spot cs 1 scn /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "over a picture",
-            "q 200 0 0 40 60 590 cm /Pic Do Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "under something half transparent",
-            "BT /F 12 Tf 72 600 Td (seen) Tj ET q /Half gs 1 1 0 rg 60 590 200 40 re f Q",
-        ),
-        (
-            "beside a box",
-            "BT /F 12 Tf 72 600 Td (seen) Tj ET 0 g 300 590 200 40 re f",
-        ),
-        (
-            "a box that a clip keeps away",
-            "BT /F 12 Tf 72 600 Td (seen) Tj ET q 0 0 9 9 re W n 1 g 60 590 200 40 re f Q",
-        ),
-        (
-            "after the state is restored",
-            "q 1 g 3 Tr Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
-        ),
-        (
-            "a Type 3 font with a matrix of its own",
-            "BT /T3 0.5 Tf 72 600 Td 1 0 0 1 72 600 Tm () Tj /F 12 Tf (seen) Tj ET",
-        ),
-    ] {
+    for (how, content) in LOOKING_HIDDEN {
         let got = read(page(&format!("{SEEN}{content}")), false);
         assert!(
             got.markdown.contains("seen"),

@@ -208,12 +208,12 @@ impl Walker<'_> {
                 }
             }
             Op::SetFillColorSpace(name) => {
-                let space = self.space(frame, name);
-                (frame.state.fill_space, frame.state.fill) = (space, space.initial());
+                frame.state.fill_space = self.space(frame, name);
+                frame.state.fill = frame.state.fill_space.initial();
             }
             Op::SetStrokeColorSpace(name) => {
-                let space = self.space(frame, name);
-                (frame.state.stroke_space, frame.state.stroke) = (space, space.initial());
+                frame.state.stroke_space = self.space(frame, name);
+                frame.state.stroke = frame.state.stroke_space.initial();
             }
             Op::SetFont(name, _) => frame.state.glyph_scale = self.glyph_scale(frame, name),
             Op::BeginMarkedContent(_) => frame.sequences.push(false),
@@ -254,10 +254,10 @@ impl Walker<'_> {
 
     fn space(&self, frame: &Frame<'_>, name: &Name) -> Space {
         let named = Object::Name(name.clone());
-        match Space::of(&named) {
+        match Space::of(&named, self.source) {
             Space::Other => self
                 .find(frame, "ColorSpace", name)
-                .map_or(Space::Other, |found| Space::of(&found)),
+                .map_or(Space::Other, |found| Space::of(&found, self.source)),
             device => device,
         }
     }
