@@ -33,12 +33,17 @@ pub(super) struct Emphasis {
 impl Emphasis {
     /// Counts a page.
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
+        let mut fonts = Fonts::default();
         for span in spans {
             let characters = span.text.chars().filter(|c| !c.is_whitespace()).count();
             self.all += characters;
             self.bold += if span.bold { characters } else { 0 };
             self.italic += if span.italic { characters } else { 0 };
-            self.fixed_width += if has_fixed_width(span) { characters } else { 0 };
+            self.fixed_width += if fonts.has_fixed_width(span) {
+                characters
+            } else {
+                0
+            };
         }
     }
 
@@ -57,7 +62,11 @@ impl Emphasis {
         if self.fixed_width * 2 >= self.all {
             return;
         }
-        for span in spans.iter_mut().filter(|span| has_fixed_width(span)) {
+        let mut fonts = Fonts::default();
+        for span in spans {
+            if !fonts.has_fixed_width(span) {
+                continue;
+            }
             let code = StructureElement {
                 standard_type: StandardType::Code,
                 object: ObjRef { num: 0, r#gen: 0 },
@@ -77,11 +86,25 @@ impl Emphasis {
     }
 }
 
-/// Whether all letters of the font of a piece are as wide. Those of Chinese, Japanese and Korean are in any font.
-fn has_fixed_width(span: &TextSpan) -> bool {
-    if !span.text.chars().all(|c| c < '\u{1100}') {
-        return false;
+/// What is known of the fonts of a page.
+#[derive(Default)]
+struct Fonts {
+    /// The font of the piece before, whose name most often is the one of the next too.
+    last: Option<(String, bool)>,
+}
+
+impl Fonts {
+    /// Whether all letters of the font of a piece are as wide. Those of Chinese, Japanese and Korean are in any font.
+    fn has_fixed_width(&mut self, span: &TextSpan) -> bool {
+        let known = match &self.last {
+            Some((name, known)) if *name == span.font_name => *known,
+            _ => {
+                let name = span.font_name.to_ascii_lowercase();
+                let known = FIXED_WIDTH_FONTS.iter().any(|part| name.contains(part));
+                self.last = Some((span.font_name.clone(), known));
+                known
+            }
+        };
+        (span.monospace || known) && span.text.chars().all(|c| c < '\u{1100}')
     }
-    let name = span.font_name.to_ascii_lowercase();
-    span.monospace || FIXED_WIDTH_FONTS.iter().any(|part| name.contains(part))
 }

@@ -325,8 +325,7 @@ impl Shape {
 
     /// What is left of a line, which the next one follows, if lines end there.
     fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
-        let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
-        if right_to_left(&text) {
+        if right_to_left(b) {
             a.x - self.column.left
         } else {
             right - a.end
@@ -381,9 +380,10 @@ fn are_sentences(a: &Line, b: &Line) -> bool {
     ends && begins && length(a) >= MIN_SENTENCE
 }
 
-/// Whether text runs from right to left, by its first letter.
-fn right_to_left(text: &str) -> bool {
-    text.chars()
+/// Whether a line runs from right to left, by its first letter.
+fn right_to_left(line: &Line) -> bool {
+    let mut letters = line.runs.iter().flat_map(|run| run.text.chars());
+    letters
         .find(|c| c.is_alphabetic())
         .is_some_and(spans::right_to_left)
 }
